@@ -1,20 +1,26 @@
 """Builds the image for users and tries it: on processes in other containers of every release, on a process of the host, on a mounted core;
-by snapshots of these, too, with the image's gdb and without it.
+by snapshots of these, too, with the image's gdb and without it; and by every line of docs/howto-containers.md (howto_page.py).
 
 python3 docker/runtime_image.py [SUITE...]    the images of the matrix, which must be there; all by default
+python3 docker/runtime_image.py --page        the lines of the page alone
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 from cross_cores import Image, checkout, container
+from images import pip_certificate
 
 ROOT = Path(__file__).resolve().parent.parent
+VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "gdbheapx" / "__init__.py").read_text()).group(1)  # type: ignore[union-attr]
 TAG = "gdbheapx"
+PAGE_SUITE = "bookworm"
+"""The page's examples are of this release."""
 
 Say = Callable[[str], None]
 
@@ -29,8 +35,19 @@ class Case(NamedTuple):
 
 def build(base: str, tag: str = TAG) -> None:
     """Build the image on `base`, with the engine's classic builder, which needs no plugin and takes images that are in no registry."""
-    words = ["docker", "build", "--network", "host", "--build-arg", "BASE=" + base, "-q", "-t", tag, "-f", "docker/Dockerfile", "."]
-    done = subprocess.run(words, cwd=ROOT, env=dict(os.environ, DOCKER_BUILDKIT="0"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    revision = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    given = {"BASE": base, "VERSION": VERSION, "REVISION": revision}
+    words = ["docker", "build", "--network", "host", "-q", "-t", tag, "-f", "docker/Dockerfile", "."]
+    words[2:2] = [word for name, value in given.items() for word in ("--build-arg", "%s=%s" % (name, value))]
+    certificate = ROOT / "pip.cert"
+    trusted = pip_certificate()
+    try:
+        if trusted is not None:
+            certificate.write_bytes(trusted)
+        done = subprocess.run(words, cwd=ROOT, env=dict(os.environ, DOCKER_BUILDKIT="0"), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    finally:
+        if trusted is not None:
+            certificate.unlink()
     if done.returncode != 0:
         raise RuntimeError("docker build: " + (done.stdout + done.stderr)[-4000:])
 
@@ -107,7 +124,7 @@ def on_host(client: Any) -> Case:
 
 def run(client: Any, target: Sequence[str], options: Dict[str, Any], command: Sequence[str] = ("arenas", "--json")) -> Dict[str, Any]:
     """A command by the image."""
-    made = client.containers.run(TAG, [*target, *command], detach=True, network_mode="none", **options)
+    made = client.containers.run(TAG, [*target, *command], detach=True, network_mode="none", user="0", **options)
     try:
         code = made.wait()["StatusCode"]
         stdout, stderr = (made.logs(stdout=first, stderr=not first).decode() for first in (True, False))
@@ -124,16 +141,24 @@ def judge(name: str, said: Dict[str, Any], wanted: Dict[str, Any]) -> Case:
 
 def main(words: Sequence[str]) -> int:
     """Print one line for each use; 1 if any failed."""
+    import howto_page
     from matrix import ROWS, row
 
     import docker
 
     build(ROWS[-1].base)
-    chosen = [row(word) for word in words] if words else list(ROWS)
-    cases = attempt(docker.from_env(timeout=3600), [Image(one.suite, one.image) for one in chosen], lambda text: print(text, file=sys.stderr))
+    subprocess.run([sys.executable, "-m", "tools.make_single"], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    cases: List[Case] = []
+    if "--page" not in words:
+        chosen = [row(word) for word in words] if words else list(ROWS)
+        cases = attempt(docker.from_env(timeout=3600), [Image(one.suite, one.image) for one in chosen], lambda text: print(text, file=sys.stderr))
+    shown = row(PAGE_SUITE)
+    lines = howto_page.run(shown.base, shown.image)
     for case in cases:
         print("%-42s %s" % (case.name, "equal" if case.good else "FAILED: " + case.details))
-    return 0 if all(case.good for case in cases) else 1
+    for done in lines:
+        print("%s: %s" % ("as the page says" if done.good else "FAILED", done.line) + ("" if done.good else "\n    " + done.details))
+    return 0 if all(one.good for one in [*cases, *lines]) else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from gdbheapx.allocators.records import Around
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
 from gdbheapx.glibc.located import Glibc
+from gdbheapx.glibc.packages import debug_hint
 from gdbheapx.problems import Report
 
 DONTNEED = 4
@@ -30,14 +31,16 @@ class Trim(Plan):
         self.entries = [entry.address] if entry is not None else []
 
     def spans(self) -> List[Span]:
-        if self.glibc.pack is not None:
-            what = "%s is read by a pack, which does not include malloc's functions" % self.glibc.module.name
-            why = "so gdbheapx cannot determine whether a thread is inside one"
-            raise Refusal("%s, %s" % (what, why), "trim --dry-run predicts what malloc_trim would return")
-        if self.glibc.place is not None:
-            what = "%s is read by structure, which does not tell where malloc's functions and all its locks are" % self.glibc.module.name
-            why = "so gdbheapx cannot determine whether a thread is inside one"
-            raise Refusal("%s, %s" % (what, why), "trim --dry-run predicts what malloc_trim would return")
+        lacks = "does not include malloc's functions" if self.glibc.pack is not None else "does not tell where malloc's functions and all its locks are"
+        if self.glibc.pack is not None or self.glibc.place is not None:
+            module, source = self.glibc.module, "a pack" if self.glibc.pack is not None else "structure"
+            debug = debug_hint(self.target, module).line()
+            fetched = "get its debug file: %s; or name its folder" % debug if debug else "give its debug file"
+            raise Refusal(
+                "%s (build-id %s) is read by %s, which %s, so gdbheapx cannot determine whether a thread is inside one"
+                % (module.name, module.build_id or "unknown", source, lacks),
+                fetched + ": --debug-dir DIR; trim --dry-run predicts what malloc_trim would return",
+            )
         found = code.spans(self.target, self.glibc.module)
         if found is None:
             raise Refusal(

@@ -308,4 +308,8 @@ def test_a_libc_read_by_its_pack_is_not_called(stage: Stage, live: str, glibc_pa
     target = [*stage.start("recorder", "9", "1000", "3").target(live), "--no-debug-info", "--symbols", str(glibc_pack)]
     refused = heapx(target, "trim", "--yes")
     assert refused.code == 1 and "read by a pack" in refused.stderr, refused.stderr
-    assert heapx(target, "trim", "--dry-run", "--json").code == 0
+    build_id = json.loads((glibc_pack / "libc.json").read_text())["build_id"]
+    assert "(build-id %s)" % build_id in refused.stderr and "debuginfod-find debuginfo %s" % build_id in refused.stderr, refused.stderr
+    assert "--debug-dir DIR" in refused.stderr, refused.stderr
+    dry = heapx(target, "trim", "--dry-run", "--json")
+    assert dry.code == 0 and b"--debug-dir DIR" in dry.stdout, dry.stdout

@@ -7,6 +7,7 @@ from typing import List
 
 import pytest
 
+from gdbheapx.inferior.live import procfs
 from tests.support.processes import Process, Stage
 from tests.support.tool import run, tool_command
 from tests.support.victims import check_free, refusal
@@ -69,3 +70,14 @@ def test_what_lacks_is_named(stage: Stage, live: str, given: List[str], lacking:
     assert "--user %d:%d" % (UID, UID) in line
     assert all("--cap-add=" + one.upper() not in line for one in given)
     check_free(process)
+
+
+@needs_root
+def test_who_is_not_root_is_told_what_root_needs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image runs as an ordinary user, and has no sudo: the options of a container, or the program's own user."""
+    process = of_another_user(stage)
+    monkeypatch.setattr(os, "geteuid", lambda: UID + 1)
+    monkeypatch.setattr(procfs, "capabilities", lambda: 0)
+    hint = procfs.why_not_permitted(process.pid).hint or ""
+    assert "with sudo" in hint and "--user 0 --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH" in hint
+    assert "--user %d:%d" % (UID, UID) in hint

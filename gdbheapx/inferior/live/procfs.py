@@ -264,9 +264,10 @@ def _owner(pid: int) -> Optional[int]:
 
 def _granted(lacking: List[str]) -> str:
     """How to get these capabilities."""
+    added = " ".join("--cap-add=" + one for one in lacking)
     if os.geteuid():
-        return "run the same command with sudo"
-    return "in a container add %s" % " ".join("--cap-add=" + one for one in lacking)
+        return "run the same command with sudo, in a container with --user 0 %s" % added
+    return "in a container add %s" % added
 
 
 def maps_text(pid: int) -> str:
