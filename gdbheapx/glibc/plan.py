@@ -31,9 +31,10 @@ class Trim(Plan):
         self.entries = [entry.address] if entry is not None else []
 
     def spans(self) -> List[Span]:
-        lacks = "does not include malloc's functions" if self.glibc.pack is not None else "does not tell where malloc's functions and all its locks are"
         if self.glibc.pack is not None or self.glibc.place is not None:
-            module, source = self.glibc.module, "a pack" if self.glibc.pack is not None else "structure"
+            module, source, lacks = self.glibc.module, "structure", "does not tell where malloc's functions and all its locks are"
+            if self.glibc.pack is not None:
+                source, lacks = "a pack", "does not include malloc's functions"
             debug = debug_hint(self.target, module).line()
             fetched = "get its debug file: %s; or name its folder" % debug if debug else "give its debug file"
             raise Refusal(
