@@ -28,7 +28,6 @@ def update(folder: Path, **environment: str) -> "subprocess.Popen[str]":
 
 
 @NEEDS_APT
-@NEEDS_APT
 def test_it_waits_for_the_lock_on_lists(tmp_path: Path) -> None:
     """apt-get update fails at once where another one holds it; here it is done when that one has ended."""
     (tmp_path / "lists").mkdir()
@@ -40,7 +39,6 @@ def test_it_waits_for_the_lock_on_lists(tmp_path: Path) -> None:
     assert waiting.wait(timeout=60) == 0, waiting.communicate()[1]
 
 
-@NEEDS_APT
 @NEEDS_APT
 def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     """The reason is apt's own."""
