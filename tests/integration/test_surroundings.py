@@ -48,7 +48,8 @@ class Tool:
         )
         assert self.popen.stdout
         self.first = self.popen.stdout.readline()
-        self.gdb = int(Path("/proc/%d/task/%d/children" % (self.popen.pid, self.popen.pid)).read_text().split()[0])
+        children = map(int, Path("/proc/%d/task/%d/children" % (self.popen.pid, self.popen.pid)).read_text().split())
+        self.gdb = next(child for child in children if procfs.thread_name(child, child) == "gdb")  # the helper that holds processes is a child, too
 
     def end(self) -> "tuple[int, bytes, str]":
         """Exit code, the rest of standard output, standard error; gdb is gone by then or soon, and the process is free."""
