@@ -171,9 +171,11 @@ class Session:
         self.partial = self.partial or partial
         if code.nature in (Nature.DAMAGE, Nature.UNREAD) and self.budget.is_past_stop:
             return
-        entry = Problem(code, where, what, hint)
-        if entry not in self.problems and len(self.problems) < MAX_PROBLEMS:
-            self.problems.insert(0 if first else len(self.problems), entry)
+        same = [one for one in self.problems if (one.where, one.what) == (where, what)]
+        for one in same if first else ():  # a cause is told by its own code, and once
+            self.problems.remove(one)
+        if (first or not same) and len(self.problems) < MAX_PROBLEMS:
+            self.problems.insert(0 if first else len(self.problems), Problem(code, where, what, hint))
 
     def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         """As `problem`, from the models: with the address in the target, and always partial."""

@@ -3,7 +3,7 @@
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import findings
-from gdbheapx.model import CERTAIN, SURENESS, Finding
+from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding
 from gdbheapx.units import Size, say, share
 
 NOT_MALLOC = "not-malloc"
@@ -45,8 +45,8 @@ class Verdict(NamedTuple):
 
 
 def of_lines(kind: str, lines: Sequence[Finding], sure: str = CERTAIN) -> Verdict:
-    """A verdict that its first line states."""
-    return Verdict(kind, lines, lines[0].code, sure, lines[0].evidence)
+    """A verdict that its first line states. Nothing is sure of what is unread."""
+    return Verdict(kind, lines, lines[0].code, GUESS if kind == UNREAD else sure, lines[0].evidence)
 
 
 def outcomes(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:

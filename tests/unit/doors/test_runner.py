@@ -143,6 +143,7 @@ def test_partial_and_finding(declare: Any) -> None:
 
     def run(session: Any, options: Any) -> Answer:
         session.problem(MEMORY_UNREADABLE, "0x10", "a bad size", "look there")
+        session.problem(CUT, "0x10", "a bad size", "look there")  # what is told already
         return Answer(lambda: 0, lambda style: ["body"], finding=bool(options.number))
 
     declare(run)
