@@ -82,8 +82,10 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
+HELD = "leak-like: the program itself holds the memory, a leak only if it grows"
+"""What is said where most of the memory is in use."""
 GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, then gdbheapx diff OLD NEW"
-"""What to do where the program itself holds the memory."""
+"""What to do then."""
 
 
 def usual(held_bytes: int, used_bytes: int, free_bytes: int, hint: Optional[str]) -> Tuple[str, List[Finding]]:
@@ -93,7 +95,7 @@ def usual(held_bytes: int, used_bytes: int, free_bytes: int, hint: Optional[str]
     parts = Size(used_bytes), Size(held_bytes), share(used_bytes, held_bytes), Size(free_bytes), share(free_bytes, held_bytes)
     evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
     if used_bytes >= 0.8 * held_bytes:
-        return LEAK_LIKE, [Finding("leak-like: the program itself holds the memory", evidence, GROWING, findings.IN_USE)]
+        return LEAK_LIKE, [Finding(HELD, evidence, GROWING, findings.IN_USE)]
 
     def ask(condition: Callable[[Tuple[int, int]], bool]) -> bool:
         return condition((free_bytes, held_bytes))

@@ -19,6 +19,7 @@ from gdbheapx.units import Said, Size, plural, say, share
 from gdbheapx.verdict import (
     FRAGMENTED,
     GROWING,
+    HELD,
     HOARDING,
     LEAK_LIKE,
     MIXED,
@@ -376,7 +377,7 @@ def _line(kind: str, found: Figures, possible: Sequence[Case]) -> Finding:
             *parts_known,
         )
     if kind == LEAK_LIKE:
-        return Finding("leak-like: the program itself holds the memory", evidence, GROWING, codes.IN_USE)
+        return Finding(HELD, evidence, GROWING, codes.IN_USE)
     if kind == LEFT:
         arenas = plural(found.left_arenas, "arena")
         what = "hoarding: %s whose threads have ended %s memory that the program has freed" % (

@@ -333,7 +333,7 @@ def _kind(ask: Ask[Case]) -> str:
 
 def _main(kind: str, found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, Optional[str]]:
     if kind == verdict.LEAK_LIKE:
-        return "leak-like: the program itself holds the memory", GROWING
+        return verdict.HELD, GROWING
     if kind == verdict.HOARDING:
         return "hoarding: jemalloc holds whole pages that the program has freed", purge_hint(found)
     if kind == verdict.FRAGMENTED:
