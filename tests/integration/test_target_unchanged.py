@@ -23,9 +23,9 @@ def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return jemallocs.debug_directory(tmp_path_factory.mktemp("debug"))
 
 
-def codes(words: str) -> Sequence[int]:
-    """`refs` reads everything before it says that there is no such block."""
-    return (1,) if words == "refs 4096" else (0, 3)
+def codes(allocator: str, words: str) -> Sequence[int]:
+    """`refs` reads everything before it says that there is no such block; a trim is refused where another allocator owns malloc."""
+    return (1,) if words == "refs 4096" or (allocator, words) == ("jemalloc", "trim --dry-run") else (0, 3)
 
 
 @pytest.mark.parametrize("allocator, words", CASES)
@@ -36,7 +36,7 @@ def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path,
     process.command(b"w")
     with unchanged(process.pid, process.words()[0]):
         outcome = heapx([*process.target(live), "--debug-dir", str(debug_directory)], *words.split(), "--json")
-        assert outcome.code in codes(words), outcome.stderr[-1000:]
+        assert outcome.code in codes(allocator, words), outcome.stderr[-1000:]
 
 
 def test_every_command_is_among_them() -> None:
@@ -65,4 +65,4 @@ def test_what_lies_behind_heaps_and_stacks_is_left_alone(stage: Stage, live: str
     with unchanged(process.pid):
         ask = heapx if words in ("report", "leaks --weak") else alone  # gdb's own reading is the same for each
         outcome = ask(process.target(live), *words.split(), "--json")
-        assert outcome.code in codes(words), outcome.stderr[-1000:]
+        assert outcome.code in codes("glibc", words), outcome.stderr[-1000:]
