@@ -226,6 +226,8 @@ class ProcessSource(NamedTuple):
     """Until when it stands still: what is read later counts as not read, and interrupts."""
     swap: Optional[SwapRoom] = None
     """What may be brought in from swap; None: everything."""
+    scans: bool = False
+    """Its page table can be asked for the next page that was ever touched: see PageTable."""
 
 
 class CallSource(NamedTuple):
@@ -535,11 +537,6 @@ class Target(ABC):
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         """The same with what is in swap: all that the program may have written to."""
         return self.present_ranges(start, end)
-
-    def large_touched_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """The same of a range of any length, in whole pages and with what lies in between where that is short. None where it is not known
-        without a look at each page."""
-        return None
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""

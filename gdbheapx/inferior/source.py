@@ -7,13 +7,13 @@ from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, ProcessSource, Thread
+from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, PageTable, ProcessSource, Thread
 from gdbheapx.inferior.core import assumed
 from gdbheapx.inferior.core.file import WRITABLE, CoreFile, FileMapping
 from gdbheapx.inferior.elf import tree
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
-from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.death import Deaths
 from gdbheapx.inferior.live.memory import LiveMemory
 from gdbheapx.inferior.live.swap_room import LiveSwapRoom
@@ -378,6 +378,7 @@ class LiveSource(Source):
         self.executable = procfs.executable(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
         self._maps: Optional[List[Mapping]] = None
+        self._page_tables = page_table.Finder(pid)
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         return self._memory.read_prefix(address, size_bytes)
@@ -424,7 +425,12 @@ class LiveSource(Source):
 
     def bulk_source(self) -> BulkSource:
         zeros = joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)
-        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap)
+        table = self.page_table()
+        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, table is not None and table.scans)
+
+    def page_table(self) -> Optional[PageTable]:
+        """As Target.page_table."""
+        return self._page_tables.find(self.mappings())
 
     def problems(self) -> List[Complaint]:
         return self.swap.problems()

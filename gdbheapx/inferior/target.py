@@ -32,7 +32,7 @@ from gdbheapx.inferior.elf.file import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Memory, lookup
 from gdbheapx.inferior.elf.registers import words_of
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
-from gdbheapx.inferior.live import huge_pages, page_table, procfs
+from gdbheapx.inferior.live import huge_pages, procfs
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source, page_bytes
 from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
@@ -44,11 +44,9 @@ if TYPE_CHECKING:
 
 DEBUG_DIRECTORY = "/usr/lib/debug"
 HIGHEST = (1 << 64) - 1
-MOST_STATIC_BYTES = 1 << 20
-SHORT_GAP_BYTES = 1 << 20
-"""What was never touched between two parts of a large mapping: read as zeros in less time than a further part takes."""
-"""From the thread pointer to thread-local storage that came with the thread."""
 """No address is higher."""
+MOST_STATIC_BYTES = 1 << 20
+"""From the thread pointer to thread-local storage that came with the thread."""
 
 
 class ElfTarget(Target):
@@ -82,7 +80,6 @@ class ElfTarget(Target):
         """How long it may stand still at a time; None: as long as it takes."""
         self.still = source.still if isinstance(source, LiveSource) else Still()
         self._extents: Optional[use.Extents] = None
-        self._page_tables: Optional[page_table.Finder] = None
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self._vtables: Dict[Module, Dict[int, Vtable]] = {}
@@ -121,10 +118,7 @@ class ElfTarget(Target):
         return self.source.bulk_source()
 
     def page_table(self) -> Optional[PageTable]:
-        if not isinstance(self.source, LiveSource) or not self.pid:
-            return None
-        self._page_tables = self._page_tables or page_table.Finder(self.pid)
-        return self._page_tables.find(self.mappings())
+        return self.source.page_table() if isinstance(self.source, LiveSource) else None
 
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
@@ -564,13 +558,6 @@ class ElfTarget(Target):
             return image.touched(self.pid, start, end, self.page_bytes)
         written = self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
         return self.present_ranges(start, end) if written is None else written
-
-    def large_touched_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        if not isinstance(self.source, LiveSource) or not self.pid:
-            return None
-        low, high = start // self.page_bytes * self.page_bytes, -(-end // self.page_bytes) * self.page_bytes
-        found = page_table.touched(self.pid, low, high, SHORT_GAP_BYTES)
-        return None if found is None else [(max(one, start), min(other, end)) for one, other in found]
 
     def _own_file(self, module: Module) -> Optional[ElfFile]:
         path = self.module_file(module)

@@ -277,11 +277,8 @@ def scan(target: Target, graph: Graph, base: int, start: int, end: int, plain: b
 
 
 def parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
-    """What of a range may be read; `plain`: pages that were never touched are known to be zeros, and are left out in long runs."""
-    if not plain or target.kind == "core":
-        return target.touched_ranges(start, end)
-    found = target.large_touched_ranges(start, end)
-    return [(start, end)] if found is None else found
+    """What of a range may be read; `plain`: pages that were never touched are known to be zeros, and are passed by who reads."""
+    return [(start, end)] if plain and target.kind != "core" else target.touched_ranges(start, end)
 
 
 def check_time(session: Session) -> None:

@@ -5,8 +5,7 @@ import fcntl
 import os
 import re
 import sys
-from array import array
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, PageTable
 from gdbheapx.inferior.live import procfs
@@ -15,9 +14,6 @@ SWITCH = "GDBHEAPX_PAGEMAP_SCAN"
 """Set to 0 it has everything done without PAGEMAP_SCAN, as on older kernels: for tests."""
 SCAN, SCAN_ARG_BYTES = 0xC0606610, 96
 """_IOWR('f', 16, struct pm_scan_arg) (linux/fs.h)."""
-WALK_END, REGION_WORDS, REGIONS_AT_ONCE = 4, 3, 512
-PRESENT_OR_SWAPPED = 1 << 3 | 1 << 4
-"""PAGE_IS_PRESENT, PAGE_IS_SWAPPED."""
 KNOWS_HUGE_ZERO = (6, 17)
 """Before, PAGE_IS_PFNZERO was never set for the huge zero page (fs/proc/task_mmu.c: pagemap_thp_category)."""
 
@@ -67,38 +63,6 @@ def _scans(descriptor: int) -> bool:
     except OSError as error:
         return error.errno not in (errno.ENOTTY, errno.EINVAL)
     return True
-
-
-def touched(pid: int, start: int, end: int, gap_bytes: int) -> Optional[List[Tuple[int, int]]]:
-    """What of a range is in memory or in swap, found without a look at each page; parts closer than `gap_bytes` are one. None where this
-    kernel cannot be asked (before 6.7)."""
-    if os.environ.get(SWITCH) == "0":
-        return None
-    try:
-        descriptor = os.open("/proc/%d/pagemap" % procfs.entry(pid), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    regions = array("Q", bytes(8 * REGION_WORDS * REGIONS_AT_ONCE))
-    found: List[Tuple[int, int]] = []
-    try:
-        while start < end:
-            at = (regions.buffer_info()[0], REGIONS_AT_ONCE, 0)
-            argument = array("Q", (SCAN_ARG_BYTES, 0, start, end, 0, *at, 0, 0, PRESENT_OR_SWAPPED, PRESENT_OR_SWAPPED))
-            count = fcntl.ioctl(descriptor, SCAN, argument, True)
-            for place in range(0, REGION_WORDS * count, REGION_WORDS):
-                low, high = regions[place], regions[place + 1]
-                if found and low - found[-1][1] < gap_bytes:
-                    found[-1] = (found[-1][0], high)
-                else:
-                    found.append((low, high))
-            if argument[WALK_END] <= start:
-                return None
-            start = argument[WALK_END]
-    except (OSError, OverflowError):
-        return None
-    finally:
-        os.close(descriptor)
-    return found
 
 
 def _open_flags() -> int:

@@ -24,9 +24,11 @@ struct contents {
     uint64_t count, room;
 };
 
+/* Zeros only multiply the lane, so that many of them are passed at once. */
 static inline uint64_t content_step(uint64_t lane, uint64_t word)
 {
-    return ((lane << 29 | lane >> 35) ^ word) * CONTENT_PRIME;
+    word = (word ^ word >> 32) * CONTENT_PRIME;
+    return lane * CONTENT_PRIME + (word ^ word >> 29);
 }
 
 static inline void content_add(struct content *content, const uint8_t *bytes, uint64_t words, unsigned word)
@@ -48,6 +50,17 @@ static inline void content_add(struct content *content, const uint8_t *bytes, ui
         content->lanes[content->words % CONTENT_LANES] = content_step(content->lanes[content->words % CONTENT_LANES], one);
         content->any |= one;
     }
+}
+
+/* As content_add, of so many words of zeros. */
+static inline void content_add_zeros(struct content *content, uint64_t words)
+{
+    for (unsigned lane = 0; lane < CONTENT_LANES; lane++) {
+        uint64_t left = words / CONTENT_LANES + ((lane - content->words) % CONTENT_LANES < words % CONTENT_LANES), power = CONTENT_PRIME;
+        for (; left; left >>= 1, power *= power)
+            content->lanes[lane] *= left & 1 ? power : 1;
+    }
+    content->words += words;
 }
 
 static inline uint64_t content_hash(const struct content *content)

@@ -187,8 +187,15 @@ static int scan_range(struct graph *graph, struct block_source *lender, uint64_t
                       struct scanned *scanned, double deadline)
 {
     int interrupted = 0;
+    struct blanks blanks = {0, 0};
     while (*at < end) {
-        uint64_t got = 0;
+        uint64_t got = (source_skip(graph->memory, &blanks, *at, end) - *at) & ~(uint64_t) (graph->word - 1);
+        if (got) {
+            scanned->slot += got / graph->word;
+            content_add_zeros(&scanned->content, got / graph->word);
+            *at += got;
+            continue;
+        }
         const uint8_t *bytes = fetch(graph, lender, *at, end - *at, limit, &got, &interrupted);
         if (interrupted)
             return READ_INTERRUPTED;

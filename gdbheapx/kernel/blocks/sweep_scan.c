@@ -130,9 +130,13 @@ static const uint8_t *fetch(struct sweep *sweep, uint64_t *got, int *interrupted
 int64_t sweep_scan(struct sweep *sweep, double deadline)
 {
     struct scanning *scanning = &sweep->scanning;
+    struct blanks blanks = {0, 0};
     for (unsigned reads = 1; scanning->at < scanning->end && scanning->end - scanning->at >= sweep->word; reads++) {
         int interrupted = 0;
         uint64_t got = 0;
+        scanning->at = source_skip(sweep->memory, &blanks, scanning->at, scanning->end) & ~(uint64_t) (sweep->word - 1);
+        if (scanning->end - scanning->at < sweep->word)
+            break;
         const uint8_t *bytes = fetch(sweep, &got, &interrupted);
         if (interrupted)
             return READ_INTERRUPTED;

@@ -129,9 +129,14 @@ static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double 
 {
     if (!weak->found || !weak->buffer)
         return GRAPH_NO_MEMORY;
+    struct blanks blanks = {0, 0};
     while (*at < end) {
-        uint64_t got = 0;
+        uint64_t got = source_skip(weak->graph->memory, &blanks, *at, end);
         int interrupted = 0;
+        *at = got < end && got > *at ? got - 8 : got;     /* a pointer may begin in the zeros */
+        if (*at == end)
+            break;
+        got = 0;
         const uint8_t *bytes = bytes_at(weak, *at, end, &got, &interrupted);
         if (interrupted)
             return READ_INTERRUPTED;

@@ -50,6 +50,20 @@ static inline uint64_t range_at(const uint64_t *ranges, uint64_t count, uint64_t
 
 struct source;
 
+/* linux/fs.h since Linux 6.7; older headers lack it. */
+struct scan_region {
+    uint64_t start, end, categories;
+};
+struct scan_arg {
+    uint64_t size, flags, start, end, walk_end, regions, region_count, max_pages;
+    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define SCAN_IOCTL _IOWR('f', 16, struct scan_arg)
+#define CATEGORY_PRESENT (1ull << 3)
+#define CATEGORY_SWAPPED (1ull << 4)
+#define CATEGORY_ZERO_PAGE (1ull << 5)
+#define CATEGORY_HUGE (1ull << 6)
+
 /* Reads the readable prefix of [address, address + size) into `to`; returns its length or READ_INTERRUPTED. */
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size);
 
@@ -59,6 +73,17 @@ int64_t source_peek(const struct source *source, uint64_t address, void *to, uin
 /* How many bytes, `size` to `most`, a read at `address` may take to have what may be asked for next: of a process no more than lies in the
    same private anonymous memory. A page of a file that nobody asked for would come into its memory. */
 uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t size, uint64_t most);
+
+#define BLANK_WORTH (128u << 10)    /* bytes: less is read as fast as it is asked for */
+
+/* What is known of a range that is read in ascending order: up to where it is to be read. Zeros at first. */
+struct blanks {
+    uint64_t from, until;
+};
+
+/* The first address from `address` on, below `end`, where anything but zeros may stand; or `end`. What is known to be zeros without a
+   look at each page is passed: memory that a process has never touched, and what a core left out. */
+uint64_t source_skip(const struct source *source, struct blanks *blanks, uint64_t address, uint64_t end);
 
 /* Maps a core, for many small reads all over it: those that ascend are faster by source_read. */
 void source_map(const struct source *source);

@@ -40,7 +40,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "heapx_source_new": (_POINTER, [_INT, _INT, _POINTER, _POINTER, _U64]),
     "heapx_source_free": (None, [_POINTER]),
     "heapx_source_until": (None, [_POINTER, _POINTER]),
-    "heapx_source_leave_untouched": (None, [_POINTER, _INT, _POINTER, _U64, _POINTER, _POINTER]),
+    "heapx_source_leave_untouched": (None, [_POINTER, _INT, _INT, _POINTER, _U64, _POINTER, _POINTER]),
     "heapx_pages_new": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _U64]),
     "heapx_pages_free": (None, [_POINTER]),
     "heapx_residency": (None, [_POINTER, _POINTER, _U64, _POINTER]),
@@ -320,7 +320,8 @@ class OpenSource:
         """Pages that the process has not touched are not read, nor those in swap for which there is no room."""
         self._ranges = array("Q", [bound for pair in source.untouched_zero for bound in pair])
         room = None if source.swap is None else at(source.swap.cells)
-        found = (self.handle, self._pagemap, at(self._ranges), len(source.untouched_zero), at(self._swapped_in), room)
+        ranges = (at(self._ranges), len(source.untouched_zero))
+        found = (self.handle, self._pagemap, int(source.scans), *ranges, at(self._swapped_in), room)
         self._library.heapx_source_leave_untouched(*found)
 
     def _read(self, address: int, to: int, size_bytes: int) -> int:

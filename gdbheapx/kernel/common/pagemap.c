@@ -14,19 +14,6 @@
 #define ENTRY_FRAME ((1ull << 55) - 1)  /* 0 without CAP_SYS_ADMIN */
 #define FLAG_ZERO_PAGE (1ull << 24)     /* /proc/kpageflags: KPF_ZERO_PAGE, the small one and the huge one */
 
-/* linux/fs.h since Linux 6.7; older headers lack it. */
-struct scan_region {
-    uint64_t start, end, categories;
-};
-struct scan_arg {
-    uint64_t size, flags, start, end, walk_end, regions, region_count, max_pages;
-    uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-#define SCAN_IOCTL _IOWR('f', 16, struct scan_arg)
-#define CATEGORY_PRESENT (1ull << 3)
-#define CATEGORY_SWAPPED (1ull << 4)
-#define CATEGORY_ZERO_PAGE (1ull << 5)
-#define CATEGORY_HUGE (1ull << 6)
 #define REGIONS_AT_ONCE 128u
 #define PAGES_WORTH_A_JUMP 512u     /* what one page of the page table maps: less is read as fast as it is asked for */
 

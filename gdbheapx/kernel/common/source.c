@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -30,6 +31,7 @@ struct source {
     int kind;
     int fd;
     int pagemap_fd;             /* of a live process; -1: every page is read */
+    int scans;                  /* PAGEMAP_SCAN may be asked of it */
     uint64_t page;              /* this machine's */
     const uint64_t *untouched_zero; /* begin and end of each range of private anonymous memory, sorted; the caller's */
     size_t untouched_count;
@@ -86,9 +88,10 @@ EXPORT struct source *heapx_source_new(int kind, int fd, read_call call, const u
 /* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted),
    which stay the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which
    `swap_room` has nothing left are not read. */
-EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, const uint64_t *ranges, uint64_t count,
+EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
         uint64_t *swapped_in, uint64_t *swap_room)
 {
+    source->scans = scans;
     source->swap_room = swap_room;
     source->swapped_in = swapped_in;
     source->pagemap_fd = pagemap_fd;
@@ -252,6 +255,74 @@ static size_t segment_of(const struct source *source, uint64_t address)
             high = middle;
     }
     return low;
+}
+
+#define ENTRIES_AT_ONCE 2048u
+#define SCANNED_AT_ONCE (1u << 18)  /* pages */
+
+/* The first page from `address` on, below `end`, that is in memory or in swap, and the end of the pages behind it that are so, too. 0: this
+   kernel cannot be asked (before 6.7). What is known to be the kernel's one page of zeros is passed as well. */
+static int scan_touched(const struct source *source, uint64_t address, uint64_t end, struct blanks *blanks)
+{
+    struct scan_region region;
+    struct scan_arg arg = {.size = sizeof arg, .start = address & ~(source->page - 1), .end = end, .region_count = 1};
+    arg.max_pages = SCANNED_AT_ONCE;
+    arg.category_inverted = arg.category_mask = CATEGORY_ZERO_PAGE;
+    arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
+    arg.regions = (uint64_t) (uintptr_t) &region;
+    const int got = source->scans ? ioctl(source->pagemap_fd, SCAN_IOCTL, &arg) : -1;
+    if (got < 0)
+        return 0;
+    blanks->from = got ? region.start : arg.walk_end;
+    blanks->until = got ? region.end : arg.walk_end;
+    return 1;
+}
+
+/* The same by an entry for each page; up to the time when the process runs on. */
+static void find_touched(const struct source *source, uint64_t address, uint64_t end, struct blanks *blanks)
+{
+    uint64_t entries[ENTRIES_AT_ONCE], number = address / source->page, count, place;
+    const uint64_t last = (end + source->page - 1) / source->page;
+    for (;; number += count) {
+        count = last - number < ENTRIES_AT_ONCE ? last - number : ENTRIES_AT_ONCE;
+        count = read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, number * 8) / 8;
+        for (place = 0; place < count && !(entries[place] & PAGE_TOUCHED);)
+            place++;
+        if (place < count || !count || number + count >= last || (source->until && clock_now() > *source->until))
+            break;
+    }
+    blanks->from = (number + place) * source->page;
+    while (place < count && entries[place] & PAGE_TOUCHED)
+        place++;
+    blanks->until = (number + place) * source->page;
+}
+
+uint64_t source_skip(const struct source *source, struct blanks *blanks, uint64_t address, uint64_t end)
+{
+    if (end - address < BLANK_WORTH || (address >= blanks->from && address < blanks->until))
+        return address;
+    uint64_t zeros = 0;
+    if (source->pagemap_fd >= 0) {
+        zeros = zeros_until(source, address);
+    } else if (source->kind == SOURCE_FILE) {
+        const size_t found = segment_of(source, address);
+        const struct segment *segment = source->segments + found;
+        if (found < source->segment_count && segment->address <= address && segment->place == NOWHERE)
+            zeros = segment->address + segment->size;
+    }
+    zeros = zeros < end ? zeros : end;
+    if (zeros <= address || zeros - address < BLANK_WORTH)
+        return address;
+    if (source->pagemap_fd < 0)
+        return zeros;
+    if (!scan_touched(source, address, zeros, blanks))
+        find_touched(source, address, zeros, blanks);
+    if (blanks->from < address + BLANK_WORTH) {     /* it is not asked again for each page of a range with many short gaps */
+        blanks->from = address;
+        blanks->until = blanks->until > address + BLANK_WORTH ? blanks->until : address + BLANK_WORTH;
+        return address;
+    }
+    return blanks->from < zeros ? blanks->from : zeros;
 }
 
 static uint64_t read_segments(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)

@@ -137,6 +137,7 @@ class TwinGraph(Graph):
     def _scan(self, base: int, at: int, end: int, own: Tuple[int, int] = (0, 0)) -> None:
         word = self._shape.word_bytes
         while at < end:
+            at += (self._reader.skip(at, end) - at) // word * word
             data = self._reader.read(at, min(READ_BYTES, end - at))
             usable = len(data) if len(data) == end - at else len(data) // word * word
             if usable < word:
@@ -264,8 +265,9 @@ class TwinGraph(Graph):
         """See Graph."""
         found: Dict[int, int] = {}
         reached = [(start, start + size) for start, size, one in zip(self._starts, self._sizes, self._evidence) if one != LEAKED]
-        for start, end in [*reached, *ranges]:
-            data = self._reader.read(start, end - start)
+        pieces = ((at, min(at + READ_BYTES + 7, end)) for start, end in [*reached, *ranges] for at in range(start, end, READ_BYTES))
+        for start, end in pieces:
+            data = self._reader.read(start, end - start) if self._reader.skip(start, end) < end else b""
             for value, rule in weak_values(data, "little" if self._shape.little_endian else "big", guard):
                 place = self.find(value) if self._low <= value < self._high else None
                 if place is not None and not place[1] and place[0] < len(self._starts) and self._evidence[place[0]] == LEAKED:
