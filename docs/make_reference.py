@@ -26,8 +26,10 @@ rule; `tickers`: a blind thread),
 4 partial answer.
 
 Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--bytes` (plain integers in tables),
-`--max-seconds N` (stop after N seconds with a partial answer), `--allocator ID`, and
+`--max-seconds N` (end the walk after N seconds, with a partial answer), `--max-stop SECONDS` (a live process runs on by then: 2, or 5 for what
+changes it; [a stop has a limit](is-it-safe.md#what-any-debugger-does-to-a-process)), `--allocator ID`, and
 `--read-swap` (read pages in swap although a memory limit has no room for them: [what reading costs](in-ram.md#what-reading-costs-the-process)).
+These stand behind the command or before it; an option of one command stands behind its name.
 
 [What "in RAM" means](in-ram.md) explains `in RAM` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
 `target.swapped_in_bytes` is how much memory the reading itself brought back from swap; null on cores and remote targets.

@@ -21,6 +21,9 @@ VALUES = {
 WITHOUT_GDB = ("watch",)
 """Commands that repeat: a gdb would do nothing but take memory, for as long as they last."""
 FLAGS = ("--no-debug-info", "--debuginfod")
+EVERY_VALUE = ("--max-seconds", "--max-stop", "--allocator", "-o", "--output")
+EVERY_FLAG = ("--json", "--bytes", "--read-swap", "--traceback", "-h", "--help")
+"""What every command takes, with a value and without (parse.py declares them): these may stand before it."""
 
 
 class Globals(NamedTuple):
@@ -98,7 +101,16 @@ def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
         last["--no-debug-info"] is not None,
         last["--debuginfod"] is not None,
     )
-    return found, rest
+    return found, command_first(rest)
+
+
+def command_first(words: Sequence[str]) -> List[str]:
+    """The words with the command's name in front: options that every command takes may stand before it."""
+    at = 0
+    while at < len(words) and words[at].partition("=")[0] in EVERY_VALUE + EVERY_FLAG:
+        at += 2 if words[at] in EVERY_VALUE else 1
+    named = at < len(words) and not words[at].startswith("-")
+    return [words[at], *words[:at], *words[at + 1 :]] if named else list(words)
 
 
 def pack(words: Sequence[str]) -> str:

@@ -146,6 +146,7 @@ def settings() -> Any:
 def run(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
+    from gdbheapx.asked import command_first
     from gdbheapx.inferior.gdb import target as gdb_target
 
     def fail(line: str) -> None:
@@ -160,6 +161,7 @@ def run(words: List[str]) -> Any:
                 return None
             raise
 
+    words = command_first(words)
     runner.set_debugger_version(gdb_target.version())
     return runner.run(words, runner.Door("heapx", gdb.write, fail, open_target, settings()))
 

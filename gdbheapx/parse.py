@@ -157,4 +157,10 @@ def parse(words: Sequence[str], door: str) -> Parsed:
     parser = parser_of(command, door)
     if wants(rest, "-h", "--help"):
         return Parsed(command, None, parser.format_help())
-    return Parsed(command, parser.parse_args(rest), None)
+    try:
+        return Parsed(command, parser.parse_args(rest), None)
+    except UsageError as error:
+        meant = next((word for word in rest if declared.find(word) is not None), None) if name not in words[:1] else None
+        if meant is None:
+            raise
+        raise UsageError("options of %s stand behind its name (%s)" % (meant, error.message), "try: %s %s --help" % (door, meant))

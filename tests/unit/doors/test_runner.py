@@ -10,7 +10,7 @@ from typing import Any, Iterator, List, Tuple
 import pytest
 
 from gdbheapx import asked as asked_for
-from gdbheapx import command, output, parse, runner, units
+from gdbheapx import command, loader, output, parse, runner, units
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
@@ -266,6 +266,28 @@ def test_global_options_stand_anywhere() -> None:
     found = asked_for.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
     assert (found.debug_dirs, found.no_debug_info, found.pid) == (["a", "b"], True, 5)
     assert asked_for.Globals.from_words(found.words()) == found
+
+
+@pytest.mark.parametrize("option", [one for one, _ in parse.COMMON], ids=lambda one: one[-1])
+def test_options_of_every_command_stand_before_it_too(option: Tuple[str, ...]) -> None:
+    """Each by each of its names: behind the command it is one of that command."""
+    declared_ = dict(parse.COMMON)[option]
+    for flag in option:
+        value = [] if declared_.get("action") else ["5"]
+        given = ["--pid", "1", flag, *value, "leaks", "--json"]
+        assert asked_for.split(given)[1] == ["leaks", flag, *value, "--json"]
+        if value and flag.startswith("--"):
+            assert asked_for.split([flag + "=5", "leaks"])[1] == ["leaks", flag + "=5"]
+    assert asked_for.command_first([*option[:1], *(["5"] if not declared_.get("action") else [])])[0] == option[0]  # of report
+
+
+def test_another_option_before_its_command_is_told_where_it_belongs() -> None:
+    """Not that `leaks` were a word that report does not know."""
+    loader.load_commands()
+    with pytest.raises(UsageError, match="options of leaks stand behind its name"):
+        parse.parse(asked_for.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
+    with pytest.raises(UsageError, match="^report: unrecognized arguments: --no-such$"):
+        parse.parse(["--no-such"], "gdbheapx")
 
 
 @pytest.mark.parametrize("words", [["--pid"], ["--pid", "0"], ["--pid", "-3"], ["--pid", "1", "--core", "c"]], ids=" ".join)
