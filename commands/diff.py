@@ -1,6 +1,6 @@
 """heapx diff"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import HTML, Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
@@ -26,6 +26,7 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
     ],
     needs_target=False,
+    renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.operand", "gdbheapx.report.diff_text"),
 )

@@ -2,7 +2,7 @@
 
 from typing import List, Optional
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import SQL, Answer, Options, argument, command
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.problems import NOT_IN_SNAPSHOT, SHELL_ONLY, USAGE
 from gdbheapx.session import Session
@@ -38,6 +38,7 @@ def what(options: Options) -> Reads:
         ),
     ],
     reads=what,
+    renders=lambda options: SQL if options.format == "parquet" else None,
     help=HELP,
     needs=(
         "gdbheapx.analysis.census.find",

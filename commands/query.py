@@ -1,6 +1,6 @@
 """heapx query"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import SQL, Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.parse import count
 from gdbheapx.problems import SHELL_ONLY
@@ -26,6 +26,7 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
     ],
     needs_target=False,
     reads=Reads.CENSUS,
+    renders=lambda options: SQL,
     help=HELP,
     needs=(
         "gdbheapx.analysis.census.find",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, Style, Switch, argument, command
+from gdbheapx.command import HTML, Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -44,6 +44,7 @@ document that the page was made from is printed. In that document `page` has wha
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
     ],
     reads=lambda options: Reads.CENSUS if options.deep else Reads.TOTALS,
+    renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     needs=("gdbheapx.analysis.overview",),
 )

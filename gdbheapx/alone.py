@@ -6,22 +6,22 @@ gdb's reading of debug information, for which tables of each release stand in, a
 
 import os
 import signal
-from typing import Callable, Optional, Sequence, cast
+from typing import Callable, Optional, cast
 
-from gdbheapx import loader, runner
+from gdbheapx import runner
 from gdbheapx.asked import GLOBALS, Globals, pack
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
+from gdbheapx.invocation import Invocation
 from gdbheapx.opening import debug_directories, open_source
 from gdbheapx.problems import GDB_MISSING
 
 
-def run(words: Sequence[str], asked: Globals, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
+def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
     """Run the command without gdb; with a refusal it ends with that."""
-    loader.load_commands(words[0] if words else None)
-    if words and words[0] in ("diff", "fleet"):
-        os.environ[GLOBALS] = pack(asked.words())  # for those that are run for it
+    asked = invocation.asked
+    os.environ[GLOBALS] = pack(asked.words())  # for processes of this tool that a command may start
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: threads are waited for
 
     def open_target() -> Optional[Target]:
@@ -35,7 +35,7 @@ def run(words: Sequence[str], asked: Globals, fail: Callable[[str], None], refus
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
     settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
-    return runner.run(words, runner.Door("gdbheapx", out.write, fail, open_target, settings, out.flush))
+    return runner.perform(invocation.parsed, runner.Door("gdbheapx", out.write, fail, open_target, settings, out.flush))
 
 
 def open_alone(asked: Globals) -> ElfTarget:

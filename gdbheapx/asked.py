@@ -18,8 +18,6 @@ VALUES = {
     "--debug-dir": "DIR",
     "--symbols": "DIR",
 }
-WITHOUT_GDB = ("watch",)
-"""Commands that repeat: a gdb would do nothing but take memory, for as long as they last."""
 FLAGS = ("--no-debug-info", "--debuginfod")
 EVERY_VALUE = ("--max-seconds", "--max-stop", "--allocator", "-o", "--output")
 EVERY_FLAG = ("--json", "--bytes", "--read-swap", "--traceback", "-h", "--help")

@@ -1,15 +1,16 @@
-"""The shell door: finds gdb and runs it, with the command in the environment; without gdb the command runs in this process. Imports as
-little as possible: it is paid for by every call."""
+"""The entry point of the shell: understands the command line and has it answered, by this process or, where gdb is needed, inside one.
+Imports as little as possible: it is paid for by every call."""
 
 import os
 import sys
-from typing import TYPE_CHECKING, List, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.asked import FD, GLOBALS, UNPACKED, WITHOUT_GDB, WORDS, Globals, Wrong, pack, split
+from gdbheapx.asked import FD, GLOBALS, UNPACKED, WORDS, Wrong, pack, split
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
     from gdbheapx.inferior.live.keeper import Keeper
+    from gdbheapx.invocation import Invocation
     from gdbheapx.problems import Code
 
 NO_GDB = "none"
@@ -18,6 +19,8 @@ RARELY = 50_000
 """How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
 GDBINIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdbinit.py")
 """What gdb sources; of the single file it is that file (tools/make_single.py)."""
+HELP = (["help"], ["-h"], ["--help"])
+"""A first word that asks for help."""
 SIGNALS = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}
 """Their numbers, as the module signal has them, and how they are called here."""
 USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
@@ -27,9 +30,9 @@ USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] C
   --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
   --snapshot FILE    read what `snapshot` has written; needs neither the process nor gdb
   --exe FILE         the program, if gdbheapx does not find it
-  --gdb PATH|none    the gdb to use; otherwise the first in PATH. With none, or where there is none,
-                     gdbheapx reads the target with Python alone; only what changes a process
-                     (trim, purge, tickers --cure) needs gdb
+  --gdb PATH|none    read inside this gdb. Otherwise gdbheapx reads by itself; it runs the first gdb
+                     in PATH for what changes a process (trim, purge, tickers --cure), for doctor
+                     and with --debuginfod. With none it runs no gdb at all
   --sysroot DIR      the file tree of the machine the target ran on
   --debug-dir DIR    search debug files here first; may be repeated
   --symbols DIR      search symbol packs here; may be repeated
@@ -56,18 +59,20 @@ def find_gdb(given: Optional[str]) -> Optional[str]:
     return None
 
 
-def run_gdb(gdb: str, asked: Globals, words: Sequence[str], keeper: "Optional[Keeper]" = None) -> int:
+def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = None) -> int:
     """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another
     descriptor."""
     from gdbheapx import parent
 
+    asked = invocation.asked
     out = os.dup(1)
     os.set_inheritable(out, True)
     arguments = [gdb, "-nx", "-q", "-batch"]
     if asked.no_debug_info:
         arguments.append("-readnever")
     after = ["-ex", "quit %d" % parent.NO_PYTHON]  # reached only where gdbinit.py was not run
-    names = {FD: str(out), WORDS: pack(words), GLOBALS: pack(asked.words()), **(keeper.inherited() if keeper is not None else {})}
+    names = {FD: str(out), WORDS: pack(invocation.words), GLOBALS: pack(asked.words())}
+    names.update(keeper.inherited() if keeper is not None else {})
     try:
         ended = parent.run(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
         if keeper is not None:
@@ -76,10 +81,10 @@ def run_gdb(gdb: str, asked: Globals, words: Sequence[str], keeper: "Optional[Ke
         from gdbheapx.problems import GDB_MISSING
 
         cause = "cannot run %s: %s" % (gdb, error.strerror)
-        return here(words, asked, refusal(cause, "choose another gdb with --gdb PATH", GDB_MISSING))
+        return here(invocation, refusal(cause, "choose another gdb with --gdb PATH", GDB_MISSING))
     if ended.code is not None:
         os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
-    return end((), ended.error) if ended.begun and ended.error is not None else here(words, asked, ended.error)
+    return end((), ended.error) if ended.begun and ended.error is not None else here(invocation, ended.error)
 
 
 def main(words: Optional[Sequence[str]] = None) -> int:
@@ -111,8 +116,13 @@ def hear_no_more() -> None:
 
 def answer(words: List[str]) -> int:
     """Run what the words ask for; the exit code."""
+    return interruptible(words, dispatch)
+
+
+def interruptible(words: List[str], ask: Callable[[List[str]], int]) -> int:
+    """What `ask` does with the words; the exit code, also where it is interrupted."""
     try:
-        return dispatch(words)
+        return ask(words)
     except KeyboardInterrupt as error:
         hear_no_more()
         from gdbheapx.errors import Interrupted
@@ -133,10 +143,6 @@ def open_standard() -> None:
 
 def dispatch(words: List[str]) -> int:
     """Run what the words ask for."""
-
-    def failed(error: "HeapxError", has_document: bool = False) -> int:
-        return end(() if has_document else words, error)
-
     try:
         asked, rest = split(words)
     except Wrong as error:
@@ -147,44 +153,67 @@ def dispatch(words: List[str]) -> int:
         return say("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
         return say(GDBINIT + "\n")
-    if any(word.partition("=")[0] == "--html" for word in rest) and not is_help(rest):
-        try:
-            from gdbheapx import paged
-        except ImportError:  # the single file
-            return not_in_single(words, "pages")
-        wanted = paged.wanted(rest)
-        if wanted is not None:
-            return paged.make(wanted, asked, answer, say, failed)
-    if ("query" in rest or any("parquet" in word for word in rest)) and not is_help(rest):
-        try:
-            from gdbheapx import queried
-        except ImportError:  # the single file
-            return not_in_single(words, "SQL and parquet files")
-        question = queried.wanted(rest)
-        if question is not None:
-            return queried.make(question, asked, answer, fail, failed)
-    if asked.snapshot is not None and rest and not is_help(rest):
-        return here(rest, asked)
     has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
-    if (not rest and not has_target) or is_help(rest):
+    if rest[:1] in HELP or not (rest or has_target):
         return show_help(rest, bool(rest))
-    if has_target and rest[:1] and rest[0] in WITHOUT_GDB:
-        if "--exact" in rest:
-            start_keeper()
-        return here(rest, asked)
-    keeper = start_keeper() if asked.pid is not None else None
-    gdb, named = find_gdb(asked.gdb), named_gdb(asked.gdb)
-    if gdb is None and named not in (None, NO_GDB) and (has_target or asked.gdb):
+    from gdbheapx import invocation
+    from gdbheapx.errors import UsageError
+
+    try:
+        understood = invocation.understand(asked, rest)
+    except UsageError as error:
+        return end(rest, error)
+    return render(understood, understood.renderer) if understood.renderer is not None else perform(understood)
+
+
+def render(invocation: "Invocation", renderer: str) -> int:
+    """Have something else made of what one look finds than the command's own answer."""
+    from gdbheapx.invocation import Shell
+
+    def look(words: List[str]) -> int:
+        from gdbheapx import invocation as invocations
+
+        return perform(invocations.understand(*split(words)))
+
+    def failed(error: "HeapxError", has_document: bool) -> int:
+        return end(() if has_document else invocation.words, error)
+
+    from gdbheapx.command import HTML
+
+    shell = Shell(lambda words: interruptible(words, look), say, fail, failed)
+    try:
+        if renderer == HTML:
+            from gdbheapx.paged import make
+        else:
+            from gdbheapx.queried import make
+    except ImportError:  # the single file
+        return not_in_single(invocation.words)
+    return make(invocation, shell)
+
+
+def perform(invocation: "Invocation") -> int:
+    """Have the command answer: here, or where it takes one inside gdb."""
+    asked, rest = invocation.asked, invocation.words
+    if invocation.parsed.help is not None:
+        return here(invocation)
+    if not invocation.has_target and invocation.command.needs_target:
+        from gdbheapx.problems import NO_TARGET
+
+        return wrong(rest, "%s requires a process or a core" % invocation.command.name, NO_TARGET, "give --pid N or --core FILE")
+    if asked.snapshot is not None or invocation.command.repeats:
+        return here(invocation)
+    named = named_gdb(asked.gdb)
+    gdb = find_gdb(asked.gdb) if named is not None or invocation.needs_gdb else None
+    if gdb is None and named not in (None, NO_GDB) and (invocation.has_target or asked.gdb):
         from gdbheapx.problems import GDB_MISSING
 
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
-        return here(rest, asked, refusal("%s is not an executable file" % named, next_step, GDB_MISSING))
-    if not has_target:
-        return without_target(asked, rest, gdb)
-    refused = prepare_core(asked.core, rest) if asked.core is not None else None
-    if gdb is not None and refused is None:
-        return run_gdb(gdb, asked, rest, keeper)
-    return here(rest, asked, refused)
+        return here(invocation, refusal("%s is not an executable file" % named, next_step, GDB_MISSING))
+    keeper = start_keeper() if asked.pid is not None else None
+    refused = prepare_core(asked.core) if asked.core is not None else None
+    if gdb is not None and refused is None and (invocation.has_target or invocation.command.tells_of_gdb):
+        return run_gdb(gdb, invocation, keeper)
+    return here(invocation, refused)
 
 
 def start_keeper() -> "Optional[Keeper]":
@@ -195,11 +224,6 @@ def start_keeper() -> "Optional[Keeper]":
         return keeper.prepare()
     except OSError:  # it is tried again when it is needed, and the reason told
         return None
-
-
-def is_help(rest: Sequence[str]) -> bool:
-    """The user asks for help."""
-    return rest[:1] == ["help"] or "--help" in rest or "-h" in rest
 
 
 def say(text: str) -> int:
@@ -258,41 +282,25 @@ def wrong(words: Sequence[str], line: str, code: Optional["Code"] = None, hint: 
     return end(words, UsageError(line, hint, code=code))
 
 
-def not_in_single(words: Sequence[str], what: str) -> int:
+def not_in_single(words: Sequence[str]) -> int:
     """What the single file does not contain."""
     from gdbheapx.problems import SHELL_ONLY
 
-    cause = "%s are not part of the single file" % what
+    cause = "pages, SQL and parquet files are not part of the single file"
     return end(words, refusal(cause, "use an installed gdbheapx, on a snapshot or core of the process", SHELL_ONLY))
 
 
-def without_target(asked: Globals, rest: Sequence[str], gdb: Optional[str]) -> int:
-    """Commands that need no target."""
-    from gdbheapx import command, loader
-
-    loader.load_commands()
-    name = next((word for word in rest if not word.startswith("-")), "report")
-    found = command.find(name)
-    if found is not None and found.needs_target:
-        from gdbheapx.problems import NO_TARGET
-
-        return wrong(rest, "%s requires a process or a core" % name, NO_TARGET, "give --pid N or --core FILE")
-    if gdb is not None and found is not None and found.name == "doctor":
-        return run_gdb(gdb, asked, rest)
-    return here(rest, asked)
-
-
-def here(rest: Sequence[str], asked: Globals, refused: Optional["HeapxError"] = None) -> int:
+def here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> int:
     """Run the command in this process, without gdb; where it is refused, it ends with that."""
     import gc
 
     gc.set_threshold(RARELY, *gc.get_threshold()[1:])
     from gdbheapx import alone
 
-    ended = alone.run(rest, asked, fail, refused)
+    ended = alone.run(invocation, fail, refused)
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
-    if asked.pid is not None:
+    if invocation.asked.pid is not None:
         end_keeper()
     os._exit(ended.code)  # what could not be written is told; the interpreter would try again, and complain aloud
 
@@ -304,14 +312,14 @@ def end_keeper() -> None:
     keeper.end()
 
 
-def prepare_core(core: str, rest: Sequence[str]) -> Optional["HeapxError"]:
+def prepare_core(core: str) -> Optional["HeapxError"]:
     """Unpack a compressed core, for whoever reads it then; the error where that fails. What is no core, or cannot be opened, is told when
     it is read."""
     os.environ.pop(UNPACKED, None)
     from gdbheapx.inferior.core import packed
 
     form = packed.find(core)
-    if form is None or not is_command(rest):
+    if form is None:
         return None
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
@@ -326,19 +334,6 @@ def prepare_core(core: str, rest: Sequence[str]) -> Optional["HeapxError"]:
     os.set_inheritable(found.descriptor, True)
     os.environ[UNPACKED] = pack([str(found.descriptor), found.trouble])
     return None
-
-
-def is_command(rest: Sequence[str]) -> bool:
-    """The words are a command line: what takes long is not begun for one that is wrong."""
-    from gdbheapx import loader, parse
-    from gdbheapx.errors import UsageError
-
-    loader.load_commands()
-    try:
-        parse.parse(rest, "gdbheapx")
-    except UsageError:
-        return False
-    return True
 
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:

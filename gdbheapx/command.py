@@ -88,8 +88,14 @@ class Command(NamedTuple):
     """It reads a process again and again over a long time: the process runs meanwhile, and no gdb serves. From a shell alone."""
     reads: Optional[Callable[[Options], Reads]] = None
     """What it reads of a process that stands still, with these options; None: that is not known beforehand."""
+    renders: Optional[Callable[[Options], Optional[str]]] = None
+    """HTML or SQL where the shell makes something else than text or JSON of what this command finds, with these options."""
+    tells_of_gdb: bool = False
+    """What it says depends on the gdb that is here."""
 
 
+HTML, SQL = "html", "sql"
+"""What the shell makes, outside gdb, of what one look has found."""
 COMMANDS: Dict[str, Command] = {}
 
 
@@ -103,6 +109,8 @@ def command(
     needs: Sequence[str] = (),
     repeats: bool = False,
     reads: Union[Reads, Callable[[Options], Reads], None] = None,
+    renders: Optional[Callable[[Options], Optional[str]]] = None,
+    tells_of_gdb: bool = False,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -113,7 +121,7 @@ def command(
         if not help:
             raise ValueError("command %s needs help" % name)
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
-        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what)
+        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what, renders, tells_of_gdb)
         return run
 
     return declare

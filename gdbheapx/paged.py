@@ -5,9 +5,9 @@ import os
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import child, loader, parse, runner
-from gdbheapx.asked import Globals
+from gdbheapx import child, runner
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.output import Replacing, open_private
 from gdbheapx.problems import NO_ANSWER
 
@@ -34,19 +34,11 @@ class Wanted(NamedTuple):
     """Where to, if not to standard output."""
 
 
-def wanted(words: Sequence[str]) -> Optional[Wanted]:
-    """The page that these words ask for; None where they ask for none, or are wrong: whoever runs them says so."""
-    loader.load_commands()
-    try:
-        parsed = parse.parse(words, "gdbheapx")
-    except UsageError:
-        return None
-    file = getattr(parsed.options, "html", None)
-    if file is None or parsed.command.name not in TEMPLATES:
-        return None
-    left = _without(words, {OPTION: 1, "-o": 1, "--output": 1, "--json": 0, "--page": 0})
-    name = parsed.command.name
-    return Wanted(name, file, [*left, "--json", *ONLY_FOR_IT.get(name, [])], parsed.options.json, parsed.options.output)
+def wanted(invocation: Invocation) -> Wanted:
+    """The page that is asked for."""
+    left = _without(invocation.words, {OPTION: 1, "-o": 1, "--output": 1, "--json": 0, "--page": 0})
+    name, options = invocation.command.name, invocation.options
+    return Wanted(name, options.html, [*left, "--json", *ONLY_FOR_IT.get(name, [])], options.json, options.output)
 
 
 def _without(words: Sequence[str], flags: Dict[str, int]) -> List[str]:
@@ -64,16 +56,11 @@ def _without(words: Sequence[str], flags: Dict[str, int]) -> List[str]:
     return found
 
 
-def make(
-    asked_for: Wanted,
-    asked: Globals,
-    dispatch: Callable[[List[str]], int],
-    say: Callable[[str], int],
-    failed: Callable[[HeapxError, bool], int],
-) -> int:
-    """Take the look, then write the page; the exit code is that of the look. `failed` tells an error, of which True: a document is out."""
+def make(invocation: Invocation, shell: Shell) -> int:
+    """Take the look, then write the page; the exit code is that of the look."""
     from gdbheapx.report.text import escaped
 
+    asked_for = wanted(invocation)
     page: Optional[Replacing] = None
     has_document = False
     try:
@@ -84,23 +71,23 @@ def make(
 
         render.ready()
         page = Replacing(asked_for.file, OPTION)  # before a process is stopped for it
-        code, text = child.look([*asked.words(), *asked_for.words], dispatch)
+        code, text = child.look([*invocation.asked.words(), *asked_for.words], shell.look)
         if asked_for.json:
             has_document = True
-            _hand_on(text, asked_for.output, say)
+            _hand_on(text, asked_for.output, shell.say)
         if code not in ANSWERED:
             page.drop()
             return code
         page.finish(_page(asked_for, text).encode("utf-8", "backslashreplace"))
         page = None
-        return code if asked_for.json else say("the page is in %s\n" % escaped(asked_for.file)) or code
+        return code if asked_for.json else shell.say("the page is in %s\n" % escaped(asked_for.file)) or code
     except HeapxError as error:
-        return failed(error, has_document)
+        return shell.failed(error, has_document)
     except MemoryError:
-        return failed(runner.out_of_memory(), has_document)
+        return shell.failed(runner.out_of_memory(), has_document)
     except Exception as error:
         how = " ".join(["gdbheapx", asked_for.command, "--json", *ONLY_FOR_IT.get(asked_for.command, [])])
-        return failed(runner.internal(error, how), has_document)
+        return shell.failed(runner.internal(error, how), has_document)
     finally:
         if page is not None:
             page.drop()

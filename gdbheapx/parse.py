@@ -140,15 +140,25 @@ class Parsed(NamedTuple):
     """The help text, if that was asked for; the command is not to be run then."""
 
 
+DEFAULT = "report"
+"""The command where none is named."""
+
+
 def wants(words: Sequence[str], *flags: str) -> bool:
     """True if one of the flags stands among the words before `--`."""
     return any(word in flags for word in (words[: words.index("--")] if "--" in words else words))
 
 
+def name_in(words: Sequence[str]) -> str:
+    """The name of the command that these words ask for."""
+    return words[0] if words and not words[0].startswith("-") else DEFAULT
+
+
 def parse(words: Sequence[str], door: str) -> Parsed:
-    """The command and its options; no words at all are `report`. UsageError if it cannot be understood."""
+    """The command and its options; no words at all are those of DEFAULT. UsageError if it cannot be understood."""
     rest: List[str] = list(words)
-    name = rest.pop(0) if rest and not rest[0].startswith("-") else "report"
+    name = name_in(rest)
+    del rest[: rest[:1] == [name]]
     command = declared.find(name)
     if command is None:
         if name.isdigit():

@@ -4,54 +4,27 @@ import json
 import os
 import signal
 from types import FrameType
-from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
-from gdbheapx import child, loader, parse, problems
-from gdbheapx.asked import Globals
+from gdbheapx import child, problems
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.interrupt import NAMES
+from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.output import CannotWrite, Replacing, Sink
 from gdbheapx.query.tables import VARIABLE
 from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
 
-PARQUET = "parquet"
 ANSWERED = (0, 3, 4)
 """Exit codes with an answer."""
 WHOLE, NO_ANSWER, PARTIAL = 0, 1, 4
 
 
-class Wanted(NamedTuple):
-    """What is asked for."""
-
-    command: str
-    options: Any
-
-
-def wanted(words: Sequence[str]) -> Optional[Wanted]:
-    """What these words ask of DuckDB; None where they ask for something else, or are wrong: whoever runs them says so.
-    None also where this process takes the look for such a question."""
-    if VARIABLE in os.environ:
-        return None
-    loader.load_commands()
+def make(invocation: Invocation, shell: Shell) -> int:
+    """Answer; the exit code is that of the look."""
+    query = Query(invocation, shell)
+    failed = shell.failed
     try:
-        parsed = parse.parse(words, "gdbheapx")
-    except UsageError:
-        return None
-    is_ours = parsed.command.name == "query" or (parsed.command.name == "export" and parsed.options.format == PARQUET)
-    return Wanted(parsed.command.name, parsed.options) if is_ours and parsed.help is None else None
-
-
-def make(
-    asked_for: Wanted,
-    asked: Globals,
-    dispatch: Callable[[List[str]], int],
-    fail: Callable[[str], None],
-    failed: Callable[[HeapxError, bool], int],
-) -> int:
-    """Answer; the exit code is that of the look. `failed` tells an error."""
-    query = Query(asked_for.options, asked, dispatch, fail)
-    try:
-        return query.run() if asked_for.command == "query" else _parquet(asked_for.options, asked, dispatch, fail)
+        return query.run() if hasattr(invocation.options, "sql") else _parquet(invocation, shell)
     except BrokenPipeError:
         return WHOLE  # the reader has seen enough
     except KeyboardInterrupt as error:
@@ -62,9 +35,9 @@ def make(
     except MemoryError:
         return failed(out_of_memory(), query.has_written)
     except Exception as error:
-        if asked_for.options.traceback:
+        if invocation.options.traceback:
             raise
-        return failed(internal(error, "gdbheapx %s --traceback" % asked_for.command), query.has_written)
+        return failed(internal(error, "gdbheapx %s --traceback" % invocation.command.name), query.has_written)
 
 
 class Look(NamedTuple):
@@ -83,22 +56,23 @@ class Look(NamedTuple):
         return (self.envelope.get("data") or {}).get("tables") or {}
 
 
-def _look(tables: Sequence[str], signature: bool, options: Any, asked: Globals, dispatch: Callable[[List[str]], int]) -> Look:
+def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell: Shell) -> Look:
     """One look at the target."""
     from gdbheapx.query import look
 
+    options = invocation.options
     rows, signed = child.temporary(), child.temporary() if signature else None
     for descriptor in (rows, signed):
         if descriptor is not None:
             os.set_inheritable(descriptor, True)
-    words = [*asked.words(), "query", "--json"]
+    words = [*invocation.asked.words(), "query", "--json"]
     words += ["--max-seconds", str(options.max_seconds)] if options.max_seconds is not None else []
     words += ["--max-stop", str(options.max_stop)] if options.max_stop is not None else []
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
     os.environ[VARIABLE] = look.words(look.Wanted(tables, rows, signed))
     try:
-        code, text = child.look(words, dispatch)
+        code, text = child.look(words, shell.look)
     finally:
         del os.environ[VARIABLE]
     _listen()
@@ -121,15 +95,11 @@ def _listen() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, *heard))
 
 
-def _has_target(asked: Globals) -> bool:
-    return any(one is not None for one in (asked.pid, asked.core, asked.snapshot))
-
-
 class Query:
     """One question."""
 
-    def __init__(self, options: Any, asked: Globals, dispatch: Callable[[List[str]], int], fail: Callable[[str], None]) -> None:
-        self._options, self._asked, self._dispatch, self._fail = options, asked, dispatch, fail
+    def __init__(self, invocation: Invocation, shell: Shell) -> None:
+        self._invocation, self._options, self._shell = invocation, invocation.options, shell
         self.has_written = False
         """A part of a document is out."""
 
@@ -145,14 +115,14 @@ class Query:
         if not options.sql:
             raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
         needed = engine.needed(options.sql)
-        if needed.tables and not _has_target(self._asked):
+        if needed.tables and not self._invocation.has_target:
             raise UsageError(
                 "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
             )
         found = Look(WHOLE, {}, b"", -1, None)
         _listen()
         if needed.tables:
-            found = _look(needed.tables, needed.signature, options, self._asked, self._dispatch)
+            found = _look(needed.tables, needed.signature, self._invocation, self._shell)
             if found.code not in ANSWERED:
                 if options.json:
                     self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n")])
@@ -179,7 +149,7 @@ class Query:
         if options.csv:
             code = self._write(found.code, shown)
             for line in notes:
-                self._fail(line)
+                self._shell.fail(line)
             return code
         return self._write(found.code, _both(shown, notes))
 
@@ -256,20 +226,21 @@ def _notes(envelope: Dict[str, Any]) -> Sequence[str]:
     return lines
 
 
-def _parquet(options: Any, asked: Globals, dispatch: Callable[[List[str]], int], fail: Callable[[str], None]) -> int:
+def _parquet(invocation: Invocation, shell: Shell) -> int:
     """The file: whole or not at all."""
     from gdbheapx.query import engine, tables
 
+    options = invocation.options
     if options.json:
         raise HeapxError("--json cannot be used with parquet", "`gdbheapx chunks --json` lists all blocks as JSON", code=problems.USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not options.output:
         raise UsageError("a parquet file is not text", "name the file with -o FILE")
-    if asked.snapshot is not None and options.of != "census":
+    if invocation.asked.snapshot is not None and options.of != "census":
         hint = "use --of census; or ask the process or its core: --pid N or --core FILE"
         raise HeapxError("snapshots contain only used blocks", hint, code=problems.NOT_IN_SNAPSHOT)
-    if not _has_target(asked):
+    if not invocation.has_target:
         raise UsageError(
             "export requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
         )
@@ -277,7 +248,7 @@ def _parquet(options: Any, asked: Globals, dispatch: Callable[[List[str]], int],
     of_census = options.of == "census"
     file: Optional[Replacing] = Replacing(options.output, "-o")
     try:
-        found = _look([tables.BLOCKS], of_census, options, asked, dispatch)
+        found = _look([tables.BLOCKS], of_census, invocation, shell)
         if found.code not in ANSWERED or file is None:
             return found.code
         with engine.Folder() as folder:
@@ -286,7 +257,7 @@ def _parquet(options: Any, asked: Globals, dispatch: Callable[[List[str]], int],
         file = None
         for line in _notes(found.envelope):
             if line:
-                fail(line)
+                shell.fail(line)
         return found.code
     finally:
         if file is not None:

@@ -132,6 +132,11 @@ def run(words: Sequence[str], door: Door) -> Ended:
         except OSError:
             pass  # the line and the exit code are left
         return Ended(USAGE, error)
+    return perform(parsed, door)
+
+
+def perform(parsed: parse.Parsed, door: Door) -> Ended:
+    """Run a command line that was understood, or show its help."""
     return Run(parsed, door).run() if parsed.help is None else show(parsed.help, door)
 
 

@@ -8,10 +8,15 @@ from typing import List
 
 import pytest
 
-from gdbheapx import paged
+from gdbheapx import invocation, paged
 from gdbheapx.asked import split
 from gdbheapx.errors import HeapxError
 from gdbheapx.output import CannotWrite, Replacing
+
+
+def understood(words: List[str]) -> invocation.Invocation:
+    """The command line; it asks for a page where it has the option for one."""
+    return invocation.understand(*split(words))
 
 
 @pytest.mark.parametrize(
@@ -27,32 +32,26 @@ from gdbheapx.output import CannotWrite, Replacing
 )
 def test_what_the_look_is_asked_for(words: List[str], left: List[str]) -> None:
     """The same command without the page's own options, as a document with what the page needs."""
-    found = paged.wanted(words)
-    assert found is not None and found.file == "p" and list(found.words) == [*left, "--json", *["--page"] * ("diff" not in words)]
+    found = paged.wanted(understood(words))
+    assert found.file == "p" and list(found.words) == [*left, "--json", *["--page"] * ("diff" not in words)]
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ["report"],
-        ["report", "--html"],
-        ["arenas", "--html", "p"],
-        ["report", "--html", "p", "--nothing"],
+        ["diff", "a", "b"],
         ["report", "--help", "--html", "p"],
     ],
 )
 def test_no_page_is_asked_for(words: List[str]) -> None:
-    """Nor where the words are wrong: whoever parses them next says so."""
-    assert paged.wanted(words) is None
+    """The command answers itself, or its help is shown."""
+    assert understood(words).renderer is None
 
 
 def fails(words: List[str]) -> List[str]:
     """What is said on standard error; no look is taken."""
     said: List[str] = []
-    asked, rest = split(words)
-    found = paged.wanted(rest)
-    assert found is not None
-
     def look(given: List[str]) -> int:
         raise AssertionError(given)
 
@@ -60,7 +59,7 @@ def fails(words: List[str]) -> List[str]:
         said.append(error.line())
         return error.exit_code
 
-    assert paged.make(found, asked, look, lambda text: 0, failed) in (1, 2)
+    assert paged.make(understood(words), invocation.Shell(look, lambda text: 0, said.append, failed)) in (1, 2)
     return said
 
 

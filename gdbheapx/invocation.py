@@ -1,0 +1,64 @@
+"""A command line of the shell, understood once: what it is about, the command, its options, and who has to answer it."""
+
+from typing import Callable, List, NamedTuple, Optional, Sequence
+
+from gdbheapx import loader, parse
+from gdbheapx.asked import Globals
+from gdbheapx.command import Command, Options
+from gdbheapx.errors import HeapxError
+
+
+class Shell(NamedTuple):
+    """What the shell lends to a renderer."""
+
+    look: Callable[[List[str]], int]
+    """Has a command line answered as it is, without renderers; the exit code."""
+    say: Callable[[str], int]
+    """Writes to standard output; the exit code."""
+    fail: Callable[[str], None]
+    """Shows one line of an error."""
+    failed: Callable[[HeapxError, bool], int]
+    """Tells an error; True: a document is out already. The exit code."""
+
+
+class Invocation(NamedTuple):
+    """One command line. Nothing reads its words again but a gdb that is started for it."""
+
+    asked: Globals
+    words: Sequence[str]
+    """The command and its own options, as they were typed."""
+    parsed: parse.Parsed
+
+    @property
+    def command(self) -> Command:
+        """The declaration of the command."""
+        return self.parsed.command
+
+    @property
+    def options(self) -> Options:
+        """The options of the command."""
+        options: Options = self.parsed.options
+        return options
+
+    @property
+    def has_target(self) -> bool:
+        """A process, core or snapshot is named."""
+        return self.asked.pid is not None or self.asked.core is not None or self.asked.snapshot is not None
+
+    @property
+    def renderer(self) -> Optional[str]:
+        """HTML or SQL where something else is made of what one look finds than the command's own answer."""
+        renders = self.command.renders if self.parsed.help is None else None
+        return renders(self.options) if renders is not None else None
+
+    @property
+    def needs_gdb(self) -> bool:
+        """Reading is not enough: gdb has to hold the process for a call into it, to fetch debug files, or is what is asked about."""
+        acts = self.command.acts is not None and self.command.acts(self.options)
+        return acts or self.asked.debuginfod or self.command.tells_of_gdb
+
+
+def understand(asked: Globals, words: Sequence[str]) -> Invocation:
+    """The command line in full. UsageError if it cannot be understood."""
+    loader.load_commands(parse.name_in(words))
+    return Invocation(asked, words, parse.parse(words, "gdbheapx"))
