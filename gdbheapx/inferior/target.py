@@ -83,6 +83,7 @@ class ElfTarget(Target):
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self._vtables: Dict[Module, Dict[int, Vtable]] = {}
+        self._functions: Dict[Module, List[Function]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -295,6 +296,11 @@ class ElfTarget(Target):
         return next(iter(self._in_module(loaded, module, name)), None)
 
     def functions(self, module: Module) -> List[Function]:
+        if module not in self._functions:
+            self._functions[module] = self._functions_of(module)
+        return self._functions[module]
+
+    def _functions_of(self, module: Module) -> List[Function]:
         every = [
             entry
             for file in self.symbol_files(module)
@@ -462,17 +468,20 @@ class ElfTarget(Target):
         return self.source.deaths.cause()
 
     def let_go(self) -> None:
-        if self._stopper is not None:
+        stopper = self._stopper
+        if stopper is None:
+            return
+        try:
             if not self.still.is_over:
                 self.threads()
+        finally:  # it runs on, whatever cannot be read of it any more
+            self._stopper = None
+            stopper.let_go()
             if isinstance(self.source, LiveSource):
                 self.source.stands_still(False)
-            self._stopper.let_go()
-            if isinstance(self.source, LiveSource) and self._stopper.ended is not None:
-                self.source.deaths.status = self._stopper.ended
-            self.still.end(self._stopper.is_over)
-            self.was_stopped(self._stopper.stopped_ms or 0.0)
-            self._stopper = None
+                self.source.deaths.status = self.source.deaths.status if stopper.ended is None else stopper.ended
+            self.still.end(stopper.is_over)
+            self.was_stopped(stopper.stopped_ms or 0.0)
 
     @property
     def stands_still(self) -> bool:

@@ -15,6 +15,7 @@ from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.inferior.gdb.settings import Settings, Signals
 from gdbheapx.inferior.gdb.target import GdbTarget, execute, quiet
 from gdbheapx.inferior.live import procfs, restart
+from gdbheapx.inferior.live.priority import Priority
 from gdbheapx.problems import GDB_FAILED
 
 AT_BASE = 7
@@ -42,6 +43,7 @@ class Hold:
         self._linker_at: Optional[int] = None
         """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
         self._signals = Signals(self.ours)
+        self._priority = Priority()
 
     def prepare(self) -> None:
         """While the process still runs: the unwinding tables of everything that is loaded.
@@ -83,10 +85,12 @@ class Hold:
         procfs.check_alive(self.pid)
         self._began = time.monotonic()
         self.limit()
+        self._priority.ask()
         try:
             execute("attach %d" % self.pid)
         except HeapxError as error:
             quiet("detach")
+            self._priority.give_back()
             holder = procfs.tracer(self.pid)
             if holder is None and os.path.exists("/proc/%d" % self.pid):
                 raise HeapxError(
@@ -142,6 +146,7 @@ class Hold:
                     quiet("remove-symbol-file -a %d" % self._linker_at)
                     self._linker_at = None
                 end_with_parent(signal.SIGKILL)
+                self._priority.give_back()
                 took_ms = (time.monotonic() - self._began) * 1000
                 self.stopped_ms += took_ms
                 self.target.was_stopped(took_ms)

@@ -11,6 +11,8 @@ import select
 import time
 from typing import Any, Dict, List, Optional
 
+from gdbheapx.inferior.live.priority import Priority
+
 DESCRIPTORS = "GDBHEAPX_KEEPER"
 """The variable with the descriptors of its pipes, for a process that is started with them: to write requests, to read answers."""
 FORM = 2
@@ -135,19 +137,7 @@ def apart(*kept: int) -> None:
         os.closerange(at, descriptor)
         at = descriptor + 1
     os.closerange(at, os.sysconf("SC_OPEN_MAX"))
-    raise_priority(MOST_NICE)
-
-
-def raise_priority(nice: int) -> Optional[int]:
-    """Ask the scheduler for this niceness, where it is allowed: what it was, or None where nothing was changed."""
-    try:
-        before = os.getpriority(os.PRIO_PROCESS, 0)
-        if before <= nice:
-            return None
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
-    except OSError:
-        return None
-    return before
+    Priority().ask(MOST_NICE)
 
 
 def serve(requests: int, answers: int) -> None:

@@ -6,10 +6,9 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import Header
 from gdbheapx.inferior.elf.registers import NT_PRSTATUS, VECTOR_SETS, Registers, decode, extra_set
 from gdbheapx.inferior.live import keeper
+from gdbheapx.inferior.live.priority import Priority
 from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
 
-PRIORITY = -10
-"""The niceness that is asked for while a process stands still: it waits for this one, and so may others for it."""
 NO_LIMIT_S = 1e6
 
 
@@ -31,32 +30,24 @@ class Stopper:
         """What wait(2) told of the process's end, if it ended while it was held."""
         self._keeper = keeper.the_keeper()
         self._sets: Dict[Any, Dict[int, List[bytes]]] = {}
-        self._nice: Optional[int] = None
+        self._priority = Priority()
 
     def stop(self) -> None:
         """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
-        self._nice = keeper.raise_priority(PRIORITY)
+        self._priority.ask()
         try:
             told = self._keeper.ask(keeper.STOP, self.pid, self._limit_s)
         except keeper.Lost:
-            self._calm()
+            self._priority.give_back()
             what = "the helper that stops process %d has ended" % self.pid
             raise HeapxError(what, "retry; if it persists, memory may be short here", code=NO_ANSWER)
         except BaseException:
-            self._calm()
+            self._priority.give_back()
             raise
         if len(told) == 3:
-            self._calm()
+            self._priority.give_back()
             raise HeapxError(told[0], told[1], code=Code.of(told[2]))
         _, self.until_s, self.held, self.late = told
-
-    def _calm(self) -> None:
-        """Give the priority back."""
-        if self._nice is not None:
-            import os
-
-            os.setpriority(os.PRIO_PROCESS, 0, self._nice)
-            self._nice = None
 
     def registers(self, lwp: int, header: Header) -> Registers:
         """The registers of a held thread."""
@@ -97,5 +88,5 @@ class Stopper:
         except keeper.Lost:
             self.is_over = True
         finally:
-            self._calm()
+            self._priority.give_back()
             self.held = ()

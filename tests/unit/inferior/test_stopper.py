@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import procfs
+from gdbheapx.errors import HeapxError, StopOver
+from gdbheapx.inferior.live import keeper, procfs
 from gdbheapx.inferior.live.stopper import Stopper
+from gdbheapx.inferior.target import open_elf_target
 
 
 def state(pid: int) -> str:
@@ -181,4 +182,35 @@ def test_priority_comes_back(live: Any) -> None:
     during = os.getpriority(os.PRIO_PROCESS, 0)
     stopper.let_go()
     assert during < before or os.geteuid() != 0
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_priority_comes_back_where_nothing_is_stopped(live: Any) -> None:
+    """The stop is refused: another one holds the process."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    first, second = Stopper(live.popen.pid), Stopper(live.popen.pid)
+    second._keeper = keeper.start()
+    first.stop()
+    try:
+        first._priority.give_back()
+        with pytest.raises(HeapxError):
+            second.stop()
+        assert os.getpriority(os.PRIO_PROCESS, 0) == before and second.until_s is None
+    finally:
+        first.let_go()
+        second._keeper.end()
+
+
+def test_it_runs_on_and_priority_comes_back_though_its_threads_cannot_be_read(live: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked up last fails: nothing is left as it was in the stop."""
+    before, target = os.getpriority(os.PRIO_PROCESS, 0), open_elf_target(pid=live.popen.pid)
+    target.stop()
+
+    def fails() -> Any:
+        raise StopOver()
+
+    monkeypatch.setattr(target, "threads", fails)
+    with pytest.raises(StopOver):
+        target.let_go()
+    assert procfs.tracer(live.popen.pid) is None and not target.stands_still and target.stops == 1
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
