@@ -16,6 +16,7 @@ struct member_list {
 struct members {
     struct geometry geometry;
     const struct source *source;
+    struct pages pages;                 /* of a process: neighbours in memory often follow each other */
     const struct member_list *lists;    /* the caller's */
     size_t list_count, list;
     int mangled;
@@ -38,15 +39,14 @@ static void tell(struct members *members, unsigned rule, uint64_t chunk, uint64_
 }
 
 /* The words at `address`; 0 if not all of them can be read, READ_INTERRUPTED. */
-static int read_words(const struct members *members, uint64_t address, unsigned count, uint64_t *words)
+static int read_words(struct members *members, uint64_t address, unsigned count, uint64_t *words)
 {
     uint8_t bytes[48];
     const unsigned word = members->geometry.word;
     const uint8_t *from = source_at(members->source, address, count * word);
     if (!from) {
-        const int64_t got = source_read(members->source, address, bytes, count * word);
-        if (got < (int64_t) (count * word))
-            return got == READ_INTERRUPTED ? READ_INTERRUPTED : 0;
+        if (!pages_read(&members->pages, address, bytes, count * word))
+            return members->pages.interrupted ? READ_INTERRUPTED : 0;
         from = bytes;
     }
     for (unsigned i = 0; i < count; i++)
@@ -162,8 +162,10 @@ static int open_list(struct members *members, const struct member_list *list)
 
 EXPORT void heapx_members_free(struct members *members)
 {
-    if (members)
+    if (members) {
+        pages_close(&members->pages);
         free(members->rows);
+    }
     free(members);
 }
 
@@ -182,6 +184,7 @@ EXPORT struct members *heapx_members_new(const struct source *source, const uint
     geometry_set(&members->geometry, geometry);
     members->source = source;
     source_map(source);
+    pages_open(&members->pages, source, 0);
     members->lists = (const struct member_list *) (const void *) lists;
     members->list_count = (size_t) count;
     members->mangled = mangled;
