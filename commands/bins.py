@@ -9,7 +9,7 @@ from gdbheapx.stops import Reads
 HELP = """The non-empty bins of every arena."""
 
 
-@command("bins", reads=Reads.STATE, help=HELP)
+@command("bins", reads=Reads.LISTS, help=HELP)
 def bins(session: Session, options: Options) -> Answer:
     """The command `bins`."""
     found = [(heap, heap.bins()) for heap in session.heaps.all()]

@@ -13,7 +13,7 @@ core is complete, and which debug files are missing and how to get them. Without
 """
 
 
-@command("doctor", needs_target=False, reads=Reads.TOTALS, tells_of_gdb=True, help=HELP, needs=("gdbheapx.analysis.checkup",))
+@command("doctor", needs_target=False, reads=Reads.STATE, tells_of_gdb=True, help=HELP, needs=("gdbheapx.analysis.checkup",))
 def doctor(session: Session, options: Options) -> Answer:
     """The command `doctor`."""
     from gdbheapx.analysis.checkup import checkup

@@ -33,7 +33,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
         ),
         argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
     ],
-    reads=Reads.GRAPH,
+    reads=lambda options: Reads.WEAK if options.weak else Reads.GRAPH,
     help=HELP,
     needs=("gdbheapx.analysis.reach.leaks", "gdbheapx.report.leaks_text", "gdbheapx.analysis.census.block"),
 )

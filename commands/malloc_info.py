@@ -7,7 +7,7 @@ from gdbheapx.stops import Reads
 HELP = """The XML of malloc_info(0, fp), byte for byte; calls nothing, works on cores too."""
 
 
-@command("malloc-info", reads=Reads.STATE, help=HELP)
+@command("malloc-info", reads=Reads.LISTS, help=HELP)
 def malloc_info(session: Session, options: Options) -> Answer:
     """The command `malloc-info`."""
     xml = session.heaps.one_offering("native-info").offers["native-info"]()

@@ -22,7 +22,7 @@ of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
             "--no-owners", action="store_true", help="do not look for who holds the blocks, nor name them by what points to them: quicker"
         ),
     ],
-    reads=lambda options: Reads.BLOCKS if options.no_owners else Reads.PINS,
+    reads=lambda options: Reads.CHECK if options.no_owners else Reads.PINS,
     help=HELP,
     needs=("gdbheapx.analysis.pins.find", "gdbheapx.report.pins_text"),
 )

@@ -43,7 +43,7 @@ document that the page was made from is printed. In that document `page` has wha
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
     ],
-    reads=lambda options: Reads.CENSUS if options.deep else Reads.TOTALS,
+    reads=lambda options: Reads.CENSUS if options.deep else Reads.REPORT,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     needs=("gdbheapx.analysis.overview",),

@@ -9,7 +9,7 @@ from gdbheapx.stops import Reads
 HELP = """What each thread's cache holds: freed chunks that only this thread can reach."""
 
 
-@command("tcache", reads=Reads.STATE, help=HELP)
+@command("tcache", reads=Reads.LISTS, help=HELP)
 def tcache(session: Session, options: Options) -> Answer:
     """The command `tcache`."""
     found = [(heap.info, heap.caches()) for heap in session.heaps.all()]

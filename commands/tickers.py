@@ -38,7 +38,7 @@ blind, whether or not its arena suffers); 4: the state of a thread is unknown. C
         argument("--accept-seccomp", action="store_true", help="with --cure: " + ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: options.cure,
-    reads=Reads.TOTALS,
+    reads=Reads.STATE,
     help=HELP,
 )
 def tickers(session: Session, options: Options) -> Answer:

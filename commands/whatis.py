@@ -25,7 +25,7 @@ LEAST_CUT_BYTES = 4096
             help="what the block is, and what holds it (default: cores with up to 2 GiB of heap)",
         ),
     ],
-    reads=lambda options: Reads.CENSUS if options.holders else Reads.STATE,
+    reads=lambda options: Reads.CENSUS if options.holders else Reads.REPORT,
     help=HELP,
 )
 def whatis(session: Session, options: Options) -> Answer:

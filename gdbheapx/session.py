@@ -1,9 +1,10 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
+from gdbheapx.allocators.metering import nothing
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
@@ -217,7 +218,20 @@ class Session:
         _ = self.kernel
         counting = self.target.counters() if not getattr(self.target, "held_by_gdb", True) else None
         now = counting.read() if counting is not None else None
-        if now is not None:
-            self.process = Process(now.anonymous_bytes + (now.swapped_bytes or 0), now.threads or 1)
-            slowness()
         self.discovery.prepare()
+        if now is not None:
+            anonymous_bytes, count = now.anonymous_bytes + (now.swapped_bytes or 0), len(self.target.mappings())
+            small_bytes, large_bytes = self._kinds_of_blocks()
+            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes)
+            slowness()
+
+    def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:
+        """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none."""
+        try:
+            meters = [heap.offers["meter"]() if "meter" in heap.offers else None for heap in self.rehearsal().heaps.all()]
+            found = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
+        except HeapxError:
+            return None, 0
+        large_bytes = sum(one.large_bytes or 0 for one in found)
+        small = [one.walked_bytes for one in found]
+        return (None if None in small else sum(one or 0 for one in small)), large_bytes

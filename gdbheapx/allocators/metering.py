@@ -36,6 +36,10 @@ class Reading(NamedTuple):
     """What it keeps of what the program has freed, in RAM or not."""
     returnable_bytes: Optional[int]
     """What falls when memory is returned to the OS."""
+    walked_bytes: Optional[int] = None
+    """How much of what it holds are blocks side by side, which a walk goes through one by one; None: not known."""
+    large_bytes: Optional[int] = None
+    """How much of it are blocks with a mapping of their own."""
 
 
 class Meter(Protocol):

@@ -90,7 +90,8 @@ class GlibcMeter:
         held = None if mapped is None else system + mapped
         kept = None if free is None or top is None else free + top
         used = None if held is None or kept is None or kept > held else held - kept
-        return Reading((len(arenas), system, top, mapped, free), held, used, kept if used is not None else None, system)
+        kept = kept if used is not None else None
+        return Reading((len(arenas), system, top, mapped, free), held, used, kept, system, system - (top or 0), mapped)
 
     def _arenas(self) -> List[Arena]:
         """All arenas as they are now; the ring is followed anew where it has changed, and now and then. Empty if it cannot be read."""

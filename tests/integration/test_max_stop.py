@@ -55,7 +55,7 @@ def test_predicted_and_measured(lasting: Lasting, live: str) -> None:
     """Both stand side by side; what needs no stop has neither."""
     process = lasting.of(live, Stage.start, *BIG)
     target = alone(process.target(live), "leaks", "--json", "--max-stop", "60").envelope["target"]
-    assert target["stopped_ms"] / 20 < target["predicted_stop_ms"] < target["stopped_ms"] * 20
+    assert target["stopped_ms"] / 6 < target["predicted_stop_ms"] < target["stopped_ms"] * 6  # on a machine at work: tests/wild/test_predicted_stops.py
     core = alone(process.target("core"), "arenas", "--json").envelope["target"]
     assert core["predicted_stop_ms"] is None and core["stopped_ms"] is None
 

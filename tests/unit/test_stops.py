@@ -19,10 +19,27 @@ def test_more_is_longer(kernel: str) -> None:
     """What reads more stops a process longer; so do more memory and more threads."""
     small, large, many = Process(GIB >> 4, 1), Process(GIB, 1), Process(GIB >> 4, 2000)
     took = [stops.predict_ms(reads, kernel, large) for reads in Reads]
-    assert took[0] < took[1] <= took[2] <= took[3] < took[4] < took[5] < took[6] < took[7]
+    assert took[0] < took[1] <= took[2] <= took[3] < took[6] < took[8] < took[9] < took[10] and took[6] < took[7]
     for reads in list(Reads)[1:]:
         assert stops.predict_ms(reads, kernel, small) < stops.predict_ms(reads, kernel, large)
-        assert stops.predict_ms(reads, kernel, small) < stops.predict_ms(reads, kernel, many)
+        assert stops.predict_ms(reads, kernel, small) < stops.predict_ms(reads, kernel, many) or kernel == "python"
+
+
+def test_by_what_the_memory_is() -> None:
+    """Of large blocks only the headers are looked at by what asks for headers; small ones cost most; mappings cost, too."""
+    small, large = Process(GIB, 1, 100, GIB), Process(GIB, 1, 100, 0, GIB)
+    for reads in list(Reads)[1:]:
+        assert stops.predict_ms(reads, "c", large) < stops.predict_ms(reads, "c", small) / 2 or reads == Reads.PINS
+        assert stops.predict_ms(reads, "c", Process(GIB, 1, 100_000, 0, GIB)) > 1.2 * stops.predict_ms(reads, "c", large)
+    assert stops.predict_ms(Reads.TOTALS, "c", large) < 4
+    assert stops.predict_ms(Reads.TOTALS, "c", Process(GIB, 1)) > 500, "what is not known may be small blocks"
+
+
+def test_two_digits() -> None:
+    """As many as are known."""
+    for bytes_ in (1 << 20, 123 << 20, 4567 << 20):
+        took = stops.predict_ms(Reads.CENSUS, "c", Process(bytes_, 7, 77))
+        assert took == float("%.2g" % took)
 
 
 def test_hopeless() -> None:
