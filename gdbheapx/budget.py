@@ -81,6 +81,10 @@ class Budget:
         """The stop reason is handled: the answer is whole."""
         self.reason = None
 
+    def go_on(self) -> None:
+        """What is left to do needs no more of the process, which runs on: --max-stop is no limit of it."""
+        self.reason, self.is_stop_over, self._still = None, False, None
+
     def expired(self) -> bool:
         """True once the time is up or the user interrupted; stays true."""
         self.progress.tick()

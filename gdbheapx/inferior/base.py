@@ -658,6 +658,11 @@ class Target(ABC):
         """How the process ended, if it has; lets go of it. None for cores."""
         return None
 
+    @property
+    def stands_still(self) -> bool:
+        """This tool, or the gdb that it runs in, holds it stopped now."""
+        return False
+
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
 

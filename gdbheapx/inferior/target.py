@@ -485,7 +485,6 @@ class ElfTarget(Target):
 
     @property
     def stands_still(self) -> bool:
-        """This tool, or the gdb that it runs in, holds it stopped now."""
         return self._stopper is not None or self.held_by_gdb
 
     def seccomp_filters(self, lwp: int) -> List[bytes]:

@@ -2,10 +2,17 @@
 
 import json
 import os
-from typing import List
+from typing import List, Tuple
 
 import pytest
 
+from gdbheapx.analysis.reach import look
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.kernel.blocks.graph import LEAKED
+from gdbheapx.problems import STOP_LIMIT
+from gdbheapx.session import Session
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import Outcome, alone, heapx
 from tests.support.victims import check_free
@@ -103,3 +110,48 @@ def test_a_reserve_that_was_never_touched(lasting: Lasting, live: str, words: st
 def linux() -> "tuple[int, ...]":
     """This kernel's release: before 6.7 it cannot be asked for the next page that is there."""
     return tuple(map(int, os.uname().release.split(".")[:2]))
+
+
+@pytest.mark.parametrize("when", ["before the second pass", "in the second pass"])
+def test_one_pass_is_an_answer(stage: Stage, live: str, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The process has to run on when all was read once: classes without weak pointers, as upper bounds, and not nothing."""
+    process = stage.start("asleep")
+    target = open_elf_target(pid=process.pid)
+    target.max_stop_s = 60.0
+    session = Session(target, Budget(None, target.still))
+    session.prepare()
+    target.stop()
+    expected = look.marked(session, False)[1]
+    session = Session(target, Budget(None, target.still))
+    session.prepare()
+    target.stop()
+
+    def is_over(*_: object) -> List[Tuple[int, int]]:
+        target.still._walk_until_s = 0.0
+        return []
+
+    if when == "in the second pass":
+        monkeypatch.setattr(look, "held_ranges", is_over)
+    else:
+        gathered = look.gather
+        monkeypatch.setattr(look, "gather", lambda *given, **named: (gathered(*given, **named), is_over())[0])
+    found = look.marked(session, True)[1]
+    assert found == expected and found[LEAKED].blocks >= 99_000
+    assert [problem.code for problem in session.problems] == [STOP_LIMIT] and session.partial
+    assert look.lacks_holders(session) and not target.stands_still and session.budget.reason is None
+    check_free(process)
+
+
+def test_half_a_pass_is_none(stage: Stage, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a graph that was not read to its end nothing is told."""
+    process = stage.start("asleep")
+    target = open_elf_target(pid=process.pid)
+    session = Session(target, Budget(None, target.still))
+    session.prepare()
+    target.max_stop_s = 60.0
+    target.stop()
+    target.still._walk_until_s = 0.0
+    with pytest.raises(HeapxError, match="before the graph was complete"):
+        look.marked(session, True)
+    target.let_go()
+    check_free(process)

@@ -112,15 +112,35 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
     wanted = session.target.kind == "core" if again is None else again
     reach = shared if shared is not None else finish(session, gather(session, False), hold=wanted)
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
-    if wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and not session.budget.expired():
+    if had_to_go_on(session):
+        sums = reach.graph.mark(reach.roots_from)
+    elif wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and can_read_on(session.target) and not session.budget.expired():
         session.budget.progress.stage = "second pass: weak pointers (skip with --no-weak)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
+        had_to_go_on(session)
     if session.store is not None:
         seen = [rule for rule in WEAKEST if sums[rule].blocks]
         found = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
         session.share(LOOKED_AGAIN, found if wanted and not session.budget.expired() else None)
     session.target.let_go()
     return reach, sums
+
+
+def can_read_on(target: Target) -> bool:
+    """Its memory is as it was."""
+    return target.kind == "core" or target.stands_still
+
+
+def had_to_go_on(session: Session) -> bool:
+    """The process had to run on before the second pass was over: what the first one has read is an answer, and is worked out."""
+    budget = session.budget
+    if not budget.expired() or not budget.is_stop_over:
+        return False
+    session.target.let_go()
+    what = "%s before the second pass, for weak pointers, was over: more may be held by them" % budget.reason
+    session.problem(problems.STOP_LIMIT, None, what, budget.next_step)
+    budget.go_on()
+    return True
 
 
 def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Sum]:
@@ -250,7 +270,10 @@ def finish(session: Session, read: Read, hold: bool = False) -> Reach:
     if not hold:
         session.target.let_go()
     session.budget.progress.stage = "following all pointers"
+    was_read = session.budget.reason is None
     habits = read.graph.resolve()
+    if hold and was_read and had_to_go_on(session):
+        habits = read.graph.resolve()
     check_time(session)
     numbers = read.graph.numbers()
     tell(session, numbers, read.regions)
@@ -298,7 +321,7 @@ def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
     found = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
-    return any(code.nature in (Nature.UNREAD, Nature.DAMAGE) or code == problems.REGISTERS_UNREAD for code in found)
+    return any(code.nature in (Nature.UNREAD, Nature.DAMAGE) or code in (problems.REGISTERS_UNREAD, problems.STOP_LIMIT) for code in found)
 
 
 def tell_unread(session: Session, unread_bytes: int, unread_at: int) -> None:

@@ -92,6 +92,8 @@ class CGraph(Graph):
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
         vtables = (images.handle if images is not None else None, at(self._images), len(shape.images))
         self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables)
+        self._resolved = array("Q", [0])
+        """How far resolve() came: it goes on there."""
         self._more = 0
         """Nodes that split() has made."""
         if not self._handle:
@@ -192,7 +194,7 @@ class CGraph(Graph):
 
     def resolve(self) -> List[Habit]:
         """See Graph."""
-        place, out = array("Q", [0]), array("Q", bytes(24 * MOST_HABITS))
+        place, out = self._resolved, array("Q", bytes(24 * MOST_HABITS))
         self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, at(place), seconds))
         count = self._library.heapx_graph_habits(self._handle, at(out), MOST_HABITS)
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
