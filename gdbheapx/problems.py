@@ -110,7 +110,8 @@ CALL_LEFT = Code("call-unfinished", Nature.DAMAGE)
 """A call into the process did not end as it should."""
 
 IN_SWAP = Code("in-swap", Nature.UNREAD)
-"""Pages in swap were not read, because the process's memory limit, or the machine, has no room for them."""
+"""Pages in swap were not read, because the process's memory limit, or the machine, has no room for them; or because they are shared,
+which the page table does not tell from pages that were never touched."""
 ROOTS_UNREAD = Code("roots-unreadable", Nature.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
 NOT_DUMPED = Code("heap-not-dumped", Nature.NOTE)

@@ -115,6 +115,19 @@ def test_searches_leave_swap_alone(swap_on: None, stage: Stage, live: str, alloc
     assert sum(entry >> 63 for entry in entries) * 4096 < SLACK_BYTES, "the search brought pages in"
 
 
+def test_shared_memory_in_swap_may_hold(swap_on: None, stage: Stage, live: str) -> None:
+    """The page table has nothing of it: it is not read, which is said, and nothing is leaked for sure; in RAM it holds its blocks."""
+    process = stage.start("shared")
+    start, size_bytes = process.words()
+    before = heapx(process.target(live), "leaks", "--json")
+    assert before.code == 0 and not before.data["classes"]["leaked"]["blocks"]
+    swap.push_out(process.pid, [(start, start + size_bytes)])
+    outcome = heapx(process.target(live), "leaks", "--fail-on-leak", "1", "--json")
+    assert outcome.code == 4 and "in-swap" in [problem["code"] for problem in outcome.envelope["problems"]]
+    leaked = outcome.envelope["data"]["classes"]["leaked"]
+    assert leaked["blocks"] >= 90 and leaked["is_upper_bound"]
+
+
 LIMIT_BYTES = 40 * MIB
 
 

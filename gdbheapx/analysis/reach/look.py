@@ -313,6 +313,7 @@ def check_time(session: Session) -> None:
 def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
     """Notes what could not be read."""
     tell_unread(session, numbers.unread_bytes, numbers.unread_at)
+    tell_shared_in_swap(session, found.nodes)
     if found.unknown_threads:
         threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(found.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
@@ -322,6 +323,16 @@ def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
     found = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
     return any(code.nature in (Nature.UNREAD, Nature.DAMAGE) or code in (problems.REGISTERS_UNREAD, problems.STOP_LIMIT) for code in found)
+
+
+def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:
+    """Notes shared memory that is in swap: the page table has nothing of it, as of pages that were never touched, so it was not read."""
+    there = [(one.start, min(one.use.swapped_bytes or 0, one.end - one.start)) for one in nodes if one.use.mapping.shared]
+    lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
+    if lacking:
+        what = say("%s of shared memory is in swap and was not read", Size(sum(size_bytes for _, size_bytes in lacking)))
+        hint = "blocks that only it holds are told as leaked: look when less is in swap"
+        session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
 
 
 def tell_unread(session: Session, unread_bytes: int, unread_at: int) -> None:
