@@ -132,6 +132,8 @@ SECCOMP = Code("seccomp", Nature.ENVIRONMENT)
 """A thread's seccomp filter forbids what a call into the process needs, or cannot be read."""
 NOT_WRITABLE = Code("memory-not-writable", Nature.ENVIRONMENT)
 """This process may read the other's memory and may not write it."""
+SECCOMP_SLEEP = Code("seccomp-sleep", Nature.NOTE)
+"""gdb stopped a thread in a sleep, and its seccomp filter does not let the kernel go on with that: letting it run kills the process."""
 CALL_REFUSED = Code("call-refused", Nature.NOTE)
 """What was only predicted would not be done here, and why."""
 NO_REGISTER_CALLS = Code("no-register-calls", Nature.ENVIRONMENT)

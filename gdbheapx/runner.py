@@ -513,7 +513,8 @@ class Run:
         """Everything is read: let the process go, then hand on what was kept back."""
         is_over = (self._acts() or self.command.repeats) and self._death() is not None  # what is missing then was there for the action
         for code, address, what, hint, _ in reversed(self.target.problems()) if self.target is not None and not is_over else ():
-            session.problem(code, None if address is None else "0x%x" % address, what, hint, first=True)
+            where = None if address is None else "0x%x" % address
+            session.problem(code, where, what, hint, partial=code != problems.SECCOMP_SLEEP, first=True)
         if self.options.json:
             session.discovery.infos() if self.target is not None else None
         session.about_ram()

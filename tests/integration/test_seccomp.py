@@ -161,3 +161,13 @@ def test_died_in_the_call(stage: Stage, live: str) -> None:
     text = outcome.stdout.decode() + outcome.stderr
     assert "process %d died during malloc_trim: signal 31 (SIGSYS" % process.pid in text
     assert process.popen.wait() == -31
+
+
+def test_asleep_in_a_users_gdb(stage: Stage, live: str) -> None:
+    """Whoever stops it by gdb is told that running on would kill it, and how it lives: so it does."""
+    process = stage.start("filtered", "kill-restart_syscall", "sleep")
+    outcome = in_gdb(["--pid", str(process.pid)], ["heapx arenas", "set $rax = -4", "heapx arenas"])
+    said = outcome.stdout.decode() + outcome.stderr
+    assert said.count("set $rax = -4") == 1 and "Partial" not in said, said
+    process.wait_ready()
+    check_free(process)

@@ -11,11 +11,12 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.gdb.types import GdbReader, variables
+from gdbheapx.inferior.live import procfs, restart
 from gdbheapx.inferior.openable import Openable
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.problems import GDB_FAILED, NO_TARGET, WRONG_FILE, Complaint
+from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Complaint
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
@@ -328,7 +329,21 @@ class GdbTarget(ElfTarget):
         return not mine or not theirs or mine == theirs
 
     def problems(self) -> List[Complaint]:
-        return ElfTarget.problems(self) + self._bad
+        return ElfTarget.problems(self) + self._bad + self._in_danger()
+
+    def _in_danger(self) -> List[Complaint]:
+        """Threads that the user's own stop endangers: what this tool stops, it also spares."""
+        if not (self.held_by_gdb and self.kind == "live" and self.pid and procfs.entry(self.pid)):
+            return []
+        found = [lwp for lwp in procfs.threads(self.pid) if restart.is_in_danger(lwp)]
+        if not found:
+            return []
+        who = "thread %d" % found[0] if len(found) == 1 else "%d threads, thread %d first," % (len(found), found[0])
+        what = (
+            "gdb stopped %s in a sleep or wait, and its seccomp filter has no restart_syscall: it can kill the process as it runs on" % who
+        )
+        hint = "before continue or detach: select each such thread and `set $rax = -4` (EINTR); gdbheapx from the shell does so by itself"
+        return [Complaint(SECCOMP_SLEEP, None, what, hint)]
 
 
 def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:

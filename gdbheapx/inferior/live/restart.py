@@ -7,6 +7,7 @@ error EINTR instead, as a signal would give it. That is the only thing that is e
 
 import ctypes
 import os
+from typing import Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import seccomp
@@ -26,16 +27,32 @@ class Vector(ctypes.Structure):
 
 def spare(lwp: int) -> bool:
     """Do so for a thread that this process traces and that stands still; whether it was necessary. Never raises."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
-    words = (ctypes.c_int64 * WORDS)()
-    vector = Vector(ctypes.addressof(words), ctypes.sizeof(words))
-    if libc.ptrace(GETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)) or vector.length != ctypes.sizeof(words):
-        return False  # gone, or no x86-64 program
-    if words[RAX] != RESTART_BLOCK or words[ORIG_RAX] < 0 or _may_restart(lwp):
+    words = _in_danger(lwp)
+    if words is None:
         return False
     words[RAX] = EINTR
-    return not libc.ptrace(SETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector))
+    return _ask(SETREGSET, lwp, words)
+
+
+def is_in_danger(lwp: int) -> bool:
+    """The same thread would be killed, or would get an error that it cannot expect, once it is let go. Only reads."""
+    return _in_danger(lwp) is not None
+
+
+def _in_danger(lwp: int) -> "Optional[ctypes.Array[ctypes.c_int64]]":
+    """Its registers then; None if it is not, is gone, or is of no x86-64 program."""
+    words = (ctypes.c_int64 * WORDS)()
+    if not _ask(GETREGSET, lwp, words) or words[RAX] != RESTART_BLOCK or words[ORIG_RAX] < 0 or _may_restart(lwp):
+        return None
+    return words
+
+
+def _ask(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
+    """All general registers of a thread, got or set."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+    vector = Vector(ctypes.addressof(words), ctypes.sizeof(words))
+    return not libc.ptrace(request, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(words)
 
 
 def _may_restart(lwp: int) -> bool:
