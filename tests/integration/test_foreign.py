@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.glibc import FIELDS, check_identity, found_fields
 from tests.support.other_machines import compiled, i386_program, start, tree
+from tests.support.paths import GDB
 from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import heapx
 
@@ -47,7 +48,7 @@ def check_own_accounts(process: Process, target: List[str], layout: str) -> None
 def test_i386_with_debug_information(stage: Stage, kind: str, builder: Builder, state: str) -> None:
     """An i386 program and its kernel core give its own accounts exactly, with the types of its libc's debug file."""
     process = start(stage, [str(dynamic_i386(builder))], state)
-    check_own_accounts(process, [*process.target(kind), "--debug-dir", str(tree("i386") / "usr/lib/debug")], "debug-info")
+    check_own_accounts(process, [*process.target(kind), "--gdb", GDB, "--debug-dir", str(tree("i386") / "usr/lib/debug")], "debug-info")
 
 
 @pytest.mark.parametrize("kind, state", some(UNTYPED), indirect=["kind"])
