@@ -120,3 +120,17 @@ def test_malloc_says_so(builder: Builder, tmp_path: Path, one: Plant) -> None:
     if ended.returncode != -6:
         pytest.skip("this libc does not notice")
     assert ended.stderr.strip().splitlines()[-1].endswith(str(one.abort))
+
+
+@pytest.mark.parametrize("kind", ["live", "core", "gcore"])
+def test_freed_with_the_size_of_several(stage: Stage, kind: str) -> None:
+    """A chunk that had grown over another one and was freed (how2heap's mmap_overlapping_chunks) leaves mp_'s count one too high, and its
+    bytes right."""
+    if kind == "core" and kernelcore.reason():
+        pytest.skip(kernelcore.reason() or "")
+    process = stage.start("mapped")
+    process.command(b"g")
+    target = ["--core", str(gcore(process))] if kind == "gcore" else process.target(kind)
+    found = heapx(["--gdb", "none", *target], "check", "--json")
+    assert (found.code, [row["rule"] for row in found.envelope["data"]["findings"]]) == (3, ["mmapped-count"])
+    assert not found.envelope["partial"]

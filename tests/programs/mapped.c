@@ -7,7 +7,7 @@
    nobody may read. sealed: all of it read-only, the header too. headless: the header's page cannot be read. undumped: a part is left out of
    cores. locked, small-pages, named: the kernel splits the mapping (mlock, MADV_NOHUGEPAGE, prctl).
 
-   Commands: f frees a plain block, and ends. */
+   Commands: g grows the header of a plain block over the one above it and frees it, which unmaps both; f frees a plain block, and ends. */
 
 #include "stage.h"
 #include <stdio.h>
@@ -76,8 +76,17 @@ int main(int argc, char **argv)
     note("named", block = malloc(540 << 10), 540 << 10);
     prctl(0x53564d41, 0, page_of(block) + 8 * PAGE, 16 * PAGE, "part"); /* PR_SET_VMA_ANON_NAME: an error before Linux 5.17 */
     stage_ready(1);
-    while (stage_command() != 'f')
-        ;
+    for (;;) {
+        char command = stage_command();
+
+        if (command == 'f')
+            break;
+        if (command == 'g') {
+            ((size_t *)(void *)blocks[1])[-1] += ((size_t *)(void *)blocks[0])[-1] & ~(size_t)7;
+            free(blocks[1]);
+            stage_ready(1);
+        }
+    }
     free(blocks[1]);
     return 0;
 }

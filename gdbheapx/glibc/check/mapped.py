@@ -101,6 +101,11 @@ class Damaged:
             told = self._several(found)
         if not told and not self._missing:
             told = self._resized(found)
+        if not told and self._missing and not self._lost:
+            what = "mp_ counts %d mapped %s more than there %s, but no byte more: one was freed or resized with the size of several"
+            words = ("chunk", "is") if self._missing == 1 else ("chunks", "are")
+            found.add("mmapped-count", self._context.glibc.mp.address, what % (self._missing, *words))
+            return 1
         return told
 
     def _may_begin(self, block: int) -> bool:

@@ -340,7 +340,7 @@ class GdbTarget(ElfTarget):
             return []
         who = "thread %d" % found[0] if len(found) == 1 else "%d threads, thread %d first," % (len(found), found[0])
         what = (
-            "gdb stopped %s in a sleep or wait, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
+            "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
         )
         hint = "before continue or detach: select each such thread and `set $rax = -4` (EINTR); gdbheapx from the shell does so by itself"
         return [Complaint(SECCOMP_SLEEP, None, what, hint)]
