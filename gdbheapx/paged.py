@@ -5,7 +5,7 @@ import os
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import child, runner
+from gdbheapx import child, loader, runner
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.output import Replacing, open_private
@@ -111,6 +111,7 @@ def _page(asked_for: Wanted, text: bytes) -> str:
         raise HeapxError(
             "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER
         )
+    loader.load_commands()  # a next step may name any of them
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     view = {"report": report_view.view, "diff": diff_view.view}[asked_for.command]
     return render.render(TEMPLATES[asked_for.command], view(document if isinstance(document, dict) else {}, made))

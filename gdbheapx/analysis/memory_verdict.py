@@ -166,10 +166,10 @@ def _stands(split: Split, found: Sequence[Group], lost: int, is_open: bool) -> b
     first, rest = found[0], found[1:]
     moved = sum(unclaimed.values())
     if first.kind == kinds.ALLOCATOR:
-        return all(group.bytes + lost <= first.bytes for group in rest) and lost <= first.bytes
+        return all(group.bytes + lost < first.bytes for group in rest) and lost < first.bytes
     least = first.bytes - unclaimed.get(first.kind, 0)
     held = sum(group.bytes for group in rest if group.kind == kinds.ALLOCATOR) + (moved if is_open else 0)
-    return lost <= least and all(group.bytes + lost <= least for group in rest) and held + lost <= least
+    return lost < least and all(group.bytes + lost < least for group in rest) and held + lost < least
 
 
 def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gdbheapx import findings as codes
@@ -234,6 +234,7 @@ KINDS = (kinds.ALLOCATOR, kinds.ANONYMOUS, kinds.STACK, kinds.RUNTIME)
 
 
 @given(st.lists(sizes, min_size=4, max_size=4), st.lists(st.sampled_from((0, 4 * MB, 70 * MB)), min_size=4, max_size=4), st.booleans())
+@example([0, 0, 0, 70 * MB], [0, 0, 70 * MB, 0], True)  # as much as what is left
 @search(150)
 def test_what_a_core_lost_changes_no_verdict_on_the_memory(read: List[int], lost: List[int], is_told: bool) -> None:
     """Whoever had what was cut off: the verdict on what is left is the one on the whole, or there is none."""
