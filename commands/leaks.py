@@ -39,6 +39,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
 )
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
+    from gdbheapx import problems
     from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reach import leaks as model
     from gdbheapx.analysis.reach import look, sweeping
@@ -61,10 +62,13 @@ def leaks(session: Session, options: Options) -> Answer:
     look.check_time(session)
     has_blocks = session.target.kind != "snapshot" or session.shared(look.REACH) is not None
     rows = listed if options.list and found.roots is not None else None
-    failed = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak and not found.is_upper_bound
+    is_over = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
+    if is_over and found.is_upper_bound:
+        what = "whether %d bytes or more are leaked is unknown: not everything that may hold blocks was read" % options.fail_on_leak
+        session.problem(problems.LEAK_UNKNOWN, None, what, "the other entries say what that is")
     return Answer(
         lambda: leaks_text.data(found, rows, options.limit),
         lambda style: leaks_text.lines(style, found, rows, options.limit, has_blocks),
-        finding=failed,
+        finding=is_over and not found.is_upper_bound,
         read=True,
     )

@@ -132,6 +132,8 @@ SECCOMP = Code("seccomp", Nature.ENVIRONMENT)
 """A thread's seccomp filter forbids what a call into the process needs, or cannot be read."""
 NOT_WRITABLE = Code("memory-not-writable", Nature.ENVIRONMENT)
 """This process may read the other's memory and may not write it."""
+FILES_NOT_DUMPED = Code("mapped-files-not-in-core", Nature.NOTE)
+"""A core has no shared mappings of files, unless the program's coredump_filter asks for them: what only they hold looks leaked."""
 SECCOMP_SLEEP = Code("seccomp-sleep", Nature.NOTE)
 """gdb stopped a thread in a sleep, and its seccomp filter does not let the kernel go on with that: letting it run kills the process."""
 CALL_REFUSED = Code("call-refused", Nature.NOTE)
@@ -160,6 +162,8 @@ UNLISTED_RELEASE = Code("unlisted-release", Nature.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
 SEARCHED_IN_STOP = Code("searched-in-stop", Nature.NOTE)
 """What was found while the process ran did not hold when it stood still, and was searched again."""
+LEAK_UNKNOWN = Code("leak-unknown", Nature.NOTE)
+"""Whether as much is leaked as was asked about: what may hold it was not read."""
 GROWTH_UNKNOWN = Code("growth-unknown", Nature.NOTE)
 """A limit on growth was asked for, and what one of the two looks lacks may have grown beyond it."""
 CHECK_UNSETTLED = Code("check-unsettled", Nature.MOMENT)

@@ -405,6 +405,10 @@ class Target(ABC):
         begin and end, sorted. The two cannot be told apart."""
         return ()
 
+    def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
+        """Begin, end and name of mapped files that a core left out although the program may have written to them (coredump_filter)."""
+        return ()
+
     def page_table(self) -> Optional[PageTable]:
         """Where it stands which pages are in RAM; None on anything but a live process of this machine, and where that may not be read."""
         return None

@@ -58,6 +58,10 @@ class Source(ABC):
         """As Target.unwritten_ranges."""
         return ()
 
+    def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
+        """As Target.undumped_files."""
+        return ()
+
     @abstractmethod
     def bulk_source(self) -> BulkSource:
         """As Target.bulk_source."""
@@ -315,6 +319,9 @@ class CoreSource(Source):
 
     def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
         return self.core.unwritten()
+
+    def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
+        return [(entry.start, entry.end, entry.name) for entry in self.core.undumped_files()]
 
     def _what_is_cut(self) -> Optional[str]:
         """What a truncated file does not hold any more; None if it is whole."""

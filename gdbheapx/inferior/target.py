@@ -115,6 +115,9 @@ class ElfTarget(Target):
     def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
         return self.source.unwritten_ranges()
 
+    def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
+        return self.source.undumped_files()
+
     def bulk_source(self) -> BulkSource:
         return self.source.bulk_source()
 

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import pytest
 
+from tests.support.gcores import gcore
 from tests.support.jemallocs import library as jemalloc
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
@@ -175,3 +176,16 @@ def test_where_the_graph_does_not_fit(stage: Stage, kind: str, way: str) -> None
     assert envelope["data"]["classes"] == {**whole, "leaked": {**whole["leaked"], "roots": None}}
     refused = heapx(options, "owners", env={"GDBHEAPX_MEMORY": "1000"})
     assert (refused.code, refused.stdout) == (1, b"") and "memory" in refused.stderr
+
+
+@pytest.mark.parametrize("kind", ["core", "gcore"])
+def test_a_file_that_a_core_left_out_may_hold(stage: Stage, kind: str) -> None:
+    """Its shared mapping of a file alone points to its blocks: held in the process; of a core leaked at most, and no limit of leaks is passed for sure."""
+    process = stage.start("recorder", "4", "400", "3")
+    assert heapx(process.target("live"), "leaks", "--fail-on-leak", "1", "--json").code == 0
+    target = ["--core", str(gcore(process))] if kind == "gcore" else process.target("core")
+    found = heapx(target, "leaks", "--json")
+    assert found.code == 0 and found.data["classes"]["leaked"]["is_upper_bound"] and found.data["classes"]["leaked"]["blocks"] > 400
+    assert [one["code"] for one in found.envelope["problems"]] == ["mapped-files-not-in-core"]
+    asked = heapx(target, "leaks", "--fail-on-leak", "1", "--json")
+    assert asked.code == 4 and "leak-unknown" in [one["code"] for one in asked.envelope["problems"]]

@@ -14,6 +14,7 @@ PROGRAMS: Sequence[Tuple[str, Tuple[str, ...]]] = (
 """Those that say much, for each run of the tests."""
 MORE_PROGRAMS: Sequence[Tuple[str, Tuple[str, ...]]] = (
     ("accounts", ("fragmented",)),
+    ("asleep", ()),
     ("owning", ("100",)),
     ("tops", ("2",)),
     ("accounts", ("mmapped",)),
@@ -35,10 +36,23 @@ MORE_PROGRAMS: Sequence[Tuple[str, Tuple[str, ...]]] = (
     ("lists", ("fast-random", "1000")),
     ("mapper", ()),
     ("pinned", ("waves",)),
+    ("recorder", ("4", "400", "3")),
     ("reserves", ("3",)),
+    ("sparse", ("4",)),
     ("tables", ()),
+    ("trimmer", ("main",)),
     ("untouched", ()),
     ("wide", ()),
+)
+WITH_JEMALLOC: Sequence[Tuple[str, Tuple[str, ...]]] = (
+    ("recorder", ("4", "400", "3")),
+    ("leaker", ()),
+    ("holders", ("3",)),
+    ("disguised", ()),
+    ("owning", ("100",)),
+    ("kept", ()),
+    ("trimmer", ("main",)),
+    ("asleep", ()),
 )
 OF_RAM = ("resident", "huge", "exclusive", "locked")
 
@@ -57,7 +71,9 @@ def told(target: Sequence[str]) -> Dict[str, Any]:
         "maybe": {word: one["blocks"] for word, one in leaks["classes"]["maybe"]["by_evidence"].items()},
         "mappings": sorted((one["start"], one["bytes"]) for one in leaks["mappings"] if not one["name"]),
         "check": sorted((one["rule"], one["address"] or "") for one in findings),
-        "arenas": {key: value for key, value in arenas["totals"]["glibc"].items() if not any(word in key for word in OF_RAM)},
+        "arenas": {
+            (name, key): value for name, sums in arenas["totals"].items() for key, value in sums.items() if not any(word in key for word in OF_RAM)
+        },
         "mmapped": arenas["mmapped"],
         "owners": owners["used"],
     }

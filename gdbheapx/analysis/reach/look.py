@@ -314,15 +314,33 @@ def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
     """Notes what could not be read."""
     tell_unread(session, numbers.unread_bytes, numbers.unread_at)
     tell_shared_in_swap(session, found.nodes)
+    tell_undumped(session)
     if found.unknown_threads:
         threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(found.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
 
 
+def tell_undumped(session: Session) -> None:
+    """Notes mapped files that the core left out: the usual core does so, and is whole in all else."""
+    files = session.target.undumped_files()
+    if files:
+        what = say(
+            "%s of %s that the program may have written to, %s first, are not in this core",
+            Size(sum(end - start for start, end, _ in files)),
+            plural(len(files), "mapped file"),
+            files[0][2],
+        )
+        hint = "what only they point to is told as leaked; for a core with them: echo 0x3f > /proc/PID/coredump_filter"
+        session.problem(problems.FILES_NOT_DUMPED, "0x%x" % files[0][0], what, hint, partial=False)
+
+
+HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED)
+
+
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
     found = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
-    return any(code.nature in (Nature.UNREAD, Nature.DAMAGE) or code in (problems.REGISTERS_UNREAD, problems.STOP_LIMIT) for code in found)
+    return any(code.nature in (Nature.UNREAD, Nature.DAMAGE) or code in HOLDERS_UNREAD for code in found)
 
 
 def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:

@@ -35,6 +35,7 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     look.check_time(session)
     numbers = sweep.numbers()
     look.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
+    look.tell_undumped(session)
     lost = [sweep.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(found.nodes))]
     target.let_go()
     what = say("the graph of %d blocks takes about %s, and this process may use %s: ", numbers.blocks, *map(Size, lacking))

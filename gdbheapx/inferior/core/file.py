@@ -41,6 +41,11 @@ MOST_NOTES = 1 << 20
 MOST_HEADERS = 1 << 20
 """Program headers that are read: a process has 65,530 mappings unless vm.max_map_count was raised."""
 
+MOST_PIECES = 64
+"""Program headers of one mapped file that are looked at."""
+INSTALLED = ("/usr/", "/lib", "/etc/", "/dev/dri", "/dev/nvidia")
+"""Beginnings of paths to files of a distribution, and to devices, which hold no pointers of a program."""
+
 
 class FileMapping(NamedTuple):
     """One entry of NT_FILE."""
@@ -227,6 +232,26 @@ class CoreFile:
                 )
             )
         return found
+
+    def undumped_files(self) -> List[FileMapping]:
+        """Mapped files of which the core has nothing, although the program may have written to them: shared ones are left out by default.
+
+        gdb gives no header to what it leaves out: rights are unknown then, and what is installed counts as only read.
+        """
+        loads, files = self.loads, self.notes().files
+        ends = [load.end for load in loads]
+
+        def lie_in(entry: FileMapping) -> List[Load]:
+            first = bisect_right(ends, entry.start)
+            return [load for load in loads[first : first + MOST_PIECES] if load.start < entry.end]
+
+        inside = {entry: lie_in(entry) for entry in files}
+        in_core = {entry.name for entry, pieces in inside.items() if any(piece.claimed_bytes for piece in pieces)}
+
+        def is_writable(entry: FileMapping) -> bool:
+            return any(piece.flags & 2 for piece in inside[entry]) if inside[entry] else not entry.name.startswith(INSTALLED)
+
+        return [entry for entry in files if entry.name not in in_core and is_writable(entry)]
 
 
 class Notes:
