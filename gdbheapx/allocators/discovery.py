@@ -85,6 +85,12 @@ class Discovery:
         known = [one.module for of_one in every for one in of_one.located] + [one.module for of_one in every for one in of_one.missing]
         return found if found.module not in known else None
 
+    def may_be_hidden(self) -> bool:
+        """Malloc may belong to an allocator of which nothing was seen: what is loaded is not known, or what a core lacks has it."""
+        if not self._target.knows_objects():
+            return True
+        return self._target.lost_bytes() != 0 and self.owner is None and self.runtime is None
+
     def inner(self) -> Sequence[Inner]:
         """Allocators inside a library, for its own use, that are not read."""
         if not self._inner:

@@ -136,7 +136,7 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
     total = sum(group.bytes for group in found)
     if not _stands(split, found, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
         what = "no verdict: the core is cut or incomplete, and what it lacks may be most of the memory"
-        if not lost_bytes and lost_bytes is not None:
+        if lost_bytes is not None and _stands(split, found, lost_bytes, False):
             what = "no verdict: malloc's own state could not all be read, and memory whose owner is unknown may be its"
         lost = say(", %s are missing", Size(lost_bytes)) if lost_bytes is not None else ", and it is unknown how much is missing"
         finding = Finding(

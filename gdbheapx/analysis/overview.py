@@ -129,7 +129,8 @@ def overview(
 def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:
     """What is large, or the allocator that holds most of it; and what to do next."""
     target = session.target
-    is_open = any(one.verdict.code == findings.EVIDENCE_MISSING for one in judged)
+    is_hidden = session.discovery.may_be_hidden()
+    is_open = is_hidden or any(one.verdict.code == findings.EVIDENCE_MISSING for one in judged)
     large = memory_verdict.judge(found, target.lost_bytes(), is_open)
     if large is not None and large.verdict.kind == verdict.UNREAD:
         beside = [line for one in judged for line in _beside(one.verdict)]
@@ -146,8 +147,10 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
         return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
     if not judged:
         nothing = Finding("no allocator could be read", "cannot determine what is in use and what is free", None, findings.NO_ALLOCATOR)
-        return verdict.of_lines(verdict.UNREAD, [nothing]), []
+        return verdict.of_lines(verdict.UNREAD, [nothing]), [Step("doctor", "shows what was found and what is missing")]
     main = judged[0].verdict
+    if is_hidden and main.kind != verdict.UNREAD:
+        main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
     steps = [*inside.steps(main.kind, session), *_steps(target, shown or judged)]
     return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), steps
 

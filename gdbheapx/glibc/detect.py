@@ -131,7 +131,7 @@ def _with_owner(target: Target, found: Sequence[Glibc]) -> List[Glibc]:
     """
     owner = target.dynamic_symbol("malloc")
     if owner is None:
-        alone = len(found) == 1 and found[0].module.is_executable
+        alone = len(found) == 1 and found[0].module.is_executable and target.knows_objects()
         return [glibc._replace(owns_malloc=True if alone else None) for glibc in found]
     chosen = next((glibc for glibc in found if glibc.module == owner.module), None)
     if chosen is not None and len(found) > 1 and not _is_used(target, chosen):

@@ -682,6 +682,10 @@ class Target(ABC):
         """It stands in the dynamic linker, which has loaded none of the libraries that the program needs."""
         return False
 
+    def knows_objects(self) -> bool:
+        """modules() has all that is loaded; False where the program, or the dynamic linker's list, could not be read."""
+        return True
+
     def lost_bytes(self) -> Optional[int]:
         """Memory that the process had and a core lacks: it was cut, or private memory was left out. None: how much is not known."""
         return 0

@@ -779,6 +779,9 @@ class ElfTarget(Target):
         names = {one.name for one in self.mappings() if any(start <= one.start < end for start, end in spans)}
         return not any(one.executable and one.is_file and one.name not in names for one in self.mappings())
 
+    def knows_objects(self) -> bool:
+        return bool(self.link_map().objects()) and self.link_map().complete
+
     def lost_bytes(self) -> Optional[int]:
         return self.source.lost_bytes()
 

@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
+from tests.support import gcores, jemallocs
 from tests.support.processes import Stage
 from tests.support.tool import heapx
 
@@ -70,6 +71,27 @@ def test_a_core_that_was_cut(stage: Stage, core: str, tmp_path: Path, name: str,
         assert found["kind"] in (whole["kind"], "unread"), (part, found)
         if found["kind"] == "unread":
             assert not any("%" in line["evidence"] for line in found["lines"] if line["code"] == "evidence-missing")
+    assert "unread" in kinds
+
+
+@pytest.mark.parametrize("env", [{}, {"LD_PRELOAD": str(jemallocs.library())}], ids=["glibc", "jemalloc"])
+def test_a_core_of_gdbs_that_was_cut(stage: Stage, live: str, tmp_path: Path, env: Dict[str, str]) -> None:
+    """Its notes are its end: without them nobody knows what was loaded. Memory that nobody claims is then not called another's, nor the heap
+    of an allocator that was never used the process's."""
+    path = gcores.gcore(stage.start("leaker", env=env))
+    whole, data = report(["--core", str(path)])["data"]["verdict"], path.read_bytes()
+    kinds = set()
+    for part in (0.3, 0.8, 0.95, 0.99, 1 - 4096 / len(data)):
+        cut = tmp_path / "cut.core"
+        cut.write_bytes(data[: int(len(data) * part)])
+        found = report(["--core", str(cut)])
+        verdict = found["data"]["verdict"]
+        kinds.add(verdict["kind"])
+        assert verdict["kind"] in (whole["kind"], "unread"), (part, verdict)
+        if verdict["kind"] == "unread" or verdict["sure"] != "certain":
+            assert True not in [one["owns_malloc"] for one in found["allocators"]] and found["data"]["next"]
+        else:  # it lacks notes alone
+            assert verdict["evidence"] == whole["evidence"] and found["partial"]
     assert "unread" in kinds
 
 

@@ -34,6 +34,9 @@ class Looked:
     def inner(self) -> List[Any]:
         return []
 
+    def may_be_hidden(self) -> bool:
+        return False
+
 
 def looked(target: Recorded) -> Seen:
     return overview(Looked(target))  # type: ignore[arg-type]
