@@ -67,6 +67,6 @@ def images(target: Target) -> List[Image]:
     modules = {module.name: module for module in target.modules()}
     programs = {name for name, module in modules.items() if module.is_executable}
     ids = {name: module.build_id for name, module in modules.items()}
-    mapped = (one for one in target.mappings() if one.executable and one.name)
+    mapped = (one for one in target.code_mappings() if one.name)
     found = [Image(one.name, one.start, one.end, one.offset, ids.get(one.name)) for one in mapped]
     return sorted(found, key=lambda one: one.name not in programs)

@@ -417,6 +417,10 @@ class Target(ABC):
     def mappings(self) -> Sequence[Mapping]:
         """All mappings sorted by address. In a core those that its program headers or notes name."""
 
+    def code_mappings(self) -> Sequence[Mapping]:
+        """Mappings of code, sorted; those of loaded objects also where a core (gdb's) has no header for them."""
+        return [one for one in self.mappings() if one.executable]
+
     @abstractmethod
     def modules(self) -> Sequence[Module]:
         """Loaded ELF objects in the dynamic linker's search order, the executable first."""

@@ -1,6 +1,7 @@
 """A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
 
 import os
+from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -28,7 +29,7 @@ from gdbheapx.inferior.base import (
 )
 from gdbheapx.inferior.core import assumed, image
 from gdbheapx.inferior.elf import tls, tree
-from gdbheapx.inferior.elf.file import STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
+from gdbheapx.inferior.elf.file import PT_LOAD, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Memory, lookup
 from gdbheapx.inferior.elf.registers import words_of
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
@@ -129,8 +130,26 @@ class ElfTarget(Target):
 
     def maps_text(self) -> str:
         if isinstance(self.source, CoreSource):
-            return self.source.core.maps_text()
+            return image.maps_text(sorted({*self.mappings(), *self.code_mappings()}))
         return procfs.maps_text(self.pid) if isinstance(self.source, LiveSource) and self.pid else ""
+
+    def code_mappings(self) -> Sequence[Mapping]:
+        mappings = self.mappings()
+        ends, page = [one.end for one in mappings], self.page_bytes
+        found = {one for one in mappings if one.executable}
+        if not isinstance(self.source, CoreSource):
+            return sorted(found)
+        for module in self.modules():
+            loaded = self.loaded_at(module.base)
+            for entry in loaded.program_headers() if loaded is not None else ():
+                start, end = (module.base + entry.vaddr) & -page, -(-(module.base + entry.vaddr + entry.memsz) // page) * page
+                place = bisect_right(ends, start)
+                is_known = place < len(mappings) and mappings[place].start < end
+                if entry.type == PT_LOAD and entry.executable and not is_known:
+                    file = self.source.core.file_at(start)
+                    name = module.name if file is None else file.name
+                    found.add(Mapping(start, end, True, False, True, False, name, 0, entry.offset & -page))
+        return sorted(found)
 
     def monotonic_ns(self) -> Optional[int]:
         return procfs.monotonic_ns(self.pid) if isinstance(self.source, LiveSource) and self.pid else None

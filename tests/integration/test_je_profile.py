@@ -9,6 +9,7 @@ from typing import Iterable, List, NamedTuple, Set, Tuple
 
 import pytest
 
+from tests.support.gcores import gcore
 from tests.support.jemallocs import PROFILING, start
 from tests.support.processes import Process, Stage
 from tests.support.tool import answers, heapx
@@ -68,6 +69,15 @@ def check(process: Process, kind: str) -> None:
 def test_equals_its_own_dump(stage: Stage, kind: str, way: str) -> None:
     """Head, threads with their names, backtraces, each thread's share: line for line what prof.dump wrote."""
     check(profiled(stage, way), kind)
+
+
+def test_code_that_gdb_left_out_of_its_core(stage: Stage, live: str) -> None:
+    """gdb's core has no header for code: jeprof finds the functions by what the dynamic linker has loaded."""
+    process = profiled(stage, "preload")
+    outcome = heapx(["--core", str(gcore(process))], "profile")
+    own, found = parted(own_dump(process)), parted(outcome.stdout.decode())
+    assert outcome.code == 0 and found.counters == own.counters
+    assert found.mappings == own.mappings and any(name.endswith("libc.so.6") for *_, name in found.mappings)
 
 
 @pytest.mark.parametrize("conf", CONFS)

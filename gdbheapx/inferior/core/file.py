@@ -204,33 +204,20 @@ class CoreFile:
                     break
         return self._notes
 
-    def maps_text(self) -> str:
-        """As /proc/PID/maps would have shown it; device and inode, which no core holds, are 0."""
+    def file_at(self, address: int) -> Optional[FileMapping]:
+        """What NT_FILE says is mapped there."""
         files = self.notes().files
-        starts = [entry.start for entry in files]
-        lines = []
-        for load in self.loads:
-            place = bisect_right(starts, load.start) - 1
-            file = files[place] if place >= 0 and load.start < files[place].end else None
-            rights = "".join(letter if load.flags & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
-            offset, name = (file.offset + load.start - file.start, file.name) if file is not None else (0, "")
-            name = name.replace("\n", "\\012")  # as the kernel writes it
-            lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (load.start, load.end, rights, offset, name)).rstrip(" "))
-        return "\n".join(lines)
+        place = bisect_right(files, (address, 1 << 64)) - 1
+        return files[place] if place >= 0 and address < files[place].end else None
 
     def mappings(self) -> List[Mapping]:
         """One for each PT_LOAD, named after the file that NT_FILE says is mapped at its start."""
-        files = self.notes().files
-        starts = [entry.start for entry in files]
         found = []
         for load in self.loads:
-            place = bisect_right(starts, load.start) - 1
-            name = files[place].name if place >= 0 and load.start < files[place].end else ""
-            found.append(
-                Mapping(
-                    load.start, load.end, bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False, name, load.dumped_bytes
-                )
-            )
+            file = self.file_at(load.start)
+            rights = bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False
+            name, offset = (file.name, file.offset + load.start - file.start) if file is not None else ("", 0)
+            found.append(Mapping(load.start, load.end, *rights, name, load.dumped_bytes, offset))
         return found
 
     def undumped_files(self) -> List[FileMapping]:

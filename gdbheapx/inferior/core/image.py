@@ -125,3 +125,13 @@ def dumped(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int,
     """The parts of this range whose bytes are in a core's file."""
     parts = [(max(start, one.address), min(end, one.address + one.size_bytes)) for one in segments]
     return [(low, high) for low, high in parts if low < high]
+
+
+def maps_text(mappings: Sequence[Mapping]) -> str:
+    """As /proc/PID/maps would have shown them; device and inode, which no core holds, are 0."""
+    lines = []
+    for one in mappings:
+        rights = "".join(letter if there else "-" for letter, there in zip("rwx", (one.readable, one.writable, one.executable)))
+        name = one.name.replace("\n", "\\012")  # as the kernel writes it
+        lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (one.start, one.end, rights, one.offset, name)).rstrip(" "))
+    return "\n".join(lines)

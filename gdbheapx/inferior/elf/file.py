@@ -86,6 +86,11 @@ class ProgramHeader(NamedTuple):
         """PF_W."""
         return bool(self.flags & 2)
 
+    @property
+    def executable(self) -> bool:
+        """PF_X."""
+        return bool(self.flags & 1)
+
 
 class Section(NamedTuple):
     """One entry of the section header table."""

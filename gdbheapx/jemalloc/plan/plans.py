@@ -48,7 +48,8 @@ def check_names(found: Jemalloc) -> None:
     if found.symbols.by_structure:
         raise Refusal(
             "jemalloc in %s was found by its structure alone, which does not show its global locks" % found.module.name,
-            "give its debug file or a pack of this build: --debug-dir DIR, --symbols DIR",
+            "give its debug file or a pack of this build (--debug-dir DIR, --symbols DIR); where there is none, as for most wheels, "
+            "only the program itself can purge, and jemalloc does so over time by its decay",
         )
 
 
