@@ -39,7 +39,7 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
     ),
 )
 def query(session: Session, options: Options) -> Answer:
-    """The command `query`: the look that the shell's door has asked for. SQL is answered there."""
+    """The command `query`: the look that the shell's process has asked for. SQL is answered there."""
     from gdbheapx.query import look
     from gdbheapx.report import json
 

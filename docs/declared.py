@@ -69,14 +69,14 @@ def common() -> List[Option]:
 
 
 def shell() -> List[Option]:
-    """The options of the shell's door, from its usage, which is what a user sees."""
-    from gdbheapx.asked import FLAGS as without
-    from gdbheapx.asked import VALUES
+    """The options of the command line, from its usage, which is what a user sees."""
     from gdbheapx.cli import USAGE
+    from gdbheapx.global_options import FLAGS as without
+    from gdbheapx.global_options import VALUES
 
     found = []
     for match in re.finditer(r"^  (--\S+)(?: (\S+))?  +(.*(?:\n {10,}.*)*)", USAGE, re.MULTILINE):
         found.append(Option((match[1],), match[2] or "", (), " ".join(match[3].split())))
     declared = {**VALUES, **dict.fromkeys(without, "")}
-    assert {one.flags[0]: one.value for one in found} == declared, "cli.USAGE and asked.py differ"
+    assert {one.flags[0]: one.value for one in found} == declared, "cli.USAGE and global_options.py differ"
     return found

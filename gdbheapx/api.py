@@ -55,8 +55,8 @@ def ask(command: str, *options: str) -> Answer:
     parsed = parse.parse(words, "heapx")
     if parsed.help is not None or parse.wants(words, "-o", "--output"):
         raise UsageError("%s: neither --help nor -o FILE is for scripts" % command, "read `data` of the answer")
-    door = runner.Door("heapx", pieces.append, lambda line: None, lambda: _selected(parsed.command.needs_target), runner.Settings())
-    ended = runner.run(words, door)
+    host = runner.Host("heapx", pieces.append, lambda line: None, lambda: _selected(parsed.command.needs_target), runner.Settings())
+    ended = runner.run(words, host)
     if ended.error is not None:
         raise ended.error
     try:

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.asked import FD, GLOBALS, UNPACKED, WORDS, Wrong, pack, split
+from gdbheapx.global_options import FD, GLOBALS, UNPACKED, WORDS, Wrong, pack, split
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -62,7 +62,7 @@ def find_gdb(given: Optional[str]) -> Optional[str]:
 def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = None) -> int:
     """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another
     descriptor."""
-    from gdbheapx import parent
+    from gdbheapx import gdb_process
 
     asked = invocation.asked
     out = os.dup(1)
@@ -70,11 +70,11 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
     arguments = [gdb, "-nx", "-q", "-batch"]
     if asked.no_debug_info:
         arguments.append("-readnever")
-    after = ["-ex", "quit %d" % parent.NO_PYTHON]  # reached only where gdbinit.py was not run
+    after = ["-ex", "quit %d" % gdb_process.NO_PYTHON]  # reached only where gdbinit.py was not run
     names = {FD: str(out), WORDS: pack(invocation.words), GLOBALS: pack(asked.words())}
     names.update(keeper.inherited() if keeper is not None else {})
     try:
-        ended = parent.run(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
+        ended = gdb_process.run(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
         if keeper is not None:
             keeper.end()
     except OSError as error:
@@ -183,9 +183,9 @@ def render(invocation: "Invocation", renderer: str) -> int:
     shell = Shell(lambda words: interruptible(words, look), say, fail, failed)
     try:
         if renderer == HTML:
-            from gdbheapx.paged import make
+            from gdbheapx.html_command import make
         else:
-            from gdbheapx.queried import make
+            from gdbheapx.sql_command import make
     except ImportError:  # the single file
         return not_in_single(invocation.words)
     return make(invocation, shell)
@@ -295,9 +295,9 @@ def here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> in
     import gc
 
     gc.set_threshold(RARELY, *gc.get_threshold()[1:])
-    from gdbheapx import alone
+    from gdbheapx import direct
 
-    ended = alone.run(invocation, fail, refused)
+    ended = direct.run(invocation, fail, refused)
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     if invocation.asked.pid is not None:

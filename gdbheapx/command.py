@@ -1,4 +1,4 @@
-"""Commands are declared once: name, options, help; both doors, the help pages and the docs read the declaration."""
+"""Commands are declared once: name, options, help; shell, gdb, the help pages and the docs read the declaration."""
 
 import argparse
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union

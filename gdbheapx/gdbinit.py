@@ -33,9 +33,9 @@ if "GDBHEAPX_SINGLE" not in globals():
     load_package()
 
 if "GDBHEAPX_WORDS" in os.environ:
-    from gdbheapx import door
+    from gdbheapx import gdb_entry
 
-    door.main()
+    gdb_entry.main()
 
 from gdbheapx import command as declared  # noqa: E402  (the package is found only now)
 from gdbheapx import loader  # noqa: E402
@@ -146,7 +146,7 @@ def settings() -> Any:
 def run(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
-    from gdbheapx.asked import command_first
+    from gdbheapx.global_options import command_first
     from gdbheapx.inferior.gdb import target as gdb_target
 
     def fail(line: str) -> None:
@@ -163,7 +163,7 @@ def run(words: List[str]) -> Any:
 
     words = command_first(words)
     runner.set_debugger_version(gdb_target.version())
-    return runner.run(words, runner.Door("heapx", gdb.write, fail, open_target, settings()))
+    return runner.run(words, runner.Host("heapx", gdb.write, fail, open_target, settings()))
 
 
 def perform(words: List[str]) -> None:

@@ -3,9 +3,9 @@
 from typing import Callable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import loader, parse
-from gdbheapx.asked import Globals
 from gdbheapx.command import Command, Options
 from gdbheapx.errors import HeapxError
+from gdbheapx.global_options import GlobalOptions
 
 
 class Shell(NamedTuple):
@@ -24,7 +24,7 @@ class Shell(NamedTuple):
 class Invocation(NamedTuple):
     """One command line. Nothing reads its words again but a gdb that is started for it."""
 
-    asked: Globals
+    asked: GlobalOptions
     words: Sequence[str]
     """The command and its own options, as they were typed."""
     parsed: parse.Parsed
@@ -58,7 +58,7 @@ class Invocation(NamedTuple):
         return acts or self.asked.debuginfod or self.command.tells_of_gdb
 
 
-def understand(asked: Globals, words: Sequence[str]) -> Invocation:
+def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
     loader.load_commands(parse.name_in(words))
     return Invocation(asked, words, parse.parse(words, "gdbheapx"))

@@ -212,7 +212,7 @@ class Replacing:
 
 
 class Sink:
-    """The place that -o or the door gives, behind one write(). What cannot be written is CannotWrite. A file keeps what is in it until
+    """The place that -o or the host gives, behind one write(). What cannot be written is CannotWrite. A file keeps what is in it until
     there is something to write."""
 
     def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str], check: Check = go_on) -> None:

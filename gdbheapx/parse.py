@@ -16,11 +16,11 @@ class Words(argparse.ArgumentParser):
         raise UsageError("%s: %s" % (self.prog.split(" ", 1)[-1], message), "try: %s --help" % self.prog)
 
 
-def parser_of(command: Command, door: str) -> argparse.ArgumentParser:
-    """The parser of one command; `door` is `heapx` or `gdbheapx`."""
+def parser_of(command: Command, program: str) -> argparse.ArgumentParser:
+    """The parser of one command; `program` is `heapx` or `gdbheapx`."""
     summary = "\n".join(line.strip() for line in declared.full_help(command).strip().split("\n"))
     parser = Words(
-        prog="%s %s" % (door, command.name),
+        prog="%s %s" % (program, command.name),
         description=summary,
         add_help=False,
         allow_abbrev=False,
@@ -154,7 +154,7 @@ def name_in(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else DEFAULT
 
 
-def parse(words: Sequence[str], door: str) -> Parsed:
+def parse(words: Sequence[str], program: str) -> Parsed:
     """The command and its options; no words at all are those of DEFAULT. UsageError if it cannot be understood."""
     rest: List[str] = list(words)
     name = name_in(rest)
@@ -164,7 +164,7 @@ def parse(words: Sequence[str], door: str) -> Parsed:
         if name.isdigit():
             raise UsageError("no such command: %s" % name, "did you mean --pid %s?" % name)
         raise UsageError("no such command: %s" % name, "the commands are: %s" % ", ".join(declared.names()))
-    parser = parser_of(command, door)
+    parser = parser_of(command, program)
     if wants(rest, "-h", "--help"):
         return Parsed(command, None, parser.format_help())
     try:
@@ -173,4 +173,4 @@ def parse(words: Sequence[str], door: str) -> Parsed:
         meant = next((word for word in rest if declared.find(word) is not None), None) if name not in words[:1] else None
         if meant is None:
             raise
-        raise UsageError("options of %s stand behind its name (%s)" % (meant, error.message), "try: %s %s --help" % (door, meant))
+        raise UsageError("options of %s stand behind its name (%s)" % (meant, error.message), "try: %s %s --help" % (program, meant))

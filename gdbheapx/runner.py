@@ -1,4 +1,4 @@
-"""Runs one declared command for a door: options, target, answer, envelope, exit code. Nothing here knows gdb."""
+"""Runs one declared command for its host, the shell or gdb: options, target, answer, envelope, exit code. Nothing here knows gdb."""
 
 import gc
 import os
@@ -29,7 +29,7 @@ TRIES = 3
 
 
 SHELL = "gdbheapx"
-"""The name of the shell's door."""
+"""The name of the command in a shell."""
 
 
 class Settings(NamedTuple):
@@ -45,8 +45,8 @@ class Settings(NamedTuple):
     """Folders with debug files, as they were given."""
 
 
-class Door(NamedTuple):
-    """What a door lends to a command."""
+class Host(NamedTuple):
+    """What the shell, gdb or a script lends to a command."""
 
     name: str
     """`heapx` or `gdbheapx`, as help and errors name it."""
@@ -121,28 +121,28 @@ def out_of_memory() -> HeapxError:
     return HeapxError(what, "free some, or read a core where there is more", code=problems.OUT_OF_MEMORY)
 
 
-def run(words: Sequence[str], door: Door) -> Ended:
+def run(words: Sequence[str], host: Host) -> Ended:
     """Run a command line. Every failure becomes one line, an exit code and, with --json, an envelope."""
     try:
-        parsed = parse.parse(words, door.name)
+        parsed = parse.parse(words, host.name)
     except UsageError as error:
         try:
-            door.write(failure(words, error))
-            door.flush()
+            host.write(failure(words, error))
+            host.flush()
         except OSError:
             pass  # the line and the exit code are left
         return Ended(USAGE, error)
-    return perform(parsed, door)
+    return perform(parsed, host)
 
 
-def perform(parsed: parse.Parsed, door: Door) -> Ended:
+def perform(parsed: parse.Parsed, host: Host) -> Ended:
     """Run a command line that was understood, or show its help."""
-    return Run(parsed, door).run() if parsed.help is None else show(parsed.help, door)
+    return Run(parsed, host).run() if parsed.help is None else show(parsed.help, host)
 
 
-def show(text: str, door: Door) -> Ended:
+def show(text: str, host: Host) -> Ended:
     """Write the help."""
-    sink = Sink(door.write, door.flush, None)
+    sink = Sink(host.write, host.flush, None)
     try:
         sink.write(text)
         sink.close()
@@ -156,15 +156,15 @@ def show(text: str, door: Door) -> Ended:
 class Run:
     """One command on its way."""
 
-    def __init__(self, parsed: parse.Parsed, door: Door) -> None:
+    def __init__(self, parsed: parse.Parsed, host: Host) -> None:
         self.command, self.options = parsed.command, parsed.options
-        self.door = door
+        self.host = host
         self.target: Optional[Target] = None
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
         self.budget = Budget(None)
         # another budget may be in its place by then
-        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), restores=door.name != SHELL)  # noqa: PLW0108
+        self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), restores=host.name != SHELL)  # noqa: PLW0108
         self.looks = Looks()
         self.spool: Optional[Spool] = None
         self.collects_garbage = False
@@ -181,7 +181,7 @@ class Run:
         try:
             with self.interrupts:
                 file = getattr(self.options, "output", None)  # a command may have its own -o
-                self.sink = Sink(self.door.write, self.door.flush, file, self._check_signals)
+                self.sink = Sink(self.host.write, self.host.flush, file, self._check_signals)
                 ended = self._answer()
         except BrokenPipeError:
             ended = Ended(WHOLE)  # the reader has seen enough
@@ -222,11 +222,11 @@ class Run:
         return ended
 
     def _internal(self, error: Exception) -> HeapxError:
-        if self.options.traceback or self.door.settings.traceback:
+        if self.options.traceback or self.host.settings.traceback:
             import traceback
 
-            self.door.fail(traceback.format_exc().rstrip("\n"))
-        return internal(error, "%s %s --traceback" % (self.door.name, self.command.name))
+            self.host.fail(traceback.format_exc().rstrip("\n"))
+        return internal(error, "%s %s --traceback" % (self.host.name, self.command.name))
 
     def _death(self) -> Optional[HeapxError]:
         """The cause of all other troubles, where the process ended while it was read: what was read since is no damage."""
@@ -245,16 +245,16 @@ class Run:
             raise death
 
     def _no_answer(self, error: HeapxError) -> Ended:
-        """Let the process go, and write the envelope: to where the answer would be; to the door if it cannot be written there."""
+        """Let the process go, and write the envelope: to where the answer would be; to the host if it cannot be written there."""
         self._let_go()
         if self.session is not None:
             self.session.about_swap(self._swapped_in())
         has_no_file = self.sink is None or (isinstance(error, CannotWrite) and bool(getattr(self.options, "output", None)))
         if self.options.json and (has_no_file or not (self.wrote or isinstance(error, CannotWrite))):
             try:
-                (self.door.write if has_no_file else self._send)(self._head() + "null" + self._tail(error) + "\n")
+                (self.host.write if has_no_file else self._send)(self._head() + "null" + self._tail(error) + "\n")
                 if has_no_file:
-                    self.door.flush()
+                    self.host.flush()
             except (OSError, CannotWrite):
                 pass  # the line and the exit code are left
         return Ended(error.exit_code, error)
@@ -280,15 +280,15 @@ class Run:
             gc.enable()
 
     def _answer(self) -> Ended:
-        if self.command.repeats and self.door.name != SHELL:
+        if self.command.repeats and self.host.name != SHELL:
             what, how = "%s runs from a shell, not inside gdb", "run: gdbheapx --pid N %s"
             raise HeapxError(what % self.command.name, how % self.command.name, code=problems.SHELL_ONLY)
-        self.target = self.door.open()
+        self.target = self.host.open()
         if self.target is not None:
             self.target.max_stop_s = self.options.max_stop or (parse.ACT_STOP_S if self._acts() else parse.READ_STOP_S)
         self._accept_swap()
         if self.target is None and self.command.needs_target:
-            what = "%s %s requires a process or a core" % (self.door.name, self.command.name)
+            what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
         if not self.options.json:
             from gdbheapx.report import text
@@ -351,7 +351,7 @@ class Run:
 
     def _start_budget(self) -> None:
         """One for all looks; what interrupted the preparation counts."""
-        limit = self.options.max_seconds if self.options.max_seconds is not None else self.door.settings.max_seconds
+        limit = self.options.max_seconds if self.options.max_seconds is not None else self.host.settings.max_seconds
         reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
         self.budget.reason = reason
 
@@ -362,12 +362,12 @@ class Run:
         return self.budget.reason is not None
 
     def _new_session(self) -> Session:
-        session = Session(self.target, self.budget, self.options.allocator or self.door.settings.allocator, self.looks)
+        session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.looks)
         if self.target is not None and self.target.kind == "snapshot":
             session = Session(self.target, self.budget, None, self.looks, cast(Any, self.target).discovery)
         session.debugger_version = debugger_version(self.target)
-        session.in_gdb = self.door.name != SHELL
-        session.pack_directories = self.door.settings.symbols_path
+        session.in_gdb = self.host.name != SHELL
+        session.pack_directories = self.host.settings.symbols_path
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
                 session.problem(
@@ -377,7 +377,7 @@ class Run:
                     "give another with --symbols DIR or set heapx symbols-path",
                     partial=False,
                 )
-        for directory in self.door.settings.debug_directories:
+        for directory in self.host.settings.debug_directories:
             if not os.path.isdir(directory):
                 session.problem(
                     problems.NO_FOLDER, directory, "folder of debug files not found", "give another with --debug-dir DIR", partial=False
@@ -426,7 +426,7 @@ class Run:
         if stops.is_hopeless(reads, kernel, self.predicted_ms, limit_s):
             raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, kernel, limit_s), code=problems.STOP_LIMIT)
         self.has_warned = True
-        self.door.fail("%s: %s: the answer may be partial" % (self.door.name, what))
+        self.host.fail("%s: %s: the answer may be partial" % (self.host.name, what))
 
     def _make_ready(self) -> None:
         """What a stop may need and must not wait for: a file for long answers, no collection of garbage."""
@@ -453,7 +453,7 @@ class Run:
 
                 json.write(answer.data(), lambda text: None, rehearsed)
             elif not answer.live:
-                for _ in answer.text(Style(bool(self.options.bytes), self.door.settings.color)):
+                for _ in answer.text(Style(bool(self.options.bytes), self.host.settings.color)):
                     pass
         except Exception:  # whatever is wrong shows again, and is told, when it counts
             pass
@@ -477,7 +477,7 @@ class Run:
         """The same for people."""
         from gdbheapx.report.text import escaped
 
-        lines, write = answer.text(Style(bool(self.options.bytes), self.door.settings.color)), self._writer(spool)
+        lines, write = answer.text(Style(bool(self.options.bytes), self.host.settings.color)), self._writer(spool)
 
         def pump() -> None:
             for line in lines:
@@ -490,7 +490,7 @@ class Run:
 
         def finish() -> None:
             self._finish(session, spool)
-            say = (lambda text: self.door.fail(text.strip("\n"))) if answer.document else self._send
+            say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send
             if session.problems:
                 say("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
             for problem in session.problems:
@@ -501,13 +501,13 @@ class Run:
         return finish
 
     def _writer(self, spool: Optional[Spool]) -> Write:
-        return spool.write if spool is not None else self.sink.write if self.sink else self.door.write
+        return spool.write if spool is not None else self.sink.write if self.sink else self.host.write
 
     def _begin(self, spool: Optional[Spool]) -> None:
         self.wrote = self.wrote or spool is None
 
     def _send(self, text: str) -> None:
-        (self.sink.write if self.sink is not None else self.door.write)(text)
+        (self.sink.write if self.sink is not None else self.host.write)(text)
 
     def _finish(self, session: Session, spool: Optional[Spool]) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
@@ -606,7 +606,7 @@ _debugger_version: Optional[str] = None
 
 
 def set_debugger_version(version: Optional[str]) -> None:
-    """Told once by the door that runs inside gdb, for answers without a target."""
+    """Told once by gdb_entry.py, for answers without a target."""
     global _debugger_version
     _debugger_version = version
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "stops", "looks", "kernel", "__version__"}
-DOORS = {"api", "asked", "child", "paged", "queried", "cli", "door", "alone", "opening", "gdbinit", "runner", "parse", "output", "interrupt", "loader", "command", "session"}
+ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "global_options", "html_command", "interrupt", "invocation", "loader", "open_target", "output", "parse", "runner", "session", "sql_command", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -22,8 +22,8 @@ ALLOWED = {
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
-    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "asked", "output", "snapshot"},
-    "fleet": {"asked", "progress", "fleet"},
+    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "global_options", "output", "snapshot"},
+    "fleet": {"global_options", "progress", "fleet"},
     "report": {"inferior", "allocators", "analysis", "report", "command", "output", "snapshot", "fleet"},
     "query": {"analysis", "snapshot", "report", "session", "command", "parse", "loader", "query"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
@@ -114,17 +114,17 @@ def test_libraries_have_one_place(library: str) -> None:
 
 
 def test_pages_are_made_outside_gdb() -> None:
-    """Only the shell door's half of pages, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
+    """Only html_command.py, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
     found = {one.file for one in ALL if one.module.startswith("gdbheapx.report.page.")}
-    assert not [file for file in found if not file.startswith("report/page/") and file not in ("paged.py", "report/watch/page.py")]
+    assert not [file for file in found if not file.startswith("report/page/") and file not in ("html_command.py", "report/watch/page.py")]
     assert {one.file for one in ALL if one.module.startswith("gdbheapx.report.watch.page")} == {"commands/watch.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.paged")} == {"cli.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.html_command")} == {"cli.py"}
 
 
 def test_sql_is_answered_outside_gdb() -> None:
-    """Only the shell door's half of `query` imports the engine, and only the door imports that: what runs inside gdb never does."""
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.engine")} == {"queried.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.queried")} == {"cli.py"}
+    """Only sql_command.py imports the engine, and only cli.py imports that: what runs inside gdb never does."""
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.engine")} == {"sql_command.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.sql_command")} == {"cli.py"}
 
 
 def test_nothing_else_from_outside() -> None:
@@ -159,9 +159,9 @@ def test_nothing_is_allowed_that_nobody_does(name: str) -> None:
     assert ALLOWED[name] - {name} <= done
 
 
-def test_doors_know_no_allocator() -> None:
-    """A door serves any: it imports none."""
-    assert not [one for one in ALL if folder(one.file) in DOORS and one.module.split(".")[1:2] and one.module.split(".")[1] in ALLOCATORS]
+def test_entry_points_know_no_allocator() -> None:
+    """An entry point serves any: it imports none."""
+    assert not [one for one in ALL if folder(one.file) in ENTRY and one.module.split(".")[1:2] and one.module.split(".")[1] in ALLOCATORS]
 
 
 KERNELS = {"kernel/interface.py", "kernel/binding.py", "kernel/twin.py"}
@@ -196,13 +196,13 @@ def test_an_allocator_is_named_at_home_alone(name: str) -> None:
 
 
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
-    """Above inferior/ only inferior.base and the records of inferior.types and inferior.standing are imported; the doors alone open targets."""
+    """Above inferior/ only inferior.base and the records of inferior.types and inferior.standing are imported; the entry points alone open targets."""
     wrong = [
         one
         for one in ALL
         if one.module.startswith("gdbheapx.inferior.")
         and not one.module.startswith(("gdbheapx.inferior.base", "gdbheapx.inferior.types", "gdbheapx.inferior.standing"))
-        and folder(one.file) not in DOORS | {"inferior", "actions"}
+        and folder(one.file) not in ENTRY | {"inferior", "actions"}
     ]
     assert not [one for one in wrong if not one.for_types]
 
@@ -214,11 +214,11 @@ def test_allocators_do_not_know_each_other() -> None:
 
 
 def test_nothing_below_report_prints() -> None:
-    """Only the doors and report write; nothing below calls print or sys.stdout."""
+    """Only the entry points and report write; nothing below calls print or sys.stdout."""
     wrong = []
     for path in files():
         name = folder(label(path))
-        if name in {"report", "cli", "door", "gdbinit", "runner", "commands"} or label(path) == "kernel/build.py":
+        if name in {"report", "cli", "gdb_entry", "gdbinit", "runner", "commands"} or label(path) == "kernel/build.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":

@@ -4,7 +4,7 @@ import os
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = ("gdbheapx/paged.py", "gdbheapx/queried.py", "gdbheapx/query/engine.py", "gdbheapx/gdbinit.py")
+LEFT_OUT = ("gdbheapx/html_command.py", "gdbheapx/sql_command.py", "gdbheapx/query/engine.py", "gdbheapx/gdbinit.py")
 """Pages need their templates, SQL a library; gdbinit.py is the end of the file."""
 PAGES = os.path.join("gdbheapx", "report", "page", "")
 """What makes pages."""

@@ -1,4 +1,4 @@
-"""The wall between allocators and everything else, with its door: what the rest may ask of an allocator, and of one heap of it.
+"""The protocol between allocators and everything else: what the rest may ask of an allocator, and of one heap of it.
 
 What stands here any allocator can answer. What only some can is an *offer*: a command asks for it by name, and says so where nobody has it.
 """

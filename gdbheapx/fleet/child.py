@@ -7,8 +7,8 @@ import tempfile
 import time
 from typing import IO, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.asked import GLOBALS
 from gdbheapx.fleet import documents
+from gdbheapx.global_options import GLOBALS
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 30.0

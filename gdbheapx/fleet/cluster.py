@@ -17,10 +17,10 @@ import warnings
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from gdbheapx import __version__
-from gdbheapx.asked import Globals
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.fleet import child
+from gdbheapx.global_options import GlobalOptions
 from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
 from gdbheapx.progress import to_standard_error
 
@@ -44,7 +44,7 @@ PROGRAM = (
 
 
 def looks(
-    address: str, cores: Mapping[str, Tuple[str, child.State]], asked: Globals, max_seconds: Optional[float], budget: Budget
+    address: str, cores: Mapping[str, Tuple[str, child.State]], asked: GlobalOptions, max_seconds: Optional[float], budget: Budget
 ) -> Iterator[Tuple[str, child.Ended]]:
     """Look at the cores, by name; (name, what the look left) as they end. Ctrl-C cancels the others."""
     distributed = _library()
@@ -65,7 +65,7 @@ def _looks(
     client: Any,
     address: str,
     cores: Mapping[str, Tuple[str, child.State]],
-    asked: Globals,
+    asked: GlobalOptions,
     max_seconds: Optional[float],
     budget: Budget,
 ) -> Iterator[Tuple[str, child.Ended]]:
@@ -177,7 +177,7 @@ def reason(error: BaseException) -> str:
     return "its task failed on the cluster: %s: %s" % (kind, what)
 
 
-def seen_from_anywhere(asked: Globals) -> List[str]:
+def seen_from_anywhere(asked: GlobalOptions) -> List[str]:
     """The global options, with whole paths: a worker has a working folder of its own."""
     return asked._replace(
         exe=asked.exe and os.path.abspath(asked.exe),

@@ -10,10 +10,10 @@ import sys
 import time
 from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.asked import GLOBALS, Globals, unpack
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, said
 from gdbheapx.fleet import child, documents, views
+from gdbheapx.global_options import GLOBALS, GlobalOptions, unpack
 from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
 
 WHOLE, PARTIAL = 0, 4
@@ -96,7 +96,7 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
     return Done(rows, made, kept, len(queue) - made)
 
 
-def _here(queue: Sequence[Core], asked: Globals, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
+def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
     """Looks by processes of this machine, as they end."""
     words = [sys.executable, sys.argv[0], *asked.words(), *child.options(max_seconds)]
     left, limit = list(queue), child.limit(max_seconds)
@@ -117,7 +117,7 @@ def _here(queue: Sequence[Core], asked: Globals, workers: Optional[int], max_sec
             child.end(work.child)
 
 
-def _there(queue: Sequence[Core], asked: Globals, address: str, max_seconds: Optional[float], budget: Budget) -> Looks:
+def _there(queue: Sequence[Core], asked: GlobalOptions, address: str, max_seconds: Optional[float], budget: Budget) -> Looks:
     """Looks by a cluster, as they end."""
     from gdbheapx.fleet import cluster
 
@@ -175,7 +175,7 @@ def is_whole(one: Core) -> bool:
     return (source.get("size_bytes"), source.get("modified_ns")) == child.state(one.path)
 
 
-def _asked() -> Globals:
+def _asked() -> GlobalOptions:
     """The options that stood before the command."""
     if GLOBALS not in os.environ or not os.path.isfile(sys.argv[0]):
         raise HeapxError(
@@ -183,7 +183,7 @@ def _asked() -> Globals:
             "run it in a shell: gdbheapx fleet CORE... -o DIR",
             code=SHELL_ONLY,
         )
-    return Globals.from_words(unpack(os.environ[GLOBALS]))
+    return GlobalOptions.from_words(unpack(os.environ[GLOBALS]))
 
 
 def _finish(one: Core, state: child.State, ended: child.Ended) -> None:

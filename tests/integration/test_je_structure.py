@@ -220,7 +220,7 @@ def asked(target: Sequence[str], *words: str) -> Asked:
     """One command in this process, where the tables are hidden."""
     out: List[str] = []
     given = {"core": target[1]} if target[0] == "--core" else {"pid": int(target[1])}
-    door = runner.Door("gdbheapx", out.append, out.append, lambda: open_elf_target(**given), runner.Settings(traceback=True))
+    door = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(**given), runner.Settings(traceback=True))
     ended = runner.run([*words, "--json", "--allocator", "jemalloc"], door)
     return Asked(ended.code, "".join(out), ended.line)
 

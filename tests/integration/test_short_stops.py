@@ -125,7 +125,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 def ask(pid: int, words: List[str]) -> runner.Ended:
     """One command on the process, in this interpreter and without gdb."""
     loader.load_commands()
-    door = runner.Door("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
+    door = runner.Host("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
     return runner.run([*words, "--max-stop", "60"], door)  # what is noted takes time
 
 

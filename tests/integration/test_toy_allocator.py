@@ -33,7 +33,7 @@ def process(stage: Stage, live: str, tmp_path: Path) -> Iterator[Process]:
 def ask(target: Dict[str, Any], words: str) -> Tuple[int, str]:
     """A command through a door of this process, without gdb."""
     out: List[str] = []
-    door = runner.Door("gdbheapx", out.append, out.append, lambda: open_elf_target(**target), runner.Settings())
+    door = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(**target), runner.Settings())
     ended = runner.run(words.split(), door)
     return ended.code, "".join(out) + (ended.line or "")
 

@@ -9,7 +9,7 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx import asked as asked_for
+from gdbheapx import global_options as asked_for
 from gdbheapx import loader, parse
 from tests.support.paths import ROOT
 from tests.support.programs import need

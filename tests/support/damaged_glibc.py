@@ -82,8 +82,8 @@ class Damaged:
         os.close(self._fd)
 
     def ask(self, *words: str) -> Asked:
-        """One command line on the core as it is now, through the runner that both doors use."""
+        """One command line on the core as it is now, through the runner that shell and gdb use."""
         out: List[str] = []
-        door = runner.Door("gdbheapx", out.append, out.append, lambda: open_elf_target(str(self.path)), runner.Settings(traceback=True))
-        ended = runner.run([*words, "--json"], door)
+        host = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(str(self.path)), runner.Settings(traceback=True))
+        ended = runner.run([*words, "--json"], host)
         return Asked(ended.code, "".join(out), ended.line)

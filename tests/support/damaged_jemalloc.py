@@ -257,10 +257,10 @@ class Patient:
         return open_elf_target(str(self.path))
 
     def ask(self, *words: str, as_json: bool = True) -> Asked:
-        """One command line on the core as it is now, through the runner that both doors use."""
+        """One command line on the core as it is now, through the runner that shell and gdb use."""
         out: List[str] = []
-        door = runner.Door("gdbheapx", out.append, out.append, self._open, runner.Settings(traceback=True))
-        ended = runner.run([*words, *(["--json"] if as_json else []), "--allocator", "jemalloc"], door)
+        host = runner.Host("gdbheapx", out.append, out.append, self._open, runner.Settings(traceback=True))
+        ended = runner.run([*words, *(["--json"] if as_json else []), "--allocator", "jemalloc"], host)
         return Asked(ended.code, "".join(out), ended.line)
 
     def blocks_outside(self, *ranges: Tuple[int, int]) -> List[Row]:

@@ -1,4 +1,4 @@
-"""Runs of the tool: through the shell door, inside a stock gdb, and what every answer must be."""
+"""Runs of the tool: from a shell, inside a stock gdb, and what every answer must be."""
 
 import atexit
 import json
@@ -102,7 +102,7 @@ class Asked(NamedTuple):
 
 
 def tool_command() -> List[str]:
-    """The shell door: the installed entry point beside this Python, else the checkout's module."""
+    """The command: the installed entry point beside this Python, else the checkout's module."""
     installed = Path(sys.executable).parent / "gdbheapx"
     if installed.exists():
         return [str(installed)]
@@ -134,7 +134,7 @@ def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: f
 
 
 def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS) -> Outcome:
-    """Run a command through the shell door."""
+    """Run a command as from a shell."""
     if HIDDEN:
         home = without_packs()
         command = [sys.executable, "-m", "gdbheapx.cli", *target, *hiding(target), *arguments]

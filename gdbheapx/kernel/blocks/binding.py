@@ -1,4 +1,4 @@
-"""The door to the C kernel's stream of blocks."""
+"""ctypes bindings of the C kernel's stream of blocks."""
 
 from array import array
 from typing import Any, Optional

@@ -1,4 +1,4 @@
-"""The door to the C kernel's rows of comma-separated values."""
+"""ctypes bindings of the C kernel's rows of comma-separated values."""
 
 import ctypes
 from array import array

@@ -1,4 +1,4 @@
-"""The door to the C kernel's writing and reading of graphs."""
+"""ctypes bindings of the C kernel's writing and reading of graphs."""
 
 import ctypes
 from array import array

@@ -9,8 +9,8 @@ from typing import Any, List
 import pytest
 
 from gdbheapx import __version__
-from gdbheapx.asked import Globals, split
 from gdbheapx.fleet import child, cluster
+from gdbheapx.global_options import GlobalOptions, split
 
 KEY = "key"
 
@@ -26,7 +26,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-def asked(*words: str) -> Globals:
+def asked(*words: str) -> GlobalOptions:
     """Global options."""
     return split(words)[0]
 

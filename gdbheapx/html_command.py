@@ -1,11 +1,11 @@
-"""The shell door's half of a page: the look is taken by a child, which ends with its JSON; the page is made of that here, outside gdb."""
+"""Pages, in the shell: the look is taken by a child, which ends with its JSON; the page is made of that here, outside gdb."""
 
 import json
 import os
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import child, loader, runner
+from gdbheapx import loader, runner, worker
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.output import Replacing, open_private
@@ -71,7 +71,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
 
         render.ready()
         page = Replacing(asked_for.file, OPTION)  # before a process is stopped for it
-        code, text = child.look([*invocation.asked.words(), *asked_for.words], shell.look)
+        code, text = worker.look([*invocation.asked.words(), *asked_for.words], shell.look)
         if asked_for.json:
             has_document = True
             _hand_on(text, asked_for.output, shell.say)

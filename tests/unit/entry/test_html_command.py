@@ -1,4 +1,4 @@
-"""The shell door's half of a page: what is asked of the look, and where the file goes."""
+"""Pages, in the shell: what is asked of the look, and where the file goes."""
 
 import os
 import socket
@@ -8,9 +8,9 @@ from typing import List
 
 import pytest
 
-from gdbheapx import invocation, paged
-from gdbheapx.asked import split
+from gdbheapx import html_command, invocation
 from gdbheapx.errors import HeapxError
+from gdbheapx.global_options import split
 from gdbheapx.output import CannotWrite, Replacing
 
 
@@ -32,7 +32,7 @@ def understood(words: List[str]) -> invocation.Invocation:
 )
 def test_what_the_look_is_asked_for(words: List[str], left: List[str]) -> None:
     """The same command without the page's own options, as a document with what the page needs."""
-    found = paged.wanted(understood(words))
+    found = html_command.wanted(understood(words))
     assert found.file == "p" and list(found.words) == [*left, "--json", *["--page"] * ("diff" not in words)]
 
 
@@ -59,7 +59,7 @@ def fails(words: List[str]) -> List[str]:
         said.append(error.line())
         return error.exit_code
 
-    assert paged.make(understood(words), invocation.Shell(look, lambda text: 0, said.append, failed)) in (1, 2)
+    assert html_command.make(understood(words), invocation.Shell(look, lambda text: 0, said.append, failed)) in (1, 2)
     return said
 
 

@@ -1,4 +1,4 @@
-"""What the shell door was asked for beside the command: the global options, and how they and the command reach the process that reads the
+"""What the command line asks for beside the command: the global options, and how they and the command reach the process that reads the
 target."""
 
 import os
@@ -24,7 +24,7 @@ EVERY_FLAG = ("--json", "--bytes", "--read-swap", "--traceback", "-h", "--help")
 """What every command takes, with a value and without (parse.py declares them): these may stand before it."""
 
 
-class Globals(NamedTuple):
+class GlobalOptions(NamedTuple):
     """The options that are the same for every command."""
 
     pid: Optional[int]
@@ -51,7 +51,7 @@ class Globals(NamedTuple):
         return found + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
 
     @staticmethod
-    def from_words(words: Sequence[str]) -> "Globals":
+    def from_words(words: Sequence[str]) -> "GlobalOptions":
         """The reverse of words()."""
         return split(words)[0]
 
@@ -60,7 +60,7 @@ class Wrong(Exception):
     """Wrong usage, in one line."""
 
 
-def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
+def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
     """The global options, wherever they stand, and the other words."""
     given: List[Tuple[str, str]] = []
     rest: List[str] = []
@@ -87,7 +87,7 @@ def split(words: Sequence[str]) -> Tuple[Globals, List[str]]:
     pid = last["--pid"]
     if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
         raise Wrong("--pid requires a process id, not %s" % pid)
-    found = Globals(
+    found = GlobalOptions(
         int(pid) if pid is not None else None,
         last["--core"],
         last["--snapshot"],

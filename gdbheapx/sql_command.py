@@ -1,4 +1,4 @@
-"""The shell door's half of `query` and of parquet files: a child takes the look, DuckDB answers here, outside gdb."""
+"""`query` and parquet files, in the shell: a child takes the look, DuckDB answers here, outside gdb."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 from types import FrameType
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
-from gdbheapx import child, problems
+from gdbheapx import problems, worker
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.interrupt import NAMES
 from gdbheapx.invocation import Invocation, Shell
@@ -61,7 +61,7 @@ def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell:
     from gdbheapx.query import look
 
     options = invocation.options
-    rows, signed = child.temporary(), child.temporary() if signature else None
+    rows, signed = worker.temporary(), worker.temporary() if signature else None
     for descriptor in (rows, signed):
         if descriptor is not None:
             os.set_inheritable(descriptor, True)
@@ -72,7 +72,7 @@ def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell:
     words += ["--traceback"] if options.traceback else []
     os.environ[VARIABLE] = look.words(look.Wanted(tables, rows, signed))
     try:
-        code, text = child.look(words, shell.look)
+        code, text = worker.look(words, shell.look)
     finally:
         del os.environ[VARIABLE]
     _listen()

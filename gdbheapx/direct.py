@@ -1,4 +1,4 @@
-"""The shell door without gdb: opens the target that cli.py was asked for and runs the command in this process.
+"""Reads without gdb: opens the target that cli.py was asked for and runs the command in this process.
 
 Memory, threads, symbol tables and the debug information of one unit are read without gdb anyway (inferior/target.py). What is missing is
 gdb's reading of debug information, for which tables of each release stand in, and its hold of a process, which only actions take.
@@ -9,12 +9,12 @@ import signal
 from typing import Callable, Optional, cast
 
 from gdbheapx import runner
-from gdbheapx.asked import GLOBALS, Globals, pack
 from gdbheapx.errors import HeapxError
+from gdbheapx.global_options import GLOBALS, GlobalOptions, pack
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
 from gdbheapx.invocation import Invocation
-from gdbheapx.opening import debug_directories, open_source
+from gdbheapx.open_target import debug_directories, open_source
 from gdbheapx.problems import GDB_MISSING
 
 
@@ -35,10 +35,10 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
     settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
-    return runner.perform(invocation.parsed, runner.Door("gdbheapx", out.write, fail, open_target, settings, out.flush))
+    return runner.perform(invocation.parsed, runner.Host("gdbheapx", out.write, fail, open_target, settings, out.flush))
 
 
-def open_alone(asked: Globals) -> ElfTarget:
+def open_alone(asked: GlobalOptions) -> ElfTarget:
     """The core or process, read without gdb."""
     if asked.debuginfod:
         raise HeapxError("--debuginfod has gdb fetch debug files, and gdb is not used here", "omit it, or install gdb", code=GDB_MISSING)

@@ -9,8 +9,8 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import asked as asked_for
 from gdbheapx import command, loader, output, parse, runner, units
+from gdbheapx import global_options as asked_for
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
@@ -32,14 +32,14 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def ask(*words: str, refuse: Any = None) -> Tuple[runner.Ended, str]:
-    """Run a command line through a door of lists."""
+    """Run a command line with a host of lists."""
     out: List[str] = []
 
     def opened() -> None:
         if refuse is not None:
             raise refuse
 
-    ended = runner.run(words, runner.Door("heapx", out.append, out.append, opened, runner.Settings()))
+    ended = runner.run(words, runner.Host("heapx", out.append, out.append, opened, runner.Settings()))
     return ended, "".join(out)
 
 
@@ -174,7 +174,7 @@ def test_a_closed_pipe_ends_quietly(declare: Any) -> None:
     def write(text_: str) -> None:
         raise BrokenPipeError
 
-    assert runner.run(["probe"], runner.Door("heapx", write, write, lambda: None, runner.Settings())) == runner.Ended(0)
+    assert runner.run(["probe"], runner.Host("heapx", write, write, lambda: None, runner.Settings())) == runner.Ended(0)
 
 
 def test_help_is_shown_not_run(declare: Any) -> None:
@@ -265,7 +265,7 @@ def test_global_options_stand_anywhere() -> None:
         assert found.core == "c" and rest == ["arenas", "--json"]
     found = asked_for.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
     assert (found.debug_dirs, found.no_debug_info, found.pid) == (["a", "b"], True, 5)
-    assert asked_for.Globals.from_words(found.words()) == found
+    assert asked_for.GlobalOptions.from_words(found.words()) == found
 
 
 @pytest.mark.parametrize("option", [one for one, _ in parse.COMMON], ids=lambda one: one[-1])

@@ -10,12 +10,12 @@ import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
-from gdbheapx.asked import FD, GLOBALS, WORDS, Globals, unpack
+from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
+from gdbheapx.global_options import FD, GLOBALS, WORDS, GlobalOptions, unpack
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
-from gdbheapx.opening import debug_directories, open_source
-from gdbheapx.parent import BEGUN, CODES, INTERRUPTED, STARTED, STATE
+from gdbheapx.open_target import debug_directories, open_source
 
 QUIET = (
     "set confirm off",
@@ -47,7 +47,7 @@ class Out:
 
 
 class Told:
-    """The line to the parent (parent.py), which tells what became of gdb where this one cannot."""
+    """The line to the parent (gdb_process.py), which tells what became of gdb where this one cannot."""
 
     def __init__(self, text: str) -> None:
         self._descriptor, parent = map(int, text.split(","))
@@ -110,7 +110,7 @@ def refuse(out: Out, words: List[str], error: BaseException, has_begun: bool) ->
 
 def serve(out: Out, words: List[str]) -> int:
     """The exit code of the command."""
-    asked = Globals.from_words(unpack(os.environ.pop(GLOBALS)))
+    asked = GlobalOptions.from_words(unpack(os.environ.pop(GLOBALS)))
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
@@ -132,7 +132,7 @@ def serve(out: Out, words: List[str]) -> int:
     gc.enable()
     runner.set_debugger_version(gdb_target.version())
     settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
-    ended = runner.run(words, runner.Door("gdbheapx", out.write, fail, hand_over, settings, out.flush))
+    ended = runner.run(words, runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush))
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     return ended.code
@@ -175,7 +175,7 @@ def fail(line: str) -> None:
     os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")
 
 
-def open_target(asked: Globals) -> Optional[Target]:
+def open_target(asked: GlobalOptions) -> Optional[Target]:
     """The core or process, with the debug information that answers are made from; a process is left running. gdb never opens a core
     itself."""
     for setting in QUIET + ("set debuginfod enabled %s" % ("on" if asked.debuginfod else "off"),):

@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Callable, List, Sequence, Tuple
 
-from gdbheapx import parent
+from gdbheapx import gdb_process
 from gdbheapx.errors import HeapxError, Interrupted
 from gdbheapx.files import unnamed
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
@@ -37,7 +37,7 @@ def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[in
         finally:
             os._exit(code)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    status, _ = parent.wait(child)
+    status, _ = gdb_process.wait(child)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with open(answer, "rb") as file:
         file.seek(0)

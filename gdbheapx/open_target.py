@@ -1,17 +1,17 @@
-"""Opens the core or process that the global options of the shell door name, whether or not gdb helps to read it."""
+"""Opens the core or process that the global options name, whether or not gdb helps to read it."""
 
 import os
 from typing import List, Optional
 
-from gdbheapx.asked import UNPACKED, Globals, unpack
 from gdbheapx.errors import HeapxError
+from gdbheapx.global_options import UNPACKED, GlobalOptions, unpack
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.source import CoreSource, LiveSource, Source
 from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, WRONG_FILE
 
 
-def open_source(asked: Globals) -> Source:
+def open_source(asked: GlobalOptions) -> Source:
     """Where the target's bytes come from; a process is left running."""
     sysroot = os.path.abspath(asked.sysroot) if asked.sysroot else ""
     if sysroot and not os.path.isdir(sysroot):
@@ -43,6 +43,6 @@ def check_executable(path: Optional[str]) -> None:
         raise HeapxError("the executable %s is not an ELF file" % path, hint, code=WRONG_FILE)
 
 
-def debug_directories(asked: Globals) -> List[str]:
+def debug_directories(asked: GlobalOptions) -> List[str]:
     """The folders of --debug-dir."""
     return [] if asked.no_debug_info else [os.path.abspath(one) for one in asked.debug_dirs]

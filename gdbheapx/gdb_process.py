@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
 
 STATE = "GDBHEAPX_STATE"
-"""The variable with the descriptor on which the door inside gdb tells how far it got."""
+"""The variable with the descriptor on which gdb_entry.py tells how far it got."""
 STARTED, BEGUN, CODES = b"s", b"b", b"01234"
 """What is told there: gdb has a Python and runs ours; a part of the answer was handed on; the exit code."""
 NO_PYTHON = 86
