@@ -9,9 +9,9 @@ BEGIN, END = "<!-- demo: begin -->\n", "<!-- demo: end -->\n"
 
 
 def main() -> int:
-    """Replace the text between the marks by the live part of the demo, which ends before the core is written."""
+    """Replace the text between the marks by the demo's first report."""
     shown = sys.stdin.read()
-    live = shown[shown.index("demo/hoarder.c is serving") : shown.index("\n$ kill -ABRT")]
+    live = shown[shown.index("demo/hoarder.c is serving") : re.search(r"\n\$ gdbheapx --pid \d+ arenas", shown).start()]  # type: ignore[union-attr]
     live = re.sub(r"/tmp/gdbheapx-demo-\w+/", "/tmp/demo/", live).rstrip()
     page = README.read_text()
     before, rest = page.split(BEGIN)
