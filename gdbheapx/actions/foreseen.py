@@ -52,6 +52,12 @@ def _confined(pid: int) -> List[Tuple[int, str]]:
     return threads if any(rules(lwp).mode != DISABLED for lwp, _ in threads) else []
 
 
+def _sandbox(heap: Heap, kind: call.Kind, words: Tuple[Any, ...], accepted: bool) -> Sandbox:
+    """Asked before the process is stopped: a plan looks up symbols."""
+    plan = heap.offers[kind.offer](*words)
+    return Sandbox(plan.target, plan.system_calls, plan.shown, accepted)
+
+
 def is_refused(session: Session, kind: call.Kind, heap: Heap, words: Sequence[Any], accepted: bool) -> bool:
     """Whether it would be; a note says why. `words`: what the offer gets for a plan; `accepted`: --accept-seccomp."""
     refusal = _refusal(session, kind, heap, tuple(words), accepted)
@@ -73,10 +79,11 @@ def _refusal(session: Session, kind: call.Kind, heap: Heap, words: Tuple[Any, ..
         for found in (_forbidden(session, heap, kind.offer, words), writable, threads):
             if isinstance(found, HeapxError):
                 raise found
+        key = (Sandbox, heap.info.id, kind.offer, words)
+        sandbox = _once(session, key, lambda: _sandbox(heap, kind, words, accepted)) if threads else None
         preflight.in_ram(target, lambda: heap.offers[kind.offer](*words).predict())
-        if threads:
-            plan = heap.offers[kind.offer](*words)
-            Sandbox(plan.target, plan.system_calls, plan.shown, accepted).check(threads)
+        if isinstance(sandbox, Sandbox):
+            sandbox.check(threads)
     except Refusal as refusal:
         return refusal
     except HeapxError:

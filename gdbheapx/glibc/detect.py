@@ -69,7 +69,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
     for arena, partner, pack in known:
         try:
             named = _describe(target, arena, partner, len(found), pack, _known_version(arena.module, pack_directories))
-            found.append(_with_locals(target, named))
+            found.append(_settled(target, named) or _with_locals(target, named))
         except WrongPack:
             raise
         except NoLayout as error:
@@ -82,6 +82,16 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
         if not any(one.module.base == lacking.module.base for one in found):
             raise lacking
     return _with_owner(target, found)
+
+
+def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
+    """Of a core without the library's file: the same copy by its structure, which its thread caches take part in. Its structs alone fit more
+    than one release."""
+    if named.layout_source != "probe" or target.kind != "core":
+        return None
+    others = {module.base for module in target.modules()} - {named.module.base}
+    place = next((one for one in structure.find(target, others) if one.main_arena == named.main_arena.address), None)
+    return _by_structure(target, place, named.id, None) if place is not None else None
 
 
 def _known_version(module: Module, directories: Sequence[str]) -> Optional[str]:

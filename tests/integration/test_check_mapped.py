@@ -68,9 +68,11 @@ def core(request: pytest.FixtureRequest, builder: Builder) -> Iterator[Damaged]:
 
 
 def check(code: int, findings: List[Any], one: Plant, block: Block) -> None:
-    """The rule is told, and nothing of another place."""
-    told = [(row["rule"], row["address"], row["abort"], row["evidence"]) for row in findings]
-    assert (code, told) == (3, [(one.rule_of(block), hex(block.chunk), one.abort_of(block), None)]), (code, findings)
+    """The rule is told, and nothing of another place. A word that an earlier call left near the stack pointer, as with glibc 2.41, makes
+    the only thread one that may be inside malloc."""
+    told = [(row["rule"], row["address"], row["abort"]) for row in findings]
+    assert told == [(one.rule_of(block), hex(block.chunk), one.abort_of(block))], findings
+    assert (code, findings[0]["evidence"]) in ((3, None), (4, "inside")), findings
 
 
 def changed(one: Plant, block: Block) -> Optional["tuple[int, int]"]:

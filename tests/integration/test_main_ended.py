@@ -30,13 +30,13 @@ def test_each_command_reads_it(lasting: Lasting, live: str, words: str) -> None:
 def test_its_blocks(lasting: Lasting, live: str, way: str, tmp_path: Path) -> None:
     """The same blocks by each way to read it, and of a snapshot of it."""
     process = lasting.of(live, Stage.start, "main_ended")
-    words = ["chunks", "--histogram", "--json", "--max-stop", "60"]
+    words = ["chunks", "--histogram", "--json", "--max-stop", "600"]
     env = {"GDBHEAPX_KERNEL": "python"} if way == "twin" else {}
     found = (heapx if way == "gdb" else alone)(process.target(live), *words, env=env)
     assert found.code in (0, 4), found.stderr
     assert [row for row in found.envelope["data"]["histogram"] if row["used_chunks"] >= 1000], found.envelope["data"]
     kept = tmp_path / "kept"
-    assert (heapx if way == "gdb" else alone)(process.target(live), "snapshot", str(kept), "--max-stop", "60", env=env).code in (0, 4)
+    assert (heapx if way == "gdb" else alone)(process.target(live), "snapshot", str(kept), "--max-stop", "600", env=env).code in (0, 4)
     assert kept.stat().st_size > 1000
 
 
