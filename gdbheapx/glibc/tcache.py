@@ -145,7 +145,7 @@ class _Files:
     """Where files are mapped."""
 
     def __init__(self, target: Target) -> None:
-        self._spans = [(mapping.start, mapping.end) for mapping in target.mappings() if mapping.is_file]
+        self._spans = target.file_ranges()
 
     def hold(self, address: int) -> bool:
         """A file is mapped at this address."""

@@ -417,6 +417,11 @@ class Target(ABC):
     def mappings(self) -> Sequence[Mapping]:
         """All mappings sorted by address. In a core those that its program headers or notes name."""
 
+    def file_ranges(self) -> Sequence[Tuple[int, int]]:
+        """Begin and end of what is mapped of files, sorted and without overlap; loaded objects as a whole, of which a core (gdb's) may lack
+        what is only read."""
+        return [(one.start, one.end) for one in self.mappings() if one.is_file]
+
     def code_mappings(self) -> Sequence[Mapping]:
         """Mappings of code, sorted; those of loaded objects also where a core (gdb's) has no header for them."""
         return [one for one in self.mappings() if one.executable]

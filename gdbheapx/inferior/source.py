@@ -460,11 +460,11 @@ def page_bytes(auxv: Dict[int, int]) -> int:
 
 
 def joined(ranges: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Sorted ranges (start, end) with those made one that touch."""
+    """Sorted ranges (start, end) with those made one that touch or overlap."""
     found: List[Tuple[int, int]] = []
-    for start, end in ranges:
-        if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], end)
+    for start, end in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
             found.append((start, end))
     return found

@@ -34,7 +34,7 @@ from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap,
 from gdbheapx.inferior.elf.registers import words_of
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.live import huge_pages, procfs
-from gdbheapx.inferior.source import CoreSource, LiveSource, Source, page_bytes
+from gdbheapx.inferior.source import CoreSource, LiveSource, Source, joined, page_bytes
 from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from gdbheapx.inferior.elf.unwind import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
 
+LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
+"""What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to glibc 2.33): nobody else's malloc."""
 DEBUG_DIRECTORY = "/usr/lib/debug"
 HIGHEST = (1 << 64) - 1
 """No address is higher."""
@@ -132,6 +134,12 @@ class ElfTarget(Target):
         if isinstance(self.source, CoreSource):
             return image.maps_text(sorted({*self.mappings(), *self.code_mappings()}))
         return procfs.maps_text(self.pid) if isinstance(self.source, LiveSource) and self.pid else ""
+
+    def file_ranges(self) -> Sequence[Tuple[int, int]]:
+        found = [(one.start, one.end) for one in self.mappings() if one.is_file]
+        if isinstance(self.source, CoreSource):
+            found += [one.span() for one in self.link_map().objects()]
+        return joined(found)
 
     def code_mappings(self) -> Sequence[Mapping]:
         mappings = self.mappings()
@@ -757,7 +765,7 @@ class ElfTarget(Target):
 
     def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
         found = lookup(self.link_map().searched(), name)
-        if found is None:
+        if found is None or (name in LINKERS_OWN and found.loaded.base == self.auxv().get(AT_BASE)):
             return None
         module = next((module for module in self.modules() if module.base == found.loaded.base), None)
         return Symbol(name, found.address, module, "symbol") if module else None

@@ -48,7 +48,8 @@ def addresses(data: Any) -> Iterator[str]:
         for name, value in data.items():
             if name in ("arenas", "heaps"):
                 continue
-            if name in NAMES and isinstance(value, str) and value.startswith("0x"):
+            is_stack = data.get("kind") == "thread"  # it owns blocks, and is none
+            if name in NAMES and isinstance(value, str) and value.startswith("0x") and not is_stack:
                 yield value
             yield from addresses(value)
     elif isinstance(data, list):

@@ -114,7 +114,8 @@ def test_the_process_runs_on_whatever_ends_the_tool(lasting: Lasting, live: str,
         tool.send_signal(getattr(signal, name))
         out, errors = tool.communicate(timeout=TOOL_SECONDS)
     until(lambda: status(process.pid, "TracerPid") == "0", lambda: "it is still traced", process)
-    until(lambda: status(process.pid, "State")[0] not in "tT", lambda: "it is still stopped", process)
+    tasks = list(map(int, os.listdir("/proc/%d/task" % process.pid)))
+    until(lambda: all(status(task, "State")[0] not in "tT" for task in tasks), lambda: "it is still stopped", process)
     check_free(process)
     if tool.returncode == 0:  # it had its answer before the signal reached it
         assert json.loads(out)["partial"] is False

@@ -134,7 +134,7 @@ def _caches(target: Target, blocks: Sequence[_Memory], near: Set[int], structs: 
 
 def _are_dummies(target: Target, pointers: Sequence[int]) -> bool:
     """2.43 has all threads without a cache point to one of two stand-ins inside libc (malloc.c: __tcache_dummy)."""
-    spans = [(one.start, one.end) for one in target.mappings() if one.is_file]
+    spans = target.file_ranges()
     return all(any(start <= one < end for start, end in spans) for one in pointers)
 
 
