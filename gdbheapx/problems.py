@@ -89,6 +89,8 @@ class Report(Protocol):
 MEMORY_UNREADABLE = Code("memory-unreadable", Nature.UNREAD)
 CORE_CUT = Code("core-truncated", Nature.UNREAD)
 """The core is shorter than it says, or cannot be read to its end."""
+CORE_DAMAGED = Code("core-damaged", Nature.DAMAGE)
+"""The core's program headers contradict each other."""
 MEMORY_LEFT_OUT = Code("memory-left-out", Nature.UNREAD)
 """The core was written without the memory that answers are made from."""
 WRONG_FILE = Code("wrong-file", Nature.ENVIRONMENT)

@@ -17,7 +17,7 @@ from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.death import Deaths
 from gdbheapx.inferior.live.memory import LiveMemory
 from gdbheapx.inferior.live.swap_room import LiveSwapRoom
-from gdbheapx.problems import CORE_CUT, MEMORY_LEFT_OUT, PROCESS_ENDED, WRONG_FILE, Complaint
+from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, PROCESS_ENDED, WRONG_FILE, Complaint
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 
@@ -347,6 +347,9 @@ class CoreSource(Source):
         if lost is not None:
             what = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
             found.append(Complaint(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
+        if core.has_overlap:
+            what = "the core is damaged: its program headers overlap, and what they claim twice is counted once"
+            found.append(Complaint(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
         if core.lacks_private_memory:
             found.append(
                 Complaint(

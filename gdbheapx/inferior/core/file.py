@@ -47,6 +47,10 @@ INSTALLED = ("/usr/", "/lib", "/etc/", "/dev/dri", "/dev/nvidia")
 """Beginnings of paths to files of a distribution, and to devices, which hold no pointers of a program."""
 
 
+LAST_PAGE = 0x1000
+"""No program has the last page of all addresses, and without it each end is an address."""
+
+
 class FileMapping(NamedTuple):
     """One entry of NT_FILE."""
 
@@ -71,12 +75,15 @@ class Load(NamedTuple):
 
 
 def without_overlap(loads: List[Load]) -> List[Load]:
-    """Damaged headers may overlap: of addresses, what starts inside its predecessor is left out; of the file, no byte belongs to two, so
-    that all of them together are no longer than it is."""
+    """Damaged headers may overlap. Of addresses: a load ends where the next one begins, unless it has bytes of its own there, which leave
+    the next one out. Of the file, no byte belongs to two, so that all of them together are no longer than it is."""
     kept: List[Load] = []
     for load in loads:
-        if not kept or load.start >= kept[-1].end:
-            kept.append(load)
+        if kept and load.start < kept[-1].end:
+            if load.start < kept[-1].start + max(1, kept[-1].dumped_bytes):
+                continue
+            kept[-1] = kept[-1]._replace(end=load.start)
+        kept.append(load)
     behind: Optional[int] = None
     cut: Dict[int, int] = {}
     dumped = [place for place, load in enumerate(kept) if load.dumped_bytes]
@@ -109,7 +116,10 @@ class CoreFile:
             raise not_a_core(name or path, first, header, wrong)
         self.header: Header = header
         headers = self._program_headers()
-        self.loads = without_overlap(sorted(self._load(entry) for entry in headers if entry.type == PT_LOAD and entry.memsz))
+        loads = sorted(load for load in map(self._load, headers) if load is not None)
+        self.loads = without_overlap(loads)
+        self.has_overlap = any(load.end > after.start for load, after in zip(loads, loads[1:]))
+        """Its program headers contradict each other."""
         self._starts = [load.start for load in self.loads]
         self._note_headers = [entry for entry in headers if entry.type == PT_NOTE]
         self.missing_bytes = sum(load.claimed_bytes - load.dumped_bytes for load in self.loads)
@@ -140,8 +150,10 @@ class CoreFile:
         left = self.file_bytes - offset
         return os.pread(self._fd, min(size_bytes, left), offset) if left > 0 else b""
 
-    def _load(self, entry: ProgramHeader) -> Load:
-        end = min(entry.vaddr + entry.memsz, 1 << 8 * self.header.word_bytes)
+    def _load(self, entry: ProgramHeader) -> Optional[Load]:
+        end = min(entry.vaddr + entry.memsz, (1 << 8 * self.header.word_bytes) - LAST_PAGE)
+        if entry.type != PT_LOAD or entry.vaddr >= end:
+            return None
         claimed = min(entry.filesz, end - entry.vaddr)
         dumped = max(0, min(claimed, self.file_bytes - entry.offset))
         return Load(entry.vaddr, end, entry.flags, entry.offset, claimed, dumped)

@@ -125,6 +125,25 @@ def test_overlapping_segments_are_left_out(tmp_path: Path) -> None:
     assert [segment.address for segment in found.segments()] == [0x1000, 0x3000]
 
 
+def test_a_segment_that_grew_does_not_hide_the_next(tmp_path: Path) -> None:
+    """A segment that claims a terabyte of addresses ends where the next one begins, and the core says that its headers overlap."""
+    data = bytearray(build([Piece(0x1000, 0x1000, b"a" * 0x1000), Piece(1 << 30, 0x1000, b"b" * 0x1000)]))
+    struct.pack_into("<Q", data, 64 + 56 + 40, 1 << 40)
+    path = written(tmp_path, bytes(data))
+    found = CoreFile(path)
+    assert [(segment.address, segment.size_bytes) for segment in found.segments()] == [(0x1000, 0x1000), (1 << 30, 0x1000)]
+    assert "core-damaged" in [one.code for one in open_elf_target(core=path).problems()]
+
+
+def test_every_end_is_an_address(tmp_path: Path) -> None:
+    """A segment that claims to reach behind the last address ends before it: the kernel's C takes ends as 64 bits."""
+    data = bytearray(build([Piece(0x1000, 0x1000, b"a" * 0x1000), Piece((1 << 64) - (10 << 20), 0x1000, b"b" * 0x1000)]))
+    struct.pack_into("<Q", data, 64 + 2 * 56 + 40, 1 << 40)
+    found = CoreFile(written(tmp_path, bytes(data)))
+    assert found.find((1 << 64) - (9 << 20)) is not None
+    assert max(load.end for load in found.loads) < 1 << 64
+
+
 def test_no_byte_of_the_file_belongs_to_two_segments(tmp_path: Path) -> None:
     """A segment that claims a terabyte has what is in the file before the next one begins, and all together are no longer than the file."""
     data = bytearray(build([Piece(0x1000, 0x1000, b"a" * 0x1000), Piece(1 << 44, 0x1000, b"b" * 0x1000)]))
