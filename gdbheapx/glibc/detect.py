@@ -85,7 +85,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
 
 
 def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
-    """Of a core without the library's file: the same copy by its structure, which its thread caches take part in. Its structs alone fit more
+    """Of a core without the library: the same copy by its structure, which thread caches take part in. Its structs alone fit more
     than one release."""
     if named.layout_source != "probe" or target.kind != "core":
         return None

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gdbheapx.inferior.live.stopper import Stopper
 
 LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
-"""What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to glibc 2.33): nobody else's malloc."""
+"""What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to release 2.33): nobody else's malloc."""
 DEBUG_DIRECTORY = "/usr/lib/debug"
 HIGHEST = (1 << 64) - 1
 """No address is higher."""
