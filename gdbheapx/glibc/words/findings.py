@@ -51,7 +51,7 @@ def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
     steps = {
         verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest chunks")],
         verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
-        verdict.FRAGMENTED: [trim],
+        verdict.FRAGMENTED: [Step("arenas", "shows for each arena what is free, and what of that a trim would return")],
         verdict.MIXED: [sizes, trim],
     }
     return steps.get(kind, [])

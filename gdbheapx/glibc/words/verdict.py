@@ -416,7 +416,7 @@ def _trim_hint(found: Figures) -> Optional[Said]:
     if found.is_core:
         unknown = "; on the live process `gdbheapx trim --dry-run` shows how much of that is in RAM" if total else ""
         return say("malloc_trim(0) would have returned %s%s", Size(total), unknown)
-    if resident is not None and total > SMALL_BYTES and 20 * resident < total:
+    if resident is not None and 20 * resident < total:
         return say("a trim gains nothing: %s of free pages are back with the OS already", Size(total - resident))
     in_ram = "" if resident is None else say(", %s of it in RAM now", Size(resident))
     return say("malloc_trim(0) would return %s to the OS%s", Size(total), in_ram)
