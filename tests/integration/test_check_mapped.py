@@ -1,6 +1,7 @@
 """check on headers of mapped chunks: each way of damage is told with its place, its rule and what malloc says, live and on cores."""
 
 import os
+import platform
 import struct
 import subprocess
 from pathlib import Path
@@ -16,6 +17,14 @@ from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # the messages are those of the image's libc
+
+
+@pytest.fixture(autouse=True, scope="module")
+def is_made_for_this_libc() -> None:
+    """Skips where mapped chunks end otherwise."""
+    if tuple(map(int, platform.libc_ver()[1].split("."))) >= (2, 43):
+        pytest.skip("glibc 2.43 ends mapped chunks otherwise, and these plants are not made for that")
+
 
 PLAIN, ALIGNED = 1, 12
 """Of the program's chunks by address: one of malloc's with another behind it, and one whose header posix_memalign has moved up."""
