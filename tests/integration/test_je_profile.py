@@ -77,7 +77,7 @@ def test_code_that_gdb_left_out_of_its_core(stage: Stage, live: str) -> None:
     outcome = heapx(["--core", str(gcore(process))], "profile")
     own, found = parted(own_dump(process)), parted(outcome.stdout.decode())
     assert outcome.code == 0 and found.counters == own.counters
-    assert found.mappings == own.mappings and any(name.endswith("libc.so.6") for *_, name in found.mappings)
+    assert found.mappings == own.mappings and any("/libc" in name for *_, name in found.mappings)
 
 
 @pytest.mark.parametrize("conf", CONFS)
