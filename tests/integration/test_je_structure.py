@@ -98,6 +98,14 @@ def test_what_is_not_to_be_had_is_null(stage: Stage, kind: str) -> None:
     assert found.data["verdict"]["kind"] == heapx(target, "--symbols", packs, "report", "--json").data["verdict"]["kind"]
 
 
+UNKNOWN_PREFIX = ", under this build's own prefix, which is unknown"
+
+
+def without_prefix(value: Any) -> Any:
+    """A sentence that advises a call, as it is where the build's names are known: a core without its library has none of them."""
+    return value.replace(UNKNOWN_PREFIX, "") if isinstance(value, str) else value
+
+
 def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
     """Nor any library of a core, nor gdb: every command's figures are those of the pack, or null; caches and threads are all found."""
     target, packs, tool = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs")), bare.make(folder)
@@ -106,9 +114,9 @@ def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
         for gdb in (("--gdb", "none"), ())[: 1 + (command in ("arenas", "tickers"))]:
             found = tool.ask([*target, *gdb], *command.split(), "--json", alone=kind == "core")
             assert (found.code, found.envelope["partial"]) == (known.code, False), (command, found.stderr)
-            parts = [facts({**one.data, "findings": None, "next": None, "next_steps": None, "verdict": None, "verdicts": None}, kind) for one in (known, found)]
+            parts = [facts({**one.data, "findings": None, "next": None, "next_steps": None, "verdict": None}, kind) for one in (known, found)]
             one, other = (dict(leaves(part)) for part in parts)
-            wrong = [(path, value, one.get(path)) for path, value in other.items() if value is not None and value != one.get(path) and not moves(path, kind)]
+            wrong = [(path, value, one.get(path)) for path, value in other.items() if value is not None and without_prefix(value) != one.get(path) and not moves(path, kind)]
             assert not wrong, (command, gdb, wrong[:5])
             nulls = [path for path, value in other.items() if value is None and one.get(path) is not None and path[-1] not in BY_VARIABLES]
             assert not nulls or command == "malloc-stats", (command, gdb, nulls[:5])
