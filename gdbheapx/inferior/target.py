@@ -763,9 +763,16 @@ class ElfTarget(Target):
             self._dynamics[name] = self._look_up_dynamic(name)
         return self._dynamics[name]
 
+    def _is_linker_alone(self, base: int) -> bool:
+        """Whether the object loaded at base is a dynamic linker that is not the C library as well."""
+        if base != self.auxv().get(AT_BASE):
+            return False
+        starts = lookup(self.link_map().searched(), "__libc_start_main")
+        return starts is None or starts.loaded.base != base
+
     def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
         found = lookup(self.link_map().searched(), name)
-        if found is None or (name in LINKERS_OWN and found.loaded.base == self.auxv().get(AT_BASE)):
+        if found is None or (name in LINKERS_OWN and self._is_linker_alone(found.loaded.base)):
             return None
         module = next((module for module in self.modules() if module.base == found.loaded.base), None)
         return Symbol(name, found.address, module, "symbol") if module else None
