@@ -40,6 +40,8 @@ class Looks:
         """This look's number."""
         self.has_rehearsed = False
         """The answer was made once before the first stop, so that everything it needs is at hand."""
+        self.constants: Dict[Any, Any] = {}
+        """What was made of the constants of loaded objects, and other files, before the stop; by what made it."""
         self.mapped: Dict[str, Sequence[int]] = {}
         """Chunks with a mapping of their own that were found before, by allocator id: to be looked at first."""
         self.kept: Dict[Hashable, Any] = {}
@@ -66,6 +68,11 @@ class Looks:
         """The process stands still for look `number`, the first being 1."""
         self.count, self.can_wait = number, can_wait
         self._untold, self._contradicted = [], False
+
+    def forget_objects(self) -> None:
+        """Other objects are loaded now: what was made of them is made again before the next stop."""
+        self.constants.clear()
+        self.has_rehearsed = False
 
     def keep(self, part: Hashable, made: Any) -> None:
         """A part was read without a contradiction."""

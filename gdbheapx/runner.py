@@ -403,6 +403,7 @@ class Run:
             if stop() or attempt == TRIES - 1:
                 break
             self._let_go()
+            self.looks.forget_objects()
         return True
 
     def _predict(self, session: Session) -> None:

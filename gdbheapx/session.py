@@ -1,6 +1,6 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
@@ -70,8 +70,8 @@ class Session:
         """The command was typed in a gdb, not in a shell."""
         self.is_rehearsal = False
         """Its answer is thrown away: nothing is written."""
-        self.constants: Dict[Any, Any] = {}
-        """What was made of the constants of loaded objects, by what made it."""
+        self.constants = self.looks.constants
+        """For every look, and for its rehearsal."""
         self.process: Optional[Process] = None
         """What was known of a process before it was stopped."""
         self._kernel: Optional[Kernel] = None

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import loader, runner
+from gdbheapx import loader, looks, runner
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
@@ -141,6 +141,18 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
         ended = ask(process.pid, ["query", "--json"])
     assert ended.code in (0, 4), ended
     assert watch.seen == [] and (tmp_path / "rows").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("command", ["report", "trim --dry-run", "census", "leaks"])
+def test_nor_in_a_second_stop(lasting: Lasting, watch: Watch, live: str, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """The same where something contradicted itself, and the process is looked at again."""
+    process = lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
+    watch.pid = process.pid
+    stops: List[int] = []
+    monkeypatch.setattr(looks.Looks, "is_unsettled", property(lambda self: stops.append(self.count) or self.count == 1))
+    ended = ask(process.pid, command.split())
+    assert ended.code in (0, 1, 4) and "internal error" not in (ended.line or ""), ended
+    assert watch.seen == [] and 2 in stops
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
