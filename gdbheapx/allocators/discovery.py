@@ -4,7 +4,7 @@ import copy
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import allocators
-from gdbheapx.allocators import inner, owner, traces
+from gdbheapx.allocators import fingerprints, inner, owner
 from gdbheapx.allocators.heap import Allocator
 from gdbheapx.allocators.inner import Inner
 from gdbheapx.allocators.owner import Owner
@@ -101,8 +101,8 @@ class Discovery:
     def runtime(self) -> Optional[str]:
         """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
         if not self._runtime:
-            program = traces.executable(self._target.modules()) if self.owner is None else None
-            found = traces.find(self._target, program, (traces.GO,)) if program is not None else []
+            program = fingerprints.executable(self._target.modules()) if self.owner is None else None
+            found = fingerprints.find(self._target, program, (fingerprints.GO,)) if program is not None else []
             self._runtime.append(found[0].known.name if found else None)
         return self._runtime[0]
 

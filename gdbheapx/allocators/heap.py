@@ -21,6 +21,7 @@ from typing import (
 
 from gdbheapx import verdict
 from gdbheapx.allocators import places
+from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.keeping import Keeping
 from gdbheapx.allocators.records import (
     Answered,
@@ -33,7 +34,6 @@ from gdbheapx.allocators.records import (
     Page,
     PlainFacts,
     Surroundings,
-    Telltales,
     Unread,
 )
 from gdbheapx.allocators.rules import BrokenRule
@@ -175,7 +175,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     """What a module of the registry has under the name ALLOCATOR."""
 
     name: str
-    telltales: Telltales = Telltales()
+    fingerprint: Fingerprint = Fingerprint()
     offered: FrozenSet[str] = frozenset()
     """What its heaps may have among their offers."""
 

@@ -1,27 +1,10 @@
 """Allocators that live inside a library for its own use and are not read here: known by their texts, as no symbol need be left of them."""
 
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence
 
+from gdbheapx.allocators import fingerprints
+from gdbheapx.allocators.fingerprints import INSIDE_LIBRARIES, TextFingerprint
 from gdbheapx.inferior.base import Module, Target
-
-
-class Known(NamedTuple):
-    """One allocator."""
-
-    name: str
-    texts: Tuple[bytes, ...]
-    """In the constant data of every build seen; all of them must be there."""
-    hint: str
-
-
-KNOWN = (
-    Known(
-        "mimalloc",
-        (b"mimalloc: error: ", b"mimalloc: warning: "),
-        "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits",
-    ),
-)
-"""mimalloc: options.c (pyarrow 14.0.2 and 26.0.1)."""
 
 BY_OBJECT = (
     (
@@ -47,18 +30,11 @@ class Inner(NamedTuple):
 
 def find(target: Target) -> List[Inner]:
     """Every one of them, by reading the constants of each object's file; a few milliseconds for 60 objects."""
-    return [Inner(known.name, module, _hint(module, known)) for module in target.modules() for known in _in_object(target, module)]
+    every = ((module, match.known) for module in target.modules() for match in fingerprints.find(target, module, INSIDE_LIBRARIES))
+    return [Inner(known.name, module, _hint(module, known)) for module, known in every]
 
 
-def _in_object(target: Target, module: Module) -> Sequence[Known]:
-    missing = {known: set(known.texts) for known in KNOWN}
-    for data in target.constant_data(module):
-        for texts in missing.values():
-            texts.difference_update([text for text in texts if text in data])
-    return [known for known, texts in missing.items() if not texts]
-
-
-def _hint(module: Module, known: Known) -> str:
+def _hint(module: Module, known: TextFingerprint) -> str:
     name = module.file_name
     return next((hint for start, hint in BY_OBJECT if name.startswith(start)), known.hint)
 

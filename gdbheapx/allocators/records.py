@@ -8,14 +8,12 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Pattern,
     Protocol,
     Sequence,
     Tuple,
     Union,
 )
 
-from gdbheapx.allocators.traces import Known
 from gdbheapx.budget import Budget
 from gdbheapx.columns import Table
 from gdbheapx.inferior.base import HugePages, Module, Target
@@ -84,19 +82,6 @@ class Found(NamedTuple):
     """Objects that hold one for which something is missing to look at all: told where nothing else can be read."""
     is_provisional: bool = False
     """Told from a process that ran: to be told again when it stands still."""
-
-
-class Telltales(NamedTuple):
-    """By what an object is known to hold this allocator's malloc."""
-
-    functions: Sequence[str] = ()
-    """Exported by no other allocator."""
-    files: Optional[Pattern[str]] = None
-    """Names of its own libraries."""
-    variables: Sequence[str] = ()
-    """All of them are in the symbol table of a static program that has it."""
-    texts: Sequence[Known] = ()
-    """In the constants of a static program without symbols."""
 
 
 class Around(NamedTuple):

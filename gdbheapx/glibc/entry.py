@@ -3,9 +3,9 @@
 import re
 from typing import List, Mapping, Optional, Sequence, cast
 
+from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, NotRead, Page, Surroundings, Telltales
-from gdbheapx.allocators.traces import Known
+from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, NotRead, Page, Surroundings
 from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.packages import debug_hint
@@ -13,7 +13,7 @@ from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
 
-UNNAMED = Known(
+UNNAMED = TextFingerprint(
     "glibc",
     (b"free(): invalid pointer", b"corrupted size vs. prev_size"),
     True,
@@ -29,7 +29,7 @@ class Entry(Allocator[Glibc, GlibcFacts]):
     """glibc's malloc."""
 
     name = "glibc"
-    telltales = Telltales(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
+    fingerprint = Fingerprint(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
     offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack", "meter", "exact-reading"))
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
+from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Surroundings, Telltales
+from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Surroundings
 from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.layout.pack import Pack
@@ -17,7 +18,7 @@ class Entry(Allocator[Jemalloc, "JemallocFacts"]):
     """Any jemalloc, whatever its prefix: a process can have several."""
 
     name = "jemalloc"
-    telltales = Telltales(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
+    fingerprint = Fingerprint(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
     offered = frozenset(
         (
             *("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),
