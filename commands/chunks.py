@@ -1,11 +1,23 @@
 """heapx chunks"""
 
+from typing import Iterator
+
+from gdbheapx import allocators
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-STATUSES = ("used", "tcache", "cached", "fast", "free", "top", "mmapped", "overhead", "dirty", "muzzy", "retained", "metadata")
+
+class Statuses:
+    """The words of every allocator, asked for when a line has one."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(word for allocator in allocators.every() for word in allocator.statuses))
+
+    def __contains__(self, word: object) -> bool:
+        return word in list(self)
+
 
 HELP = """Every chunk with its address, size and status; filtered, sorted or by size class.
 
@@ -18,7 +30,7 @@ HELP = """Every chunk with its address, size and status; filtered, sorted or by 
     needs=("gdbheapx.report.listing",),
     arguments=[
         argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
-        argument("--status", action="append", choices=STATUSES, help="only chunks of this status; may be repeated"),
+        argument("--status", action="append", choices=Statuses(), help="only chunks of this status; may be repeated"),
         argument(
             "--min-size",
             type=size,
@@ -26,9 +38,7 @@ HELP = """Every chunk with its address, size and status; filtered, sorted or by 
             metavar="SIZE",
             help="only chunks of at least SIZE, header included; " + SIZE_HELP,
         ),
-        argument(
-            "--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, header included; " + SIZE_HELP
-        ),
+        argument("--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, header included; " + SIZE_HELP),
         argument("--limit", type=count, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
         argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
         argument("--histogram", action="store_true", help="count by size class instead of listing"),

@@ -42,8 +42,9 @@ def whatis(session: Session, options: Options) -> Answer:
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
     found = whereabouts.look(session.target, session.heaps.all(), options.address)
-    places = [place.block for place in found.places if place.block is not None and place.block.status in ("used", "mmapped")]
-    used = [(one.address, one.usable_bytes) for one in places]
+    words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
+    blocks = [place.block for place in found.places if place.block is not None and place.block.status in words[place.allocator]]
+    used = [(block.address, block.usable_bytes) for block in blocks]
     if not found.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
         piece = pieces.at(session, options.address)
         found = whereabouts.with_piece(found, piece)

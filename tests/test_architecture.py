@@ -195,6 +195,19 @@ def test_an_allocator_is_named_at_home_alone(name: str) -> None:
     assert not ["%s:%d" % (label(path), line) for path in sources if not may_name(path, name) for line in names_in(path, name)]
 
 
+OTHERS = re.compile(r"tcmalloc|mimalloc|rpmalloc|tbbmalloc|hoard_malloc|\bmusl\b|Sanitizer", re.IGNORECASE)
+
+
+def test_allocators_that_are_not_read_stand_in_one_table() -> None:
+    """Their names are in allocators/fingerprints.py alone, of which others say which they mean; the dynamic linker's file is called as it is."""
+    wrong = []
+    for path in files():
+        text = re.sub(r"fingerprints\.\w+|ld-musl|libc\.musl", "", path.read_text())
+        if label(path) != "allocators/fingerprints.py" and OTHERS.search(text):
+            wrong.append("%s: %s" % (label(path), OTHERS.findall(text)))
+    assert not wrong
+
+
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
     """Above inferior/ only inferior.base and the records of inferior.types and inferior.standing are imported; the entry points alone open targets."""
     wrong = [
@@ -377,5 +390,5 @@ def test_lines_are_short() -> None:
 
 
 def test_the_toy_allocator_is_small() -> None:
-    """A third allocator takes at most 60 lines."""
-    assert len((ROOT / "tests" / "support" / "toy_allocator.py").read_text().splitlines()) <= 60
+    """A third allocator takes at most 75 lines: with a reserve, statuses of its own and a copy that is not used."""
+    assert len((ROOT / "tests" / "support" / "toy_allocator.py").read_text().splitlines()) <= 75

@@ -65,6 +65,10 @@ class Discovery:
         known = [self.found(allocator) for allocator in allocators.every()]
         return [one for found in known if not found.located for one in found.missing]
 
+    def unused(self) -> List[NotRead]:
+        """All that are there, and from which nothing was ever allocated."""
+        return [one for allocator in allocators.every() for one in self.found(allocator).unused]
+
     def ids(self) -> List[str]:
         """Of the allocators that can be read."""
         return [one.located.id for one in self.copies()]
@@ -82,7 +86,8 @@ class Discovery:
         if found is None:
             return None
         every = [self.found(allocator) for allocator in allocators.every()]
-        known = [one.module for of_one in every for one in of_one.located] + [one.module for of_one in every for one in of_one.missing]
+        known = [one.module for of_one in every for one in of_one.located]
+        known += [one.module for of_one in every for one in (*of_one.missing, *of_one.unused)]
         return found if found.module not in known else None
 
     def may_be_hidden(self) -> bool:

@@ -55,6 +55,11 @@ def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page
     yield Table(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
 
 
+def plain_shape(shape: BlockShape) -> PinShape:
+    """Where blocks lie on their pages, without any rule by which memory is returned."""
+    return PinShape(MIN_PAGE_BYTES, 0, shape.header_bytes or 0, shape.overheads)
+
+
 class Heap(ABC):
     """One heap of an allocator. In brackets what each member is there for, so that nobody makes it twice."""
 
@@ -76,7 +81,8 @@ class Heap(ABC):
 
     @abstractmethod
     def claims(self) -> List[Claim]:
-        """All memory that it holds. [report's split; keeps one allocator from reading another's; never a root of the graph]"""
+        """All addresses that it has from the kernel, those that it only reserved among them: the system tells what takes memory of them, and
+        arenas() what is committed. [report's split; keeps one allocator from reading another's; never a root of the graph]"""
 
     @property
     @abstractmethod
@@ -110,11 +116,10 @@ class Heap(ABC):
         """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
         return iter(())
 
-    def kept(self) -> Keeping:
-        """By which rule free memory stays, and how much does by the figures of arenas(). Before blocks(), of the same look: a process that
-        stands still is assumed. [pins]"""
-        shape = self.shape
-        return Keeping(PinShape(MIN_PAGE_BYTES, 0, shape.header_bytes or 0, shape.overheads))
+    def kept(self) -> Optional[Keeping]:
+        """By which rule free memory stays, and how much does by the figures of arenas(); None: not known. Before blocks(), of the same
+        look: a process that stands still is assumed. [pins]"""
+        return None
 
     def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""
@@ -178,6 +183,8 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     fingerprint: Fingerprint = Fingerprint()
     offered: FrozenSet[str] = frozenset()
     """What its heaps may have among their offers."""
+    statuses: Sequence[str] = ("used", "free")
+    """The words of BlockShape.words that its heaps may have. [chunks --status]"""
 
     @abstractmethod
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
@@ -223,6 +230,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """Verdicts on its heaps."""
         found = []
         for one in facts:
-            held, used = sum(claim.end - claim.start for claim in one.claims), sum(row.used_bytes for row in one.sizes)
+            reserved, used = sum(claim.end - claim.start for claim in one.claims), sum(row.used_bytes for row in one.sizes)
+            held = min(reserved, max(used, around.taken_bytes.get(one.info.id, reserved)))
             found.append(Judged(one.info.id, (one.info.id,), held, verdict.of_lines(*verdict.usual(held, used, held - used, None))))
         return found

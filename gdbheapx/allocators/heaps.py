@@ -128,7 +128,8 @@ class Heaps:
         error = nothing.why(self.discovery, self.allocator_id)
         if isinstance(error, UsageError) or not (self.may_be_none and self.allocator_id is None):
             raise error
-        if not self.discovery.unread() and self.discovery.foreign_owner() is None and self.discovery.runtime is None:
+        known = [*self.discovery.unread(), *self.discovery.unused()]
+        if not known and self.discovery.foreign_owner() is None and self.discovery.runtime is None:
             self._note(problems.NO_ALLOCATOR, None, error.message, error.hint)
 
     def _about_unread(self, are_others: bool) -> None:

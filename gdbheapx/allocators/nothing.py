@@ -22,6 +22,8 @@ def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
         return UsageError("allocator %s not found" % allocator_id, "found: %s" % ", ".join(known))
     for lacking in [*unread, *discovery.missing()]:
         return _cannot(lacking)
+    for unused in discovery.unused():
+        return HeapxError(unused.what, unused.hint, code=NO_ALLOCATOR)
     owner = discovery.owner
     if owner is not None:
         what = "no readable allocator: %s in %s owns malloc" % (owner.allocator or "an unknown allocator", owner.file)

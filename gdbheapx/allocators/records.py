@@ -82,6 +82,8 @@ class Found(NamedTuple):
     """Objects that hold one for which something is missing to look at all: told where nothing else can be read."""
     is_provisional: bool = False
     """Told from a process that ran: to be told again when it stands still."""
+    unused: Sequence[NotRead] = ()
+    """Objects that hold one from which nothing was ever allocated: there is no heap to read, and nothing is missing."""
 
 
 class Around(NamedTuple):

@@ -154,6 +154,7 @@ def _allocators(session: Session) -> List[Check]:
         for one in discovery.found(allocator).unread:
             owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == one.module.base else ""
             rows.append(Check(allocator.name, False, one.what + owns, one.hint))
+        rows += [Check(allocator.name, None, one.what, one.hint) for one in discovery.found(allocator).unused]
     for inside in discovery.inner():
         rows.append(
             Check(

@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.memory.ranges import Range, joined
 from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
@@ -10,8 +10,6 @@ from gdbheapx.model import Address
 from gdbheapx.session import Session
 
 MOST_CELLS = 2000
-UNRETURNED = frozenset(("dirty", "muzzy"))
-"""The contract's words for unused pages that the system has not got back yet."""
 
 
 class MapCell(NamedTuple):
@@ -57,20 +55,20 @@ def heap_maps(session: Session, facts: Sequence[Facts]) -> List[HeapMap]:
 
 
 def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
-    rule = heap.kept().shape
+    keeping = heap.kept()
+    rule = plain_shape(heap.shape) if keeping is None else keeping.shape
     page = max(session.target.page_bytes, rule.page_bytes)
     ranges = joined((claim.start & -page, (claim.end + page - 1) & -page) for claim in facts.claims if claim.start < claim.end)
     pages = sum(end - start for start, end in ranges) // page
     if not pages:
         return None
     session.budget.progress.stage = "mapping the pages of the heap"
-    unreturned = frozenset(kind for kind, word in enumerate(heap.shape.words) if word in UNRETURNED)
     cell_pages = -(-pages // MOST_CELLS)
     shape = MapShape(
         page_bytes=page,
         lead_bytes=rule.lead_bytes,
         cell_bytes=page * cell_pages,
-        free_kinds=unreturned | rule.listed_kinds,
+        free_kinds=heap.shape.unreturned_kinds | rule.listed_kinds,
         free_is_pinned=bool(rule.rooms),
         overheads=rule.overheads,
     )

@@ -145,6 +145,9 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
         within = inner.steps(session.discovery.inner()) if large.may_be_mallocs else []
         steps = [*within, *runtimes.steps(target, large.verdict.code, large.program)]
         return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
+    if not judged and session.discovery.unused():
+        unused = [Finding(one.what, "its heap is empty", one.hint, findings.SMALL_HEAP) for one in session.discovery.unused()]
+        return verdict.of_lines(verdict.SMALL, unused), []
     if not judged:
         nothing = Finding("no allocator could be read", "cannot determine what is in use and what is free", None, findings.NO_ALLOCATOR)
         return verdict.of_lines(verdict.UNREAD, [nothing]), [Step("doctor", "shows what was found and what is missing")]

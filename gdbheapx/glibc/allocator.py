@@ -329,7 +329,8 @@ class GlibcMalloc(Heap):
         """What the numbers of its blocks mean."""
         geometry, has_trailer = self.glibc.geometry, self.glibc.traits.mmapped_trailer
         overheads = tuple(-usable_bytes(0, geometry, kind in MAPPED, has_trailer) for kind in range(len(WORDS)))
-        return BlockShape(WORDS, overheads, 2 * geometry.word_bytes, min(geometry.alignment_bytes, 2 * geometry.word_bytes))
+        unit_bytes = min(geometry.alignment_bytes, 2 * geometry.word_bytes)
+        return BlockShape(WORDS, overheads, 2 * geometry.word_bytes, unit_bytes, in_use={"used", "mmapped"})
 
     def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Chunks in address order, mapped ones among them; sizes asked for are chunk sizes."""

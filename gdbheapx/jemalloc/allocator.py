@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
-SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True)
+SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={3, 4})
 
 
 MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) << 10

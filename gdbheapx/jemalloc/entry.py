@@ -19,6 +19,7 @@ class Entry(Allocator[Jemalloc, "JemallocFacts"]):
 
     name = "jemalloc"
     fingerprint = Fingerprint(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
+    statuses = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata")
     offered = frozenset(
         (
             *("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),

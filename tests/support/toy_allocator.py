@@ -3,22 +3,24 @@
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import Around, Facts, Found
+from gdbheapx.allocators.records import Around, Facts, Found, NotRead
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
-from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
 from gdbheapx.model import AllocatorInfo, Claim
 
-HEADER_BYTES, MOST_BLOCKS = 16, 1 << 20
+HEADER_BYTES, MOST_BLOCKS, RESERVED_BYTES, FREED = 16, 1 << 20, 1 << 30, 1
+
 
 class Room(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]
     held_bytes: Annotated[int, Column("held", BYTES, ADD)]
 
+
 class Tiny(NamedTuple):
     module: Module
-    end: Symbol
+    next: Symbol
     id: str = "tiny"
     owns_malloc: bool = True
     unlisted: Optional[str] = None
@@ -28,33 +30,38 @@ class Tiny(NamedTuple):
 
 
 class TinyHeap(Heap):
-    info, shape = Tiny.info, BlockShape(("used",), (HEADER_BYTES,), HEADER_BYTES)
+    info, shape = Tiny.info, BlockShape(("used", "idle"), (HEADER_BYTES,) * 2, HEADER_BYTES)
 
     def __init__(self, tiny: Tiny, target: Target) -> None:
-        self.info, self._target, self.end = tiny.info(), target, target.read_word(tiny.end.address)
+        self.info, self._target, self.end = tiny.info(), target, target.read_word(tiny.next.address)
         self.start = next((one.start for one in target.mappings() if one.start < self.end <= one.end), self.end)
 
     def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         rows, at = [], self.start
         while at < self.end and len(rows) < MOST_BLOCKS:
-            rows.append((at + HEADER_BYTES, self._target.read_word(at), CLASS_USED, 0, 0))
-            at += (rows[-1][1] + 31) & ~15
-        yield make_blocks([row for row in rows if wanted.has(0, row[1] + HEADER_BYTES) and row[0] >= wanted.start])
+            size = self._target.read_word(at)
+            is_free = size & FREED
+            rows.append((at + HEADER_BYTES, size & ~FREED, CLASS_FREE if is_free else CLASS_USED, is_free, 0))
+            at += (size & ~FREED) + HEADER_BYTES
+        yield make_blocks([row for row in rows if wanted.has(row[3], row[1] + HEADER_BYTES) and row[0] >= wanted.start])
 
     def claims(self) -> List[Claim]:
-        return [Claim(self.start, self.end, "room")]
+        return [Claim(self.start, self.start + RESERVED_BYTES, "room")]
 
     def arenas(self) -> Sequence[Room]:
         return [Room("tiny", 0, self.end - self.start)]
 
 
 class Toy(Allocator[Tiny, Facts]):
-    name = "tiny"
+    name, statuses = "tiny", ("used", "idle")
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
-        return Found([Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name])
+        found = [Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name]
+        unused = [NotRead(one.module, "tiny in %s was never used" % one.module.file_name, None) for one in found if not target.read_word(one.next.address)]
+        return Found([one for one in found if target.read_word(one.next.address)], unused=unused)
 
     def open(self, located: Any, around: Around) -> Heap:
         return TinyHeap(located, around.target)
+
 
 ALLOCATOR = Toy()

@@ -4,7 +4,7 @@ from array import array
 from typing import Annotated, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.signature import Signature
@@ -116,7 +116,8 @@ class Looked(NamedTuple):
     """One heap, as it was when it stood still."""
 
     heap: Heap
-    keeping: Keeping
+    keeping: Optional[Keeping]
+    """None: by what rule it keeps free memory is not known."""
     blocks: Iterable[Blocks]
     held_bytes: int
 
@@ -129,23 +130,28 @@ def find(session: Session, owners: bool = True) -> Kept:
     session.budget.progress.stage = "looking at what is free beside what is in use"
     first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
     for one in heaps:
-        shape, page = one.keeping.shape, session.target.page_bytes
+        keeping, page = one.keeping, session.target.page_bytes
+        shape = plain_shape(one.heap.shape) if keeping is None else keeping.shape
         shape = shape._replace(page_bytes=max(page, shape.page_bytes))
         pins = session.kernel.pins(session.target.bulk_source(), shape, _own(labelled.labels, one.heap), first, session.budget)
         pins.stream(iter(one.blocks))
         found = pins.found()
         first = pins.used_blocks
-        made = _groups(one.heap, one.keeping, found, labelled)
-        total, known = sum(row.kept_bytes for row in made), one.keeping.kept_bytes
+        if keeping is None:
+            what = "which free memory %s cannot return is not known: there is no rule for it here" % one.heap.info.id
+            session.problem(problems.NO_RULE, None, what, "see `arenas` and `chunks --histogram` for what is free")
+            continue
+        made = _groups(one.heap, keeping, found, labelled)
+        total, known = sum(row.kept_bytes for row in made), keeping.kept_bytes
         sums.append(
             Sum(
                 allocator=one.heap.info.id,
                 kept_bytes=total,
                 arenas_bytes=known,
                 difference_bytes=None if known is None else total - known,
-                terms=one.keeping.terms,
-                returnable_bytes=one.keeping.returnable_bytes,
-                command=one.keeping.command,
+                terms=keeping.terms,
+                returnable_bytes=keeping.returnable_bytes,
+                command=keeping.command,
             )
         )
         groups += made
@@ -156,7 +162,7 @@ def find(session: Session, owners: bool = True) -> Kept:
     if is_cut:
         what = "%s before all blocks were looked at: what is kept is more" % session.budget.reason
         session.problem(session.budget.code, None, what, session.budget.next_step)
-    is_unknown = any(arena.kept_bytes is None for one in heaps for arena in one.keeping.arenas)
+    is_unknown = any(one.keeping is None or any(arena.kept_bytes is None for arena in one.keeping.arenas) for one in heaps)
     return Kept(
         kept_bytes=None if is_unknown and not whole else whole,
         groups=ranked(groups, whole),

@@ -62,6 +62,10 @@ class BlockShape(NamedTuple):
     """Usable bytes are those of a class: up to a fifth of them may never have been asked for."""
     keeps_freed_content: bool = False
     """A block that is freed and handed out again begins with what stood there before, until the program writes it."""
+    in_use: AbstractSet[str] = frozenset(("used",))
+    """The words of blocks that the program has."""
+    unreturned_kinds: AbstractSet[int] = frozenset()
+    """Kinds of unused pages that the system has not got back yet."""
 
 
 class Wanted(NamedTuple):

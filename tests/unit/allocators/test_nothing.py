@@ -47,6 +47,9 @@ class Looked(NamedTuple):
     def found(self, allocator: Any) -> Found:
         return Found((), self.not_read if allocator.name == "jemalloc" else ())
 
+    def unused(self) -> List[Any]:
+        return []
+
     def unread(self) -> List[Any]:
         return self.not_read
 

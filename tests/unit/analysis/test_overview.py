@@ -25,6 +25,9 @@ class Looked:
     def all(self) -> List[Any]:
         return []
 
+    def unused(self) -> List[Any]:
+        return []
+
     def unread(self) -> List[Any]:
         return []
 

@@ -1,0 +1,17 @@
+"""What the registry says of allocators is what their heaps have."""
+
+from gdbheapx import allocators
+from gdbheapx.glibc import allocator as glibc
+from gdbheapx.jemalloc import allocator as jemalloc
+
+
+def test_statuses_are_those_of_the_blocks() -> None:
+    """`chunks --status` takes every word that a listing may show, and no other."""
+    known = allocators.by_name()
+    for name, words in (("glibc", glibc.WORDS), ("jemalloc", jemalloc.WORDS)):
+        assert set(known[name].statuses) == set(words)
+
+
+def test_words_of_unreturned_kinds() -> None:
+    """The kinds that a page shows as unused and not returned are jemalloc's dirty and muzzy ones."""
+    assert {jemalloc.WORDS[kind] for kind in jemalloc.SHAPE.unreturned_kinds} == {"dirty", "muzzy"}
