@@ -120,6 +120,8 @@ NOT_DUMPED = Code("heap-not-dumped", Nature.NOTE)
 """A core lacks memory of blocks in use that was never written to, or was to be left out: it counts as zeros."""
 SWEPT = Code("graph-too-large", Nature.ENVIRONMENT)
 """There was no room for the graph of blocks: what holds them was told without it."""
+NO_COUNTERS = Code("no-counters", Nature.ENVIRONMENT)
+"""What an allocator holds cannot be told while the process runs: it is in no figure."""
 NO_RULE = Code("no-return-rule", Nature.ENVIRONMENT)
 """By what rule an allocator returns memory is not known here."""
 REGISTERS_UNREAD = Code("registers-unreadable", Nature.ENVIRONMENT)

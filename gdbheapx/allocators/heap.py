@@ -81,7 +81,7 @@ class Heap(ABC):
 
     @abstractmethod
     def claims(self) -> List[Claim]:
-        """All addresses that it has from the kernel, those that it only reserved among them: the system tells what takes memory of them, and
+        """All addresses that it has from the kernel, also those that it only reserved: the system tells what takes memory of them, and
         arenas() what is committed. [report's split; keeps one allocator from reading another's; never a root of the graph]"""
 
     @property

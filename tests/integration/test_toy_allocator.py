@@ -104,6 +104,12 @@ def test_live(process: Process) -> None:
     check({"pid": process.pid})
 
 
+def test_watched(process: Process) -> None:
+    """Without counters it is in no figure of a watch, and that is said: the zeros of another allocator are not its own."""
+    code, told = ask({"pid": process.pid}, "watch --every 0.01 --times 2")
+    assert code == 4 and "tiny has no counters" in told
+
+
 def test_core(process: Process) -> None:
     """And its core."""
     check({"core": str(process.core())})

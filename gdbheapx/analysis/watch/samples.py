@@ -10,7 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import NOT_LIVE
+from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
 from gdbheapx.session import Session
 
 PAGES_EVERY_S = 30.0
@@ -111,6 +111,12 @@ class Sampler:
         self.name = counting.name() or "?"
         session.heaps.may_be_none = True
         heaps = [heap for heap in session.heaps.all() if "meter" in heap.offers]
+        for heap in session.heaps.all():
+            if heap not in heaps:
+                what = "%s has no counters that can be read while the process runs: what it holds is in none of these figures"
+                session.problem(
+                    NO_COUNTERS, None, what % heap.info.id, "`gdbheapx arenas` shows it at one moment", heap.info.owns_malloc is not False
+                )
         self._meters: List[Meter] = [heap.offers["meter"]() for heap in heaps]
         self.watched = [Watched(one.info, one.figures, returns_by(heap)) for one, heap in zip(self._meters, heaps)]
         self._began: Optional[float] = None
