@@ -28,7 +28,7 @@ PROGRAMS: Tuple[Tuple[str, Tuple[str, ...], bool], ...] = (
     ("mapped", ("50",), False),
 )
 """Shapes, their arguments, and whether they run on jemalloc."""
-WORDS = {"what", "hint", "evidence", "why", "code", "found", "next", "next_steps", "lines", "findings", "advice", "checks", "name"}
+WORDS = {"what", "hint", "evidence", "why", "code", "found", "next", "lines", "findings", "advice", "checks", "name"}
 """Keys under which sentences stand."""
 WORSE_SHARE, WORSE_MS = 0.05, 5.0
 """From both on a command takes more CPU time than before."""

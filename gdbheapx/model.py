@@ -4,7 +4,7 @@ from typing import Annotated, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.problems import Code
-from gdbheapx.units import Said, plain_form
+from gdbheapx.units import Said, plain_form, say
 
 CERTAIN, LIKELY, GUESS = "certain", "likely", "guess"
 """How sure an owner of memory is: the kernel or the allocator says so; several facts about the mapping fit; nobody else is known to be
@@ -200,6 +200,11 @@ class NextStep(NamedTuple):
     command: Optional[str]
     """What to type, in this tool unless it says otherwise; None if the step is no command."""
     why: str
+
+    @property
+    def sentence(self) -> Said:
+        """As text shows it."""
+        return say("%s", self.why) if self.command is None else say("%s %s", self.command, self.why)
 
 
 Totals = Dict[str, Optional[int]]

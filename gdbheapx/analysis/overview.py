@@ -42,13 +42,9 @@ class Overview(NamedTuple):
     """All, in the allocators' order; text shows the biggest."""
     sizes: Sequence[HistogramRow]
     """The size classes that hold most used bytes, largest first."""
-    size_classes: Sequence[HistogramRow]
-    """The same, by the name that it had first."""
     findings: Sequence[Finding]
     """All that was found, the lines of the verdicts first: whoever asks for a code finds it here."""
     next: Sequence[NextStep]
-    next_steps: Sequence[str]
-    """The same as sentences."""
     allocators: Sequence[AllocatorInfo]
     """The owner of malloc first, as in the envelope."""
     shown: Sequence[str]
@@ -112,12 +108,10 @@ def overview(
         heaps=[heap_sum(one.info.id, one.sizes, one.arenas, one.totals) for one in facts],
         arenas=[row for one in facts for row in one.arenas],
         sizes=sizes,
-        size_classes=sizes,
         findings=list(
             dict.fromkeys([*said, *memory_verdict.findings(found), *(finding for one in judged for finding in one.findings), *pinned])
         ),
         next=[NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step) for step in steps],
-        next_steps=steps,
         allocators=[one.info for one in facts],
         shown=[one.allocator for one in shown],
         inside=looked.inside,

@@ -59,14 +59,14 @@ def lines(seen: Seen) -> Page:
             yield from judged.page
     yield ""
     yield from _arenas(seen)
-    if found.size_classes:
+    if found.sizes:
         yield ""
         yield "Size classes that hold the most memory"
-        yield from pages.histogram(found.size_classes)
+        yield from pages.histogram(found.sizes)
     yield ""
     yield "Next"
-    for step in found.next_steps:
-        yield say("  %s", step)
+    for step in found.next:
+        yield say("  %s", step.sentence)
 
 
 def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:

@@ -13,7 +13,7 @@ from tests.support.bare import timeless
 from tests.support.glibc import check_identity
 from tests.support.paths import ROOT
 from tests.support.processes import Builder, Process, Stage
-from tests.support.tool import acted, alone, answers, check_envelope, heapx
+from tests.support.tool import acted, alone, answers, check_envelope, heapx, steps_of
 
 pytestmark = pytest.mark.once  # each command's own module runs in the images
 
@@ -461,9 +461,8 @@ def settled(data: Any, words: str) -> Any:
         return [(row["what"], row["ok"]) for row in data["checks"] if row["what"] not in ("gdb", "calls")]
     if words == "report":  # to attach gdb to a process brings pages of files in, and its layouts come from debug information
         own = [part for part in data["split"] if part["kind"] == "allocator"]
-        same = {key: value for key, value in data.items() if key not in ("allocators", "memory", "next", "next_steps")}
-        steps = [timeless(step) for step in data["next_steps"]]
-        return {**same, "split": own, "next": [step["command"] for step in data["next"]], "next_steps": steps}
+        same = {key: value for key, value in data.items() if key not in ("allocators", "memory", "next")}
+        return {**same, "split": own, "next": [timeless(step) for step in steps_of(data)]}
     if words == "malloc-stats" and "jemalloc" in data:
         per_arena = data["jemalloc"]["stats.arenas"].items()
         return {**data["jemalloc"], "stats.arenas": {name: {**one, "uptime_ns": None} for name, one in per_arena}}

@@ -12,7 +12,7 @@ from tests.support.jemalloc_inside import Inside, inside
 from tests.support.jemalloc_record import read
 from tests.support.jemallocs import library_version, start
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.tool import Outcome, heapx
+from tests.support.tool import Outcome, heapx, steps_of
 
 pytestmark = pytest.mark.once  # programs that bring their jemalloc with them
 
@@ -119,7 +119,7 @@ def test_advice_has_the_builds_own_names(stage: Stage, kind: str) -> None:
     """The call that report names is the one that the program has."""
     process = inside(stage, NAMED, 64)
     data = heapx(process.target(kind), "report", "--json").data
-    steps = " ".join(data["next_steps"])
+    steps = " ".join(steps_of(data))
     assert 'xy_mallctl("arena.4096.purge"' in steps, steps
     assert not any(word.startswith("mallctl(") for word in steps.split())
     rows = heapx(process.target(kind), "doctor", "--json").data["checks"]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.jemallocs import C_WAYS, forget_bases, has_stats, has_ticker_bug, start, unknown_library, version
 from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
-from tests.support.tool import Outcome, heapx
+from tests.support.tool import Outcome, heapx, steps_of
 
 pytestmark = pytest.mark.once  # what the tool makes of figures that test_je_accounts holds
 
@@ -57,8 +57,8 @@ def test_a_leak(stage: Stage, kind: str) -> None:
     assert data["verdict"]["kind"] == "leak-like"
     assert check_parts(data)["in use by the program"] >= 40 << 20
     assert check_split(data)["allocators"]["jemalloc"] >= 40 << 20
-    assert data["size_classes"][0]["size_bytes"] == 384, "340 bytes take a region of 384"
-    assert any("chunks --histogram" in step for step in data["next_steps"])
+    assert data["sizes"][0]["size_bytes"] == 384, "340 bytes take a region of 384"
+    assert any("chunks --histogram" in step for step in steps_of(data))
     text = heapx(process.target(kind), "report").stdout.decode()
     assert "leak-like" in text and "What jemalloc holds" in text
 
@@ -69,7 +69,7 @@ def test_fragmentation(stage: Stage, kind: str) -> None:
     assert data["verdict"]["kind"] == "fragmented"
     assert check_parts(data)["free regions in slabs"] > 40 << 20
     assert "regions of 224 bytes" in data["verdict"]["lines"][0]["hint"]
-    assert not any("purge" in step for step in data["next_steps"])
+    assert not any("purge" in step for step in steps_of(data))
 
 
 def masked(line: str) -> str:
@@ -102,7 +102,7 @@ def test_purging_switched_off(stage: Stage, kind: str) -> None:
     assert dirty > 64 << 20 and dirty == sum(row["dirty_bytes"] for row in data["arenas"] if row["allocator"] == "jemalloc")
     assert [text for text in sentences(data) if "dirty_decay_ms is -1" in text]
     assert not [text for text in sentences(data) if "blind" in text], "pages stay for another reason"
-    assert any("dirty_decay_ms:10000" in step for step in data["next_steps"])
+    assert any("dirty_decay_ms:10000" in step for step in steps_of(data))
     if kind == "live":
         assert data["totals"]["jemalloc"]["reclaimable_resident_bytes"] > 64 << 20
 
@@ -121,7 +121,7 @@ def test_blind_threads_are_counted_in_one_sentence(stage: Stage, kind: str, way:
     assert re.search(r"arenas? [\d, ]+ holds? [\d.]+ MiB of unused pages", blind[0]["evidence"])
     others = [one for one in data["findings"] if one not in data["verdict"]["lines"]]
     assert others[0] == blind[0], "it comes first behind the verdict"
-    assert any(step.startswith("tickers") for step in data["next_steps"])
+    assert any(step.startswith("tickers") for step in steps_of(data))
     assert data["verdict"]["kind"] == "hoarding"
 
 
@@ -129,7 +129,7 @@ def test_blind_threads_are_counted_in_one_sentence(stage: Stage, kind: str, way:
 def test_settings_are_named_as_the_build_has_them(stage: Stage, kind: str, way: str) -> None:
     """Calls and environment variables carry the build's own prefix; a build without counters is said to be one."""
     data = report(start(stage, way, "tickers", "10", "healthy", conf="dirty_decay_ms:-1"), kind).data
-    steps = " ".join(data["next_steps"])
+    steps = " ".join(steps_of(data))
     mine, other = ("_rjem_mallctl(", "_RJEM_MALLOC_CONF=") if way.startswith("rust") else (" mallctl(", " MALLOC_CONF=")
     assert mine in " " + steps and other in " " + steps
     assert any("no statistics" in text for text in sentences(data)) == (not has_stats(way))
@@ -157,7 +157,7 @@ def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:
     assert outcome.code == 4, "the owner of malloc is not read"
     data = outcome.envelope["data"]
     assert data["verdict"]["kind"] == "unread" and "jemalloc" in data["verdict"]["lines"][0]["what"]
-    assert any("symbols export" in step for step in data["next_steps"])
+    assert any("symbols export" in step for step in steps_of(data))
     rows = heapx(process.target(kind), "doctor", "--json").data["checks"]
     (row,) = [row for row in rows if row["what"] == "jemalloc"]
     assert row["ok"] is False and str(copy) in row["found"] and "no pack" in row["found"] and "it owns malloc" in row["found"]

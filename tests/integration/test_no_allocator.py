@@ -72,7 +72,7 @@ def test_report_where_malloc_cannot_be_read(stage: Stage, kind: str, folder: Pat
     assert (allocator["name"], allocator["owns_malloc"], allocator["layout"]) == (NAMES[name], True, None)
     (problem,) = envelope["problems"]
     assert NAMES[name] in problem["what"] and problem["hint"], problem
-    assert envelope["data"]["verdict"]["kind"] == "unread" and envelope["data"]["next_steps"]
+    assert envelope["data"]["verdict"]["kind"] == "unread" and envelope["data"]["next"]
     text = heapx(process.target(kind), "report")
     assert text.code == 4 and text.stdout.isascii() and NAMES[name].encode() in text.stdout
 

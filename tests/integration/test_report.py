@@ -27,7 +27,7 @@ def test_a_leak(stage: Stage, kind: str) -> None:
     process = stage.start("leaker")
     data = heapx(process.target(kind), "report", "--json").data
     assert "leak" in data["verdict"]["kind"]
-    size = max(data["size_classes"], key=lambda row: row["used_bytes"])
+    size = max(data["sizes"], key=lambda row: row["used_bytes"])
     assert size["size_bytes"] <= 352 <= size["max_size_bytes"], "the leaked blocks of 340 bytes are the top size class"
 
 
@@ -68,7 +68,7 @@ def test_split_adds_up(stage: Stage, kind: str, name: str) -> None:
         assert split["largest"][0]["bytes"] >= split["unclaimed"][0]["resident_bytes" if kind == "live" else "dumped_bytes"] >= 64 << 20
         assert (data["verdict"]["kind"], data["verdict"]["code"]) == ("not-malloc", "mostly-anonymous")
         assert "leak" not in " ".join(line["what"] for line in data["verdict"]["lines"]), "malloc has far less than a tenth"
-        assert {"command", "why"} == set(data["next"][0]) and len(data["next"]) == len(data["next_steps"])
+        assert {"command", "why"} == set(data["next"][0])
         assert "malloc" in heapx(process.target(kind), "report").stdout.decode()
 
 

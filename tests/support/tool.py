@@ -198,6 +198,11 @@ def told(process: Process, kind: str, *commands: str) -> List[Dict[str, Any]]:
     return [process.told[command] for command in commands]
 
 
+def steps_of(data: Dict[str, Any]) -> List[str]:
+    """The next steps of a report as sentences."""
+    return ["%s %s" % (step["command"], step["why"]) if step["command"] else step["why"] for step in data["next"]]
+
+
 def acted(data: Dict[str, Any]) -> Dict[str, Any]:
     """An action took place, and its figures agree with each other."""
     assert data["way"] in ("gdb-call", "register-call")

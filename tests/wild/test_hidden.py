@@ -29,7 +29,7 @@ COMMANDS = (
 )
 HIDDEN = {"symbols": (False, ()), "symbols, gdb": (False, ("--gdb", "none")), "symbols, libraries": (True, ()), "everything": (True, ("--gdb", "none"))}
 """What is hidden: (every file of a core's process, options)."""
-MAY_DIFFER = ("uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes", "next", "next_steps", "evidence", "lines", "hint", "what", "why", "meaning")
+MAY_DIFFER = ("uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes", "next", "evidence", "lines", "hint", "what", "why", "meaning")
 """What changes from look to look, and sentences."""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import gcores
 from tests.support.processes import Process, Stage
-from tests.support.tool import heapx
+from tests.support.tool import heapx, steps_of
 from tests.support.wheels import wheel
 
 pytestmark = pytest.mark.wild  # wheels of PyPI
@@ -89,7 +89,7 @@ def test_mimalloc_of_pyarrow_is_named(stage: Stage, kind: str, version: str) -> 
     """Where most of the memory lies outside what is read, report names the allocator that may hold it and how to ask it."""
     process = run(stage, wheel("pyarrow", version), ARROW_PROGRAM % "mimalloc")
     _, envelope = ask(process, kind, "report")
-    steps = " ".join(envelope["data"]["next_steps"])
+    steps = " ".join(steps_of(envelope["data"]))
     assert "mimalloc in libarrow.so" in steps and "default_memory_pool" in steps, envelope["data"]["verdict"]
 
 
