@@ -6,8 +6,7 @@ from typing import List, Optional
 from gdbheapx.errors import HeapxError
 from gdbheapx.global_options import UNPACKED, GlobalOptions, unpack
 from gdbheapx.inferior.elf.file import ElfFile
-from gdbheapx.inferior.live import procfs
-from gdbheapx.inferior.source import CoreSource, LiveSource, Source
+from gdbheapx.inferior.source import CoreSource, Source
 from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, WRONG_FILE
 
 
@@ -23,6 +22,9 @@ def open_source(asked: GlobalOptions) -> Source:
     check_executable(asked.exe)
     program = os.path.abspath(asked.exe) if asked.exe else None
     if asked.core is None:
+        from gdbheapx.inferior.live import procfs
+        from gdbheapx.inferior.live.source import LiveSource
+
         procfs.check_alive(asked.pid or 0)
         return LiveSource(asked.pid or 0, sysroot, program)
     found = unpack(os.environ.pop(UNPACKED, ""))

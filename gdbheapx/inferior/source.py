@@ -1,23 +1,21 @@
-"""The two places where bytes come from without gdb's help: a core file and a process of this machine."""
+"""Where bytes come from without gdb's help: what every source answers, and a core file; a process of this machine is live/source.py."""
 
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
-from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, PageTable, ProcessSource, Thread
-from gdbheapx.inferior.core import assumed
+from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, PageTable, SwapRoom, Thread
+from gdbheapx.inferior.core import image
 from gdbheapx.inferior.core.file import WRITABLE, CoreFile, FileMapping
 from gdbheapx.inferior.elf import tree
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
-from gdbheapx.inferior.live import page_table, procfs
-from gdbheapx.inferior.live.death import Deaths
-from gdbheapx.inferior.live.memory import LiveMemory
-from gdbheapx.inferior.live.swap_room import LiveSwapRoom
-from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, PROCESS_ENDED, WRONG_FILE, Complaint
+from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Complaint
+
+if TYPE_CHECKING:
+    from gdbheapx.inferior.core.assumed import Found
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 
@@ -33,6 +31,9 @@ class Source(ABC):
     """Word size, byte order and machine of the target."""
     sysroot = ""
     """Put before the paths of the target to find its files here."""
+    still: Optional[Still] = None
+    """How long the process may stand still, where it can be stopped."""
+    swap: Optional[SwapRoom] = None
 
     @abstractmethod
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
@@ -65,6 +66,52 @@ class Source(ABC):
     @abstractmethod
     def bulk_source(self) -> BulkSource:
         """As Target.bulk_source."""
+
+    def present_ranges(self, start: int, end: int, page_bytes: int) -> Sequence[Tuple[int, int]]:
+        """As Target.present_ranges."""
+        return ()
+
+    def touched_ranges(self, start: int, end: int, page_bytes: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """As Target.touched_ranges; None where no page table tells."""
+        return None
+
+    def page_table(self) -> Optional[PageTable]:
+        """As Target.page_table."""
+        return None
+
+    def maps_text(self) -> str:
+        """As Target.maps_text."""
+        return ""
+
+    def monotonic_ns(self) -> Optional[int]:
+        """As Target.monotonic_ns."""
+        return None
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        """As Target.environment_variable."""
+        return None
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        """As Target.swapped_in_bytes."""
+        return None
+
+    def file_in_memory(self, name: str) -> Optional[str]:
+        """A way to the mapped file itself, also when it was deleted or replaced on disk since."""
+        return None
+
+    def forget(self) -> None:
+        """What was read while the process ran may be out of date."""
+
+    def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
+        """The process was stopped, or runs again; `ended`: with this status it has ended meanwhile."""
+
+    def has_ended(self) -> bool:
+        """As Target.has_ended."""
+        return False
+
+    def cause_of_death(self) -> Optional[Complaint]:
+        """How a process that has ended did so."""
+        return None
 
     def host_path(self, name: str) -> str:
         """Where the target's file `name` is found on this machine."""
@@ -120,6 +167,8 @@ class CoreSource(Source):
 
     def _assume_files(self) -> None:
         """A core that names no mapped file: take the program and the libraries that are here for it, if they are those in memory."""
+        from gdbheapx.inferior.core import assumed
+
         at, path = self.auxv().get(AT_PHDR), self.given_executable
         program = assumed.executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
         if program is None or not self._take([program]):
@@ -127,7 +176,7 @@ class CoreSource(Source):
         link_map = LinkMap(self.read_prefix, self.header, self.auxv())
         self._take(assumed.libraries(link_map, self.host_path, self.core.read_dumped))
 
-    def _take(self, found: Sequence[assumed.Found]) -> bool:
+    def _take(self, found: "Sequence[Found]") -> bool:
         """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
         files = self.core.notes().files
         for one in found:
@@ -256,6 +305,8 @@ class CoreSource(Source):
 
     def _agrees(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
         """Whether the file was loaded by this mapping of it; None where the core does not tell."""
+        from gdbheapx.inferior.core import assumed
+
         head = self.core.read_dumped(entry.start, assumed.PAGE) if entry.offset == 0 else b""
         if head != file.pread(0, len(head)):
             return False
@@ -320,6 +371,9 @@ class CoreSource(Source):
     def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
         return self.core.unwritten()
 
+    def present_ranges(self, start: int, end: int, page_bytes: int) -> Sequence[Tuple[int, int]]:
+        return image.dumped(self.core.segments(), start, end)
+
     def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
         return [(entry.start, entry.end, entry.name) for entry in self.core.undumped_files()]
 
@@ -362,99 +416,6 @@ class CoreSource(Source):
         if self.executable and self.executable not in self._files:
             self._files[self.executable] = self._open(self.executable)
         return found + self._refused
-
-
-class LiveSource(Source):
-    """A process of this machine, running or stopped."""
-
-    kind = "live"
-
-    def __init__(self, pid: int, sysroot: str = "", executable: Optional[str] = None) -> None:
-        self.given_executable = executable
-        self.pid = self._pid = pid
-        self.still = Still()
-        procfs.check_numbers()
-        header = procfs.executable_header(pid)
-        try:
-            self.swap, self.deaths = LiveSwapRoom(pid), Deaths(pid)
-            self._memory = LiveMemory(procfs.entry(pid), self.mappings, self.host_path, self.still, self.swap)
-        except FileNotFoundError:
-            raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process", code=PROCESS_ENDED)
-        except OSError:
-            raise procfs.why_not_permitted(pid)
-        if header is None:
-            raise procfs.why_not_permitted(pid)
-        self.header = header
-        self.executable = procfs.executable(pid)
-        self.sysroot = sysroot or procfs.root_prefix(pid)
-        self._maps: Optional[List[Mapping]] = None
-        self._page_tables = page_table.Finder(pid)
-
-    def read_prefix(self, address: int, size_bytes: int) -> bytes:
-        return self._memory.read_prefix(address, size_bytes)
-
-    def swapped_in_bytes(self) -> Optional[int]:
-        """As Target.swapped_in_bytes."""
-        return self._memory.swapped_in_bytes if self._memory.knows_swap else None
-
-    def host_path(self, name: str) -> str:
-        if self.given_executable and name == self.executable:
-            return self.given_executable
-        return super().host_path(name)
-
-    def forget(self) -> None:
-        """What was read while the process ran may be out of date."""
-        self._maps = None
-
-    def has_ended(self) -> bool:
-        """As Target.has_ended."""
-        return self._memory.is_gone()
-
-    def stands_still(self, still: bool) -> None:
-        """The process was stopped, or runs again."""
-        self._memory.keep(still)
-
-    def mappings(self) -> List[Mapping]:
-        if self._maps is None:
-            self._maps = procfs.maps(self._pid)
-        return self._maps
-
-    def auxv(self) -> Dict[int, int]:
-        return procfs.auxv(self._pid, self.header)
-
-    def threads(self) -> List[Thread]:
-        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
-
-    def environment_variable(self, name: str) -> Optional[str]:
-        """As Target.environment_variable."""
-        place, wanted = procfs.environment_range(self._pid), name.encode() + b"="
-        for entry in self.read_prefix(place[0], place[1] - place[0]).split(b"\0") if place else ():
-            if entry.startswith(wanted):
-                return entry[len(wanted) :].decode("utf-8", "surrogateescape")
-        return None
-
-    def bulk_source(self) -> BulkSource:
-        zeros = joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)
-        table = self.page_table()
-        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, table is not None and table.scans)
-
-    def page_table(self) -> Optional[PageTable]:
-        """As Target.page_table."""
-        return self._page_tables.find(self.mappings())
-
-    def problems(self) -> List[Complaint]:
-        return self.swap.problems()
-
-    def file_in_memory(self, name: str) -> Optional[str]:
-        """A way to the mapped file itself, also when it was deleted or replaced on disk since. For others' processes it needs
-        CAP_CHECKPOINT_RESTORE, but for the program."""
-        if name == self.executable:
-            return "/proc/%d/exe" % procfs.entry(self._pid)
-        for mapping in self.mappings():
-            if mapping.name in (name, name + " (deleted)"):
-                path = "/proc/%d/map_files/%x-%x" % (procfs.entry(self._pid), mapping.start, mapping.end)
-                return path if os.path.exists(path) else None
-        return None
 
 
 def page_bytes(auxv: Dict[int, int]) -> int:

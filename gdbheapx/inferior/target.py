@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import NEVER, Still
-from gdbheapx.inferior import use
 from gdbheapx.inferior.base import (
     BulkSource,
     Call,
@@ -27,14 +26,12 @@ from gdbheapx.inferior.base import (
     Thread,
     ThreadLocal,
 )
-from gdbheapx.inferior.core import assumed, image
+from gdbheapx.inferior.core import image
 from gdbheapx.inferior.elf import tls, tree
 from gdbheapx.inferior.elf.file import PT_LOAD, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Memory, lookup
 from gdbheapx.inferior.elf.registers import words_of
-from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
-from gdbheapx.inferior.live import huge_pages, procfs
-from gdbheapx.inferior.source import CoreSource, LiveSource, Source, joined, page_bytes
+from gdbheapx.inferior.source import CoreSource, Source, joined, page_bytes
 from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
 
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
     from gdbheapx.inferior.elf.unwind import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
+    from gdbheapx.inferior.use import Extents
 
 LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
 """What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to release 2.33): nobody else's malloc."""
@@ -81,8 +79,8 @@ class ElfTarget(Target):
         self._stopper: Optional[Stopper] = None
         self.max_stop_s: Optional[float] = None
         """How long it may stand still at a time; None: as long as it takes."""
-        self.still = source.still if isinstance(source, LiveSource) else Still()
-        self._extents: Optional[use.Extents] = None
+        self.still = source.still or Still()
+        self._extents: Optional[Extents] = None
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self._vtables: Dict[Module, Dict[int, Vtable]] = {}
@@ -91,8 +89,7 @@ class ElfTarget(Target):
 
     def forget(self) -> None:
         """The target ran, or changed: drop what may be out of date."""
-        if isinstance(self.source, LiveSource):
-            self.source.forget()
+        self.source.forget()
         self._auxv: Optional[Dict[int, int]] = None
         self._link_map: Optional[LinkMap] = None
         self._modules: Optional[List[Module]] = None
@@ -125,7 +122,7 @@ class ElfTarget(Target):
         return self.source.bulk_source()
 
     def page_table(self) -> Optional[PageTable]:
-        return self.source.page_table() if isinstance(self.source, LiveSource) else None
+        return self.source.page_table()
 
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
@@ -133,7 +130,7 @@ class ElfTarget(Target):
     def maps_text(self) -> str:
         if isinstance(self.source, CoreSource):
             return image.maps_text(sorted({*self.mappings(), *self.code_mappings()}))
-        return procfs.maps_text(self.pid) if isinstance(self.source, LiveSource) and self.pid else ""
+        return self.source.maps_text()
 
     def file_ranges(self) -> Sequence[Tuple[int, int]]:
         found = [(one.start, one.end) for one in self.mappings() if one.is_file]
@@ -160,17 +157,19 @@ class ElfTarget(Target):
         return sorted(found)
 
     def monotonic_ns(self) -> Optional[int]:
-        return procfs.monotonic_ns(self.pid) if isinstance(self.source, LiveSource) and self.pid else None
+        return self.source.monotonic_ns()
 
     def environment_variable(self, name: str) -> Optional[str]:
-        return self.source.environment_variable(name) if isinstance(self.source, LiveSource) else None
+        return self.source.environment_variable(name)
 
     def memory_use(self) -> Optional[MemoryUse]:
         if self._use is None:
+            from gdbheapx.inferior import use
+
             if isinstance(self.source, CoreSource):
                 extents = self._file_extents(self.source.core.path)
                 self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv(), self.source.core.is_by_kernel)
-            elif isinstance(self.source, LiveSource) and self.pid:
+            elif self.kind == "live" and self.pid:
                 self._use = use.resident(self.pid)
         return self._use
 
@@ -183,14 +182,16 @@ class ElfTarget(Target):
         return any(file.has_section(name) for file in files) if files else None
 
     def swapped_in_bytes(self) -> Optional[int]:
-        return self.source.swapped_in_bytes() if isinstance(self.source, LiveSource) else None
+        return self.source.swapped_in_bytes()
 
     def swap_room(self) -> Optional[SwapRoom]:
-        return self.source.swap if isinstance(self.source, LiveSource) else None
+        return self.source.swap
 
     def huge_pages(self) -> Optional[HugePages]:
-        if not isinstance(self.source, LiveSource) or not self.pid:
+        if self.kind != "live" or not self.pid:
             return None
+        from gdbheapx.inferior.live import huge_pages
+
         if self._huge_setting is None:
             self._huge_setting = (huge_pages.machine_setting(),)  # the machine's: asked once
         return huge_pages.find(self.pid, self._huge_setting[0])
@@ -206,9 +207,11 @@ class ElfTarget(Target):
         segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
         return [found for start, end in ranges for found in extents.data_ranges(segments, start, end, self.page_bytes)]
 
-    def _file_extents(self, path: str) -> use.Extents:
+    def _file_extents(self, path: str) -> "Extents":
         if self._extents is None:
-            self._extents = use.Extents(path)
+            from gdbheapx.inferior.use import Extents
+
+            self._extents = Extents(path)
         return self._extents
 
     def link_map(self) -> LinkMap:
@@ -284,8 +287,7 @@ class ElfTarget(Target):
         """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in
         memory."""
         ways = [self.source.host_path(module.name)]
-        if isinstance(self.source, LiveSource):
-            ways.insert(1 if module.build_id else 0, self.source.file_in_memory(module.name) or "")
+        ways.insert(1 if module.build_id else 0, self.source.file_in_memory(module.name) or "")
         for path in ways:
             file = self.elf_file(path, module.build_id) if path else None
             if file is not None and (module.build_id or self._is_image(file, module)):
@@ -297,6 +299,8 @@ class ElfTarget(Target):
         loaded = self.loaded_at(module.base)
         if loaded is None or loaded.program_headers() != file.program_headers():
             return False
+        from gdbheapx.inferior.core import assumed
+
         return assumed.same_dynamic(file, module.base, self.source.read_own) is not False
 
     def symbol_files(self, module: Module) -> List[ElfFile]:
@@ -384,6 +388,7 @@ class ElfTarget(Target):
         if reader is None:
             return None
         from gdbheapx.inferior.elf.dwarf import Unsupported
+        from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 
         try:
             return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
@@ -395,6 +400,7 @@ class ElfTarget(Target):
     ) -> Optional[TypeSet]:
         """By pyelftools; None where it is not installed, or cannot read the file that has the debug information."""
         from gdbheapx.inferior.elf import whole_file
+        from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 
         file = self._debug_information(near.module)
         if file is None:
@@ -479,8 +485,7 @@ class ElfTarget(Target):
         self._stopper.stop()
         self.still.begin(self._stopper.until_s or NEVER, limit_s)
         self.forget()
-        if isinstance(self.source, LiveSource):
-            self.source.stands_still(True)
+        self.source.stands_still(True)
         same = list(self.modules()) == before
         if same:
             self._statics.update(statics)
@@ -489,13 +494,13 @@ class ElfTarget(Target):
         return same
 
     def has_ended(self) -> bool:
-        return isinstance(self.source, LiveSource) and self.source.has_ended()
+        return self.source.has_ended()
 
     def death(self) -> Optional[Complaint]:
-        if not isinstance(self.source, LiveSource) or not self.source.has_ended():
+        if not self.source.has_ended():
             return None
         self.let_go()  # who holds it learns how it ended
-        return self.source.deaths.cause()
+        return self.source.cause_of_death()
 
     def let_go(self) -> None:
         stopper = self._stopper
@@ -507,9 +512,7 @@ class ElfTarget(Target):
         finally:  # it runs on, whatever cannot be read of it any more
             self._stopper = None
             stopper.let_go()
-            if isinstance(self.source, LiveSource):
-                self.source.stands_still(False)
-                self.source.deaths.status = self.source.deaths.status if stopper.ended is None else stopper.ended
+            self.source.stands_still(False, stopper.ended)
             self.still.end(stopper.is_over)
             self.was_stopped(stopper.stopped_ms or 0.0)
 
@@ -582,9 +585,7 @@ class ElfTarget(Target):
         return image.writable(headers, module.base) if headers else image.writable_mappings(self.mappings(), *loaded.span())
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        if isinstance(self.source, CoreSource):
-            return image.dumped(self.source.core.segments(), start, end)
-        return image.present(self.pid, start, end, self.page_bytes) if isinstance(self.source, LiveSource) and self.pid else ()
+        return self.source.present_ranges(start, end, self.page_bytes)
 
     def thread_local_size(self, module: Module) -> int:
         loaded = self.loaded_at(module.base)
@@ -592,8 +593,9 @@ class ElfTarget(Target):
         return entry.memsz if entry is not None else 0
 
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        if isinstance(self.source, LiveSource) and self.pid:
-            return image.touched(self.pid, start, end, self.page_bytes)
+        touched = self.source.touched_ranges(start, end, self.page_bytes)
+        if touched is not None:
+            return touched
         written = self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
         return self.present_ranges(start, end) if written is None else written
 
@@ -790,7 +792,7 @@ class ElfTarget(Target):
         package = tree.package(root, packages)
         if isinstance(self.source, CoreSource) and self.module_file(module) is None:
             commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
-        elif package and isinstance(self.source, LiveSource) and root.startswith("/proc/"):
+        elif package and self.kind == "live" and root.startswith("/proc/"):
             commands.append("in its container (%s): %s" % (tree.release_name(root), package))
         elif package and root:
             commands.append("%s in the file tree below %s (%s)" % (package, root, tree.release_name(root)))
@@ -848,5 +850,7 @@ class ElfTarget(Target):
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:
     """A target without gdb, for tests and tools."""
+    from gdbheapx.inferior.live.source import LiveSource
+
     make: Callable[..., Source] = CoreSource if core is not None else LiveSource
     return ElfTarget(make(core if core is not None else pid, **options))

@@ -1,22 +1,17 @@
-"""What stands in an object's image: constants and the first state of thread-local storage, from its file; which writable pages are there to
-be read."""
+"""What stands in an object's image: constants and the first state of thread-local storage, from its file; which of it a
+core has."""
 
-import os
-from array import array
 from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, Segment
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_TLS, SHT_NOBITS, ElfFile, ProgramHeader
-from gdbheapx.inferior.live import procfs
 
 MOST_CONSTANT_BYTES = 64 << 20
 """Of one object: more is not searched."""
 PIECE_BYTES, OVERLAP_BYTES = 4 << 20, 4096
 """How much is read at once; a text shorter than the overlap lies whole in one of two pieces."""
 MOST_THREAD_LOCAL_BYTES = 1 << 20
-PRESENT, SWAPPED, GUARD, ENTRY_BYTES = 1 << 63, 1 << 62, 1 << 58, 8
-"""A page in memory, in its entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst)."""
-MOST_PAGES = 1 << 16
+
 
 
 class WritableSegment(NamedTuple):
@@ -93,32 +88,6 @@ def thread_local(file: ElfFile) -> bytes:
     """What PT_TLS has in the file: what each thread's block begins with, without the zeros behind it."""
     entry = next((one for one in file.program_headers() if one.type == PT_TLS), None)
     return b"" if entry is None else file.pread(entry.offset, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
-
-
-def touched(pid: int, start: int, end: int, page_bytes: int) -> List[Tuple[int, int]]:
-    """The same for a range of any length, with what is in swap."""
-    step = MOST_PAGES * page_bytes
-    return [part for at in range(start, end, step) for part in present(pid, at, min(at + step, end), page_bytes, PRESENT | SWAPPED)]
-
-
-def present(pid: int, start: int, end: int, page_bytes: int, wanted: int = PRESENT) -> List[Tuple[int, int]]:
-    """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read. `wanted`: bits of which an
-    entry of pagemap must have one."""
-    first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
-    try:
-        with open("/proc/%d/pagemap" % procfs.entry(pid), "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), ENTRY_BYTES * (last - first), ENTRY_BYTES * first)
-    except (OSError, OverflowError):
-        return []
-    found: List[Tuple[int, int]] = []
-    for number, entry in enumerate(array("Q", data[: len(data) & -ENTRY_BYTES])):
-        if entry & wanted and not entry & GUARD:
-            at = (first + number) * page_bytes
-            if found and found[-1][1] == at:
-                found[-1] = (found[-1][0], at + page_bytes)
-            else:
-                found.append((at, at + page_bytes))
-    return [(max(low, start), min(high, end)) for low, high in found]
 
 
 def dumped(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:

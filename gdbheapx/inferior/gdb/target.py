@@ -12,8 +12,9 @@ from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Threa
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.gdb.types import GdbReader, variables
 from gdbheapx.inferior.live import procfs, restart
+from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.openable import Openable
-from gdbheapx.inferior.source import CoreSource, LiveSource, Source
+from gdbheapx.inferior.source import CoreSource, Source
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Complaint

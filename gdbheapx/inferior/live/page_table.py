@@ -5,7 +5,8 @@ import fcntl
 import os
 import re
 import sys
-from typing import Callable, Optional, Sequence, Tuple
+from array import array
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, PageTable
 from gdbheapx.inferior.live import procfs
@@ -16,6 +17,9 @@ SCAN, SCAN_ARG_BYTES = 0xC0606610, 96
 """_IOWR('f', 16, struct pm_scan_arg) (linux/fs.h)."""
 KNOWS_HUGE_ZERO = (6, 17)
 """Before, PAGE_IS_PFNZERO was never set for the huge zero page (fs/proc/task_mmu.c: pagemap_thp_category)."""
+PRESENT, SWAPPED, GUARD, ENTRY_BYTES = 1 << 63, 1 << 62, 1 << 58, 8
+"""A page in memory, in its entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst)."""
+MOST_PAGES = 1 << 16
 
 
 class Finder:
@@ -77,3 +81,29 @@ def kernel_release() -> Tuple[int, int]:
     """Version of the running kernel, such as (6, 1)."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+def touched(pid: int, start: int, end: int, page_bytes: int) -> List[Tuple[int, int]]:
+    """As `present`, for a range of any length, with what is in swap."""
+    step = MOST_PAGES * page_bytes
+    return [part for at in range(start, end, step) for part in present(pid, at, min(at + step, end), page_bytes, PRESENT | SWAPPED)]
+
+
+def present(pid: int, start: int, end: int, page_bytes: int, wanted: int = PRESENT) -> List[Tuple[int, int]]:
+    """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read. `wanted`: bits of which an
+    entry of pagemap must have one."""
+    first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
+    try:
+        with open("/proc/%d/pagemap" % procfs.entry(pid), "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), ENTRY_BYTES * (last - first), ENTRY_BYTES * first)
+    except (OSError, OverflowError):
+        return []
+    found: List[Tuple[int, int]] = []
+    for number, entry in enumerate(array("Q", data[: len(data) & -ENTRY_BYTES])):
+        if entry & wanted and not entry & GUARD:
+            at = (first + number) * page_bytes
+            if found and found[-1][1] == at:
+                found[-1] = (found[-1][0], at + page_bytes)
+            else:
+                found.append((at, at + page_bytes))
+    return [(max(low, start), min(high, end)) for low, high in found]
