@@ -6,15 +6,15 @@ from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Surroundings
 from gdbheapx.inferior.base import Target
-from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
+    from gdbheapx.jemalloc.detection.detect import Jemalloc
     from gdbheapx.jemalloc.facts import JemallocFacts
     from gdbheapx.jemalloc.records import JemallocArena
 
 
-class Entry(Allocator[Jemalloc, "JemallocFacts"]):
+class Entry(Allocator["Jemalloc", "JemallocFacts"]):
     """Any jemalloc, whatever its prefix: a process can have several."""
 
     name = "jemalloc"
@@ -29,21 +29,26 @@ class Entry(Allocator[Jemalloc, "JemallocFacts"]):
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
         """Every one of them, calibrated before it is believed."""
+        from gdbheapx.jemalloc.detection import traces
+
+        suspects = traces.suspects(target, pack_directories)
+        if not suspects:
+            return Found(())
         from gdbheapx.jemalloc.detection import detect
 
-        return detect.find(target, pack_directories)
+        return detect.find(target, suspects)
 
-    def confirm(self, target: Target, located: Jemalloc) -> Optional[Jemalloc]:
+    def confirm(self, target: Target, located: "Jemalloc") -> "Optional[Jemalloc]":
         """One that was found by its structure: the proof alone, again."""
         from gdbheapx.jemalloc.detection import detect
 
         return located if detect.confirm(target, located) else None
 
-    def prepare(self, target: Target, located: Jemalloc) -> None:
+    def prepare(self, target: Target, located: "Jemalloc") -> None:
         """Its symbols."""
         located.symbols.prepare()
 
-    def open(self, located: Jemalloc, around: Around) -> Heap:
+    def open(self, located: "Jemalloc", around: Around) -> Heap:
         """One of them."""
         from gdbheapx.jemalloc.allocator import JemallocMalloc
 

@@ -14,7 +14,7 @@ import pytest
 from gdbheapx import loader, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.detection import detect
+from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.jemalloc.stats import figures as stats
 from tests.support import kernelcore
@@ -79,7 +79,7 @@ def another(numbers: random.Random, old: int, places: List[List[int]]) -> int:
 def ask_everything(patient: Patient) -> List[Any]:
     """Every question that commands ask, on the core as it is now; the problems that were told."""
     target = open_elf_target(str(patient.path))
-    found = detect.find(target)
+    found = ALLOCATOR.find(target, ())
     assert all(one.what and "\n" not in one.what for one in found.unread)
     told: List[Any] = []
     for jemalloc in found.located:

@@ -13,6 +13,7 @@ import pytest
 from gdbheapx import loader, runner
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.detection import detect, fingerprint, options_tree
+from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import bare, gcores, kernelcore
 from tests.support.bare import facts
 from tests.support.damaged_jemalloc import Patient
@@ -165,7 +166,7 @@ def test_it_is_found_in_time_and_confirmed(stage: Stage, live: str) -> None:
     target = open_elf_target(pid=recorder(stage).pid)
     target.modules()
     began = time.monotonic()
-    (found,) = detect.find(target).located
+    (found,) = ALLOCATOR.find(target, ()).located
     took = time.monotonic() - began
     assert found.symbols.by_structure and found.calibrated_slabs > 20
     began = time.monotonic()
@@ -298,7 +299,7 @@ def test_every_command_on_an_unknown_layout(stage: Stage, kind: str, without_lay
 def test_an_unknown_layout_is_confirmed(stage: Stage, live: str, without_layouts: None) -> None:
     """What was found while the process ran is proven again when it stands still; damage in the tree's root is not believed."""
     target = open_elf_target(pid=recorder(stage).pid)
-    (found,) = detect.find(target).located
+    (found,) = ALLOCATOR.find(target, ()).located
     assert found.is_partial and found.calibrated_slabs > 20 and detect.confirm(target, found)
     assert not detect.confirm(target, found._replace(geometry=found.geometry._replace(rtree_root=found.geometry.rtree_root + 8)))
 
@@ -309,7 +310,7 @@ def test_an_older_build_of_an_unknown_layout(stage: Stage, kind: str, monkeypatc
         pytest.skip("this build describes itself")
     monkeypatch.setattr(fingerprint, "fitting", lambda *_: [])
     target = recorder(stage).target(kind)
-    (unread,) = detect.find(open_elf_target(target[1]) if kind == "core" else open_elf_target(pid=int(target[1]))).unread
+    (unread,) = ALLOCATOR.find(open_elf_target(target[1]) if kind == "core" else open_elf_target(pid=int(target[1])), ()).unread
     assert "no known layout fits its arenas" in unread.what
 
 
@@ -339,7 +340,7 @@ def test_untouched_memory_is_not_read(stage: Stage, live: str, monkeypatch: pyte
 
     monkeypatch.setattr(target, "read", counted(whole))
     monkeypatch.setattr(target, "read_prefix", counted(prefix))
-    assert len(detect.find(target).located) == 1
+    assert len(ALLOCATOR.find(target, ()).located) == 1
     after = wide(process.pid)
     assert after[0] == before[0] and after[1] - before[1] <= PAGE_TABLE_BYTES, (before, after)
     assert 0 < read[0] < MOST_READ_BYTES, read
@@ -383,7 +384,7 @@ def patient(builder: Builder) -> Iterator[Tuple[Patient, Dict[str, Any]]]:
 def look(patient: Patient) -> "Tuple[Dict[str, Any] | None, List[Any]]":
     """The sums over all arenas, None where it is not found; what was told."""
     target = open_elf_target(str(patient.path))
-    found = detect.find(target)
+    found = ALLOCATOR.find(target, ())
     told: List[Any] = list(found.unread)
     if not found.located:
         return None, told
@@ -396,7 +397,7 @@ def test_damaged_static_data(patient: Tuple[Patient, Dict[str, Any]], seeds: ran
     """Random words in .data and .bss: the sums are right, or something is told, or it is not found; never a wrong sum, and no null without its reason."""
     core, sound = patient
     target = core.target
-    (found,) = detect.find(target).located
+    (found,) = ALLOCATOR.find(target, ()).located
     spans = [(low, high) for start, _, end in target.writable_segments(found.module) for low, high in target.present_ranges(start, end)]
     places = [at for low, high in spans for at in range(low & -8, high - 7, 8) if core.get(at)]
     anchor = found.symbols.find("arenas")
@@ -425,4 +426,4 @@ def test_damaged_static_data(patient: Tuple[Patient, Dict[str, Any]], seeds: ran
 def test_the_copy_is_not_known(stage: Stage) -> None:
     """No pack has its build-id, or the tests here would prove nothing."""
     copy = Path(unknown_library(stage.folder()))
-    assert os.path.exists(copy) and "probe" in str(detect.find(open_elf_target(pid=recorder(stage).pid)).located[0].info())
+    assert os.path.exists(copy) and "probe" in str(ALLOCATOR.find(open_elf_target(pid=recorder(stage).pid), ()).located[0].info())

@@ -13,7 +13,8 @@ from gdbheapx.allocators.records import around
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
-from gdbheapx.jemalloc.detection import calibrate, detect
+from gdbheapx.jemalloc.detection import calibrate
+from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import jemallocs
 from tests.support.jemalloc_states import BUGGY, at_rest, blind_process, verdicts
 from tests.support.jemallocs import unknown_library
@@ -32,7 +33,7 @@ RESTING = ("35", "202", "230")
 def model(process: Process) -> JemallocMalloc:
     """The tool's own view of it, while it runs."""
     target = open_elf_target(pid=process.pid)
-    return JemallocMalloc(detect.find(target).located[0], around(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
+    return JemallocMalloc(ALLOCATOR.find(target, ()).located[0], around(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
 
 
 def exchange(process: Process, address: int, data: bytes) -> bytes:

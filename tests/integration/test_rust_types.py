@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.detection import detect
+from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import jemallocs
 from tests.support.paths import GDB
 from tests.support.processes import Stage
@@ -39,7 +39,7 @@ def test_types_without_gdb(stage: Stage, kind: str, way: str) -> None:
     """jemalloc is recognised, proven on its slabs, from the debug information of the units that have its types; no gdb is there at all."""
     process = jemallocs.start(stage, way, "recorder", "park", "3", "200")
     target = open_elf_target(pid=process.pid) if kind == "live" else open_elf_target(core=str(process.core()))
-    (found,) = detect.find(target).located
+    (found,) = ALLOCATOR.find(target, ()).located
     assert (found.layout_source, found.version) == ("debug-info", jemallocs.version(way)) and found.calibrated_slabs
     assert {"background_thread_info_s", "ctl_arenas_s", "tsd_s", "arena_s"} <= set(found.types.structs)
 

@@ -16,6 +16,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.detection import detect
+from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.jemalloc.heap import base
 from gdbheapx.layout.view import View
 from tests.support.tool import Asked
@@ -74,7 +75,7 @@ class Patient:
         loader.load_commands()
         self.target = open_elf_target(str(path))
         self.segments = [(one.address, one.address + one.size_bytes, one.file_offset) for one in self.target.bulk_source().segments]  # type: ignore[union-attr]
-        self.jemalloc = detect.find(self.target).located[0]
+        self.jemalloc = ALLOCATOR.find(self.target, ()).located[0]
         self.types, self.geometry = self.jemalloc.types, self.jemalloc.geometry
         self.malloc = self.look(self.target, self.jemalloc)
         self.arenas = {arena.index: arena.address for arena in self.malloc.arena_list()}

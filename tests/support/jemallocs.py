@@ -230,9 +230,9 @@ def unknown_pack(folder: Path) -> Path:
 def forget_bases(process: Process) -> None:
     """Each arena's own pointer to its base is made null: as if this build had arenas that nobody knows."""
     from gdbheapx.inferior.target import open_elf_target
-    from gdbheapx.jemalloc.detection import detect
+    from gdbheapx.jemalloc.entry import ALLOCATOR
 
-    (found,) = detect.find(open_elf_target(pid=process.pid)).located
+    (found,) = ALLOCATOR.find(open_elf_target(pid=process.pid), ()).located
     target, place = open_elf_target(pid=process.pid), found.types.place("arena_s", "base")
     assert place is not None
     anchor = found.symbols.find("arenas")

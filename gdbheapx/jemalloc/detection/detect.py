@@ -1,6 +1,6 @@
 """Which jemallocs are in the target: object, prefix, release, types, addresses, constants; each calibrated before it is believed."""
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Found
 from gdbheapx.errors import HeapxError, Unreadable
@@ -8,7 +8,6 @@ from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import (
     calibrate,
-    constants,
     fingerprint,
     geometries,
     layouts,
@@ -28,8 +27,6 @@ from gdbheapx.model import AllocatorInfo
 
 ANCHOR = "arenas"
 SLABS_CONFIRMED = 8
-PUBLIC_PREFIXES = ("", "je_", "_rjem_")
-"""Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
 
 
 class Jemalloc(NamedTuple):
@@ -86,39 +83,38 @@ class Jemalloc(NamedTuple):
         )
 
 
-def find(target: Target, pack_directories: Sequence[str] = ()) -> Found:
-    """Every jemalloc, in the dynamic linker's order, and those that are there but are not read, each with the reason."""
+def find(target: Target, suspects: Sequence[traces.Suspect]) -> Found:
+    """Every jemalloc of these, and those that are there but are not read, each with the reason."""
     found: List[Jemalloc] = []
     not_read: List[Unread] = []
-    for module, symbols in _candidates(target, pack_directories):
-        try:
-            found.append(_describe(target, module, symbols, len(found)))
-        except HeapxError as problem:
-            reason = problem if isinstance(problem, NotRead) else NotRead(unread.UNREADABLE, problem.message)
-            left = _nameless(target, module, True, len(found)) if reason.why in (unread.SNAPSHOT, unread.NO_LAYOUT) else None
-            if isinstance(left, Jemalloc) and left.is_partial:
-                found.append(left)
-                continue
-            made = unread.make(target, module, reason, version_text(symbols), _page_bytes(target, symbols))
-            not_read.append(made if made.hint else made._replace(hint=problem.hint))
-    known = [one.module.base for one in found] + [one.module.base for one in not_read]
-    exporters = [module.base for module in _exporters(target)]
-    for module in target.modules():
-        if module.base not in known:
-            left = _nameless(target, module, module.base in exporters, len(found))
-            if isinstance(left, Jemalloc):
-                found.append(left)
-            elif left is not None:
-                not_read.append(left)
+    for suspect in suspects:
+        one = _named(target, suspect, len(found)) if suspect.is_named else _nameless(target, suspect.module, suspect.traces, len(found))
+        if isinstance(one, Jemalloc):
+            found.append(one)
+        else:
+            not_read.append(one)
     return Found(found, not_read)
 
 
-def _nameless(target: Target, module: Module, is_exporter: bool, number: int) -> "Jemalloc | Unread | None":
-    """A jemalloc in an object without its symbols: it exports mallctl, or its traces are there. It is read by its structure, or named."""
-    found = traces.look(target, module)
-    if found is None and not is_exporter:
-        return None
-    text = (found.constants if found is not None else constants.read(target, module)).version_text
+def _named(target: Target, suspect: traces.Suspect, number: int) -> "Jemalloc | Unread":
+    """A jemalloc in an object with its symbols, or of which there is a pack."""
+    module, pack = suspect.module, suspect.pack
+    symbols = Symbols(target, module, pack.prefix if pack is not None else suspect.prefix or "", pack)
+    try:
+        return _describe(target, module, symbols, number)
+    except HeapxError as problem:
+        reason = problem if isinstance(problem, NotRead) else NotRead(unread.UNREADABLE, problem.message)
+        if reason.why in (unread.SNAPSHOT, unread.NO_LAYOUT):
+            left = _nameless(target, module, traces.look(target, module), number)
+            if isinstance(left, Jemalloc) and left.is_partial:
+                return left
+        made = unread.make(target, module, reason, version_text(symbols), _page_bytes(target, symbols))
+        return made if made.hint else made._replace(hint=problem.hint)
+
+
+def _nameless(target: Target, module: Module, found: Optional[traces.Traces], number: int) -> "Jemalloc | Unread":
+    """A jemalloc in an object without its symbols: it exports mallctl, or its traces were found. It is read by its structure, or named."""
+    text = (found.constants if found is not None else traces.read_constants(target, module)).version_text
     located = structure.locate(target, module, found) if found is not None and layouts.is_read(text) else None
     if isinstance(located, structure.Located):
         if located.proof.slabs or not _is_other(text, located.table):
@@ -183,28 +179,6 @@ def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
     """The first page size class, if jemalloc has filled its table."""
     size = calibrate.scalar(target, symbols, "sz_pind2sz_tab", target.word_bytes)
     return size if size and size in signatures.PAGE_BYTES else None
-
-
-def _candidates(target: Target, pack_directories: Sequence[str]) -> List[Tuple[Module, Symbols]]:
-    """Objects that may hold a jemalloc: those with its symbols, and those a pack knows by build-id."""
-    prefixes: Dict[int, str] = {}
-    for name, module in target.names_ending(layouts.PREFIX_MARK):
-        prefixes.setdefault(module.base, name[: -len(layouts.PREFIX_MARK)])
-    found = []
-    for module in target.modules():
-        is_complete = module.base in prefixes and module.has_debug_info
-        pack = packs.find(module.build_id, "jemalloc", pack_directories) if module.build_id and not is_complete else None
-        if pack is not None:
-            found.append((module, Symbols(target, module, pack.prefix, pack)))
-        elif module.base in prefixes:
-            found.append((module, Symbols(target, module, prefixes[module.base], None)))
-    return found
-
-
-def _exporters(target: Target) -> List[Module]:
-    """Objects that offer mallctl."""
-    found = [target.dynamic_symbol(prefix + "mallctl") for prefix in PUBLIC_PREFIXES]
-    return [symbol.module for symbol in found if symbol is not None]
 
 
 def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> Jemalloc:

@@ -12,9 +12,6 @@ NEWEST_KNOWN: Version = (5, 3, 1)
 UNRELEASED: Version = (5, 3, 99)
 """A build after 5.3.1, told by its fields."""
 
-PREFIX_MARK = "opt_narenas"
-"""A variable that is external in every release: what stands before it is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
-
 STRUCTS = (
     "arena_s",
     "edata_s",

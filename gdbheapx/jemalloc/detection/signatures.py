@@ -6,6 +6,11 @@ For 64-bit little-endian machines; seen in builds of 4.5.0 to HEAD (May 2026), t
 import re
 from typing import NamedTuple, Tuple
 
+PREFIX_MARK = "opt_narenas"
+"""A variable that is external in every release: what stands before it is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
+PUBLIC_PREFIXES = ("", "je_", "_rjem_")
+"""Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
+
 ARENA_POINTERS = 4095
 """MALLOCX_ARENA_LIMIT: arenas[] is that long and begins as zeros in every release of 5, so that an object with less .bss holds none."""
 

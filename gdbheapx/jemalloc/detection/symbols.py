@@ -4,8 +4,7 @@ import os
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
-from gdbheapx.jemalloc.detection import constants
-from gdbheapx.jemalloc.detection.constants import Constants
+from gdbheapx.jemalloc.detection.traces import Constants, read_constants
 from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.layout.pack import Pack
 
@@ -175,7 +174,7 @@ class Symbols:
     def texts(self) -> Constants:
         """What the object's constant data says."""
         if self._texts is None:
-            self._texts = constants.read(self._target, self.module)
+            self._texts = read_constants(self._target, self.module)
         return self._texts
 
     @property

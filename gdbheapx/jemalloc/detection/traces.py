@@ -1,20 +1,42 @@
-"""A jemalloc in an object without symbols: found by its texts, its thread-local image, its bins or its arenas, in this order, the cheap
-ones first.
+"""Which objects may hold a jemalloc: by names that they have or export, by a pack, and without either by texts, thread-local image, bins or
+arenas, in this order, the cheap ones first.
 
 Nothing is searched in an object that has no room for jemalloc's arenas[]; files are read before memory, and of memory only pages that are
 there.
 """
 
 from array import array
-from typing import Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.jemalloc.detection import constants, signatures
-from gdbheapx.jemalloc.detection.constants import Constants
+from gdbheapx.jemalloc.detection import signatures
 from gdbheapx.jemalloc.detection.signatures import TsdImage
+from gdbheapx.layout import pack as packs
 
 MOST_SEARCHED_BYTES = 16 << 20
 """Of one object's memory; jemalloc's own .bss is 0.3 to 3 MiB."""
+
+
+class Constants(NamedTuple):
+    """The texts of one object."""
+
+    texts: int
+    """Messages that begin with `<jemalloc>: `."""
+    version_text: Optional[str]
+    """JEMALLOC_VERSION; for display, and to tell a snapshot from a release: layouts are told by the types. None where there is none to
+    read."""
+    conf_variables: Tuple[str, ...]
+    """Names that end in MALLOC_CONF: of the environment variable that options are read from."""
+    profiles: Optional[bool]
+    """Built with --enable-prof: it has the head of a heap profile. None where no jemalloc's texts can be read."""
+    is_known: bool
+    """All of them were read, so that no jemalloc is here if none shows; a core without the file has a page of them, or the segment before
+    them."""
+
+    @property
+    def is_jemalloc(self) -> bool:
+        """They are those of a jemalloc, of whatever release."""
+        return self.texts >= signatures.LEAST_TEXTS
 
 
 class Thread(NamedTuple):
@@ -52,6 +74,45 @@ class Traces(NamedTuple):
         return self.constants.version_text or (image.release if image is not None else None)
 
 
+class Suspect(NamedTuple):
+    """An object that may hold a jemalloc."""
+
+    module: Module
+    prefix: Optional[str]
+    """Of its names; None where it has none of them."""
+    pack: Optional[packs.Pack]
+    """Of this build."""
+    traces: Optional[Traces]
+    """Where neither names nor a pack tell it."""
+
+    @property
+    def is_named(self) -> bool:
+        """Names or a pack tell it."""
+        return self.prefix is not None or self.pack is not None
+
+
+def suspects(target: Target, pack_directories: Sequence[str] = ()) -> List[Suspect]:
+    """Those that names or a pack tell, then those that export mallctl or have its traces; each in the dynamic linker's order."""
+    prefixes: Dict[int, str] = {}
+    for name, module in target.names_ending(signatures.PREFIX_MARK):
+        prefixes.setdefault(module.base, name[: -len(signatures.PREFIX_MARK)])
+    exporters = [target.dynamic_symbol(prefix + "mallctl") for prefix in signatures.PUBLIC_PREFIXES]
+    exporting = {symbol.module.base for symbol in exporters if symbol is not None}
+    named: List[Suspect] = []
+    nameless: List[Suspect] = []
+    for module in target.modules():
+        prefix = prefixes.get(module.base)
+        is_complete = prefix is not None and module.has_debug_info
+        pack = packs.find(module.build_id, "jemalloc", pack_directories) if module.build_id and not is_complete else None
+        if prefix is not None or pack is not None:
+            named.append(Suspect(module, prefix, pack, None))
+            continue
+        traces = look(target, module)
+        if traces is not None or module.base in exporting:
+            nameless.append(Suspect(module, None, None, traces))
+    return named + nameless
+
+
 def look(target: Target, module: Module) -> Optional[Traces]:
     """The traces of a jemalloc in this object; None if it holds none that could be recognised. 64-bit little-endian targets."""
     if target.word_bytes != 8 or not target.little_endian:
@@ -59,7 +120,7 @@ def look(target: Target, module: Module) -> Optional[Traces]:
     has_room = has_room_for_arenas(target, module)
     if not has_room and not module.is_executable:
         return None
-    told = constants.read(target, module)
+    told = read_constants(target, module)
     thread = find_thread(target.thread_local_image(module)) if has_room else None
     is_proven = told.is_jemalloc or thread is not None
     if not has_room or (told.is_known and not is_proven):
@@ -164,3 +225,36 @@ def _bases(target: Target, block: int) -> Tuple[int, ...]:
 def _names(target: Target, arena: int, base: int) -> bool:
     """An arena at this address has a pointer to that base."""
     return base.to_bytes(8, "little") in target.read_prefix(arena, signatures.ARENA_BYTES)
+
+
+def read_constants(target: Target, module: Module) -> Constants:
+    """The texts of this object; none where neither its file nor a dump of them is here.
+
+    Twice, if there is a jemalloc: one search for what all its messages begin with is done before the rest is looked for.
+    """
+    texts, is_known = sum(data.count(signatures.TEXT) for data in target.constant_data(module)), target.has_all_constants(module)
+    if texts < signatures.LEAST_TEXTS:
+        return Constants(texts, None, (), None, is_known)
+    versions: Set[str] = set()
+    variables: Set[str] = set()
+    profiles = False
+    for data in target.constant_data(module):
+        versions.update(_versions(data))
+        variables.update(_conf_variables(data))
+        profiles = profiles or signatures.PROFILE.search(data) is not None
+    told = sorted(versions, key=lambda text: (not text.startswith("5."), text))
+    return Constants(texts, told[0] if told else None, tuple(sorted(variables)), profiles, is_known)
+
+
+def _versions(data: bytes) -> Iterator[str]:
+    for tail in signatures.VERSION_TAIL.finditer(data):
+        head = signatures.VERSION_HEAD.search(data[max(0, tail.start() - signatures.VERSION_HEAD_BYTES) : tail.start()])
+        if head is not None:
+            yield (head.group(0) + tail.group(0)[:-1]).decode("ascii")
+
+
+def _conf_variables(data: bytes) -> Iterator[str]:
+    for tail in signatures.CONF_VARIABLE.finditer(data):
+        head = signatures.CONF_HEAD.search(data[max(0, tail.start() - signatures.CONF_HEAD_BYTES) : tail.start()])
+        if head is not None:
+            yield (head.group(1) + tail.group(0)[:-1]).decode("ascii")

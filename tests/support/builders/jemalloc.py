@@ -11,8 +11,8 @@ from gdbheapx.inferior.base import BytesSource, Mapping, Module, Symbol, Target,
 from gdbheapx.inferior.types import Member, StructType, TypeSet
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts, rtree_shapes
-from gdbheapx.jemalloc.detection.constants import Constants
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
+from gdbheapx.jemalloc.detection.traces import Constants
 from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.kernel.common.in_ram import Ram

@@ -5,8 +5,8 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module, Symbol
-from gdbheapx.jemalloc.detection.constants import Constants
 from gdbheapx.jemalloc.detection.symbols import PROFILER, Symbols
+from gdbheapx.jemalloc.detection.traces import Constants
 from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.layout.pack import Pack
