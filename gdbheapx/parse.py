@@ -10,7 +10,20 @@ from gdbheapx.errors import UsageError
 
 
 class Words(argparse.ArgumentParser):
-    """argparse that raises instead of ending the process."""
+    """The options of one command. It raises instead of ending the process, and asks allocators for their part of the help only for help."""
+
+    def __init__(self, command: Command, program: str) -> None:
+        super().__init__(
+            prog="%s %s" % (program, command.name),
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.command = command
+
+    def format_help(self) -> str:
+        self.description = "\n".join(line.strip() for line in declared.full_help(self.command).strip().split("\n"))
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("%s: %s" % (self.prog.split(" ", 1)[-1], message), "try: %s --help" % self.prog)
@@ -18,14 +31,7 @@ class Words(argparse.ArgumentParser):
 
 def parser_of(command: Command, program: str) -> argparse.ArgumentParser:
     """The parser of one command; `program` is `heapx` or `gdbheapx`."""
-    summary = "\n".join(line.strip() for line in declared.full_help(command).strip().split("\n"))
-    parser = Words(
-        prog="%s %s" % (program, command.name),
-        description=summary,
-        add_help=False,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Words(command, program)
     own = parser.add_argument_group("options of this command") if any(one.flags[0].startswith("-") for one in command.arguments) else parser
     taken: Set[str] = set()
     for one in command.arguments:

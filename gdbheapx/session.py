@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Seque
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
-from gdbheapx.allocators.metering import nothing
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
@@ -227,6 +226,8 @@ class Session:
 
     def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:
         """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none."""
+        from gdbheapx.allocators.metering import nothing
+
         try:
             meters = [heap.offers["meter"]() if "meter" in heap.offers else None for heap in self.rehearsal().heaps.all()]
             found = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]

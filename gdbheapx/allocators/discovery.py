@@ -1,16 +1,18 @@
 """What is in a target: allocators that can be read, those that cannot, the owner of malloc. Told once; no heap is opened for it."""
 
 import copy
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import allocators
-from gdbheapx.allocators import fingerprints, inner, owner
+from gdbheapx.allocators import fingerprints, owner
 from gdbheapx.allocators.heap import Allocator
-from gdbheapx.allocators.inner import Inner
 from gdbheapx.allocators.owner import Owner
 from gdbheapx.allocators.records import Found, Located, NotRead, Unread
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.inner import Inner
 
 
 class Copy(NamedTuple):
@@ -96,9 +98,11 @@ class Discovery:
             return True
         return self._target.lost_bytes() != 0 and self.owner is None and self.runtime is None
 
-    def inner(self) -> Sequence[Inner]:
+    def inner(self) -> "Sequence[Inner]":
         """Allocators inside a library, for its own use, that are not read."""
         if not self._inner:
+            from gdbheapx.allocators import inner
+
             self._inner.append([one for one in inner.find(self._target) if self.owner is None or one.module != self.owner.module])
         return self._inner[0]
 

@@ -5,6 +5,7 @@ What stands here any allocator can answer. What only some can is an *offer*: a c
 
 from abc import ABC, abstractmethod
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -19,10 +20,7 @@ from typing import (
     TypeVar,
 )
 
-from gdbheapx import verdict
-from gdbheapx.allocators import places
 from gdbheapx.allocators.fingerprints import Fingerprint
-from gdbheapx.allocators.keeping import Keeping
 from gdbheapx.allocators.records import (
     Answered,
     ArenaRow,
@@ -36,13 +34,17 @@ from gdbheapx.allocators.records import (
     Surroundings,
     Unread,
 )
-from gdbheapx.allocators.rules import BrokenRule
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.pins import PinShape
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
 from gdbheapx.layout.pack import Pack
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.rules import BrokenRule
+    from gdbheapx.kernel.blocks.pins import PinShape
 
 MIN_PAGE_BYTES = 4096
 """What memory is returned by at least."""
@@ -55,8 +57,10 @@ def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page
     yield Table(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
 
 
-def plain_shape(shape: BlockShape) -> PinShape:
+def plain_shape(shape: BlockShape) -> "PinShape":
     """Where blocks lie on their pages, without any rule by which memory is returned."""
+    from gdbheapx.kernel.blocks.pins import PinShape
+
     return PinShape(MIN_PAGE_BYTES, 0, shape.header_bytes or 0, shape.overheads)
 
 
@@ -104,19 +108,21 @@ class Heap(ABC):
         a block. [never a root of the graph]"""
         return ()
 
-    def block_at(self, address: int) -> Optional[places.Place]:
+    def block_at(self, address: int) -> "Optional[Place]":
         """Where the address lies; None if it is not in this heap's memory. Reads no more than it must. [whatis]"""
+        from gdbheapx.allocators import places
+
         claim = next((one for one in self.claims() if one.start <= address < one.end), None)
         if claim is None:
             return None
         part = places.Part("memory", claim.what, Address(claim.start), Address(claim.end))
         return places.place(places.around(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part])
 
-    def rules(self) -> Iterator[BrokenRule]:
+    def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
         return iter(())
 
-    def kept(self) -> Optional[Keeping]:
+    def kept(self) -> "Optional[Keeping]":
         """By which rule free memory stays, and how much does by the figures of arenas(); None: not known. Before blocks(), of the same
         look: a process that stands still is assumed. [pins]"""
         return None
@@ -228,6 +234,8 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
 
     def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[Judged]:
         """Verdicts on its heaps."""
+        from gdbheapx import verdict
+
         found = []
         for one in facts:
             reserved, used = sum(claim.end - claim.start for claim in one.claims), sum(row.used_bytes for row in one.sizes)

@@ -3,7 +3,6 @@
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators import nothing
 from gdbheapx.allocators.discovery import Copy, Discovery
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Answered, Around, Unread
@@ -125,6 +124,8 @@ class Heaps:
 
     def _about_nothing(self) -> None:
         """There is nothing to read: an error, or, for a command that has more to say, a note of what is there."""
+        from gdbheapx.allocators import nothing
+
         error = nothing.why(self.discovery, self.allocator_id)
         if isinstance(error, UsageError) or not (self.may_be_none and self.allocator_id is None):
             raise error

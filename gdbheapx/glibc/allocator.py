@@ -4,10 +4,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.predicted import Predicted
 from gdbheapx.allocators.records import Around, Page
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, code, layouts, mmapped, tcache, tcache_struct, totals, trim_model
+from gdbheapx.glibc import bins, layouts, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
@@ -127,6 +126,7 @@ class GlibcMalloc(Heap):
 
     def facts(self) -> "GlibcFacts":
         """One look, frozen."""
+        from gdbheapx.glibc import code
         from gdbheapx.glibc.facts import GlibcFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
@@ -213,6 +213,7 @@ class GlibcMalloc(Heap):
 
     def trim(self, pad: int) -> "Trim":
         """The plan of a malloc_trim(pad)."""
+        from gdbheapx.allocators.predicted import Predicted
         from gdbheapx.glibc.plan import Trim
 
         def look(report: Report, pad: int) -> List[Predicted]:

@@ -1,16 +1,12 @@
 """Which copies of glibc malloc are in the target, and where: main_arena, mp_, the thread caches, layouts and constants."""
 
 import re
-from typing import Iterator, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.glibc import calibrate, layouts
+from gdbheapx.glibc import layouts
 from gdbheapx.glibc.geometry import default_alignment, make_geometry
-from gdbheapx.glibc.located import Glibc
-from gdbheapx.glibc.structure import find as structure
-from gdbheapx.glibc.structure.areas import LIBRARY
-from gdbheapx.glibc.structure.find import Place
-from gdbheapx.glibc.structure.threads import Locals
+from gdbheapx.glibc.located import LIBRARY, Glibc
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout import pack as packs
@@ -18,6 +14,10 @@ from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.resolve import Needed, take
 from gdbheapx.layout.struct import Shape
 from gdbheapx.problems import ALLOCATOR_UNREAD
+
+if TYPE_CHECKING:
+    from gdbheapx.glibc.structure.find import Place
+    from gdbheapx.glibc.structure.threads import Locals
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
 """What `libc.so.6` prints when it is run (csu/version.c)."""
@@ -75,7 +75,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
         except NoLayout as error:
             failed.append(error)
     unread = {one.module.base for one in failed}
-    for place in structure.find(target, {arena.module.base for arena, _, _ in known} - unread):
+    for place in _by_structure_alone(target, {arena.module.base for arena, _, _ in known} - unread):
         text = _version_in_file(target, place.module) or _known_version(place.module, pack_directories)
         found.append(_by_structure(target, place, _id(len(found)), text))
     for lacking in failed:
@@ -84,11 +84,22 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
     return _with_owner(target, found)
 
 
+def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[Place]":
+    """Copies in other objects than the known ones; where there are such, only an object with a libc's name may have one more."""
+    if known and not any(LIBRARY.match(one.file_name) for one in target.modules() if one.base not in known):
+        return ()
+    from gdbheapx.glibc.structure import find as structure
+
+    return structure.find(target, known)
+
+
 def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
     """Of a core without the library: the same copy by its structure, which thread caches take part in. Its structs alone fit more
     than one release."""
     if named.layout_source != "probe" or target.kind != "core":
         return None
+    from gdbheapx.glibc.structure import find as structure
+
     others = {module.base for module in target.modules()} - {named.module.base}
     place = next((one for one in structure.find(target, others) if one.main_arena == named.main_arena.address), None)
     return _by_structure(target, place, named.id, None) if place is not None else None
@@ -107,11 +118,13 @@ def _with_locals(target: Target, glibc: Glibc) -> Glibc:
     is_known = all(glibc.named_local(target, name) is not None for name in wanted)
     if is_known or not any(thread.thread_pointer for thread in target.threads()):
         return glibc._replace(locals=None, is_untouched=False)
+    from gdbheapx.glibc.structure import find as structure
+
     found = structure.locals_of(target, glibc.main_arena.address, glibc.types)
     return glibc._replace(locals=None if found is None else _agreeing(found, glibc.pack), is_untouched=found is None)
 
 
-def _agreeing(found: Locals, pack: Optional[Pack]) -> Optional[Locals]:
+def _agreeing(found: "Locals", pack: Optional[Pack]) -> "Optional[Locals]":
     """With the one that was not found by its distance from the other, which the pack knows; None where they contradict it."""
     places = pack.thread_locals if pack is not None else {}
     if "tcache" not in places or "thread_arena" not in places:
@@ -169,7 +182,11 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
     alignment = default_alignment(target.word_bytes, target.machine, version)
     shape = Shape(target.word_bytes, alignment)
     types, all_own = _layouts(target, arena, pack, version, shape)
-    wrong = calibrate.contradiction(target, types, arena, partner) if pack is not None else None
+    wrong = None
+    if pack is not None:
+        from gdbheapx.glibc import calibrate
+
+        wrong = calibrate.contradiction(target, types, arena, partner)
     if wrong is not None:
         name = "%s (build-id %s)" % (arena.module.name, arena.module.build_id)
         raise WrongPack(arena.module, "%s: its memory does not match its layout (pack): %s" % (name, wrong))
@@ -191,7 +208,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
     )
 
 
-def _by_structure(target: Target, place: Place, id: str, text: Optional[str]) -> Glibc:
+def _by_structure(target: Target, place: "Place", id: str, text: Optional[str]) -> Glibc:
     """One copy; `text` is its release where its file tells it."""
     told = layouts.parse_version(text)
     named = place.of_release(target, told) if told is not None else None
@@ -223,6 +240,8 @@ def confirm(target: Target, glibc: Glibc) -> Optional[Glibc]:
     """
     if glibc.place is None:
         return _with_locals(target, glibc) if glibc.locals is not None or glibc.is_untouched else glibc
+    from gdbheapx.glibc.structure import find as structure
+
     place = structure.confirm(target, glibc.place)
     if place is None:
         return None
@@ -304,6 +323,8 @@ def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Tuple[Opti
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
         pointers.append(int.from_bytes(data, "little" if target.little_endian else "big"))
+    from gdbheapx.glibc import calibrate
+
     return calibrate.fitting_version(
         target, arena, partner, Shape(target.word_bytes, alignment), pointers
     ), target.kind != "live" or local is not None

@@ -1,17 +1,18 @@
 """glibc's malloc as the registry has it."""
 
 import re
-from typing import List, Mapping, Optional, Sequence, cast
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, NotRead, Page, Surroundings
-from gdbheapx.glibc.facts import GlibcFacts
-from gdbheapx.glibc.located import Glibc
-from gdbheapx.glibc.packages import debug_hint
-from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
+
+if TYPE_CHECKING:
+    from gdbheapx.glibc.facts import GlibcFacts
+    from gdbheapx.glibc.located import Glibc
+    from gdbheapx.glibc.records import ArenaTotals
 
 UNNAMED = TextFingerprint(
     "glibc",
@@ -25,7 +26,7 @@ OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
 """Its objects' names; other C libraries are called libc.so or libc.musl-ARCH.so.1."""
 
 
-class Entry(Allocator[Glibc, GlibcFacts]):
+class Entry(Allocator["Glibc", "GlibcFacts"]):
     """glibc's malloc."""
 
     name = "glibc"
@@ -50,17 +51,17 @@ class Entry(Allocator[Glibc, GlibcFacts]):
         """Nearly every process has it."""
         from gdbheapx.glibc import allocator  # noqa: F401
 
-    def confirm(self, target: Target, located: Glibc) -> Optional[Glibc]:
+    def confirm(self, target: Target, located: "Glibc") -> "Optional[Glibc]":
         """What was found by structure is proved again."""
         from gdbheapx.glibc import detect
 
         return detect.confirm(target, located)
 
-    def prepare(self, target: Target, located: Glibc) -> None:
+    def prepare(self, target: Target, located: "Glibc") -> None:
         """Where its threads have their variables."""
         located.prepare(target)
 
-    def open(self, located: Glibc, around: Around) -> Heap:
+    def open(self, located: "Glibc", around: Around) -> Heap:
         """One copy."""
         from gdbheapx.glibc.allocator import GlibcMalloc
 
@@ -80,9 +81,9 @@ class Entry(Allocator[Glibc, GlibcFacts]):
         """One line per arena."""
         from gdbheapx.glibc.words.arenas import arenas
 
-        return arenas(cast(Sequence[ArenaTotals], rows), totals)
+        return arenas(cast("Sequence[ArenaTotals]", rows), totals)
 
-    def judge(self, facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
+    def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[Judged]:
         """All copies together."""
         from gdbheapx.glibc.words.verdict import judge
 
@@ -91,6 +92,8 @@ class Entry(Allocator[Glibc, GlibcFacts]):
 
 def without_symbols(target: Target, module: Module) -> NotRead:
     """A libc of which no symbol tells where its malloc is."""
+    from gdbheapx.glibc.packages import debug_hint
+
     hint = debug_hint(target, module)
     where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
     return NotRead(

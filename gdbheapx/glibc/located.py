@@ -1,17 +1,23 @@
 """One copy of glibc malloc in the target: what detect.py found of it, and what follows from that."""
 
-from typing import NamedTuple, Optional, Tuple
+import re
+from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.structure.find import Place
-from gdbheapx.glibc.structure.threads import Locals
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import StructType, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.model import AllocatorInfo
+
+if TYPE_CHECKING:
+    from gdbheapx.glibc.structure.find import Place
+    from gdbheapx.glibc.structure.threads import Locals
+
+LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
+"""Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
 
 
 class Glibc(NamedTuple):
@@ -35,9 +41,9 @@ class Glibc(NamedTuple):
     """Its release was guessed from a process that ran: to be told again when that stands still."""
     pack: Optional[Pack] = None
     """What its types and addresses come from where no symbol table has them."""
-    place: Optional[Place] = None
+    place: "Optional[Place]" = None
     """What its types and addresses come from where no pack has them either: what memory looks like."""
-    locals: Optional[Locals] = None
+    locals: "Optional[Locals]" = None
     """Where its threads have their variables by structure, where symbols or a pack have all but these."""
     is_untouched: bool = False
     """It was never used, so that no thread has any; told only where nothing leads to them."""

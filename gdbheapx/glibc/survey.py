@@ -1,6 +1,6 @@
 """The walk over everything that belongs to one glibc malloc: arenas, heaps, pieces, chunks; damage is met by going on behind it."""
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.glibc import bins, codes, main_arena, pieces, specials, tcache
 from gdbheapx.glibc.arenas import Arena, read_ring
@@ -11,14 +11,15 @@ from gdbheapx.glibc.heaps import Heap, heaps_of, scan
 from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import Moments
-from gdbheapx.glibc.remnant import Remnant, find_remnant
-from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
 from gdbheapx.kernel.glibc.list_records import Followed
 from gdbheapx.kernel.glibc.records import Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.problems import Code, Report
 from gdbheapx.units import plural
+
+if TYPE_CHECKING:
+    from gdbheapx.glibc.remnant import Remnant
 
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
@@ -36,7 +37,7 @@ class Survey(NamedTuple):
     specials: specials.Specials
     singles: "Singles"
     heap_max: int
-    remnant: Optional[Remnant]
+    remnant: "Optional[Remnant]"
     """The main heap where main_arena is lost."""
     are_all_arenas: bool = True
     """The ring of arenas comes back to main_arena, which could be read."""
@@ -142,7 +143,11 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
             if after is not None:
                 following.append((walk, after))
         pending = following or _pieces(search)
-    lost = None if any(walk.arena.is_main for walk in walks) else find_remnant(context, walks)
+    lost: Optional[Remnant] = None
+    if not any(walk.arena.is_main for walk in walks):
+        from gdbheapx.glibc.remnant import find_remnant
+
+        lost = find_remnant(context, walks)
     _check(context, fresh, lists.specials, len(fresh) == len(walks))
     for walk in fresh:
         walk.look = context.looks.count
@@ -216,6 +221,8 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
 
 
 def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
+    from gdbheapx.glibc.resync import Damage, damage_rule, next_start
+
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
         code, what = damage_rule(context, walk.arena, result)

@@ -1,16 +1,18 @@
 """The figures of each arena, from the walk: system = used + tcache + fast + free + top + overhead + unparsed."""
 
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List
 
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.glibc.remnant import Remnant
 from gdbheapx.glibc.survey import Survey
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import Address
+
+if TYPE_CHECKING:
+    from gdbheapx.glibc.remnant import Remnant
 
 
 def arena_totals(done: Survey) -> List[ArenaTotals]:
@@ -23,7 +25,7 @@ def arena_totals(done: Survey) -> List[ArenaTotals]:
     return rows if done.remnant is None else [_remnant_row(done, done.remnant), *rows]
 
 
-def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
+def _remnant_row(done: Survey, lost: "Remnant") -> ArenaTotals:
     """The main heap without its main_arena: what the chunks alone tell; thread caches and fastbins count as used."""
     unknown: Dict[str, Any] = dict.fromkeys(ArenaTotals._fields)
     result = lost.result

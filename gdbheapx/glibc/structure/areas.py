@@ -1,16 +1,14 @@
 """Where main_arena and mp_ can lie: writable memory of loaded objects, of which only what is there is read."""
 
-import re
 import sys
 from array import array
 from itertools import compress, count
 from operator import eq
 from typing import Any, Iterator, List, NamedTuple, Sequence, Set
 
+from gdbheapx.glibc.located import LIBRARY
 from gdbheapx.inferior.base import Mapping, Module, Target
 
-LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
-"""Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
 MOST_BYTES = 64 << 20
 """Searched in all. A libc's own writable memory is 60 KiB, a program's .data and .bss seldom more than a few MiB."""
 MOST_OF_ONE = 16 << 20
