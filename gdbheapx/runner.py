@@ -290,10 +290,6 @@ class Run:
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
-        if not self.options.json:
-            from gdbheapx.report import text
-
-            text.preload()
         more_stopped_s = 0.0
         for look in range(1 + MORE_LOOKS):
             held, began = self._hold(), time.monotonic()
@@ -389,6 +385,10 @@ class Run:
         stop = getattr(self.target, "stop", None)
         if stop is None or self.target is None or self.target.kind != "live" or getattr(self.target, "held_by_gdb", True):
             return False
+        if not self.options.json:
+            from gdbheapx.report import text
+
+            text.preload()
         for attempt in range(TRIES):
             self.session = self._new_session()
             try:

@@ -17,7 +17,7 @@ _looked_for_tabulate = False
 
 
 def preload() -> None:
-    """Import tabulate now: it takes 60 ms, which a stopped process should not have to wait for."""
+    """Import tabulate now, 10 ms that a stopped process should not have to wait for; else it is imported for the first table."""
     global _tabulate, _looked_for_tabulate
     if not _looked_for_tabulate:
         _looked_for_tabulate = True
