@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.global_options import FD, GLOBALS, UNPACKED, WORDS, Wrong, pack, split
+from gdbheapx.global_options import COMMAND, FD, GLOBALS, UNPACKED, Wrong, pack, split
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -71,7 +71,7 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
     if asked.no_debug_info:
         arguments.append("-readnever")
     after = ["-ex", "quit %d" % gdb_process.NO_PYTHON]  # reached only where gdbinit.py was not run
-    names = {FD: str(out), WORDS: pack(invocation.words), GLOBALS: pack(asked.words())}
+    names = {FD: str(out), COMMAND: invocation.handed_on(), GLOBALS: pack(asked.words())}
     names.update(keeper.inherited() if keeper is not None else {})
     try:
         ended = gdb_process.run(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
@@ -116,13 +116,13 @@ def hear_no_more() -> None:
 
 def answer(words: List[str]) -> int:
     """Run what the words ask for; the exit code."""
-    return interruptible(words, dispatch)
+    return interruptible(words, lambda: dispatch(words))
 
 
-def interruptible(words: List[str], ask: Callable[[List[str]], int]) -> int:
-    """What `ask` does with the words; the exit code, also where it is interrupted."""
+def interruptible(words: Sequence[str], ask: Callable[[], int]) -> int:
+    """What `ask` does for these words; the exit code, also where it is interrupted."""
     try:
-        return ask(words)
+        return ask()
     except KeyboardInterrupt as error:
         hear_no_more()
         from gdbheapx.errors import Interrupted
@@ -168,19 +168,13 @@ def dispatch(words: List[str]) -> int:
 
 def render(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
+    from gdbheapx.command import HTML
     from gdbheapx.invocation import Shell
-
-    def look(words: List[str]) -> int:
-        from gdbheapx import invocation as invocations
-
-        return perform(invocations.understand(*split(words)))
 
     def failed(error: "HeapxError", has_document: bool) -> int:
         return end(() if has_document else invocation.words, error)
 
-    from gdbheapx.command import HTML
-
-    shell = Shell(lambda words: interruptible(words, look), say, fail, failed)
+    shell = Shell(lambda look: interruptible(look.words, lambda: perform(look)), say, fail, failed)
     try:
         if renderer == HTML:
             from gdbheapx.html_command import make

@@ -5,13 +5,14 @@ The target is opened first, and what is not needed for that is imported afterwar
 
 import gc
 import importlib
+import json
 import os
 import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
 from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
-from gdbheapx.global_options import FD, GLOBALS, WORDS, GlobalOptions, unpack
+from gdbheapx.global_options import COMMAND, FD, GLOBALS, GlobalOptions, unpack
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
@@ -80,41 +81,42 @@ class Told:
 
 def main() -> NoReturn:
     """Run the command that cli.py left in the environment. gdb ends here: nothing is attached to it, so nothing is lost."""
-    words, state, code = unpack(os.environ.pop(WORDS)), os.environ.pop(STATE), 1
+    command, state, code = os.environ.pop(COMMAND), os.environ.pop(STATE), 1
     told = Told(state)
     # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
     out = Out(int(os.environ.pop(FD)), told.begun)
     try:
         told.started()
-        code = serve(out, words)
+        code = serve(out, command)
     except KeyboardInterrupt:  # before the runner listens, or after it: the parent knows which signal it was
         if not told.has_begun:
             os._exit(INTERRUPTED)
         fail("gdbheapx: interrupted")
     except BaseException as error:  # whatever happens, one line and no gdb prompt
-        refuse(out, words, error, told.has_begun)
+        refuse(out, command, error, told.has_begun)
     finally:
         told.end(code)
 
 
-def refuse(out: Out, words: List[str], error: BaseException, has_begun: bool) -> None:
+def refuse(out: Out, command: str, error: BaseException, has_begun: bool) -> None:
     """Tell what nobody else has caught."""
     from gdbheapx import runner
 
-    found = runner.internal(error, "gdbheapx %s --traceback" % " ".join(words[:1]))
+    name, options = json.loads(command)
+    found = runner.internal(error, "gdbheapx %s --traceback" % name)
     fail("gdbheapx: " + runner.error_line(found))
-    if not has_begun:
-        out.write(runner.failure(words, found))
+    if not has_begun and options["json"]:
+        out.write(runner.failed(name, found))
         out.flush()
 
 
-def serve(out: Out, words: List[str]) -> int:
+def serve(out: Out, command: str) -> int:
     """The exit code of the command."""
     asked = GlobalOptions.from_words(unpack(os.environ.pop(GLOBALS)))
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
-    warming = start_warming(words, is_live=asked.pid is not None)
+    warming = start_warming(command, is_live=asked.pid is not None)
     try:
         opened.append(open_target(asked))
     except (Exception, KeyboardInterrupt) as error:  # told by the runner, unless the command line is wrong
@@ -126,19 +128,19 @@ def serve(out: Out, words: List[str]) -> int:
             raise refusals[0]
         return opened[0]
 
-    from gdbheapx import loader, runner
+    from gdbheapx import invocation, runner
 
-    loader.load_commands(words[0] if words else None)
+    parsed = invocation.handed_over(command)
     gc.enable()
     runner.set_debugger_version(gdb_target.version())
     settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
-    ended = runner.run(words, runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush))
+    ended = runner.perform(parsed, runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush))
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     return ended.code
 
 
-def start_warming(words: List[str], is_live: bool) -> threading.Thread:
+def start_warming(command: str, is_live: bool) -> threading.Thread:
     """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile.
 
     `is_live`: also what the command itself imports while it runs, so that a stopped process does not wait for that.
@@ -146,19 +148,18 @@ def start_warming(words: List[str], is_live: bool) -> threading.Thread:
 
     def warm() -> None:
         try:
-            from gdbheapx import allocators, command, kernel, loader, runner
+            from gdbheapx import allocators, invocation, kernel, runner
             from gdbheapx.allocators import discovery, heaps
             from gdbheapx.report import json, text
 
-            loader.load_commands(words[0] if words else None)
+            parsed = invocation.handed_over(command)
             kernel.load()
-            if "--json" not in words:
+            if not parsed.options.json:
                 text.preload()
             del runner, discovery, heaps, json
             for entry in allocators.every():
                 entry.warm()
-            asked = command.find(words[0]) if words and is_live else None
-            for needed in asked.needs if asked is not None else ():
+            for needed in parsed.command.needs if is_live else ():
                 importlib.import_module(needed)
         except Exception:  # whatever is wrong shows again, and is told, where it is used
             pass

@@ -32,7 +32,7 @@ def load_package() -> None:
 if "GDBHEAPX_SINGLE" not in globals():
     load_package()
 
-if "GDBHEAPX_WORDS" in os.environ:
+if "GDBHEAPX_COMMAND" in os.environ:
     from gdbheapx import gdb_entry
 
     gdb_entry.main()

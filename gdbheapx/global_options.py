@@ -4,8 +4,8 @@ target."""
 import os
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-WORDS, GLOBALS, FD = "GDBHEAPX_WORDS", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
-"""Variables of the environment: the command, the global options, the descriptor of the real standard output."""
+COMMAND, GLOBALS, FD = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
+"""Variables of the environment: the command with its options, the global options, the descriptor of the real standard output."""
 UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
 VALUES = {

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Optional
 
 from gdbheapx import loader, runner, worker
 from gdbheapx.errors import HeapxError, UsageError
@@ -14,79 +14,47 @@ from gdbheapx.problems import NO_ANSWER
 OPTION = "--html"
 TEMPLATES = {"report": "report.html", "diff": "diff.html"}
 """Commands whose page is made of their JSON. That of `watch` is made by the watch itself, which no gdb serves either."""
-ONLY_FOR_IT = {"report": ["--page"]}
-"""What their JSON must have beyond."""
 ANSWERED = (0, 3, 4)
 """Exit codes with an answer."""
 
 
-class Wanted(NamedTuple):
-    """A page that is asked for."""
-
-    command: str
-    file: str
-    """To be written."""
-    words: Sequence[str]
-    """The command whose JSON it is made of."""
-    json: bool
-    """The document is printed as well."""
-    output: Optional[str]
-    """Where to, if not to standard output."""
-
-
-def wanted(invocation: Invocation) -> Wanted:
-    """The page that is asked for."""
-    left = _without(invocation.words, {OPTION: 1, "-o": 1, "--output": 1, "--json": 0, "--page": 0})
-    name, options = invocation.command.name, invocation.options
-    return Wanted(name, options.html, [*left, "--json", *ONLY_FOR_IT.get(name, [])], options.json, options.output)
-
-
-def _without(words: Sequence[str], flags: Dict[str, int]) -> List[str]:
-    """The words without these options and their values."""
-    found, queue = [], list(words)
-    while queue:
-        word = queue.pop(0)
-        name = word.partition("=")[0] if word.startswith("--") else word
-        if name in flags:
-            del queue[: flags[name] if "=" not in word else 0]
-        elif word.startswith("-o") and "-o" in flags and not word.startswith("--"):
-            continue  # its value is part of the word
-        else:
-            found.append(word)
-    return found
+def look_of(invocation: Invocation) -> Invocation:
+    """The same command without the page's own options, as a document with what the page needs."""
+    needs = {"page": True} if hasattr(invocation.options, "page") else {}
+    return invocation.asking(html=None, output=None, json=True, **needs)
 
 
 def make(invocation: Invocation, shell: Shell) -> int:
     """Take the look, then write the page; the exit code is that of the look."""
     from gdbheapx.report.text import escaped
 
-    asked_for = wanted(invocation)
+    name, options = invocation.command.name, invocation.options
     page: Optional[Replacing] = None
     has_document = False
     try:
-        if asked_for.output is not None and not asked_for.json:
-            what = "%s: -o applies to --json; the page's path is that of %s" % (asked_for.command, OPTION)
+        if options.output is not None and not options.json:
+            what = "%s: -o applies to --json; the page's path is that of %s" % (name, OPTION)
             raise UsageError(what, "add --json, or omit -o")
         from gdbheapx.report.page import render
 
         render.ready()
-        page = Replacing(asked_for.file, OPTION)  # before a process is stopped for it
-        code, text = worker.look([*invocation.asked.words(), *asked_for.words], shell.look)
-        if asked_for.json:
+        page = Replacing(options.html, OPTION)  # before a process is stopped for it
+        code, text = worker.look(look_of(invocation), shell.look)
+        if options.json:
             has_document = True
-            _hand_on(text, asked_for.output, shell.say)
+            _hand_on(text, options.output, shell.say)
         if code not in ANSWERED:
             page.drop()
             return code
-        page.finish(_page(asked_for, text).encode("utf-8", "backslashreplace"))
+        page.finish(_page(name, text).encode("utf-8", "backslashreplace"))
         page = None
-        return code if asked_for.json else shell.say("the page is in %s\n" % escaped(asked_for.file)) or code
+        return code if options.json else shell.say("the page is in %s\n" % escaped(options.html)) or code
     except HeapxError as error:
         return shell.failed(error, has_document)
     except MemoryError:
         return shell.failed(runner.out_of_memory(), has_document)
     except Exception as error:
-        how = " ".join(["gdbheapx", asked_for.command, "--json", *ONLY_FOR_IT.get(asked_for.command, [])])
+        how = "gdbheapx %s --json%s" % (name, " --page" if hasattr(options, "page") else "")
         return shell.failed(runner.internal(error, how), has_document)
     finally:
         if page is not None:
@@ -102,7 +70,7 @@ def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> N
         file.write(document)
 
 
-def _page(asked_for: Wanted, text: bytes) -> str:
+def _page(command: str, text: bytes) -> str:
     from gdbheapx.report.page import diff_view, render, report_view
 
     try:
@@ -113,5 +81,5 @@ def _page(asked_for: Wanted, text: bytes) -> str:
         )
     loader.load_commands()  # a next step may name any of them
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    view = {"report": report_view.view, "diff": diff_view.view}[asked_for.command]
-    return render.render(TEMPLATES[asked_for.command], view(document if isinstance(document, dict) else {}, made))
+    view = {"report": report_view.view, "diff": diff_view.view}[command]
+    return render.render(TEMPLATES[command], view(document if isinstance(document, dict) else {}, made))

@@ -1,9 +1,10 @@
 """A command line of the shell, understood once: what it is about, the command, its options, and who has to answer it."""
 
-from typing import Callable, List, NamedTuple, Optional, Sequence
+import json
+from typing import Callable, NamedTuple, Optional, Sequence
 
 from gdbheapx import loader, parse
-from gdbheapx.command import Command, Options
+from gdbheapx.command import COMMANDS, Command, Options
 from gdbheapx.errors import HeapxError
 from gdbheapx.global_options import GlobalOptions
 
@@ -11,8 +12,8 @@ from gdbheapx.global_options import GlobalOptions
 class Shell(NamedTuple):
     """What the shell lends to a renderer."""
 
-    look: Callable[[List[str]], int]
-    """Has a command line answered as it is, without renderers; the exit code."""
+    look: "Callable[[Invocation], int]"
+    """Has it answered as it is, without renderers; the exit code."""
     say: Callable[[str], int]
     """Writes to standard output; the exit code."""
     fail: Callable[[str], None]
@@ -22,7 +23,7 @@ class Shell(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """One command line. Nothing reads its words again but a gdb that is started for it."""
+    """One command line. Nothing reads its words again."""
 
     asked: GlobalOptions
     words: Sequence[str]
@@ -39,6 +40,14 @@ class Invocation(NamedTuple):
         """The options of the command."""
         options: Options = self.parsed.options
         return options
+
+    def handed_on(self) -> str:
+        """The command and its options, for a gdb that is started for it."""
+        return json.dumps([self.command.name, vars(self.options)])
+
+    def asking(self, **options: object) -> "Invocation":
+        """The same with other values of these options."""
+        return self._replace(parsed=self.parsed._replace(options=Options(**{**vars(self.options), **options})))
 
     @property
     def has_target(self) -> bool:
@@ -62,3 +71,10 @@ def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
     loader.load_commands(parse.name_in(words))
     return Invocation(asked, words, parse.parse(words, "gdbheapx"))
+
+
+def handed_over(text: str) -> parse.Parsed:
+    """The reverse of Invocation.handed_on."""
+    name, options = json.loads(text)
+    loader.load_commands(name)
+    return parse.Parsed(COMMANDS[name], Options(**options), None)

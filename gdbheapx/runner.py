@@ -89,6 +89,11 @@ def failure(words: Sequence[str], error: HeapxError) -> str:
     known = {file.replace("_", "-") for file in loader.command_files()}
     given = words[0] if not words[0].startswith("-") else "report"
     name = next((word for word in words if word in known), given)
+    return failed(name, error)
+
+
+def failed(name: str, error: HeapxError) -> str:
+    """The envelope of a command that was not run."""
     return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encoded(name), tail(NOBODY, tool(None, None), error))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 from gdbheapx import problems, worker
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.interrupt import NAMES
-from gdbheapx.invocation import Invocation, Shell
+from gdbheapx.invocation import Invocation, Shell, understand
 from gdbheapx.output import CannotWrite, Replacing, Sink
 from gdbheapx.query.tables import VARIABLE
 from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
@@ -65,14 +65,14 @@ def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell:
     for descriptor in (rows, signed):
         if descriptor is not None:
             os.set_inheritable(descriptor, True)
-    words = [*invocation.asked.words(), "query", "--json"]
+    words = ["query", "--json"]
     words += ["--max-seconds", str(options.max_seconds)] if options.max_seconds is not None else []
     words += ["--max-stop", str(options.max_stop)] if options.max_stop is not None else []
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
     os.environ[VARIABLE] = look.words(look.Wanted(tables, rows, signed))
     try:
-        code, text = worker.look(words, shell.look)
+        code, text = worker.look(understand(invocation.asked, words), shell.look)
     finally:
         del os.environ[VARIABLE]
     _listen()

@@ -2,13 +2,16 @@
 
 import os
 import signal
-from typing import Callable, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Tuple
 
 from gdbheapx import gdb_process
 from gdbheapx.errors import HeapxError, Interrupted
 from gdbheapx.files import unnamed
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.problems import CANNOT_WRITE
+
+if TYPE_CHECKING:
+    from gdbheapx.invocation import Invocation
 
 NO_ANSWER = 1
 
@@ -21,8 +24,8 @@ def temporary() -> int:
         raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE)
 
 
-def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[int, bytes]:
-    """(exit code, what was written) of a command line, run by a child whose standard output is an unnamed temporary file."""
+def look(invocation: "Invocation", answer_it: "Callable[[Invocation], int]") -> Tuple[int, bytes]:
+    """(exit code, what was written) of a command line, answered by a child whose standard output is an unnamed temporary file."""
     answer = temporary()
     ours = os.getpid()
     child = os.fork()
@@ -33,7 +36,7 @@ def look(words: Sequence[str], dispatch: Callable[[List[str]], int]) -> Tuple[in
             if os.getppid() != ours:  # it has ended already
                 os._exit(code)
             os.dup2(answer, 1)
-            code = dispatch(list(words))
+            code = answer_it(invocation)
         finally:
             os._exit(code)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -20,7 +20,7 @@ def understood(words: List[str]) -> invocation.Invocation:
 
 
 @pytest.mark.parametrize(
-    "words, left",
+    "words, plain",
     [
         (["report", "--html", "p"], ["report"]),
         (["--html=p"], []),
@@ -30,10 +30,19 @@ def understood(words: List[str]) -> invocation.Invocation:
         (["report", "-ox", "--html=p", "--output=x", "--json"], ["report"]),
     ],
 )
-def test_what_the_look_is_asked_for(words: List[str], left: List[str]) -> None:
+def test_what_the_look_is_asked_for(words: List[str], plain: List[str]) -> None:
     """The same command without the page's own options, as a document with what the page needs."""
-    found = html_command.wanted(understood(words))
-    assert found.file == "p" and list(found.words) == [*left, "--json", *["--page"] * ("diff" not in words)]
+    asked_for = understood(words)
+    assert asked_for.options.html == "p"
+    look, same = html_command.look_of(asked_for), understood([*plain, "--json", *["--page"] * ("diff" not in words)])
+    assert look.options == same.options and look.command == same.command and look.renderer is None
+
+
+@pytest.mark.parametrize("words", [["report", "--deep"], ["trim", "--pad", "64K", "--yes"], ["diff", "a", "b\udcff", "--json"], ["whatis", "0x10"]])
+def test_gdb_is_handed_what_was_understood(words: List[str]) -> None:
+    """Command and options come out of the environment's text as they went in."""
+    asked_for = understood(words)
+    assert invocation.handed_over(asked_for.handed_on()) == asked_for.parsed
 
 
 @pytest.mark.parametrize(
@@ -52,7 +61,7 @@ def test_no_page_is_asked_for(words: List[str]) -> None:
 def fails(words: List[str]) -> List[str]:
     """What is said on standard error; no look is taken."""
     said: List[str] = []
-    def look(given: List[str]) -> int:
+    def look(given: invocation.Invocation) -> int:
         raise AssertionError(given)
 
     def failed(error: HeapxError, has_document: bool) -> int:
