@@ -4,13 +4,45 @@ work.
 What was cut lacks time and is not damaged: `reason` tells the one from the other, and stays None as long as there was time for everything.
 """
 
+import sys
 import time
 from array import array
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.problems import CUT, STOP_LIMIT, Code
-from gdbheapx.progress import Progress
+
+FIRST_SECONDS = 2.0
+
+
+class Progress:
+    """A line after two seconds, then each time twice as much has passed: few lines in a log, enough for who waits."""
+
+    def __init__(self, write: Optional[Callable[[str], None]] = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write or to_standard_error
+        self._clock, self._began, self._next = clock, clock(), FIRST_SECONDS
+        self.stage: Optional[str] = None
+        """What is being done; None: nothing is said."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+        if self.stage is None:
+            return
+        passed = self._clock() - self._began
+        if passed >= self._next:
+            while self._next <= passed:
+                self._next *= 2
+            self._write("%s, %.0f s so far" % (self.stage, passed))
+
+
+def to_standard_error(line: str) -> None:
+    """One line, at once."""
+    try:
+        sys.stderr.write("gdbheapx: %s\n" % line)
+        sys.stderr.flush()
+    except (OSError, ValueError):  # closed
+        pass
+
 
 NEVER = float("inf")
 SHARE, MOST_S = 0.1, 0.2

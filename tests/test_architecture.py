@@ -23,7 +23,7 @@ ALLOWED = {
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "global_options", "output", "snapshot"},
-    "fleet": {"global_options", "progress", "fleet"},
+    "fleet": {"global_options", "fleet"},
     "report": {"inferior", "allocators", "analysis", "report", "command", "output", "snapshot", "fleet"},
     "query": {"analysis", "snapshot", "report", "session", "command", "parse", "loader", "query"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},

@@ -17,12 +17,11 @@ import warnings
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from gdbheapx import __version__
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Budget, to_standard_error
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.fleet import child
 from gdbheapx.global_options import GlobalOptions
 from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
-from gdbheapx.progress import to_standard_error
 
 RETRIES = 2
 """How often a task is tried anew that raised: a look that failed is an answer, so this is a worker's disk or memory."""

@@ -3,8 +3,7 @@
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.glibc.arenas import Arena
-from gdbheapx.glibc.heaps import Heap
+from gdbheapx.glibc.arenas import Arena, Heap
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Target

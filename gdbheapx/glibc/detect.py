@@ -11,8 +11,7 @@ from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
-from gdbheapx.layout.resolve import Needed, take
-from gdbheapx.layout.struct import Shape
+from gdbheapx.layout.struct import Needed, Shape, take
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:

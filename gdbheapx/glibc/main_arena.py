@@ -11,8 +11,8 @@ from typing import List, Optional
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
+from gdbheapx.glibc.free_lists import KIND_BITS, Specials
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.specials import KIND_BITS, Specials
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.records import Region
 

@@ -4,11 +4,10 @@ from typing import List, NamedTuple, Sequence
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import bins, codes
-from gdbheapx.glibc.arenas import Arena, read_ring
+from gdbheapx.glibc.arenas import Arena, heaps_of, read_ring
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
-from gdbheapx.glibc.heaps import heaps_of
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.problems import MEMORY_UNREADABLE
 

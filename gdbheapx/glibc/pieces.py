@@ -14,10 +14,10 @@ from typing import Dict, List, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins
 from gdbheapx.glibc.context import ArenaWalk, Context
+from gdbheapx.glibc.free_lists import KIND_BITS, Specials
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.main_arena import fence_end, run_behind
 from gdbheapx.glibc.memory import Range, anonymous_ranges, without
-from gdbheapx.glibc.specials import KIND_BITS, Specials
 from gdbheapx.kernel.common.records import STOP_FENCE, STOP_TOP
 from gdbheapx.kernel.glibc.records import Region
 
@@ -192,10 +192,3 @@ def _sbrk_base(context: Context) -> int:
         return context.glibc.read_mp(context.target)["sbrk_base"]
     except Unreadable:
         return 0
-
-
-def start(context: Context, walk: ArenaWalk, specials: Specials, taken: Sequence[Range]) -> Optional[Pieces]:
-    """The search, for an arena that is not contiguous; `taken`: ranges that other arenas hold."""
-    if not walk.arena.is_main or walk.arena.is_contiguous or not walk.arena.top:
-        return None
-    return Pieces(context, walk, specials, taken)

@@ -7,8 +7,8 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
+from gdbheapx.glibc.free_lists import KIND_BITS, Specials
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.specials import KIND_BITS, Specials
 from gdbheapx.kernel.common.records import (
     STOP_END,
     STOP_FENCE,

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, codes, main_arena, pieces, specials, tcache
-from gdbheapx.glibc.arenas import Arena, read_ring
+from gdbheapx.glibc import bins, codes, free_lists, main_arena, tcache
+from gdbheapx.glibc.arenas import Arena, Heap, heaps_of, read_ring, scan
 from gdbheapx.glibc.context import ArenaWalk, Context, chunk_bytes
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.free_lists import FreeLists
-from gdbheapx.glibc.heaps import Heap, heaps_of, scan
 from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import Moments
@@ -19,7 +18,11 @@ from gdbheapx.problems import Code, Report
 from gdbheapx.units import plural
 
 if TYPE_CHECKING:
+    from gdbheapx.glibc.memory import Range
+    from gdbheapx.glibc.pieces import Pieces
     from gdbheapx.glibc.remnant import Remnant
+
+    Search = Tuple[ArenaWalk, Pieces]
 
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
@@ -34,7 +37,7 @@ class Survey(NamedTuple):
     context: Context
     walks: Sequence[ArenaWalk]
     caches: tcache.Caches
-    specials: specials.Specials
+    specials: free_lists.Specials
     singles: "Singles"
     heap_max: int
     remnant: "Optional[Remnant]"
@@ -66,7 +69,7 @@ class Lists(NamedTuple):
     """Thread caches, and what stands on their lists and in fastbins."""
 
     caches: tcache.Caches
-    specials: specials.Specials
+    specials: free_lists.Specials
     are_whole: bool
     """Every thread cache is known and no list of one is broken: what is in caches is known to be."""
     singles: Singles
@@ -78,13 +81,13 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     lists = FreeLists(context)
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
-    lists.lists.also.extend(specials.own_chunks(context, caches))
+    lists.lists.also.extend(free_lists.own_chunks(context, caches))
     found = lists.follow([walk.arena for walk in walks], collect=True)
     is_broken = tcache.check(context, caches, found)
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, found, walk.report)
     singles = Singles([asked for _, asked in fast], found, lists.lists.heads)
-    return Lists(caches, specials.gather(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
+    return Lists(caches, free_lists.gather(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
 
 
 def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
@@ -128,11 +131,8 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
-    search = [
-        (walk, pieces.start(context, walk, lists.specials, _held_by_others(context, walks, heap_max)))
-        for walk in fresh
-        if walk.arena.is_main
-    ]
+    scattered = [walk for walk in fresh if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top]
+    search = _search(context, scattered, lists.specials, _held_by_others(context, walks, heap_max)) if scattered else []
     pending = pending or _pieces(search)
     while pending:
         results = context.walker.walk([region for _, region in pending], lists.specials.chunks, context.ram.pages)
@@ -185,12 +185,19 @@ def _held_by_others(context: Context, walks: Sequence[ArenaWalk], heap_max: int)
     return [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
 
 
-def _pieces(search: Sequence[Tuple[ArenaWalk, Optional[pieces.Pieces]]]) -> List[Tuple[ArenaWalk, Region]]:
+def _search(context: Context, walks: Sequence[ArenaWalk], special: free_lists.Specials, taken: "Sequence[Range]") -> "List[Search]":
+    """The search for the pieces of main arenas that are not contiguous; `taken`: ranges that other arenas hold."""
+    from gdbheapx.glibc.pieces import Pieces
+
+    return [(walk, Pieces(context, walk, special, taken)) for walk in walks]
+
+
+def _pieces(search: "Sequence[Search]") -> List[Tuple[ArenaWalk, Region]]:
     """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
-    return [(walk, region) for walk, found in search if found is not None and not walk.timed_out for region in found.following()]
+    return [(walk, region) for walk, found in search if not walk.timed_out for region in found.following()]
 
 
-def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
+def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.Specials) -> Optional[Region]:
     """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
@@ -220,7 +227,7 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
     return _behind_damage(context, walk, region, result, special)
 
 
-def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: specials.Specials) -> Optional[Region]:
+def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.Specials) -> Optional[Region]:
     from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 
     walk.damages += 1
@@ -235,7 +242,7 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check(context: Context, walks: Sequence[ArenaWalk], listed: specials.Specials, are_all: bool) -> None:
+def _check(context: Context, walks: Sequence[ArenaWalk], listed: free_lists.Specials, are_all: bool) -> None:
     """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
     met = 0
     for walk in walks:
@@ -282,7 +289,7 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
         what = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
-        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~specials.KIND_BITS, what, None)
+        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~free_lists.KIND_BITS, what, None)
     if total.bad_prev_size_chunks:
         what = "%s: corrupted size vs. prev_size (%s)" % (title, plural(total.bad_prev_size_chunks, "free chunk"))
         walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, what, "malloc would abort here")

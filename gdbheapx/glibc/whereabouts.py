@@ -8,12 +8,11 @@ from gdbheapx.allocators.places import Part, Place
 from gdbheapx.allocators.rules import collector
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, main_arena, mmapped
-from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.arenas import Arena, read_heap
 from gdbheapx.glibc.check.lists import Singles
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import bin_index
-from gdbheapx.glibc.heaps import read_heap
 from gdbheapx.glibc.survey import Lists, find_arenas, read_lists
 from gdbheapx.kernel.blocks.records import NO_ARENA, Wanted
 from gdbheapx.kernel.glibc.list_records import BIN

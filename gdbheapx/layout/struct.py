@@ -1,8 +1,9 @@
-"""Structs declared once: fields with their C types and the releases that have them; placed for any word size."""
+"""Structs declared once: fields with their C types and the releases that have them; placed for any word size, where the types of the build
+itself do not have them."""
 
-from typing import Callable, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx.inferior.types import Member, StructType
+from gdbheapx.inferior.types import Member, StructType, TypeSet
 
 Version = Tuple[int, ...]
 
@@ -73,3 +74,27 @@ def place(struct: Struct, version: Version, shape: Shape) -> StructType:
         offset += size * count
         widest = max(widest, size)
     return StructType(-(-offset // widest) * widest, members)
+
+
+class Needed(NamedTuple):
+    """A struct that is read, as the tables know it."""
+
+    struct: Struct
+    members: Sequence[str]
+    """What it must have to be of use."""
+
+
+def take(found: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
+    """Add the struct to `found`: as the build's own types have it (True), else by the table's row for `version` (False).
+
+    None if neither has what is needed.
+    """
+    name = needed.struct.name
+    layout = own.structs.get(name) if own is not None else None
+    is_own = layout is not None and all(member in layout.members for member in needed.members)
+    if not is_own:
+        layout = place(needed.struct, version, shape) if version is not None else None
+    if layout is None or any(member not in layout.members for member in needed.members):
+        return None
+    found.structs[name] = layout
+    return is_own

@@ -1,8 +1,7 @@
 """What is said on standard error while something lasts."""
 
 
-from gdbheapx.budget import Budget
-from gdbheapx.progress import Progress
+from gdbheapx.budget import Budget, Progress
 
 
 class Clock:

@@ -5,8 +5,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 from gdbheapx.allocators.rules import Suspect
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
+from gdbheapx.glibc.free_lists import Specials
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.specials import Specials
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
 from gdbheapx.model import Address
