@@ -27,8 +27,7 @@ from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.elf.whole_file import WholeReader
 from gdbheapx.inferior.types import Vtable
 from gdbheapx.jemalloc.detection import export, layouts
-from gdbheapx.layout.classes import Classes
-from gdbheapx.layout.pack import Pack, dump
+from gdbheapx.layout.pack import Classes, Pack, dump
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXACTNESS = {

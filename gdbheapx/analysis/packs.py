@@ -6,8 +6,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout import pack
-from gdbheapx.layout.classes import Classes
-from gdbheapx.layout.pack import Pack
+from gdbheapx.layout.pack import Classes, Pack
 from gdbheapx.problems import FILE_NOT_FOUND, MISSING_SYMBOLS, NOT_FOUND
 from gdbheapx.session import Session
 

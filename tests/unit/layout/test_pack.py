@@ -12,7 +12,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.types import Member, StructType, TypeSet, Vtable
 from gdbheapx.layout import pack
-from gdbheapx.layout.classes import Classes
+from gdbheapx.layout.pack import Classes
 from tests.support.searches import search
 
 BUILD_ID = "00ff00ff00ff00ff"
