@@ -80,12 +80,12 @@ lint: ## ruff, mypy, vermin
 	@$(PYTHON) -m mypy --strict gdbheapx commands
 	@.venv/bin/vermin -q --no-tips -t=3.9- --violations gdbheapx commands
 
-docs: ## reference, man page and completion from the declarations of the commands, docs/support.md from docker/matrix.py
+docs: ## reference, man page and completion from the declarations of the commands, docs/reference/support.md from docker/matrix.py
 	@$(SETUP) test
-	@$(PYTHON) -m docs.make_reference
-	@$(PYTHON) -m docs.make_support
-	@$(PYTHON) -m docs.make_manual
-	@$(PYTHON) -m docs.make_completion
+	@$(PYTHON) -m tools.make_reference
+	@$(PYTHON) -m tools.make_support
+	@$(PYTHON) -m tools.make_manual
+	@$(PYTHON) -m tools.make_completion
 
 changelog: ## a release's section of CHANGELOG.md from changelog.d, and the version everywhere: make changelog VERSION=1.0.0rc1
 	@$(SETUP) test

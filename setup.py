@@ -137,7 +137,7 @@ setup(
             *DASK,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
-            "kubernetes-validate>=1.29",  # the manifests of docs/examples; it knows the successPolicy and backoffLimitPerIndex of jobs
+            "kubernetes-validate>=1.29",  # the manifests of the examples; it knows the successPolicy and backoffLimitPerIndex of jobs
             "prometheus_client>=0.16",  # reads what watch --openmetrics writes
             "hypothesis>=6",  # synthetic heaps in the unit tests
             "mypy>=1.8",  # understands NamedTuple with docstrings and `X | None` in strict mode alike

@@ -12,8 +12,8 @@ HELP = """Where the memory went: whether malloc has it, whether it leaks, and wh
 First it splits the memory of the process (RSS), or the bytes of the core, by owner: allocators, runtimes (JVM, V8, Go, BEAM, PHP,
 Ruby, CPython), thread stacks, generated code, bss, shared memory, private copies of file pages, page cache. The parts add up to RSS.
 `shared` and PSS show what other processes map as well; `swapped` is in swap; hugetlb pages are not part of RSS.
-docs/whose-memory.md explains each. Then come a verdict with its evidence, the arenas, the size classes that hold the most memory,
-and what a trim would return to the OS.
+docs/explanation/whose-memory.md explains each. Then come a verdict with its evidence, the arenas, the size classes that hold
+the most memory, and what a trim would return to the OS.
 
 Kinds of verdict: `leak-like` (the program holds the memory), `hoarding` (the allocator holds what the program freed),
 `fragmented` (free blocks that blocks in use keep alive), `mixed`, `small`, `huge-pages` (the allocator returned memory, but it

@@ -1,4 +1,4 @@
-"""Runs the lines of docs/howto-containers.md and docs/examples/watch-sidecar.yaml with the image for users, on a program that Debian's images have."""
+"""Runs the lines of docs/how-to/containers.md and its example watch-sidecar.yaml with the image for users, on a program that Debian's images have."""
 
 import contextlib
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "howto-containers.md"
-SIDECAR = ROOT / "docs" / "examples" / "watch-sidecar.yaml"
+PAGE = ROOT / "docs" / "how-to" / "containers.md"
+SIDECAR = ROOT / "docs" / "how-to" / "examples" / "watch-sidecar.yaml"
 USER = "1000:1000"
 PROGRAM = "$| = 1; @a = map { 'x' x 3000 } 1..20000; for (0..$#a) { undef $a[$_] if $_ % 500 } print qq(ready\\n); sleep 1e6"
 """perl: 60 MB allocated, most of it freed, and blocks in use between, so that malloc gives none of it back by itself."""

@@ -95,7 +95,7 @@ STRUCTURES = (
 
 
 def structure_table() -> List[List[str]]:
-    """What docs/support.md shows of reading glibc without symbols, header first."""
+    """What docs/reference/support.md shows of reading glibc without symbols, header first."""
     return [["glibc", "tried on"], *[[one.releases, one.tried] for one in STRUCTURES]]
 
 

@@ -1,5 +1,5 @@
 """Builds the image for users and tries it: on processes in other containers of every release, on a process of the host, on a mounted core;
-by snapshots of these, too, with the image's gdb and without it; and by every line of docs/howto-containers.md (howto_page.py).
+by snapshots of these, too, with the image's gdb and without it; and by every line of docs/how-to/containers.md (howto_page.py).
 
 python3 docker/runtime_image.py [SUITE...]    the images of the matrix, which must be there; all by default
 python3 docker/runtime_image.py --page        the lines of the page alone

@@ -1,7 +1,7 @@
 """For scripts in gdb's Python: `from gdbheapx import api`. Answers are those of the commands with --json.
 
 They are about the process or core that gdb has selected. Errors are HeapxError, whose line() has the cause and the next step.
-docs/python-api.md says what stays the same.
+docs/reference/python-api.md says what stays the same.
 """
 
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence

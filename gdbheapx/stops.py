@@ -9,7 +9,7 @@ from gdbheapx.units import plural
 
 
 class Reads(Enum):
-    """What a command reads of a process that stands still. The names are those of the table in docs/is-it-safe.md."""
+    """What a command reads of a process that stands still. The names are those of the table in docs/explanation/is-it-safe.md."""
 
     STATE = "what the allocator keeps beside its blocks"
     LISTS = "the lists of free blocks"

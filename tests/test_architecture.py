@@ -322,7 +322,7 @@ def test_every_module_says_where_it_runs() -> None:
     assert not missing
 
 
-BESIDE = ("tests", "tools", "bench", "demo", "docker", "docs")
+BESIDE = ("tests", "tools", "bench", "demo", "docker")
 """Folders of Python that are no product."""
 
 

@@ -22,8 +22,8 @@ Version = Tuple[int, ...]
 
 
 def test_documentation_is_up_to_date() -> None:
-    """docs/support.md and the README's line are what `make docs` would write."""
-    done = subprocess.run([sys.executable, "-m", "docs.make_support", "--check"], cwd=str(ROOT), capture_output=True, text=True)
+    """docs/reference/support.md and the README's line are what `make docs` would write."""
+    done = subprocess.run([sys.executable, "-m", "tools.make_support", "--check"], cwd=str(ROOT), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

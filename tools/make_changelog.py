@@ -106,7 +106,7 @@ def release(wanted: str, today: datetime.date) -> None:
     subprocess.run([sys.executable, "-m", "towncrier", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     PACKAGE.write_text(VERSION.sub('__version__ = "%s"' % wanted, PACKAGE.read_text()))
     write_debian(today)
-    subprocess.run([sys.executable, "-m", "docs.make_manual"], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "tools.make_manual"], cwd=ROOT, check=True)
 
 
 def main(words: Optional[List[str]] = None) -> int:

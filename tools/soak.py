@@ -47,7 +47,7 @@ class Story:
         self.seconds = time.monotonic() - begun
 
     def table(self) -> str:
-        """For a person, and for docs/is-it-safe.md."""
+        """For a person, and for docs/explanation/is-it-safe.md."""
         stops = sorted(self.rounds.stopped_ms)
         rows = self.rounds.table()
         if stops:

@@ -221,7 +221,7 @@ def _client(distributed: Any, address: str) -> Any:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # of many kinds: the address, the network, certificates
         what = " ".join(str(error).split())[:200] or type(error).__name__
-        certificates = " with the same certificates in Dask's settings here (docs/howto-fleet.md)" if address.startswith(ENCRYPTED) else ""
+        certificates = " with the same certificates in Dask's settings here (docs/how-to/fleet.md)" if address.startswith(ENCRYPTED) else ""
         hint = "start one with `dask scheduler`%s, or omit --dask" % certificates
         raise HeapxError("no scheduler answers at %s: %s" % (address, what), hint, code=NO_SCHEDULER) from None
 

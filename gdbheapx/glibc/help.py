@@ -6,7 +6,7 @@ chunks in any thread's cache, `fast` those in fastbins; both look used in memory
 malloc_trim(0) would return to the OS by its own rules; `in RAM` is the resident part of it (live processes only).
 Three columns appear only where they add something: `exclusive` is the part of `in RAM` that the machine gets back, if
 a forked process shares the rest; `returned, in RAM` is memory that was returned to the OS or never used, yet is still
-in RAM; `huge pages` is the part of the heaps on transparent huge pages. See docs/in-ram.md.
+in RAM; `huge pages` is the part of the heaps on transparent huge pages. See docs/explanation/in-ram.md.
 """,
     "bins": "glibc: free chunks by bin.\n",
     "chunks": "glibc: a chunk in a thread cache or fastbin is listed as such, not as used.\n",

@@ -171,7 +171,7 @@ class TickerThread(NamedTuple):
     verdict: Annotated[str, Column("verdict", TEXT)]
     """`blind`, `at-risk`, `unknown`, `ticking`, `not-started` or `not-applicable`."""
     row: Optional[int]
-    """Row of the decision table that decided (docs/jemalloc-tickers.md); None in builds without the bug."""
+    """Row of the decision table that decided (docs/explanation/jemalloc-tickers.md); None in builds without the bug."""
     why: str
     hint: Optional[str]
     allocated_bytes: Optional[int]

@@ -3,7 +3,8 @@
 import re
 import shlex
 import sys
-from typing import List, Tuple
+from pathlib import Path
+from typing import List, Set, Tuple
 
 import pytest
 
@@ -14,18 +15,19 @@ from tests.support.tool import run
 
 pytestmark = pytest.mark.once  # reads the documentation
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!\w+://|mailto:)([^)#\s]*)(?:#([^)]*))?\)")
 
 
 def test_reference_is_up_to_date() -> None:
-    """docs/reference.md is what `make docs` would write."""
-    outcome = run([sys.executable, "-m", "docs.make_reference", "--check"], cwd=ROOT)
+    """docs/reference/commands.md is what `make docs` would write."""
+    outcome = run([sys.executable, "-m", "tools.make_reference", "--check"], cwd=ROOT)
     assert outcome.code == 0, outcome.stdout.decode()
 
 
 def test_no_page_names_a_command_that_does_not_exist() -> None:
     """Each `gdbheapx ... COMMAND` line in README and docs uses a declared command."""
-    known = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
+    known = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference" / "commands.md").read_text(), re.M))
     assert len(known) >= 9
     for page in PAGES:
         for line in re.findall(r"gdbheapx --(?:pid|core) \S+ (?:--\S+ \S+ )*(\S+)", page.read_text()):
@@ -58,19 +60,41 @@ def test_enough_examples_are_found() -> None:
 
 
 def test_the_entry_page_has_every_command() -> None:
-    """docs/which-command.md leads to each command, and every page it names is there."""
-    page = (ROOT / "docs" / "which-command.md").read_text()
+    """docs/how-to/which-command.md leads to each command."""
+    page = (ROOT / "docs" / "how-to" / "which-command.md").read_text()
     commands = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__"}
     assert not [name for name in commands if not re.search(r"`%s[ `]" % re.escape(name), page)]
-    assert not [name for name in re.findall(r"\]\(([\w-]+\.md)\)", page) if not (ROOT / "docs" / name).exists()]
+
+
+def anchors(page: Path) -> Set[str]:
+    """The anchors of a page's headings, as renderers of Markdown make them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_link_leads_somewhere() -> None:
+    """Each relative link is a file of the checkout, its anchor a heading there; pages of docs/ link to docs/ alone."""
+    for page in [*PAGES, *sorted(ROOT.glob("*.md")), ROOT / "changelog.d" / "README.md"]:
+        for target, anchor in LINK.findall(page.read_text()):
+            path = (page.parent / target).resolve() if target else page
+            assert path.exists(), (page.name, target)
+            assert not anchor or anchor in anchors(path), (page.name, target, anchor)
+            assert ROOT / "docs" not in page.parents or ROOT / "docs" in path.parents, (page.name, target)
+
+
+def test_the_index_has_every_page() -> None:
+    """docs/index.md links to each page."""
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text())}
+    assert not [page for page in PAGES[1:] if page != index and page.resolve() not in linked]
 
 
 def test_agents_find_every_verdict_and_finding() -> None:
-    """docs/for-agents.md says how to go on from each kind of verdict and each code of a finding."""
+    """docs/reference/for-agents.md says how to go on from each kind of verdict and each code of a finding."""
     from gdbheapx import findings, verdict
     from gdbheapx.model import SURENESS
 
-    page = (ROOT / "docs" / "for-agents.md").read_text()
+    page = (ROOT / "docs" / "reference" / "for-agents.md").read_text()
     told = {code for row in re.findall(r"^\| (`(?!data)[a-z-]+.*?`) \| ", page, re.MULTILINE) for code in re.findall(r"`([a-z.-]+?)(?:\.\.\.)?`", row)}
     known = set()
     for module in (verdict, findings):

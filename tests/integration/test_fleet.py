@@ -138,9 +138,9 @@ def test_views(cores: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def manifest(name: str) -> Dict[str, Any]:
-    """A Job of docs/examples, and its only container."""
+    """A Job of docs/how-to/examples, and its only container."""
     yaml = pytest.importorskip("yaml", reason="reads manifests")
-    spec = yaml.safe_load((ROOT / "docs" / "examples" / name).read_text())["spec"]
+    spec = yaml.safe_load((ROOT / "docs" / "how-to" / "examples" / name).read_text())["spec"]
     return {**spec, "pod": spec["template"]["spec"], "container": spec["template"]["spec"]["containers"][0]}
 
 

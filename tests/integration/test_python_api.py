@@ -1,4 +1,4 @@
-"""gdbheapx.api in a stock gdb: the examples of docs/python-api.md, live and on a core, say what the commands say."""
+"""gdbheapx.api in a stock gdb: the examples of docs/reference/python-api.md, live and on a core, say what the commands say."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ from tests.support.tool import Outcome, heapx, in_gdb, run
 
 pytestmark = pytest.mark.image  # gdb's Python runs the scripts; one example says so, the others run once
 
-PAGE = (ROOT / "docs" / "python-api.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "python-api.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 ARENAS, CLASSES, OWNER = EXAMPLES
 
@@ -150,7 +150,7 @@ def test_a_damaged_heap_is_not_silent(stage: Stage, kind: str, tmp_path: Path) -
 
 @pytest.mark.once
 def test_page_names_what_is_there() -> None:
-    """docs/python-api.md has every name of the API, every member of its records, and no other."""
+    """docs/reference/python-api.md has every name of the API, every member of its records, and no other."""
     named = set(re.findall(r"`(?:api|Answer)\.(\w+)", PAGE))
     records = set(api.Answer._fields)
     assert records <= named

@@ -144,7 +144,7 @@ def test_startup_growth(stage: Stage, live: str, tmp_path: Path) -> None:
 
 
 def test_every_alarm_of_a_runbook_is_one_of_the_examples() -> None:
-    """What a page calls an alarm of Prometheus is in docs/examples/gdbheapx-alerts.yml."""
-    rules = set(re.findall(r"alert: (\w+)", (ROOT / "docs" / "examples" / "gdbheapx-alerts.yml").read_text()))
-    told = {name for page in (ROOT / "docs").glob("runbook-*.md") for name in re.findall(r"`(Memory\w+)`", page.read_text())}
+    """What a page calls an alarm of Prometheus is in docs/how-to/examples/gdbheapx-alerts.yml."""
+    rules = set(re.findall(r"alert: (\w+)", (ROOT / "docs" / "how-to" / "examples" / "gdbheapx-alerts.yml").read_text()))
+    told = {name for page in (ROOT / "docs" / "how-to").glob("runbook-*.md") for name in re.findall(r"`(Memory\w+)`", page.read_text())}
     assert told == {"MemoryKeptByAllocator", "MemoryInUseGrows"} and told <= rules

@@ -29,7 +29,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
-@pytest.mark.parametrize("maker", ["docs.make_manual", "docs.make_completion"])
+@pytest.mark.parametrize("maker", ["tools.make_manual", "tools.make_completion"])
 def test_files_are_up_to_date(maker: str) -> None:
     """What is in share/ is what `make docs` would write."""
     outcome = run([sys.executable, "-m", maker, "--check"], cwd=ROOT)

@@ -1,4 +1,4 @@
-"""The examples of docs/examples are what systemd, Kubernetes and Prometheus take: checked by their own tools, where these are installed."""
+"""docs/how-to/examples has what systemd, Kubernetes and Prometheus take: checked by their own tools, where these are installed."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from tests.support.programs import need
 
 pytestmark = pytest.mark.once  # reads the documentation
 
-EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLES = ROOT / "docs" / "how-to" / "examples"
 UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer")
 WATCHED = "[Unit]\nDescription=What is watched\n[Service]\nExecStart=/bin/true\n"
 
@@ -138,6 +138,6 @@ def test_the_command_lines_are_understood(name: str) -> None:
 
 
 def test_the_pages_show_every_example() -> None:
-    """docs/howto-watch.md and docs/howto-fleet.md name each file, and no other."""
-    page = "".join((ROOT / "docs" / name).read_text() for name in ("howto-watch.md", "howto-fleet.md"))
+    """docs/how-to/watch.md and docs/how-to/fleet.md name each file, and no other."""
+    page = "".join((ROOT / "docs" / "how-to" / name).read_text() for name in ("watch.md", "fleet.md"))
     assert {path.name for path in EXAMPLES.iterdir()} == set(re.findall(r"\(examples/([^)]+)\)", page))

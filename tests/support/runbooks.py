@@ -74,7 +74,7 @@ class Runbook:
         self.name, self.folder = name, folder
         self.address = ""
         """The first one of the output before: what the page calls ADDRESS."""
-        self.left = steps((ROOT / "docs" / name).read_text())
+        self.left = steps((ROOT / "docs" / "how-to" / name).read_text())
         assert len(self.left) >= 4, "the page's commands are not found"
 
     def run(self, what: str, process: Process) -> Said:

@@ -38,7 +38,7 @@ def test_every_code_is_used() -> None:
 
 
 def test_every_error_has_its_own_code() -> None:
-    """Scripts branch by it: whoever makes an error says which one it is (docs/reference.md lists them)."""
+    """Scripts branch by it: whoever makes an error says which one it is (docs/reference/commands.md lists them)."""
     found = []
     for path in [*(ROOT / "gdbheapx").rglob("*.py"), *(ROOT / "commands").glob("*.py")]:
         text = path.read_text()
@@ -51,7 +51,7 @@ def test_every_error_has_its_own_code() -> None:
 
 def test_errors_read_alike() -> None:
     """Each code that only errors have stands in the reference with its meaning: a clause without a full stop."""
-    page = (ROOT / "docs/reference.md").read_text()
+    page = (ROOT / "docs/reference/commands.md").read_text()
     codes = [code for code in KNOWN.values() if code.meaning]
     assert len(codes) > 30
     assert [code for code in codes if "| `%s` | %s |" % (code, code.meaning) not in page or code.meaning.endswith(".")] == []

@@ -74,7 +74,7 @@ ONLY_NAMES_TELL: Dict[str, Dict[str, Tuple[str, ...]]] = {
         ),
     },
 }
-"""Where null is an answer without names: patterns of paths, by allocator and command (what each is: docs/howto-only-a-core.md, section 3)."""
+"""Where null is an answer without names: patterns of paths, by allocator and command (docs/how-to/only-a-core.md, section 3)."""
 ONLY_CODE_TELLS = (r"\.arenas\[\d+\]\.kind", r"\.findings\.(arenas-without-threads|profiling)")
 """Of jemalloc, null in a core without libraries: opt.narenas, which parts the program's own arenas from the others, is found by code."""
 

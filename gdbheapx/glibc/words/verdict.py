@@ -1,7 +1,7 @@
 """Is it a leak, or is glibc's malloc holding it: one verdict with its evidence. Figures in, sentences out.
 
 Every figure is weighed by what takes memory: address space that was never touched, or was given back, is neither in use nor held.
-What could not be read is an interval; a verdict must hold wherever in it the truth is (docs/verdicts.md).
+What could not be read is an interval; a verdict must hold wherever in it the truth is (docs/reference/verdicts.md).
 """
 
 from itertools import product

@@ -1,0 +1,96 @@
+"""Writes the man page gdbheapx(1) from the declarations of the commands; `--check` only says whether it is up to date."""
+
+import argparse
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import List
+
+import jinja2
+
+from tools import declared
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "share" / "man" / "man1" / "gdbheapx.1"
+TEMPLATE = "manual.1.j2"
+WIDTH = 76
+EXAMPLES = (
+    ("gdbheapx --pid 4242 report", "Is it malloc's memory, is it a leak or kept free, and what to do next."),
+    ("gdbheapx --core core.4242 leaks", "Which blocks nothing points to any more."),
+    ("gdbheapx --pid 4242 trim --dry-run", "What a trim would return, without running anything in the process."),
+    ("gdbheapx --pid 4242 snapshot before.heapx", "One look as a small file, for `--snapshot` and `diff`."),
+    ("gdbheapx --core core.4242 arenas --json", "The arenas as one JSON document."),
+)
+
+
+def roff(text: str) -> str:
+    """Plain text as man pages have it, in lines of 80 columns: nothing in it is a request or an escape; words in backticks are bold."""
+    text = re.sub(r"(?<![\w-])(--?[a-z][a-z-]*)", lambda match: match[1].replace("-", "\0"), text.replace("\\", "\\e"))
+    text = re.sub(r"`([^`\n]+(?:\n[^`\n]+)?)`", lambda match: "\\fB%s\\fR" % match[1], text)
+    lines = textwrap.wrap(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(re.sub(r"^([.'])", r"\\&\1", line) for line in lines).replace("\0", "\\-")
+
+
+def bold(text: str) -> str:
+    """In bold, with hyphens that can be copied."""
+    return "\\fB%s\\fR" % text.replace("\\", "\\e").replace("-", "\\-")
+
+
+def value_of(one: declared.Option) -> str:
+    """The option's value in italics; its words if there is a choice."""
+    return "|".join(map(bold, one.choices)) if one.choices and "|" in one.value else "\\fI%s\\fR" % one.value
+
+
+def item(one: declared.Option) -> str:
+    """An option as an entry of a list."""
+    after = " " + value_of(one) if one.value else ""
+    heads = ", ".join(bold(flag) + after for flag in one.flags) if one.is_named else value_of(one)
+    return ".TP\n%s\n%s" % (heads, roff(one.help))
+
+
+def usage(one: declared.Command) -> str:
+    """The heading of a command: its name and the words that it requires."""
+    words = [bold(one.name)] + [value_of(option) + ("..." if option.several else "") for option in one.options if not option.is_named]
+    return '"%s"' % " ".join(words)
+
+
+def paragraphs(text: str) -> List[str]:
+    """The paragraphs of a help text; what concerns one allocator is one of its own."""
+    return [part for part in re.split(r"\n\s*\n|\n(?=(?:glibc|jemalloc): )", text) if part.strip()]
+
+
+def released() -> str:
+    """The day of the last release; empty before the first."""
+    found = re.search(r"^## \S+ \((\d{4}-\d{2}-\d{2})\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def page() -> str:
+    """The whole page."""
+    from gdbheapx import __version__
+
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
+    environment.filters.update({"roff": roff, "item": item, "usage": usage, "bold": bold, "paragraphs": paragraphs})
+    return environment.get_template(TEMPLATE).render(
+        version=__version__, date=released(), shell=declared.shell(), common=declared.common(), commands=declared.commands(), examples=EXAMPLES
+    )
+
+
+def main() -> int:
+    """Write or check the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is out of date")
+    made = page()
+    if parser.parse_args().check:
+        same = PAGE.exists() and PAGE.read_text() == made
+        print("%s is %s" % (PAGE.relative_to(ROOT), "up to date" if same else "out of date; run `make docs`"))
+        return 0 if same else 1
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Writes docs/reference/commands.md from the declarations of the commands; `--check` only says whether it is up to date."""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import List
+
+from tools import declared
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "commands.md"
+
+SHELL = """## Options of the shell
+
+```
+%s```
+"""
+HEAD = """# Command reference
+
+Generated from the commands' declarations by `make docs`; do not edit.
+
+Inside gdb: `heapx COMMAND [OPTIONS]`. From a shell: `gdbheapx (--pid N | --core FILE) COMMAND [OPTIONS]`. Sizes of chunks
+include their header. Exit codes: 0 complete answer, 1 no answer, 2 wrong usage, 3 a finding (`check`: a broken
+rule; `tickers`: a blind thread),
+4 partial answer.
+
+Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--bytes` (plain integers in tables),
+`--max-seconds N` (end the walk after N seconds, with a partial answer), `--max-stop SECONDS` (a live process runs on by then: 2, or 5 for what
+changes it; [a stop has a limit](../explanation/is-it-safe.md#what-any-debugger-does-to-a-process)), `--allocator ID`, and
+`--read-swap` (read pages in swap although a memory limit has no room for them: [what reading costs](../explanation/in-ram.md#what-reading-costs-the-process)).
+These stand behind the command or before it; an option of one command stands behind its name.
+
+[What "in RAM" means](../explanation/in-ram.md) explains `in RAM` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
+`target.swapped_in_bytes` is how much memory the reading itself brought back from swap; null on cores and remote targets.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    from gdbheapx.cli import USAGE
+
+    out: List[str] = [HEAD, SHELL % USAGE]
+    for one in declared.commands():
+        out.append("## %s\n\n%s\n" % (one.name, one.summary))
+        if one.text:
+            out.append(one.text + "\n")
+        if not one.needs_target:
+            out.append("Requires no process or core.\n")
+        if one.options:
+            out.append("| option | meaning |\n| --- | --- |")
+            for option in one.options:
+                value = " " + option.value if option.value and option.is_named else ""
+                flags = ", ".join("`%s%s`" % (flag, value) for flag in option.flags)
+                out.append("| %s | %s |" % (flags.replace("|", "\\|"), option.help.replace("|", "\\|")))
+            out.append("")
+    out += codes()
+    return "\n".join(out).rstrip() + "\n"
+
+
+CODES = """## Codes of problems
+
+Each entry of `problems` in JSON has a `code`. Sentences may change from release to release, a code never does. A call into the process is
+refused if one of the first four kinds is found.
+
+| what it means | codes |
+| --- | --- |"""
+
+
+ERRORS = """## Codes of errors
+
+Where there is no answer, the exit code is 1, or 2 for wrong usage. There is one line on standard error; with `--json` standard output (or the
+file of `-o`, if it can be written) has the envelope with `data` null and `error`: `code`, `message` (the cause) and `hint` (the next step,
+or null). `code` is one of these, or one of a problem above that leaves nothing to be answered.
+
+| code | meaning |
+| --- | --- |"""
+
+
+def codes() -> List[str]:
+    """Every code by its nature; those that only errors have, with their meanings."""
+    from gdbheapx.problems import KNOWN, Nature
+
+    for name in ("glibc", "jemalloc"):
+        importlib.import_module("gdbheapx.%s.codes" % name)
+    of_problems = [code for code in sorted(KNOWN) if not KNOWN[code].meaning]
+    by_nature = [(nature, [code for code in of_problems if KNOWN[code].nature is nature]) for nature in Nature]
+    rows = ["| %s | %s |" % (nature.value, ", ".join("`%s`" % code for code in codes)) for nature, codes in by_nature if codes]
+    meanings = ["| `%s` | %s |" % (code, KNOWN[code].meaning) for code in sorted(KNOWN) if KNOWN[code].meaning]
+    return [CODES, *rows, "", ERRORS, *meanings]
+
+
+def main() -> int:
+    """Write or check the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is out of date")
+    made = page()
+    if parser.parse_args().check:
+        same = PAGE.exists() and PAGE.read_text() == made
+        print("docs/reference/commands.md is up to date" if same else "docs/reference/commands.md is out of date; run `make docs`")
+        return 0 if same else 1
+    PAGE.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Writes docs/reference/support.md and the README's line about supported systems from docker/matrix.py; `--check` only looks."""
+
+import argparse
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "support.md"
+README = ROOT / "README.md"
+MARKS = re.compile(r"(<!-- matrix: begin -->\n).*?(<!-- matrix: end -->)", re.S)
+
+HEAD = """# Supported systems
+
+Generated from `docker/matrix.py` by `make docs`; do not edit.
+
+`make matrix` runs the tests that depend on libc, gdb or Python in an image of each of these. Other distributions with the same glibc
+and gdb work too: gdbheapx takes the differences between releases from libc's debug information, or from what memory shows. gdb's Python must be 3.9 or
+later. The last column is the version of libjemalloc2.
+"""
+
+TAIL = """
+If a glibc is newer than the last row, gdbheapx reads it by its debug information; where that says nothing, it assumes the last row.
+
+## Targets
+
+| target | tested |
+| --- | --- |
+| live process, core of the kernel, with gdb and without | on every release above |
+| remote target by gdbserver | on every release above |
+| snapshot | taken and read on every release above, by wheel, by the one file and by the package |
+| compressed core | on every release above |
+| core of gcore | on one release: Debian 12 |
+| replay of `rr` | **not tried.** `rr record` requires hardware performance counters, and the virtual machines on which gdbheapx is tested have none (rr 5.6 stops at once). A replay is a remote target of gdb's, which `heapx` would read as it reads gdbserver's; `trim` and `purge` refuse remote targets |
+
+## glibc without symbols
+
+Where no debug file, symbol table or [pack](../how-to/packs.md) tells of a libc, gdbheapx finds its malloc by structure, live and in a core that comes
+alone. Each release was tried on synthetic memory of x86-64, i386, 32-bit ARM and aarch64 (from 2.29 on also of big-endian machines), and on this:
+
+| structures |
+## jemalloc
+
+| jemallocs |
+gdbheapx reads a build by its debug information; otherwise by a [pack](../how-to/packs.md) of it (packs for Debian's libjemalloc2 are
+included); otherwise by the layouts of the releases that it knows, chosen by the places at which an arena points to its base; the variables come
+from the symbol table, as Rust programs keep it, or by structure if the build is stripped. It verifies each of these on the slabs of the process
+before use. It recognises builds with other options (page size, quantum, radix tree, statistics, profiling) by their own constants. It reads a
+release that is not listed by the fields that it has, and reports it as unlisted. What a stripped build does not tell is `null`: the heap profile,
+background threads' counters; `purge` and `tickers --cure` refuse there, because not all locks can be seen.
+"""
+
+
+def load_matrix() -> Any:
+    """docker/matrix.py by its path: docker/ is no package."""
+    spec = importlib.util.spec_from_file_location("matrix", str(ROOT / "docker" / "matrix.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+matrix = load_matrix()
+
+
+def page() -> str:
+    """docs/reference/support.md."""
+    out = [HEAD, *table(matrix.table())]
+    for row in matrix.ROWS:
+        if row.found:
+            out.append("\n%s changes over time. When it was tested it had %s." % (row.title, row.found))
+    return "\n".join(out) + "\n" + TAIL.replace("| structures |\n", "\n".join(table(matrix.structure_table())) + "\n\n").replace(
+        "| jemallocs |\n", "\n".join(table(matrix.jemalloc_table())) + "\n\n"
+    )
+
+
+def table(lines: List[List[str]]) -> List[str]:
+    """A table of Markdown, header first."""
+    out = ["| %s |" % " | ".join(line) for line in lines]
+    out.insert(1, "|%s" % (" --- |" * len(lines[0])))
+    return out
+
+
+def readme() -> str:
+    """README.md with today's line."""
+    text = README.read_text()
+    if not MARKS.search(text):
+        raise SystemExit("README.md has lost its <!-- matrix --> marks")
+    return MARKS.sub(lambda match: match.group(1) + matrix.summary() + "\n" + match.group(2), text)
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if something is out of date")
+    wanted: Dict[Path, str] = {PAGE: page(), README: readme()}
+    stale: List[str] = [path.name for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    if parser.parse_args().check:
+        print("%s out of date; run `make docs`" % ", ".join(stale) if stale else "up to date")
+        return 1 if stale else 0
+    for path, text in wanted.items():
+        if path.name in stale:
+            path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
