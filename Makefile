@@ -42,7 +42,7 @@ matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py --clean
 
-bench: ## the figures of the README, and stops for heaps that are hard to read, with their limits; BENCH_ONLY=NAME,NAME for some
+bench: ## the figures of docs/reference/scale.md, and stops for heaps that are hard to read, with their limits; BENCH_ONLY=NAME,NAME for some
 	@$(SETUP) demo
 	@$(PYTHON) -m bench.run
 

@@ -1,4 +1,4 @@
-"""`make bench`: the figures of the README, and heaps that are bad to read, each with its limit; exit code 1 if something is over it.
+"""`make bench`: the figures of docs/reference/scale.md, and heaps that are bad to read, each with its limit; exit code 1 if something is over it.
 
 Environment: BENCH_ONLY (names, by commas; default all but `scale`), BENCH_RUNS (default 15), BENCH_FOLDER (where the cores go, 3 GB; default a
 temporary folder).

@@ -79,12 +79,12 @@ def masked(line: str) -> str:
 
 
 @pytest.mark.rust
-def test_the_readme_shows_what_is_printed(stage: Stage, live: str) -> None:
-    """Each sentence of the README's example about jemalloc is one that such a process gets, but for the figures."""
+def test_the_how_to_shows_what_is_printed(stage: Stage, live: str) -> None:
+    """Each sentence of the example of docs/how-to/jemalloc.md is one that such a process gets, but for the figures."""
     way = "preload" if has_ticker_bug("preload") else "rust-0.4"
     process = start(stage, way, "tickers", "600", "frees-first", "frees-first", conf="dirty_decay_ms:300")
     printed = {masked(line) for line in heapx(process.target(live), "report").stdout.decode().split("\n")}
-    page = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "jemalloc.md").read_text()
     shown = page[page.index("<!-- jemalloc: begin -->") : page.index("<!-- jemalloc: end -->")]
     verdict = shown[shown.index("\nVerdict") : shown.index("\nWhat jemalloc holds")].split("\n")
     steps = shown[shown.index("\nNext") : shown.index("\n```\n\n")].split("\n")

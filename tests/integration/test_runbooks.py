@@ -1,4 +1,4 @@
-"""The runbooks of docs/, from alarm to cure: each command line is taken from the page and run on a process that has the trouble."""
+"""The tutorial, and the runbooks from alarm to cure: each command line is taken from the page and run on a process that has the trouble."""
 
 import json
 import re
@@ -37,9 +37,20 @@ def worker(stage: Stage) -> Process:
     return process
 
 
+def test_first_steps(stage: Stage, live: str, tmp_path: Path) -> None:
+    """The tutorial's server hoards half of its memory, and has returned it in the end."""
+    server, book = stage.builder.build(str(ROOT / "demo" / "hoarder")), Runbook("tutorial/first-steps.md", tmp_path)
+    process = stage.spawn([str(server), "serve", str(tmp_path / "socket")], tmp_path)
+    process.wait_ready()
+    for what in ("report", "arenas", "census", "trim --dry-run", "trim --yes", "report", "diff"):
+        book.run(what, process)
+    book.end()
+    assert process.smaps_rollup("Rss") < 200 * MB
+
+
 def test_hoarding(stage: Stage, live: str, tmp_path: Path) -> None:
     """Reported, predicted, returned as predicted, watched, trimmed by a periodic job with its log, and well in the end."""
-    process, book = worker(stage), Runbook("runbook-hoarding.md", tmp_path)
+    process, book = worker(stage), Runbook("how-to/runbook-hoarding.md", tmp_path)
     assert process.smaps_rollup("Rss") > 150 * MB
     book.run("report", process)
     predicted = book.run("trim --dry-run", process).figure(r"to the OS, (\S+ \w+) of it in RAM")
@@ -62,7 +73,7 @@ def test_hoarding(stage: Stage, live: str, tmp_path: Path) -> None:
 
 def test_leak(stage: Stage, live: str, tmp_path: Path) -> None:
     """What grows is told by two snapshots, what is lost by leaks, who keeps the rest by owners; of the mended service nothing grows."""
-    process, book = stage.start("service", "leaky"), Runbook("runbook-leak.md", tmp_path)
+    process, book = stage.start("service", "leaky"), Runbook("how-to/runbook-leak.md", tmp_path)
     book.run("report", process)
     book.run("before.snap", process)
     for _ in range(5):
@@ -98,7 +109,7 @@ def test_blind_threads(stage: Stage, live: str, tmp_path: Path) -> None:
     def start(way: str) -> Process:
         return jemallocs.start(stage, way, "tickers", "300", *ROLES, conf="dirty_decay_ms:400")
 
-    process, book = start(OLD), Runbook("runbook-blind-threads.md", tmp_path)
+    process, book = start(OLD), Runbook("how-to/runbook-blind-threads.md", tmp_path)
     before = process.smaps_rollup("Anonymous")
     book.run("report", process)
     assert "2 blind, 2 ticking" in book.run("tickers", process).text
@@ -125,7 +136,7 @@ FEW, MANY = 2000, 150000
 
 def test_startup_growth(stage: Stage, live: str, tmp_path: Path) -> None:
     """What named has without a load, what a zone adds, by its number of names, and that nothing of it is lost or grows on."""
-    named, book = Named(stage, FEW), Runbook("runbook-startup-growth.md", tmp_path)
+    named, book = Named(stage, FEW), Runbook("how-to/runbook-startup-growth.md", tmp_path)
     process = named.process
     census = book.run("census", process)
     assert census.figure(r"isc_ht \('HTab'\)\+.* (\S+ MiB)") > 8 * MB

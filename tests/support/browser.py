@@ -139,9 +139,9 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def screenshot(self, path: Path) -> bytes:
-        """All of the page, as a file as well."""
-        data = base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"])
+    def screenshot(self, path: Path, whole: bool = True) -> bytes:
+        """All of the page, or what the window shows of it, as a file as well."""
+        data = base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=whole, format="png")["data"])
         path.write_bytes(data)
         return data
 

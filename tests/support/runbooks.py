@@ -1,4 +1,4 @@
-"""Runbooks of docs/: their command lines, run as somebody copies them, and their sample outputs, which the tool must still print."""
+"""Pages of docs/ to be followed step by step: their command lines, run as somebody copies them, and their sample outputs, which the tool must still print."""
 
 import os
 import re
@@ -68,13 +68,13 @@ def shape(line: str) -> str:
 
 
 class Runbook:
-    """One page, step by step, for one process after the other."""
+    """One page of docs/, step by step, for one process after the other."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
         self.address = ""
         """The first one of the output before: what the page calls ADDRESS."""
-        self.left = steps((ROOT / "docs" / "how-to" / name).read_text())
+        self.left = steps((ROOT / "docs" / name).read_text())
         assert len(self.left) >= 4, "the page's commands are not found"
 
     def run(self, what: str, process: Process) -> Said:
