@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single dist deb changelog lint docs packs clean
+.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single dist deb changelog lint docs site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -74,11 +74,13 @@ deb: ## Debian's package, built and tried in the image of each release of docker
 	@$(SETUP) dist
 	@$(PYTHON) docker/make_deb.py $(addprefix --suite ,$(SUITES))
 
-lint: ## ruff, mypy, vermin
+SITE := NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --clean --config-file tools/mkdocs.yml
+lint: ## ruff, mypy, vermin, and the site where its package can be installed
 	@$(SETUP) test
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy --strict gdbheapx commands
 	@.venv/bin/vermin -q --no-tips -t=3.9- --violations gdbheapx commands
+	@if $(PYTHON) -c "import material" 2>/dev/null; then $(SITE); else echo "site: skipped, mkdocs-material is not installed"; fi
 
 docs: ## reference, man page and completion from the declarations of the commands, docs/reference/support.md from docker/matrix.py
 	@$(SETUP) test
@@ -86,6 +88,10 @@ docs: ## reference, man page and completion from the declarations of the command
 	@$(PYTHON) -m tools.make_support
 	@$(PYTHON) -m tools.make_manual
 	@$(PYTHON) -m tools.make_completion
+
+site: ## docs/ as pages for a browser, in build/site; a broken link is an error
+	@$(SETUP) test
+	@$(SITE)
 
 changelog: ## a release's section of CHANGELOG.md from changelog.d, and the version everywhere: make changelog VERSION=1.0.0rc1
 	@$(SETUP) test

@@ -146,6 +146,7 @@ setup(
             "types-tabulate>=0.9,<0.10",  # as tabulate
             "shtab>=1.7",  # completion of shells, from the declarations; its output differs from release to release: tools/constraints.txt
             "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
+            "mkdocs-material>=9.7; python_version >= '3.10'",  # make site: the pages of docs/
             "gunicorn>=20",  # a server that forks, as a test's victim
         ],
         "dist": [
