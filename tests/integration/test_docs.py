@@ -89,6 +89,16 @@ def test_the_index_has_every_page() -> None:
     assert not [page for page in PAGES[1:] if page != index and page.resolve() not in linked]
 
 
+def test_the_glossary_names_what_is_there() -> None:
+    """Each row of docs/reference/glossary.md names a file of the product, and something that stands in it."""
+    page = (ROOT / "docs" / "reference" / "glossary.md").read_text()
+    rows = [line for line in page.splitlines() if re.match(r"\| (?!word|---)", line)]
+    found = [re.fullmatch(r".* \| `([^`]+)`: `(\w+)` \|", row) for row in rows]
+    assert len(rows) >= 40 and all(found)
+    for match in found:
+        assert match and re.search(r"\b%s\b" % match[2], (ROOT / "gdbheapx" / match[1]).read_text()), match
+
+
 def test_agents_find_every_verdict_and_finding() -> None:
     """docs/reference/for-agents.md says how to go on from each kind of verdict and each code of a finding."""
     from gdbheapx import findings, verdict
