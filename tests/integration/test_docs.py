@@ -31,7 +31,7 @@ def test_no_page_names_a_command_that_does_not_exist() -> None:
     assert len(known) >= 9
     for page in PAGES:
         for line in re.findall(r"gdbheapx --(?:pid|core) \S+ (?:--\S+ \S+ )*(\S+)", page.read_text()):
-            assert line.strip("`") in known, (page.name, line)
+            assert line.strip("`,.") in known, (page.name, line)
 
 
 def examples() -> List[Tuple[str, str]]:
@@ -97,6 +97,16 @@ def test_the_glossary_names_what_is_there() -> None:
     assert len(rows) >= 40 and all(found)
     for match in found:
         assert match and re.search(r"\b%s\b" % match[2], (ROOT / "gdbheapx" / match[1]).read_text()), match
+
+
+def test_the_architecture_names_files_that_are_there() -> None:
+    """Each file that docs/explanation/architecture.md names is one of the checkout: its whole path, or the end of it."""
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    folders = ("gdbheapx", "commands", "tests", "tools", "docker", "docs")
+    paths = {"/" + str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.*")} | {"/setup.py"}
+    named = set(re.findall(r"`([\w/.-]+\.(?:py|c|h|html))`", page))
+    assert len(named) >= 100
+    assert not [name for name in named if not any(path.endswith("/" + name) for path in paths)]
 
 
 def test_agents_find_every_verdict_and_finding() -> None:
