@@ -21,15 +21,27 @@ HEAD = """# Command reference
 Generated from the commands' declarations by `make docs`; do not edit.
 
 Inside gdb: `heapx COMMAND [OPTIONS]`. From a shell: `gdbheapx (--pid N | --core FILE) COMMAND [OPTIONS]`. Sizes of chunks
-include their header. Exit codes: 0 complete answer, 1 no answer, 2 wrong usage, 3 a finding (`check`: a broken
-rule; `tickers`: a blind thread),
-4 partial answer.
+include their header.
 
-Every command takes `--json` (one JSON document), `-o FILE` (mode 0600), `--bytes` (plain integers in tables),
-`--max-seconds N` (end the walk after N seconds, with a partial answer), `--max-stop SECONDS` (a live process runs on by then: 2, or 5 for what
-changes it; [a stop has a limit](../explanation/is-it-safe.md#what-any-debugger-does-to-a-process)), `--allocator ID`, and
-`--read-swap` (read pages in swap although a memory limit has no room for them: [what reading costs](../explanation/in-ram.md#what-reading-costs-the-process)).
-These stand behind the command or before it; an option of one command stands behind its name.
+Every command takes these options, after its name or before it. The options of one command come after its name.
+
+| option | meaning |
+| --- | --- |
+| `--json` | one JSON document |
+| `-o FILE` | write the answer to a file (mode 0600) |
+| `--bytes` | plain integers in tables |
+| `--max-seconds N` | end the walk after N seconds, with a partial answer |
+| `--max-stop SECONDS` | a live process runs on by then: 2, or 5 for what changes it ([a stop has a limit](../explanation/is-it-safe.md#what-any-debugger-does-to-a-process)) |
+| `--allocator ID` | only this allocator |
+| `--read-swap` | read pages in swap although a memory limit has no room for them ([what reading costs](../explanation/in-ram.md#what-reading-costs-the-process)) |
+
+| exit code | meaning |
+| --- | --- |
+| 0 | complete answer |
+| 1 | no answer |
+| 2 | wrong usage |
+| 3 | a finding that was asked for: `check` found a broken rule, `tickers` an unpurged arena, `--fail-on-...` its limit |
+| 4 | partial answer: `problems` says what is missing |
 
 [What "in RAM" means](../explanation/in-ram.md) explains `in RAM` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
 `target.swapped_in_bytes` is how much memory the reading itself brought back from swap; null on cores and remote targets.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 BEGIN, END = "<!-- demo: begin -->\n", "<!-- demo: end -->\n"
-COLUMNS = 110
+COLUMNS = 106
 """A terminal of a reader; its longer lines are folded there."""
 PARTS = (
     ("demo/hoarder.c is serving", "Largest parts that are not malloc's"),
