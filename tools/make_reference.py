@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import re
 import sys
 from pathlib import Path
 from typing import List
@@ -10,6 +11,9 @@ from tools import declared
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "commands.md"
+
+MENTION = re.compile(r"\bdocs/([\w/-]+\.md)")
+"""A page that the help names, which is text in a terminal: a link here."""
 
 SHELL = """## Options of the shell
 
@@ -56,7 +60,7 @@ def page() -> str:
     for one in declared.commands():
         out.append("## %s\n\n%s\n" % (one.name, one.summary))
         if one.text:
-            out.append(one.text + "\n")
+            out.append(MENTION.sub(r"[\g<0>](../\1)", one.text) + "\n")
         if not one.needs_target:
             out.append("Requires no process or core.\n")
         if one.options:
