@@ -82,6 +82,14 @@ def test_every_link_leads_somewhere() -> None:
             assert ROOT / "docs" not in page.parents or ROOT / "docs" in path.parents, (page.name, target)
 
 
+def test_the_readme_is_short() -> None:
+    """At most 150 lines, with one picture of less than 150 KB."""
+    page = (ROOT / "README.md").read_text()
+    assert len(page.splitlines()) <= 150
+    (picture,) = re.findall(r"!\[[^]]*\]\(([^)]*)\)", page)
+    assert (ROOT / picture).stat().st_size < 150_000
+
+
 def test_the_index_has_every_page() -> None:
     """docs/index.md, or the index of its own folder, links to each page."""
     indexes = [page for page in PAGES if page.name == "index.md"]
