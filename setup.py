@@ -107,7 +107,7 @@ SHARED = (
 setup(
     name="gdbheapx",
     version=re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1),  # type: ignore[union-attr]
-    description="Shows where a process's memory went, from gdb: glibc malloc heaps of live processes and cores, exactly and fast",
+    description="Shows where the memory of a process went: glibc malloc and jemalloc, live or from a core, in gdb and from a shell",
     long_description=read("README.md"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
