@@ -22,6 +22,8 @@ MIN_BYTES = 16 << 10
 """PTHREAD_STACK_MIN."""
 STRUCT_PTHREAD_BYTES = 2304
 """Of x86-64, in nptl of libc 2.17 to 2.41: 1,792 to 2,304."""
+LIST_OFFSET, LIST_HEAD_BYTES = 704, 16
+"""Of x86-64: struct pthread.list, by which its stack is on one of three lists (nptl/descr.h), and the head of such a list."""
 
 LIVING = Owner(STACK, "thread stacks")
 COROUTINES = Owner(STACK, "stacks that threads run on instead of their own (coroutines, fibers)", LIKELY)
@@ -38,6 +40,8 @@ class Stacks(NamedTuple):
     """Index of each mapping that is a stack, or begins with one -> which sort."""
     ends: Dict[int, int]
     """Of those where it is known the end of the stack: behind it the kernel may have joined another mapping to it."""
+    kept: Sequence[int] = ()
+    """The control blocks of ended threads whose stacks are kept for reuse."""
 
     def ranges(self, places: Places) -> List[Tuple[Owner, Ranges]]:
         """The addresses of each sort."""
@@ -62,15 +66,63 @@ def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: R
         if own is not None:
             found[own] = LIVING
             if self_pointer and not _is_named(places.uses[own].mapping.name):
-                ends[own] = max(ends.get(own, 0), -(-((thread.thread_pointer or 0) + STRUCT_PTHREAD_BYTES) // TOP_BYTES) * TOP_BYTES)
+                ends[own] = max(ends.get(own, 0), top(thread.thread_pointer or 0))
     sizes = {places.uses[place].mapping.size_bytes for place in found if places.guard_bytes(place)}
+    kept = set(_kept(threads, main, read)) if self_pointer else set()
+    for pointer in kept:
+        place = places.at(pointer)
+        if place is not None and places.is_plain(place):
+            found.setdefault(place, ENDED)
+            ends[place] = max(ends.get(place, 0), top(pointer))
     labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
     for thread in threads:
         where = _where_it_runs(places, thread, thread.lwp == main and not labelled, unguarded)
         if where is not None:
             found.setdefault(*where)
-    _without_thread(places, found, sizes, read if self_pointer else None)
-    return Stacks(found, ends)
+    kept.update(_without_thread(places, found, sizes, read if self_pointer else None))
+    return Stacks(found, ends, sorted(kept))
+
+
+def top(pointer: int) -> int:
+    """Where the stack ends whose control block lies there."""
+    return -(-(pointer + STRUCT_PTHREAD_BYTES) // TOP_BYTES) * TOP_BYTES
+
+
+def _kept(threads: Sequence[Thread], main: Optional[int], read: Read) -> List[int]:
+    """The control blocks on the C library's list of stacks that are kept for reuse. Its head stands behind those of the stacks that the
+    library allocated and of others, as that of the main thread (since libc 2.34; sysdeps/generic/ldsodefs.h: _dl_stack_used,
+    _dl_stack_user, _dl_stack_cache), and any thread's list leads to one of these. Nothing else tells of stacks that the kernel joined,
+    since their guards are no mappings (libc 2.42 on Linux 6.13)."""
+    living = {thread.thread_pointer: thread.lwp == main for thread in threads if thread.thread_pointer}
+    for pointer in sorted(living, key=lambda one: not living[one]):
+        nodes = _list(pointer + LIST_OFFSET, read)
+        head = next((node for node in nodes if not _is_control_block(node - LIST_OFFSET, read)), None)
+        if head is not None:
+            blocks = [node - LIST_OFFSET for step in (1, 2) for node in _list(head + step * LIST_HEAD_BYTES, read)]
+            return [block for block in blocks if block not in living and _is_control_block(block, read)]
+    return []
+
+
+def _list(head: int, read: Read) -> List[int]:
+    """The other nodes of a list_t (include/list.h); none if its links do not agree."""
+    nodes: List[int] = []
+    before = head
+    while len(nodes) < MAX_PROBES:
+        data = read(before, 8)
+        node = int.from_bytes(data, "little")
+        if len(data) < 8 or int.from_bytes(read(node + 8, 8), "little") != before:
+            break
+        if node == head:
+            return nodes
+        nodes.append(node)
+        before = node
+    return []
+
+
+def _is_control_block(address: int, read: Read) -> bool:
+    """A struct pthread (sysdeps/x86_64/nptl/tls.h: tcbhead_t): tcb and self both hold its own address."""
+    data = read(address, 24)
+    return len(data) == 24 and int.from_bytes(data[:8], "little") == int.from_bytes(data[16:], "little") == address
 
 
 def _is_named(name: str) -> bool:
@@ -109,9 +161,10 @@ def _where_it_runs(places: Places, thread: Thread, alone: bool, unguarded: bool)
     return None
 
 
-def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], read: Optional[Read]) -> None:
-    """Stacks that belong to no living thread, by their guard and their size, or by the control block that an ended thread left."""
+def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], read: Optional[Read]) -> List[int]:
+    """Stacks that belong to no living thread, by their guard and their size, or by the control block that an ended thread left; these."""
     probes = 0
+    blocks: List[int] = []
     for place, use in enumerate(places.uses):
         if not use.resident_bytes or use.mapping.size_bytes < MIN_BYTES or place in found:
             continue
@@ -119,10 +172,13 @@ def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], re
         if not (places.is_plain(place) and (is_guarded or places.may_have_had_guard(place))):
             continue
         probes += 1
-        if read is not None and probes <= MAX_PROBES and control_block(use.mapping.end, read) is not None:
+        block = _control_block(use.mapping.end, read) if read is not None and probes <= MAX_PROBES else None
+        if block is not None:
             found[place] = ENDED
+            blocks.append(block)
         elif is_guarded and (use.mapping.size_bytes in sizes or _is_map_stack(use.flags)):
             found[place] = OTHERS
+    return blocks
 
 
 def _is_map_stack(flags: Optional[FrozenSet[str]]) -> bool:
@@ -130,9 +186,8 @@ def _is_map_stack(flags: Optional[FrozenSet[str]]) -> bool:
     return flags is not None and "nh" in flags
 
 
-def control_block(end: int, read: Read) -> Optional[int]:
-    """Where a struct pthread stands at the upper end of a stack (sysdeps/x86_64/nptl/tls.h: tcbhead_t): tcb and self both hold its own
-    address."""
+def _control_block(end: int, read: Read) -> Optional[int]:
+    """Where a struct pthread stands at the upper end of a stack."""
     data = read(end - TOP_BYTES, TOP_BYTES)
     words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8])
     places = ((end - TOP_BYTES + 8 * step, words[step], words[step + 2]) for step in range(0, len(words) - 2, TCB_ALIGN // 8))

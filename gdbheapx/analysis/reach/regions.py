@@ -166,13 +166,10 @@ class Finder:
         it leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks),
         and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
         word = self._target.word_bytes
-        for place, owner in self._stacks.sorts.items():
-            end = self._uses[place].mapping.end
-            pointer = stacks.control_block(end, self._read) if owner == stacks.ENDED else None
-            if pointer is not None:
-                data = self._target.read_prefix(pointer, end - pointer)
-                words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
-                self._roots.append(Root(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))
+        for pointer in self._stacks.kept:
+            data = self._target.read_prefix(pointer, stacks.top(pointer) - pointer)
+            words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
+            self._roots.append(Root(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))
 
     def _dtv(self, thread_pointer: Optional[int]) -> List[int]:
         """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
@@ -190,7 +187,7 @@ class Finder:
         start, end = mapping.start, min(mapping.end, self._stacks.ends.get(place, mapping.end))
         if self._self_pointer:
             for pointer in self._pointers:
-                top = -(-(pointer + stacks.STRUCT_PTHREAD_BYTES) // stacks.TOP_BYTES) * stacks.TOP_BYTES
+                top = stacks.top(pointer)
                 if start < top <= address:
                     start = top
                 elif address < top < end and pointer >= mapping.start:
