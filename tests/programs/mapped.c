@@ -14,6 +14,11 @@
 
 #define PAGE 4096u
 #define KINDS 32
+#if __GLIBC_PREREQ(2, 43)
+#define TRAILER_BYTES 16u
+#else
+#define TRAILER_BYTES 0u
+#endif
 
 static char *blocks[KINDS];
 static unsigned count;
@@ -82,7 +87,7 @@ int main(int argc, char **argv)
         if (command == 'f')
             break;
         if (command == 'g') {
-            ((size_t *)(void *)blocks[1])[-1] += ((size_t *)(void *)blocks[0])[-1] & ~(size_t)7;
+            ((size_t *)(void *)blocks[1])[-1] += (((size_t *)(void *)blocks[0])[-1] & ~(size_t)7) + TRAILER_BYTES;
             free(blocks[1]);
             stage_ready(1);
         }

@@ -78,6 +78,8 @@ class Damaged:
     def __init__(self, context: Context, heaps: Sequence[Range], there: mmapped.Mmapped, counted: MmappedTotals) -> None:
         self._context, self._there, self._geometry = context, list(there.chunks), context.glibc.geometry
         self._trailer = 2 * self._geometry.word_bytes if context.glibc.traits.mmapped_trailer else 0
+        # 2.43 caches mapped chunks as well
+        self._cached_bytes = context.glibc.read_mp(context.target)["tcache_max_bytes"] if self._trailer else 0
         self._missing = (counted.chunks or 0) - len(self._there)
         lost = (counted.bytes or 0) - there.chunks.bytes
         self._lost = lost - lost % self._geometry.page_bytes if mmapped.is_ahead(context, counted) else lost
@@ -157,6 +159,11 @@ class Damaged:
         """By what free() says of it (malloc.c: __libc_free, munmap_chunk, _int_free)."""
         page, geometry = self._geometry.page_bytes, self._geometry
         size, mem = field & ~FLAGS, chunk + 2 * geometry.word_bytes
+        is_wild = chunk > -size & ((1 << 8 * geometry.word_bytes) - 1)
+        if self._trailer and is_wild:  # 2.43 looks at the size before the flags
+            return "mmapped-as-wild"
+        if geometry.min_chunk_bytes <= size < self._cached_bytes and field & MMAPPED:
+            return "mmapped-size"
         if field & MMAPPED:
             total, inside = prev_size + size + self._trailer, mem % page
             if (chunk - prev_size) % page or total % page or inside & (inside - 1):
@@ -164,7 +171,7 @@ class Damaged:
             return "mmapped-size" if field & FLAGS == MMAPPED else "mmapped-flags"
         if field & NON_MAIN:
             return "mmapped-flags"
-        if chunk > -size & ((1 << 8 * geometry.word_bytes) - 1):
+        if is_wild:
             return "mmapped-as-wild"
         if size < geometry.min_chunk_bytes or size % geometry.alignment_bytes:
             return "mmapped-as-small"

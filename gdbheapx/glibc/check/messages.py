@@ -112,7 +112,7 @@ _RULES: Dict[str, Tuple[Code, Tuple[Message, ...]]] = {
     "mmapped-header": (codes.MAPPED_HEADER, _always("munmap_chunk(): invalid pointer")),
     "mmapped-as-used": (codes.MAPPED_HEADER, _always("double free or corruption (out)")),
     "mmapped-as-small": (codes.MAPPED_HEADER, _always("free(): invalid size")),
-    "mmapped-as-wild": (codes.MAPPED_HEADER, _always("free(): invalid pointer")),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, _since((2, 43), "free(): invalid size", "free(): invalid pointer")),
     "mmapped-flags": (codes.MAPPED_HEADER, ()),
     "mmapped-size": (codes.MAPPED_HEADER, ()),
 }
