@@ -10,7 +10,7 @@ from gdbheapx import __version__, loader, parse, problems, stops, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
-from gdbheapx.errors import HeapxError, Interrupted, StopOver, UsageError
+from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.interrupt import Interrupts
 from gdbheapx.looks import Looks
@@ -543,7 +543,7 @@ class Run:
         except KeyboardInterrupt:
             self.budget.interrupt()
         except HeapxError as error:
-            if not self.wrote or session is None:
+            if not self.wrote or session is None or isinstance(error, Refusal):
                 raise
             session.problem(error.code, None if error.address is None else "0x%x" % error.address, error.message, error.hint)
         return False

@@ -1,12 +1,12 @@
 """trim again and again: attach, look, act, detach; one JSON line each time."""
 
 import time
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from gdbheapx.actions import call, preflight
 from gdbheapx.actions.measure import measure
 from gdbheapx.analysis.acted import Acted
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session
 
@@ -21,7 +21,8 @@ def rounds(
     """One entry for each period, until --times is reached or the process ends. `fresh` gives a session that knows nothing of the one
     before.
 
-    Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called.
+    Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called. It ends as the last round would by itself:
+    where that was refused, with its refusal.
     """
     preflight.with_gdb(session.target, call.TRIM.done)
     pid, left = session.target.pid or 0, options.times
@@ -30,14 +31,15 @@ def rounds(
         if has_ended(pid):
             yield {"message": "process %d crashed or exited" % pid, "periodMs": round(options.every * 1000)}
             return
-        yield one(session, options, pid)
+        row, error = one(session, options, pid)
+        yield row
         left = None if left is None else left - 1
-        if left == 0:
-            return
         until = began + options.every
-        while time.monotonic() < until and not session.budget.expired():
+        while left != 0 and time.monotonic() < until and not session.budget.expired():
             sleep(max(0.0, min(NAP_S, until - time.monotonic())))
-        if session.budget.expired():
+        if left == 0 or session.budget.expired():
+            if error is not None and not has_ended(pid):
+                raise Refusal(error.message, error.hint, error.address, error.code)
             return
         try:
             session = session if has_ended(pid) else fresh()
@@ -57,11 +59,12 @@ def gave_nothing(done: Acted) -> bool:
     return not done.predicted_resident_bytes and before is not None and after is not None and after >= before
 
 
-def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
-    """One period."""
+def one(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optional[HeapxError]]:
+    """One period: its entry, and why nothing was done although it was due."""
     began = time.monotonic()
     now = measure(pid)
     done: Optional[Acted] = None
+    refusal: Optional[HeapxError] = None
     if now.rss_bytes is None:
         message = "cannot read resident memory"
     elif now.rss_bytes <= options.above:
@@ -71,7 +74,7 @@ def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
             done = call.run(session, options, call.TRIM, lambda heap: heap.offers["trim"](options.pad))
             message = done.trouble or (NOTHING if gave_nothing(done) else "trimmed")
         except HeapxError as error:
-            message = error.line()
+            message, refusal = error.line(), error
     after = done.after if done is not None else now
     before = done.before if done is not None else now
     found: Dict[str, Any] = {
@@ -84,4 +87,4 @@ def one(session: Session, options: Any, pid: int) -> Dict[str, Any]:
     }
     if done is not None:
         found.update(done.data)
-    return found
+    return found, refusal

@@ -89,11 +89,13 @@ def test_purge(stage: Stage, live: str, rule: str) -> None:
 
 
 def test_every(stage: Stage, live: str) -> None:
-    """Round by round: the refusal is the message, and the process lives."""
+    """Round by round: the refusal is the message, the process lives, and the end is that of a single refused trim."""
     process = stage.start("filtered", "kill-madvise")
     outcome = heapx(process.target(live), "trim", "--every", "0.1", "--above", "1", "--times", "2", "--yes")
     rows = [json.loads(line) for line in outcome.stdout.splitlines()]
-    assert outcome.code == 0 and len(rows) == 2 and all("seccomp" in row["message"] for row in rows)
+    assert len(rows) == 2 and all("seccomp" in row["message"] for row in rows)
+    alone = heapx(process.target(live), "trim", "--yes")
+    assert (outcome.code, outcome.stderr) == (alone.code, alone.stderr) and alone.code == 1
     lives(process)
 
 
