@@ -193,8 +193,17 @@ class SwapRoom:
         self.cells[1] += size_bytes - given
         return given
 
+    def take_shared(self, size_bytes: int, page_bytes: int) -> int:
+        """So much may be read now of shared memory, or of a file in memory, of which the page table has nothing: it may be in swap."""
+        return size_bytes
+
+    @property
+    def is_accepted(self) -> bool:
+        """The user wants everything read."""
+        return False
+
     def accept(self) -> None:
-        """The user wants everything read. Nothing by default."""
+        """So it is. Nothing by default."""
 
     def lacking(self) -> Optional[str]:
         """Why not everything that is in swap may be brought in; None where it may."""
@@ -640,6 +649,11 @@ class Target(ABC):
 
     def counters(self) -> Optional[Counting]:
         """The counters of a living process of this machine; None on anything else."""
+        return None
+
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """Of a live process: for what of a range of one mapping the mapped file has data, in RAM or in swap; None where it cannot be
+        opened."""
         return None
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:

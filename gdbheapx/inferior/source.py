@@ -95,6 +95,10 @@ class Source(ABC):
         """As Target.swapped_in_bytes."""
         return None
 
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """As Target.swappable_ranges."""
+        return None
+
     def file_in_memory(self, name: str) -> Optional[str]:
         """A way to the mapped file itself, also when it was deleted or replaced on disk since."""
         return None

@@ -187,6 +187,9 @@ class ElfTarget(Target):
     def swap_room(self) -> Optional[SwapRoom]:
         return self.source.swap
 
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        return self.source.swappable_ranges(start, end)
+
     def huge_pages(self) -> Optional[HugePages]:
         if self.kind != "live" or not self.pid:
             return None

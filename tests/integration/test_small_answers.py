@@ -1,7 +1,6 @@
 """What a small answer costs beside its work: modules that are imported for it, and files of the product that run."""
 
 import sys
-from typing import Dict
 
 import pytest
 

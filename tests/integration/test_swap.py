@@ -2,10 +2,12 @@
 
 import os
 from array import array
+from contextlib import contextmanager
 from typing import Iterator, List, Sequence, Tuple
 
 import pytest
 
+from gdbheapx.inferior.source import LiveSource
 from tests.support import jemallocs, memory_group, swap
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
@@ -128,16 +130,27 @@ def test_shared_memory_in_swap_may_hold(swap_on: None, stage: Stage, live: str) 
     assert leaked["blocks"] >= 90 and leaked["is_upper_bound"]
 
 
+def test_shared_memory_in_swap_is_read_where_the_user_says_so(swap_on: None, stage: Stage, live: str) -> None:
+    """--read-swap: it holds its blocks, and what came in is said."""
+    process = stage.start("shared")
+    start, size_bytes = process.words()
+    swap.push_out(process.pid, [(start, start + size_bytes)])
+    outcome = heapx([*process.target(live), "--read-swap"], "leaks", "--fail-on-leak", "1", "--json")
+    assert outcome.code == 0 and not outcome.data["classes"]["leaked"]["blocks"], outcome.stderr
+    assert size_bytes - SLACK_BYTES <= outcome.envelope["target"]["swapped_in_bytes"] <= size_bytes + SLACK_BYTES
+    assert "swapped-in" in [problem["code"] for problem in outcome.envelope["problems"]]
+
+
 LIMIT_BYTES = 40 * MIB
 
 
-@pytest.fixture
-def bounded(swap_on: None, stage: Stage) -> Iterator[Process]:
-    """The program takes twice what its memory cgroup may have; skips with the reason where none can be made."""
+@contextmanager
+def limited(stage: Stage, program: str, limit_bytes: int) -> Iterator[Process]:
+    """The program in a memory cgroup; skips with the reason where none can be made."""
     try:
-        with memory_group.limited(LIMIT_BYTES) as group:
+        with memory_group.limited(limit_bytes) as group:
             folder = stage.folder()
-            command = [str(stage.builder.build("swapped")), str(folder / "record")]
+            command = [str(stage.builder.build(program)), str(folder / "record")]
             process = stage.spawn(memory_group.entering(group, *command), folder)
             process.wait_ready()
             try:
@@ -146,6 +159,27 @@ def bounded(swap_on: None, stage: Stage) -> Iterator[Process]:
                 process.end()
     except memory_group.NoGroup as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture
+def bounded(swap_on: None, stage: Stage) -> Iterator[Process]:
+    """The program takes twice what its memory cgroup may have."""
+    with limited(stage, "swapped", LIMIT_BYTES) as process:
+        yield process
+
+
+def test_small_reads_of_shared_memory_ask_as_well(swap_on: None, stage: Stage) -> None:
+    """They go through the file, whose pages are charged to who has written them: no more is read than there is room for."""
+    with limited(stage, "shared", 6 * MIB) as process:
+        start, size_bytes = process.words()
+        swap.push_out(process.pid, [(start, start + size_bytes)])
+        source = LiveSource(process.pid)
+        data = source.read_prefix(start, size_bytes)
+        assert len(data) < size_bytes and source.swap.refused and process.popen.poll() is None
+        assert data == b"" or set(data[8:4096]) == {1}
+        assert "memory cgroup" in str(source.problems()[0].what)
+        source.swap.accept()
+        assert source.read_prefix(start + size_bytes // 2, 4096) == b"\1" * 4096
 
 
 def test_no_look_kills(bounded: Process, live: str) -> None:

@@ -157,11 +157,11 @@ def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Su
 
 def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     """Memory outside the heaps that counts: roots, and mappings that something points to."""
-    spans = [(root.start, root.end, False) for root in reach.regions.roots if root.kind != regions.REGISTERS]
+    found = [part for root in reach.regions.roots if root.kind != regions.REGISTERS for part in parts(target, root.start, root.end, False)]
     for place, node in enumerate(reach.regions.nodes):
         if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED) and not is_blank(node):
-            spans.append((node.start, node.end, is_plain(node)))
-    return [part for start, end, plain in spans for part in parts(target, start, end, plain)]
+            found += of_node(target, node)
+    return found
 
 
 def pointer_guard(target: Target) -> Optional[int]:
@@ -252,13 +252,15 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
     for node in found.nodes:
         if not is_blank(node):
-            scan(target, graph, node.start, node.start, node.end, is_plain(node))
+            for low, high in of_node(target, node):
+                graph.scan(node.start, low, high)
         graph.end_node()
     for root in found.roots:
         if root.kind == regions.REGISTERS:
             graph.scan_words(root.words, root.exact)
         else:
-            scan(target, graph, root.start, root.start, root.end, False)
+            for low, high in parts(target, root.start, root.end, False):
+                graph.scan(root.start, low, high)
         graph.end_node()
     graph.settle()
     kept, blocks = (frames.keep(target, found.roots), target.static_blocks()) if names else ({}, [])
@@ -293,15 +295,23 @@ def is_blank(node: Node) -> bool:
     return use.mapping.is_untouched_zero and not use.mapping.is_hugetlb and use.resident_bytes == 0 and use.swapped_bytes == 0
 
 
-def scan(target: Target, graph: Graph, base: int, start: int, end: int, plain: bool) -> None:
-    """One node's memory: only what is there, where reading the rest would bring pages in."""
-    for low, high in parts(target, start, end, plain):
-        graph.scan(base, low, high)
-
-
 def parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
     """What of a range may be read; `plain`: pages that were never touched are known to be zeros, and are passed by who reads."""
     return [(start, end)] if plain and target.kind != "core" else target.touched_ranges(start, end)
+
+
+def of_node(target: Target, node: Node) -> Sequence[Tuple[int, int]]:
+    """What of a node is read."""
+    return shared_data(target, node) or parts(target, node.start, node.end, is_plain(node))
+
+
+def shared_data(target: Target, node: Node) -> Optional[Sequence[Tuple[int, int]]]:
+    """Of shared memory of which something is in swap all that its file has, where the user wants that read; None elsewhere."""
+    room = target.swap_room()
+    if not node.use.mapping.shared or not node.use.swapped_bytes or room is None or not room.is_accepted:
+        return None
+    room.take_shared(node.use.swapped_bytes, target.page_bytes)
+    return target.swappable_ranges(node.start, node.end)
 
 
 def check_time(session: Session) -> None:
@@ -345,11 +355,12 @@ def lacks_holders(session: Session) -> bool:
 
 def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:
     """Notes shared memory that is in swap: the page table has nothing of it, as of pages that were never touched, so it was not read."""
-    there = [(one.start, min(one.use.swapped_bytes or 0, one.end - one.start)) for one in nodes if one.use.mapping.shared]
+    shared = [node for node in nodes if node.use.mapping.shared and shared_data(session.target, node) is None]
+    there = [(node.start, min(node.use.swapped_bytes or 0, node.end - node.start)) for node in shared]
     lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
     if lacking:
         what = say("%s of shared memory is in swap and was not read", Size(sum(size_bytes for _, size_bytes in lacking)))
-        hint = "blocks that only it holds are told as leaked: look when less is in swap"
+        hint = "blocks that only it holds are told as leaked: --read-swap reads it, which can end the process; or look when less is in swap"
         session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
 
 

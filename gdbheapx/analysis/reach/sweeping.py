@@ -25,16 +25,16 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     found = made.regions
     sweep = session.kernel.sweep(unwritten.source(target), made.shape, session.budget)
     sweep.gather([heap.blocks() for heap in made.heaps], made.own_places)
-    spans = [(node.start, node.end, look.is_plain(node)) for node in found.nodes]
-    spans += [(root.start, root.end, False) for root in found.roots]
     outside: List[Sequence[Tuple[int, int, int]]] = [
-        [(start, low, high) for low, high in look.parts(target, start, end, plain)] if end else [] for start, end, plain in spans
+        *([(node.start, low, high) for low, high in look.of_node(target, node)] for node in found.nodes),
+        *([(root.start, *part) for part in look.parts(target, root.start, root.end, False)] if root.end else () for root in found.roots),
     ]
     registers = [(place, root) for place, root in enumerate(found.roots) if root.words]
     sums = sweep.mark(outside, [(place, root.words) for place, root in registers], [(place, root.exact) for place, root in registers])
     look.check_time(session)
     numbers = sweep.numbers()
     look.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
+    look.tell_shared_in_swap(session, found.nodes)
     look.tell_undumped(session)
     lost = [sweep.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(found.nodes))]
     target.let_go()

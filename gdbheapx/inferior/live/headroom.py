@@ -92,6 +92,16 @@ def swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
     return files.fields("%s/%d/status" % (files.proc, pid)).get("VmSwap", 0)
 
 
+def shared_swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
+    """The same of shared memory alone, as smaps tells it; where that cannot be read, what the machine has in swap."""
+    files = files or Files()
+    machine = files.fields("%s/meminfo" % files.proc)
+    in_use = machine.get("SwapTotal", 0) - machine.get("SwapFree", 0)
+    if not in_use:
+        return 0
+    return max(files.fields("%s/%d/smaps_rollup" % (files.proc, pid)).get("Swap", in_use) - swapped_bytes(pid, files), 0)
+
+
 def find(pid: int, files: Optional[Files] = None) -> Headroom:
     """What the process may still get."""
     files = files or Files()

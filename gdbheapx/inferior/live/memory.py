@@ -3,13 +3,16 @@
 A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library
 that is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private
 anonymous memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted, as far as there is room
-for them (swap_room.py); the others are not read.
+for them (swap_room.py); the others are not read. The page table has nothing of shared pages in swap: a read of a file in memory asks as
+well.
 """
 
+import ctypes
+import errno
 import os
 from array import array
 from bisect import bisect_right
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.inferior.base import Mapping, SwapRoom
@@ -19,6 +22,8 @@ MOST_AT_ONCE = 1 << 30
 ENTRIES_AT_ONCE = 1 << 16
 PRESENT, SWAPPED, GUARD = 1 << 63, 1 << 62, 1 << 58
 """Bits of an entry of pagemap (Documentation/admin-guide/mm/pagemap.rst): a guard page has the second and holds nothing."""
+TMPFS_MAGIC = 0x01021994
+"""Of statfs(2), for tmpfs and for shared memory: pages of such files go to swap (linux/magic.h)."""
 SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
 """Reads up to here go through pieces of this size, of which so many are kept."""
 
@@ -44,6 +49,8 @@ class LiveMemory:
             pass
         self._page = os.sysconf("SC_PAGESIZE")
         self._files: Dict[Tuple[str, int], Optional[int]] = {}
+        self._swappable: Set[Tuple[str, int]] = set()
+        """Those of them whose pages may be in swap."""
         self._searched: Tuple[Optional[Sequence[Mapping]], List[int]] = (None, [])
         self._keeps = False
         self._kept: Dict[int, bytes] = {}
@@ -186,16 +193,46 @@ class LiveMemory:
     def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
         """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, it is read from the
         process after all."""
-        key = (mapping.device, mapping.inode)
-        if key not in self._files:
-            self._files[key] = self._open_file(mapping)
-        descriptor = self._files[key]
+        descriptor, is_swappable = self._file(mapping)
+        if is_swappable:
+            size_bytes = self._swap.take_shared(size_bytes, self._page)
+        if not size_bytes:
+            return b""
         if descriptor is None:
             return self._plain(address, size_bytes)
         try:
             return os.pread(descriptor, size_bytes, mapping.offset + address - mapping.start)
         except OSError:
             return b""
+
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """As Target.swappable_ranges."""
+        mapping = self._mapping_at(start)
+        descriptor = self._file(mapping)[0] if mapping is not None else None
+        if mapping is None or descriptor is None:
+            return None
+        found, base = [], mapping.start - mapping.offset
+        place, last = start - base, min(end, mapping.end) - base
+        while place < last:
+            try:
+                low = os.lseek(descriptor, place, os.SEEK_DATA)
+                place = os.lseek(descriptor, low, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    return None
+                break  # no data behind that
+            if low < last:
+                found.append((base + low, base + min(place, last)))
+        return found
+
+    def _file(self, mapping: Mapping) -> Tuple[Optional[int], bool]:
+        """The mapped file, and whether pages of it may be in swap; of one that cannot be had they may."""
+        key = (mapping.device, mapping.inode)
+        if key not in self._files:
+            descriptor = self._files[key] = self._open_file(mapping)
+            if descriptor is None or _file_system(descriptor) == TMPFS_MAGIC:
+                self._swappable.add(key)
+        return self._files[key], key in self._swappable
 
     def _open_file(self, mapping: Mapping) -> Optional[int]:
         """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be
@@ -212,3 +249,10 @@ class LiveMemory:
                 return descriptor
             os.close(descriptor)
         return None
+
+
+def _file_system(descriptor: int) -> int:
+    """statfs.f_type; 0 if it cannot be told."""
+    answer = ctypes.create_string_buffer(256)
+    failed = ctypes.CDLL(None).fstatfs(descriptor, answer)
+    return 0 if failed else ctypes.c_long.from_buffer(answer).value

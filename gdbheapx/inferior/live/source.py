@@ -45,7 +45,11 @@ class LiveSource(Source):
         return self._memory.read_prefix(address, size_bytes)
 
     def swapped_in_bytes(self) -> Optional[int]:
-        return self._memory.swapped_in_bytes if self._memory.knows_swap else None
+        return self._memory.swapped_in_bytes + self.swap.shared_in_bytes if self._memory.knows_swap else None
+
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """As Target.swappable_ranges."""
+        return self._memory.swappable_ranges(start, end)
 
     def host_path(self, name: str) -> str:
         if self.given_executable and name == self.executable:

@@ -32,19 +32,36 @@ class LiveSwapRoom(SwapRoom):
         self._reserved_bytes = 0
         self._headroom: Optional[headroom.Headroom] = None
         self._swapped_bytes = 0
+        self._shared_bytes: Optional[int] = None
         self._accepted = False
+        self.shared_in_bytes = 0
+        """What was read of shared memory and may have been in swap, at most what was there."""
 
     def accept(self) -> None:
         """The user reads all of it, whatever there is room for."""
         self._accepted = True
         self.cells[0] = ALL
 
+    @property
+    def is_accepted(self) -> bool:
+        return self._accepted
+
+    def take_shared(self, size_bytes: int, page_bytes: int) -> int:
+        if self._shared_bytes is None:
+            self._shared_bytes = headroom.shared_swapped_bytes(self._pid)
+            self._measured_s = float("-inf")
+        if not self._shared_bytes:
+            return size_bytes
+        given = self.take(-(-size_bytes // page_bytes) * page_bytes, page_bytes)
+        self.shared_in_bytes = min(self.shared_in_bytes + given, self._shared_bytes)
+        return min(given, size_bytes)
+
     def renew(self) -> None:
         now = time.monotonic()
         if self._accepted or now - self._measured_s < FRESH_S:
             return
         self._measured_s = now
-        swapped = headroom.swapped_bytes(self._pid)
+        swapped = headroom.swapped_bytes(self._pid) + (self._shared_bytes or 0)
         if not swapped:  # nothing is looked up; a page may still go to swap before it is read
             self.cells[0] = self.cells[0] if self._headroom is not None else FEW_BYTES
             return
