@@ -1,6 +1,6 @@
 """Is it a leak, or is the allocator holding it: what the verdicts on every allocator share."""
 
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, List, NamedTuple, Optional, Sequence, TypeVar
 
 from gdbheapx import findings
 from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding
@@ -88,23 +88,57 @@ GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, th
 """What to do then."""
 
 
-def usual(held_bytes: int, used_bytes: int, free_bytes: int, hint: Optional[str]) -> Tuple[str, List[Finding]]:
-    """(kind, its line) by what is in use and what is free of all that an allocator holds; `hint`: what would give free memory back."""
-    if held_bytes < SMALL_BYTES:
-        return SMALL, [Finding("the heap is small", say("%s requested from the kernel", Size(held_bytes)), None, findings.SMALL_HEAP)]
-    parts = Size(used_bytes), Size(held_bytes), share(used_bytes, held_bytes), Size(free_bytes), share(free_bytes, held_bytes)
-    evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
-    if used_bytes >= 0.8 * held_bytes:
-        return LEAK_LIKE, [Finding(HELD, evidence, GROWING, findings.IN_USE)]
+class Weight(NamedTuple):
+    """What takes memory of all that an allocator holds."""
 
-    def ask(condition: Callable[[Tuple[int, int]], bool]) -> bool:
-        return condition((free_bytes, held_bytes))
+    held: int
+    used: int
 
-    if is_much(ask, lambda one: one[0], lambda one: one[1]):
-        return HOARDING, [
-            Finding("hoarding: the allocator holds memory that the program has freed", evidence, hint, findings.FREED_AND_HELD)
-        ]
-    return MIXED, [Finding("mixed: part is in use, part is held by the allocator", evidence, hint, findings.PART_HELD)]
+    @property
+    def free(self) -> int:
+        return self.held - self.used
+
+
+def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0) -> Verdict:
+    """The verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None: not
+    known. `beyond_bytes`: the most that could not be read."""
+    gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
+    weights = [Weight(held_bytes - gone, used_bytes - part) for part in {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}]
+    weights += [Weight(one.held + beyond_bytes, one.used + part) for one in weights for part in (0, beyond_bytes) if beyond_bytes]
+    kinds = outcomes(_usual_kind, weights)
+    missing = ["what is in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
+    known = say(
+        "at least %s are in use by the program, at least %s are free in the allocator",
+        *(Size(min(part)) for part in zip(*((one.used, one.free) for one in weights))),
+    )
+    if len(kinds) > 1:
+        what = "no verdict: cannot read %s, and the verdict hangs on that" % (" and ".join(missing) or "which blocks are in RAM")
+        return of_lines(UNREAD, [Finding(what, known, None, findings.EVIDENCE_MISSING)])
+    (kind,), (held, used) = kinds, weights[0]
+    if kind == SMALL:
+        known = say("%s requested from the kernel", Size(held))
+    elif len(weights) == 1:
+        parts = Size(used), Size(held), share(used, held), Size(held - used), share(held - used, held)
+        known = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
+    what, code, hint = _USUAL[kind]
+    return of_lines(kind, [Finding(what, known, hint, code)], less_sure(missing))
+
+
+_USUAL = {
+    SMALL: ("the heap is small", findings.SMALL_HEAP, None),
+    LEAK_LIKE: (HELD, findings.IN_USE, GROWING),
+    HOARDING: ("hoarding: the allocator holds memory that the program has freed", findings.FREED_AND_HELD, None),
+    MIXED: ("mixed: part is in use, part is held by the allocator", findings.PART_HELD, None),
+}
+
+
+def _usual_kind(ask: Ask[Weight]) -> str:
+    """The decision; each condition is linear in the figures."""
+    if ask(lambda one: one.held < SMALL_BYTES):
+        return SMALL
+    if ask(lambda one: one.used >= 0.8 * one.held):
+        return LEAK_LIKE
+    return HOARDING if is_much(ask, lambda one: one.free, lambda one: one.held) else MIXED
 
 
 def is_much(ask: Ask[F], part: Callable[[F], int], held: Callable[[F], int]) -> bool:

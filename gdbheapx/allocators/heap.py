@@ -239,6 +239,8 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         found = []
         for one in facts:
             reserved, used = sum(claim.end - claim.start for claim in one.claims), sum(row.used_bytes for row in one.sizes)
-            held = min(reserved, max(used, around.taken_bytes.get(one.info.id, reserved)))
-            found.append(Judged(one.info.id, (one.info.id,), held, verdict.of_lines(*verdict.usual(held, used, held - used, None))))
+            held = min(reserved, sum(row.held_bytes for row in one.arenas)) if one.arenas else reserved
+            beyond = around.beyond_bytes if around.is_cut else 0
+            judged = verdict.usual(held, used, around.taken_bytes.get(one.info.id), beyond)
+            found.append(Judged(one.info.id, (one.info.id,), held, judged))
         return found

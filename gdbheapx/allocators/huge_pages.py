@@ -73,6 +73,11 @@ def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_byte
     return of_lines(HUGE_PAGES if returned.cause == HUGE else HOARDING, [returned.finding, *otherwise.lines], returned.sure)
 
 
+def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core: bool) -> bool:
+    """Nothing tells what of it is in RAM, and it could be the verdict. A core never tells: it has such pages as zeros."""
+    return resident_bytes is None and address_space_bytes > SMALL_BYTES and not is_core
+
+
 def _cause(found: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
     resident = found.resident_bytes or 0
     if found.huge_bytes is not None and 2 * found.huge_bytes >= resident:

@@ -96,6 +96,8 @@ class Figures(NamedTuple):
     """Of system_bytes: in use or free, nobody knows."""
     beyond_bytes: int = 0
     """The most that there may be beyond system_bytes: arenas and mapped chunks that could not be read."""
+    reserve_bytes: int = 0
+    """Claimed, and in no arena: given back or never used."""
     is_core: bool = False
     missing: Sequence[str] = ()
     """What could not be read."""
@@ -159,6 +161,7 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
     returned = add(sums["free_returned_resident_bytes"] for sums in totals)
     left = [_left(row, one, around) for one in facts for row in one.arenas if _may_be_left(row, one.most_cached_bytes)]
     tops = sorted((top.start, top.end) for one in facts for top in one.tops)
+    claimed = sum(claim.end - claim.start for one in facts for claim in one.claims)
     missing, is_open = _missing(facts, rows)
     found = Figures(
         system_bytes=total("mmapped_bytes") + sum(row.held_bytes for row in rows),
@@ -189,6 +192,7 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         maybe_free_bytes=sum(row.used_bytes or 0 for row in rows if row.fast_bytes is None or row.free_bytes is None),
         unparsed_bytes=total("unparsed_bytes"),
         beyond_bytes=around.beyond_bytes if is_open else 0,
+        reserve_bytes=claimed - total("system_bytes", "mmapped_bytes"),
         is_core=around.is_core,
         missing=missing,
     )
@@ -340,6 +344,8 @@ def verdict_on(found: Figures, returned: Optional[huge_pages.Judged] = None) -> 
         missing.append("what is in RAM")
     elif not found.missing and len({one.gone_free for one in possible}) > 1:
         missing.append("which free pages are in memory")
+    if huge_pages.may_decide(found.returned_resident_bytes, found.reserve_bytes, found.is_core):
+        missing.append("what was given back and is in RAM")
     first = _line(kind, found, possible)
     judged = of_lines(HOARDING if kind == LEFT else kind, [first], less_sure(missing))
     held = case.held + (found.returned_resident_bytes or 0)

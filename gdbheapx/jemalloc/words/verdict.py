@@ -275,6 +275,8 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
     missing = list(found.missing)
     if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
         missing.append("what is in RAM")
+    if huge_pages.may_decide(found.returned_resident_bytes, found.retained_bytes, found.is_core):
+        missing.append("what was given back and is in RAM")
     sure = less_sure(missing)
     if kind == verdict.SMALL:
         is_own = case.metadata > case.held - SMALL_BYTES

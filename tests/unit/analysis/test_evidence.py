@@ -4,7 +4,8 @@ Each case is a whole heap; then every subset of what can be missing is taken awa
 whole heap, or that there is none.
 """
 
-from itertools import combinations
+from itertools import combinations, product
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
@@ -13,16 +14,18 @@ from hypothesis import strategies as st
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
-from gdbheapx.allocators.records import Surroundings
-from gdbheapx.analysis import memory_verdict
+from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.records import Judged, Surroundings
+from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc.facts import GlibcFacts, Top
 from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
 from gdbheapx.glibc.words import arenas as glibc_pages
 from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.model import SURENESS, AllocatorInfo, Claim
 from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
 from tests.support.searches import search
 
@@ -168,6 +171,68 @@ def test_every_missing_part_makes_it_less_sure() -> None:
     assert [verdict.less_sure(["x"] * count) for count in range(4)] == ["certain", "likely", "guess", "guess"]
 
 
+# ---------------------------------------------------------------------------------------------------- any allocator
+
+parts_of_4 = st.integers(0, 4)
+
+
+@given(sizes, sizes, parts_of_4, parts_of_4, sizes, st.booleans())
+@search(100)
+def test_no_missing_part_changes_the_usual_verdict(used: int, free: int, used_here: int, free_here: int, lost: int, is_used: bool) -> None:
+    """Of an allocator without words of its own: which blocks are in RAM, and what a core lacks; of address space alone it is less sure."""
+    here = used * used_here // 4, free * free_here // 4
+    whole = verdict.usual(sum(here) + lost, here[0] + lost * is_used, sum(here) + lost)
+    for beyond in sorted({lost, 2 * lost}):
+        found = verdict.usual(used + free, used, sum(here), beyond)
+        if found.kind == verdict.UNREAD:
+            assert (found.code, found.sure) == (codes.EVIDENCE_MISSING, "guess") and "%" not in str(found.evidence)
+        else:
+            assert (found.kind, found.code) == (whole.kind, whole.code) and (found.sure == "certain") == (not beyond)
+        assert verdict.usual(used + free, used, None, beyond).sure != "certain"
+
+
+# ---------------------------------------------------------------------------------------------------- given back, and in RAM
+
+GIVEN_BACK_MISSING = ("huge pages", "the machine's setting", "page table")
+
+
+def with_given_back(missing: Sequence[str], allocator: str, used: int, resident: int, huge: int, facts: Optional[HugePages]) -> verdict.Verdict:
+    """A heap in use, with what it gave back and is in RAM."""
+    told = None if "page table" in missing else resident
+    of_it = None if {"page table", "huge pages"} & set(missing) else huge
+    around = Surroundings(1, [], None if "the machine's setting" in missing else facts, taken_bytes={allocator: used + resident})
+    if allocator == "glibc":
+        row = glibc_arena(0, used_bytes=used)._replace(free_returned_resident_bytes=told, free_returned_huge_bytes=of_it)
+        if "page table" in missing:
+            row = row._replace(reclaimable_resident_bytes=None)
+        claims = [Claim(1 << 40, (1 << 40) + used + resident, "heap")]
+        one = GlibcFacts(INFO, [row], glibc_pages.totals([row], MmappedTotals(0, 0)), [], claims)
+        return glibc_verdict.judge([one], around)[0].verdict
+    rows = jemalloc_arena(allocated_bytes=used, used_bytes=used)._replace(active_bytes=used, retained_bytes=resident, retained_resident_bytes=told, retained_huge_bytes=of_it)
+    info = INFO._replace(id="jemalloc", name="jemalloc")
+    other = JemallocFacts(info, [rows], {}, [], [], [], conditions(), tickers([], []), True, [], 0)
+    found = jemalloc_verdict.figures(other, around)
+    kept = huge_pages.Returned("jemalloc", None, told, of_it, "retained", None)
+    return jemalloc_verdict.judge(found, [], UNPREFIXED, huge_pages.judge(kept, around.huge_pages))
+
+
+@pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
+@given(sizes, sizes, parts_of_4, st.sampled_from((None, HugePages("always", True, 0), HugePages("never", True, 0), HugePages("madvise", True, 300 * MB), HugePages(None, False, 0))))
+@search(100)
+def test_no_missing_part_makes_what_was_given_back_surer(allocator: str, used: int, resident: int, share: int, facts: Optional[HugePages]) -> None:
+    """What is in RAM as part of huge pages: where that is not known, no verdict is certain that hangs on it."""
+    def judged(missing: Sequence[str]) -> verdict.Verdict:
+        return with_given_back(missing, allocator, used, resident, resident * share // 4, facts)
+
+    whole = judged(())
+    for missing in subsets(GIVEN_BACK_MISSING)[1:]:
+        found = judged(missing)
+        if (found.kind, found.code) == (whole.kind, whole.code):
+            assert SURENESS.index(found.sure) >= SURENESS.index(whole.sure), (missing, found, whole)
+        else:
+            assert found.sure != "certain", (missing, found, whole)
+
+
 # ---------------------------------------------------------------------------------------------------- jemalloc
 
 JEMALLOC_MISSING = ("caches", "dirty pages", "metadata", "extents", "parts of extents", "page table")
@@ -261,3 +326,35 @@ def test_an_open_allocator_may_have_what_nobody_else_has(sizes: List[int], share
 
     mine = sizes[1] * share // 4
     assert judged(*sizes[:2], True) in (judged(sizes[0] + mine, sizes[1] - mine, False), codes.EVIDENCE_MISSING)
+
+
+# ---------------------------------------------------------------------------------------------------- whose malloc it is
+
+OWNERS = (None, SimpleNamespace(allocator="other", is_anywhere=False), SimpleNamespace(allocator="other", is_anywhere=True))
+
+
+def whose(parts: Sequence[int], owner: Any, is_hidden: bool, own: verdict.Verdict) -> verdict.Verdict:
+    """The verdict on a process of an allocator that is read, other memory and stacks."""
+    made = [part(kind, size) for kind, size in zip((kinds.ALLOCATOR, kinds.ANONYMOUS, kinds.STACK), parts) if size]
+    if owner is not None:
+        owner = SimpleNamespace(file="libother.so", hint=None, module=SimpleNamespace(base=0), **vars(owner))
+    discovery = SimpleNamespace(may_be_hidden=lambda: is_hidden, foreign_owner=lambda: owner, unread=list, inner=list)
+    target = SimpleNamespace(lost_bytes=lambda: 0, kind="live", link_map=None)
+    session: Any = SimpleNamespace(target=target, discovery=discovery, heaps=SimpleNamespace(all=list))
+    judged = [Judged("glibc", ["glibc"], parts[0], own, [], [])]
+    return overview._verdict(session, split(made), judged, judged)[0]
+
+
+def test_an_owner_that_is_not_known_makes_no_verdict_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing tells who owns malloc, the verdict is the one of either answer, less sure, or none; what is no malloc's stays as it is."""
+    for module in (overview.runtimes, overview.inner, overview.inside):
+        monkeypatch.setattr(module, "steps", lambda *_: [])
+    for parts in product(SIZES, repeat=3):
+        own = on_glibc(one_arena(used=parts[0]))
+        unknown = whose(parts, None, True, own)
+        known = [whose(parts, owner, False, own) for owner in OWNERS]
+        if unknown.kind == verdict.UNREAD:
+            continue
+        assert unknown.kind in {one.kind for one in known}, (parts, unknown)
+        if unknown.sure == "certain":
+            assert unknown.code == codes.MOSTLY + kinds.STACK, (parts, unknown)

@@ -7,7 +7,7 @@ import ast
 import re
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -137,9 +137,9 @@ GLIBC = {
     "many arenas": Case(on_glibc(arenas=14, threads=20), [codes.FREED_AND_HELD, codes.MANY_ARENAS], ["14 arenas for 20 threads", "MALLOC_ARENA_MAX=2"]),
     "inside malloc": Case(lambda: glibc_findings.findings([glibc_arena(3, locked=True), glibc_arena(5, locked=True)]), [codes.INSIDE_MALLOC], ["arena 3, 5"]),
     "damaged": Case(lambda: glibc_findings.findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
-    "aborted, small": Case(lambda: glibc_findings.with_abort(verdict.of_lines(verdict.SMALL, verdict.usual(1 << 18, 0, 0, None)[1])).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
+    "aborted, small": Case(lambda: glibc_findings.with_abort(verdict.usual(1 << 18, 0, 1 << 18)).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
     "aborted, large": Case(
-        lambda: glibc_findings.with_abort(verdict.of_lines(*verdict.usual(90 * MB, 90 * MB, 0, None))).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
+        lambda: glibc_findings.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
     ),
     "steps, aborted": Case(lambda: glibc_findings.next_steps(verdict.SMALL, codes.ABORTED_IN_MALLOC), ["check"]),
     "steps, leak": Case(lambda: glibc_findings.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size"]),
@@ -152,8 +152,8 @@ GLIBC = {
 # ---------------------------------------------------------------------------------------------------- any allocator
 
 
-def on_any(held: int, used: int) -> Callable[[], Iterable[Finding]]:
-    return lambda: verdict.usual(held, used, held - used, None)[1]
+def on_any(held: int, used: int, taken: Optional[int] = None, beyond: int = 0) -> Callable[[], Iterable[Finding]]:
+    return lambda: verdict.usual(held, used, taken, beyond).lines
 
 
 ANY = {
@@ -161,6 +161,9 @@ ANY = {
     "leak": Case(on_any(100 * MB, 90 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %)"]),
     "hoarding": Case(on_any(100 * MB, 40 * MB), [codes.FREED_AND_HELD]),
     "mixed": Case(on_any(100 * MB, 60 * MB), [codes.PART_HELD]),
+    "no verdict": Case(on_any(100 * MB, 60 * MB, None, 90 * MB), [codes.EVIDENCE_MISSING], ["cannot read what is in RAM and the whole heap", "at least 60.0 MiB are in use"]),
+    "which part is in RAM": Case(on_any(100 * MB, 60 * MB, 50 * MB), [codes.EVIDENCE_MISSING], ["cannot read which blocks are in RAM"]),
+    "not all could be read": Case(on_any(100 * MB, 90 * MB, 99 * MB), [codes.IN_USE], ["at least 89.0 MiB are in use by the program, at least 9.0 MiB"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- given back, and in RAM
