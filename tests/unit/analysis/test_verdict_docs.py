@@ -20,7 +20,7 @@ from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.model import SURENESS
 from tests.support.builders.records import MB, UNPREFIXED, part, split
 
-PAGE = Path(__file__).parents[3] / "docs/verdicts.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/verdicts.md"
 Pairs = Set[Tuple[str, str]]
 SECTIONS = ("glibc", "jemalloc", "Any other allocator", "The memory as a whole")
 
