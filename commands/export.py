@@ -45,8 +45,7 @@ def what(options: Options) -> Reads:
         "gdbheapx.analysis.census.owned",
         "gdbheapx.analysis.objects",
         "gdbheapx.analysis.stacks",
-        "gdbheapx.kernel.blocks.csv_binding",
-        "gdbheapx.kernel.blocks.twin.csv",
+        "gdbheapx.kernel.blocks.csv",
         "gdbheapx.report.csv_rows",
         "gdbheapx.report.folded",
         "gdbheapx.report.perfetto",
@@ -139,9 +138,9 @@ def _csv(session: Session, options: Options) -> Answer:
         return Answer(dict, lambda style: csv_rows.kept_pieces(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
     if options.of != "census":
-        return Answer(dict, lambda style: csv_rows.pieces(session.kernel, heaps), document=True, pieces=True)
+        return Answer(dict, lambda style: csv_rows.pieces(session.compiled, heaps), document=True, pieces=True)
     room.check(session)
     used: List[csv_rows.Used] = []
     told = find.told(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
     signed = csv_rows.signed(told)
-    return Answer(dict, lambda style: csv_rows.signed_pieces(session.kernel, used, signed), read=True, document=True, pieces=True)
+    return Answer(dict, lambda style: csv_rows.signed_pieces(session.compiled, used, signed), read=True, document=True, pieces=True)

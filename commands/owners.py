@@ -66,7 +66,5 @@ def owners(session: Session, options: Options) -> Answer:
             one = block.with_names(session, tallied, alone).owners[0]
         look.check_time(session)
     if one is None:
-        raise HeapxError(
-            "no used block or symbol matches %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND
-        )
+        raise HeapxError("no used block or symbol matches %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND)
     return Answer(lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: owners_text.one(style, one), read=True)

@@ -201,6 +201,9 @@ CANNOT_UNPACK = Code("cannot-unpack", Nature.ENVIRONMENT, "a compressed core can
 CANNOT_WRITE = Code("cannot-write", Nature.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
 UNSAFE_PATH = Code("unsafe-path", Nature.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
 MISSING_PACKAGE = Code("missing-package", Nature.ENVIRONMENT, "an optional Python package is not installed")
+KERNEL_MISSING = Code(
+    "kernel-missing", Nature.ENVIRONMENT, "the C kernel is not built here, and the command follows pointers or looks into blocks"
+)
 MISSING_SYMBOLS = Code("missing-symbols", Nature.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
 NOT_PROFILED = Code("not-profiled", Nature.ENVIRONMENT, "the allocator does not sample allocations in this process")
 GDB_MISSING = Code("gdb-missing", Nature.ENVIRONMENT, "the named gdb cannot be run, or what is asked for requires a gdb")

@@ -402,8 +402,8 @@ class Run:
                 pass  # the command itself will say so, or do without
             if self._acts() or self.command.repeats:
                 return False  # its action has gdb hold the process, or it runs on
-            self._predict(self.session)
             self._rehearse(self.session)
+            self._predict(self.session)
             self._make_ready()
             if stop() or attempt == TRIES - 1:
                 break
@@ -447,7 +447,7 @@ class Run:
         """Make the answer once while the process runs, with no time for any walk, and throw it away.
 
         What a process that stands still must not wait for is known then, whatever the command: modules are imported, symbols looked up,
-        files open.
+        files open. A process is not stopped for what this machine cannot answer.
         """
         if self.looks.has_rehearsed:
             return
@@ -461,8 +461,9 @@ class Run:
             elif not answer.live:
                 for _ in answer.text(Style(bool(self.options.bytes), self.host.settings.color)):
                     pass
-        except Exception:  # whatever is wrong shows again, and is told, when it counts
-            pass
+        except Exception as error:  # whatever else is wrong shows again, and is told, when it counts
+            if getattr(error, "code", None) == problems.KERNEL_MISSING:
+                raise
 
     def _json(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """Write the answer, or keep it back; what is left to do once no further look is wanted."""

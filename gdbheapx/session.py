@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery
     from gdbheapx.allocators.heaps import Heaps
     from gdbheapx.allocators.records import Around
+    from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
     from gdbheapx.kernel.interface import Kernel
 
@@ -96,6 +97,11 @@ class Session:
         if self._kernel is None:
             self._kernel = kernels.load()
         return self._kernel
+
+    @property
+    def compiled(self) -> "CKernel":
+        """The C kernel, for what follows pointers or looks into blocks; HeapxError where it cannot be used."""
+        return kernels.compiled(self.kernel)
 
     @property
     def ram(self) -> "Ram":

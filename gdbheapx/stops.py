@@ -64,13 +64,8 @@ PYTHON_MS = {
     Reads.REPORT: 2.0e3,
     Reads.BLOCKS: 2.0e3,
     Reads.CHECK: 47.0e3,
-    Reads.GRAPH: 520.0e3,
-    Reads.WEAK: 1000.0e3,
-    Reads.CENSUS: 900.0e3,
-    Reads.PINS: 950.0e3,
-    Reads.SNAPSHOT: 1020.0e3,
 }
-"""The same of its twin in Python, for each GiB in RAM."""
+"""The same of its twin in Python, for each GiB in RAM, of what it reads."""
 THREAD_MS = 0.06
 PATIENCE = 2.0
 """A stop that is predicted to be so many times as long as it may be, and of which a half is no answer, is not begun."""
@@ -111,7 +106,7 @@ def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
     small = total if process.small_bytes is None else min(total, process.small_bytes)
     large = min(total - small, process.large_bytes)
     by_size = cost.small * small + cost.large * large + cost.rest * (total - small - large)
-    by_size = (by_size if kernel == "c" else PYTHON_MS[reads] * total) / GIB
+    by_size = (by_size if kernel == "c" else PYTHON_MS.get(reads, 0.0) * total) / GIB
     took = slowness() * (cost.fixed + cost.mapping * process.mappings + THREAD_MS * process.threads + by_size)
     return float("%.2g" % took)
 

@@ -72,7 +72,7 @@ def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
         free_is_pinned=bool(rule.rooms),
         overheads=rule.overheads,
     )
-    made = session.kernel.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
+    made = session.compiled.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
     made.stream(iter(heap.blocks()))
     found, knows_ram = made.cells(), session.ram.pages is not None
     cells = [_cell(address, one, knows_ram) for address, one in zip(_addresses(ranges, shape.cell_bytes), found)]

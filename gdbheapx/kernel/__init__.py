@@ -1,18 +1,26 @@
-"""The loops over memory: a C library behind ctypes, and the same functions in Python where it cannot be used.
+"""The loops over memory: a C library behind ctypes; totals and listings also in Python, where it cannot be used.
 
 `load()` gives the kernel; what it can do is in interface.py and in those of the folders, what it takes and gives in their records.py.
 Nothing is loaded or compiled at import.
 """
 
 import os
-from typing import Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional
 
-from gdbheapx.kernel.blocks.batches import Batches, ListingEnd
-from gdbheapx.kernel.blocks.records import Blocks, BlockStream
+from gdbheapx.errors import HeapxError
+from gdbheapx.kernel.blocks.records import Blocks, BlockStream, ListingEnd
 from gdbheapx.kernel.common.records import Residency
 from gdbheapx.kernel.interface import Kernel
+from gdbheapx.problems import KERNEL_MISSING
 
-__all__ = ["Batches", "BlockStream", "Blocks", "Kernel", "ListingEnd", "Residency", "load", "swapped_in_bytes"]
+if TYPE_CHECKING:
+    from gdbheapx.kernel.binding import CKernel
+
+__all__ = ["BlockStream", "Blocks", "Kernel", "ListingEnd", "Residency", "compiled", "load", "swapped_in_bytes"]
+
+NEXT_STEP = (
+    "install a C compiler or gdbheapx's wheel for this machine, or use the single file; `arenas`, `report` and `chunks` need neither"
+)
 
 _loaded: Dict[str, Kernel] = {}
 """One library for the life of this process, by what was asked for."""
@@ -27,6 +35,15 @@ def load(prefer: Optional[str] = None) -> Kernel:
     if wanted not in _loaded:
         _loaded[wanted] = _twin("GDBHEAPX_KERNEL=python" if prefer is None else "asked for") if wanted == "python" else _c()
     return _loaded[wanted]
+
+
+def compiled(kernel: Kernel) -> "CKernel":
+    """That kernel, which is the C one; HeapxError where it is not."""
+    from gdbheapx.kernel.binding import CKernel
+
+    if not isinstance(kernel, CKernel):
+        raise HeapxError("this needs the C kernel, which is not in use: %s" % kernel.why, NEXT_STEP, code=KERNEL_MISSING)
+    return kernel
 
 
 def swapped_in_bytes() -> int:

@@ -1,16 +1,9 @@
 """The C kernel."""
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
-from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
-from gdbheapx.kernel.blocks.graph import Graph, GraphShape
-from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
-from gdbheapx.kernel.blocks.packed import PackedGraph
-from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
-from gdbheapx.kernel.blocks.pools import Pools, PoolShape
-from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import LIBRARY, Unusable, open_library
 from gdbheapx.kernel.glibc.binding import CChunkWalker
@@ -21,6 +14,16 @@ from gdbheapx.kernel.jemalloc.binding import CExtentWalker
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker
 from gdbheapx.kernel.jemalloc.records import HeapLayout
 
+if TYPE_CHECKING:  # few commands ask for any of these
+    from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
+    from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+    from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
+    from gdbheapx.kernel.blocks.packed import PackedGraph
+    from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
+    from gdbheapx.kernel.blocks.pools import Pools, PoolShape
+    from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
+    from gdbheapx.kernel.blocks.sweep import Sweep
+
 __all__ = ["CKernel", "Unusable", "open_kernel"]
 
 
@@ -30,61 +33,59 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
 
 
 class CKernel(CommonBinding, Kernel):
-    """See Kernel."""
+    """See Kernel; and what follows pointers from block to block, or looks into blocks."""
 
-    sweeps = True
+    def graph(self, source: BulkSource, shape: "GraphShape", budget: Budget, images: Optional[BulkSource] = None) -> "Graph":
+        """A graph of blocks, to be made. `images`: where vtables are read, a few thousand small reads; None: none are."""
+        from gdbheapx.kernel.blocks.graph import Graph
 
-    def graph(self, source: BulkSource, shape: GraphShape, budget: Budget, images: Optional[BulkSource] = None) -> Graph:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.graph_binding import CGraph  # few commands ask for it
+        return Graph(self.library, self.open(source), shape, budget, None if images is None else self.open_apart(images))
 
-        return CGraph(self.library, self.open(source), shape, budget, None if images is None else self.open_apart(images))
+    def sweep(self, source: BulkSource, shape: "GraphShape", budget: Budget) -> "Sweep":
+        """What tells the same as a graph's marks with some bits a block, in many passes."""
+        from gdbheapx.kernel.blocks.sweep import Sweep
 
-    def sweep(self, source: BulkSource, shape: GraphShape, budget: Budget) -> Any:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.sweep_binding import CSweep
+        return Sweep(self.library, self.open(source), shape, budget)
 
-        return CSweep(self.library, self.open(source), shape, budget)
+    def unpacked(self, kept: "PackedGraph", budget: Budget) -> "Graph":
+        """The graph of a file, resolved. ValueError where it is none: a file is somebody's."""
+        from gdbheapx.kernel.blocks.graph import Graph
 
-    def unpacked(self, kept: PackedGraph, budget: Budget) -> Graph:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.graph_binding import CGraph
-
-        return CGraph.unpacked(self.library, self.open(BytesSource(())), kept, budget)
+        return Graph.unpacked(self.library, self.open(BytesSource(())), kept, budget)
 
     def signer(
-        self, source: BulkSource, shape: Tuple[int, bool], rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
-    ) -> Signer:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.signatures_binding import CSigner
+        self, source: BulkSource, shape: Tuple[int, bool], rows: "Sequence[SignatureRow]", sets: "Sequence[NumberSet]", budget: Budget
+    ) -> "Signer":
+        """What tells blocks apart by rows of conditions. `shape`: (word_bytes, little_endian)."""
+        from gdbheapx.kernel.blocks.signatures import Signer
 
-        return CSigner(self.library, self.open(source), shape, rows, sets, budget)
+        return Signer(self.library, self.open(source), shape, rows, sets, budget)
 
-    def pools(self, source: BulkSource, shape: PoolShape, budget: Budget) -> Pools:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.pools_binding import CPools
+    def pools(self, source: BulkSource, shape: "PoolShape", budget: Budget) -> "Pools":
+        """A look at pools of cells."""
+        from gdbheapx.kernel.blocks.pools import Pools
 
-        return CPools(self.library, self.open(source), shape, budget)
+        return Pools(self.library, self.open(source), shape, budget)
 
-    def pins(self, source: BulkSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> Pins:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.pins_binding import CPins
+    def pins(self, source: BulkSource, shape: "PinShape", labels: "PinLabels", first: int, budget: Budget) -> "Pins":
+        """A look at what keeps free memory. `first`: where the labels of this heap begin, if they are by the order of used blocks."""
+        from gdbheapx.kernel.blocks.pins import Pins
 
-        return CPins(self.library, self.open(source), shape, labels, first, budget)
+        return Pins(self.library, self.open(source), shape, labels, first, budget)
 
     def heap_map(
-        self, source: BulkSource, shape: MapShape, ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
-    ) -> HeapMap:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.heapmap_binding import CHeapMap
+        self, source: BulkSource, shape: "MapShape", ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
+    ) -> "HeapMap":
+        """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: tells what is in RAM."""
+        from gdbheapx.kernel.blocks.heapmap import HeapMap
 
-        return CHeapMap(self.library, self.open(source), shape, ranges, pages, budget)
+        return HeapMap(self.library, self.open(source), shape, ranges, pages, budget)
 
-    def csv(self, words: CsvWords) -> CsvRows:
-        """See Kernel."""
-        from gdbheapx.kernel.blocks.csv_binding import CCsvRows
+    def csv(self, words: "CsvWords") -> "CsvRows":
+        """What writes blocks as rows of comma-separated values."""
+        from gdbheapx.kernel.blocks.csv import CsvRows
 
-        return CCsvRows(self.library, words)
+        return CsvRows(self.library, words)
 
     def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
         """See Kernel."""

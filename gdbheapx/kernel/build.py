@@ -58,7 +58,7 @@ def command(words: List[str], target: str) -> List[str]:
 
 
 def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
-    """Compiles into `destination_dir`; the library's path, or None if there is no compiler or it fails: the Python twin serves then."""
+    """Compiles into `destination_dir`; the library's path, or None if there is no compiler or it fails."""
     import subprocess
 
     words = compiler()

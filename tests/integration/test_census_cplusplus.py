@@ -68,12 +68,11 @@ def test_every_object_is_told(stage: Stage, kind: str, way: str) -> None:
     assert constants == ([100] if way in FIXED else [])  # a table; strings, which can be read, are told by nobody
 
 
-@pytest.mark.parametrize("kernel", ["c", "python"])
-def test_leaked_objects_have_their_class(stage: Stage, core: str, kernel: str) -> None:
+def test_leaked_objects_have_their_class(stage: Stage, core: str) -> None:
     """The program lets go of all: the groups of `leaks` tell classes apart, also those of one size."""
     process = started(stage)
     process.command(b"d")
-    data = heapx(["--gdb", "none", *process.target(core)], "leaks", "--json", env={"GDBHEAPX_KERNEL": kernel}).data
+    data = heapx(["--gdb", "none", *process.target(core)], "leaks", "--json").data
     sums: Dict[Optional[str], int] = Counter()
     for group in data["groups"]:
         sums[group["signature"]] += group["blocks"]

@@ -45,16 +45,14 @@ MOST_UNNAMED = 0.05
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
 def test_containers(stage: Stage, kind: str, way: str) -> None:
-    """There are as many blocks of each kind as it says, with the program's file and without, by both kernels; few bytes have no name."""
+    """There are as many blocks of each kind as it says, with the program's file and without; few bytes have no name."""
     process = started(stage, "holds", env={"LD_PRELOAD": str(library())} if way == "jemalloc" else {})
     made = dict(line.split() for line in process.stderr_path.read_text().splitlines())
     where_: List[str] = [] if kind == "live" or way == "jemalloc" else ["--sysroot", str(stage.folder())]
-    for kernel in ("c", "python"):
-        answer = alone([*process.target(kind), *where_], "census", "--json", "--max-stop", "100", env={"GDBHEAPX_KERNEL": kernel}).envelope
-        rows = answer["data"]["rows"]
-        assert {name: blocks_of(rows, shown) for name, shown in NAMES.items()} == {name: int(blocks) for name, blocks in made.items()}
-        unnamed = sum(row["bytes"] for row in rows if row["signature"] is None)
-        assert unnamed < MOST_UNNAMED * sum(row["bytes"] for row in rows)
+    rows = alone([*process.target(kind), *where_], "census", "--json", "--max-stop", "100").envelope["data"]["rows"]
+    assert {name: blocks_of(rows, shown) for name, shown in NAMES.items()} == {name: int(blocks) for name, blocks in made.items()}
+    unnamed = sum(row["bytes"] for row in rows if row["signature"] is None)
+    assert unnamed < MOST_UNNAMED * sum(row["bytes"] for row in rows)
 
 
 def blocks_of(rows: List[Dict[str, Any]], name: str) -> int:

@@ -106,9 +106,8 @@ def test_the_same_without_symbols_and_gdb(stage: Stage, kind: str, way: str) -> 
     check(process, data)
 
 
-@pytest.mark.parametrize("kernel", ["c", "python"])
 @pytest.mark.parametrize("pie", ["-pie", "-no-pie"])
-def test_places_inside_that_are_by_design(stage: Stage, kind: str, kernel: str, pie: str) -> None:
+def test_places_inside_that_are_by_design(stage: Stage, kind: str, pie: str) -> None:
     """Second bases, arrays behind their number and old strings are held, by the one read; a pointer to any other place inside is weak."""
     compiler, made = shutil.which("g++"), stage.folder() / "inside"
     if compiler is None:
@@ -120,7 +119,7 @@ def test_places_inside_that_are_by_design(stage: Stage, kind: str, kernel: str, 
     process.wait_ready()
     options = ["--gdb", "none", *process.target(kind)]
     for weak in ("--weak", "--no-weak"):
-        classes = heapx(options, "leaks", "--json", weak, env={"GDBHEAPX_KERNEL": kernel}).data["classes"]
+        classes = heapx(options, "leaks", "--json", weak).data["classes"]
         assert classes["leaked"]["blocks"] == 0
         assert classes["maybe"] == {"blocks": 10, "bytes": 10 * 200, "by_evidence": {"inside": {"blocks": 10, "bytes": 10 * 200}}}
 
@@ -140,26 +139,16 @@ def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str)
 
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-@pytest.mark.parametrize("kernel", ["c", "python"])
-def test_disguised_pointers(stage: Stage, kind: str, kernel: str, way: str) -> None:
+def test_disguised_pointers(stage: Stage, kind: str, way: str) -> None:
     """The second look finds what is held by a pointer with other bits, at an odd place, or mangled; without it all of them are leaked."""
     process = stage.start("disguised", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
     truth = {int(address, 16): evidence for evidence, address in (line.split() for line in process.record().decode().splitlines())}
     expected = {address: ("leaked" if evidence == "none" else "maybe", evidence) for address, evidence in truth.items()}
     options = ["--gdb", "none", *process.target(kind)]
     for weak, wanted in (("--weak", expected), ("--no-weak", dict.fromkeys(truth, ("leaked", "none")))):
-        data = heapx(options, "leaks", "--list", "--json", weak, env={"GDBHEAPX_KERNEL": kernel}).data
+        data = heapx(options, "leaks", "--list", "--json", weak).data
         assert {address: one[:2] for address, one in judged(data).items() if address in truth} == wanted
         assert data["classes"]["leaked"]["blocks"] == sum(class_ == "leaked" for class_, _ in wanted.values())
-
-
-@pytest.mark.once  # both kernels are held together in every image by the tests of the kernel
-def test_python_kernel(stage: Stage, core: str) -> None:
-    """The kernel in Python tells the same."""
-    process = holders(stage, "glibc")
-    options = ["--gdb", "none", *process.target(core)]
-    both = [heapx(options, "leaks", "--list", "--json", env={"GDBHEAPX_KERNEL": kernel}).data for kernel in ("c", "python")]
-    assert both[0] == both[1]
 
 
 @pytest.mark.once  # the limit is the tool's own

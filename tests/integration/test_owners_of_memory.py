@@ -244,17 +244,6 @@ def test_a_list_of_a_million(stage: Stage, core: str) -> None:
     assert leaked["blocks"] == told(process).owners["lost"].blocks
 
 
-@pytest.mark.once  # the bound is the tool's own
-def test_python_kernel_says_where_its_bound_is(stage: Stage, core: str) -> None:
-    """Over 500,000 blocks it answers with one line."""
-    process = owning(stage, long=LONG // 2)
-    for command in (["leaks"], ["owners"], ["refs", told(process).blocks["last"]]):
-        outcome = heapx(process.target(core), *command, env={"GDBHEAPX_KERNEL": "python"})
-        said = [line for line in outcome.stderr.strip().splitlines() if not line.endswith("so far")]
-        assert (outcome.code, outcome.stdout) == (1, b"") and len(said) == 1
-        assert "500000 blocks" in outcome.stderr and "C" in outcome.stderr
-
-
 # ---------------------------------------------------------------------------------------------------- forms
 
 

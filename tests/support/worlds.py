@@ -1,11 +1,11 @@
-"""Memory made by hand for the kernels: blocks that point to each other in every way there is."""
+"""Memory made by hand for the kernel: blocks that point to each other in every way there is."""
 
 import random
 from typing import List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
 
@@ -76,7 +76,7 @@ def roots_from(graph: Graph, world: World) -> int:
     return graph.numbers().blocks + len(world.shape.mappings)
 
 
-def build(kernel: Kernel, world: World, more: Sequence[int] = ()) -> Graph:
+def build(kernel: CKernel, world: World, more: Sequence[int] = ()) -> Graph:
     """The graph of a world; its registers hold `more`."""
     graph = kernel.graph(world.source, world.shape, Budget())
     half = len(world.rows) // 2

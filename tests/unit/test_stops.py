@@ -19,8 +19,9 @@ def test_more_is_longer(kernel: str) -> None:
     """What reads more stops a process longer; so do more memory and more threads."""
     small, large, many = Process(GIB >> 4, 1), Process(GIB, 1), Process(GIB >> 4, 2000)
     took = [stops.predict_ms(reads, kernel, large) for reads in Reads]
-    assert took[0] < took[1] <= took[2] <= took[3] < took[6] < took[8] < took[9] < took[10] and took[6] < took[7]
-    for reads in list(Reads)[1:]:
+    assert took[0] < took[1] <= took[2] <= took[3] < took[5]
+    assert kernel == "python" or (took[3] < took[6] < took[8] < took[9] < took[10] and took[6] < took[7])
+    for reads in list(Reads)[1:] if kernel == "c" else list(stops.PYTHON_MS)[1:]:
         assert stops.predict_ms(reads, kernel, small) < stops.predict_ms(reads, kernel, large)
         assert stops.predict_ms(reads, kernel, small) < stops.predict_ms(reads, kernel, many) or kernel == "python"
 
@@ -44,8 +45,8 @@ def test_two_digits() -> None:
 
 def test_hopeless() -> None:
     """The twin is not let loose on a process beyond the limit, but for sums; of the C kernel only what is of no use by halves is refused."""
-    assert stops.is_hopeless(Reads.CENSUS, "python", 2100, 2)
-    assert not stops.is_hopeless(Reads.CENSUS, "python", 1900, 2)
+    assert stops.is_hopeless(Reads.CHECK, "python", 2100, 2)
+    assert not stops.is_hopeless(Reads.CHECK, "python", 1900, 2)
     assert not stops.is_hopeless(Reads.TOTALS, "python", 9000, 2)
     assert not stops.is_hopeless(Reads.CENSUS, "c", 3900, 2)
     assert stops.is_hopeless(Reads.CENSUS, "c", 4100, 2)

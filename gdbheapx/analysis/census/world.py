@@ -79,7 +79,7 @@ class World:
     def signer(self, rows: Sequence[SignatureRow], sets: Sequence[NumberSet] = ()) -> Signer:
         """See Kernel.signer."""
         shape = (self.word_bytes, self.little_endian)
-        return self.session.kernel.signer(unwritten.source(self.target), shape, rows, sets, self.session.budget)
+        return self.session.compiled.signer(unwritten.source(self.target), shape, rows, sets, self.session.budget)
 
 
 class Inner(NamedTuple):

@@ -133,7 +133,7 @@ def find(session: Session, owners: bool = True) -> Kept:
         keeping, page = one.keeping, session.target.page_bytes
         shape = plain_shape(one.heap.shape) if keeping is None else keeping.shape
         shape = shape._replace(page_bytes=max(page, shape.page_bytes))
-        pins = session.kernel.pins(session.target.bulk_source(), shape, _own(labelled.labels, one.heap), first, session.budget)
+        pins = session.compiled.pins(session.target.bulk_source(), shape, _own(labelled.labels, one.heap), first, session.budget)
         pins.stream(iter(one.blocks))
         found = pins.found()
         first = pins.used_blocks

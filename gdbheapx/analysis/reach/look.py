@@ -246,7 +246,7 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     made = world(session, slots, further)
     found = made.regions
     vtables = images.source(target, made.shape.images)
-    graph = session.kernel.graph(unwritten.source(target), made.shape, session.budget, vtables)
+    graph = session.compiled.graph(unwritten.source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)

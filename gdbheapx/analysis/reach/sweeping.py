@@ -12,18 +12,18 @@ HINT = "run it where there is more memory to see the roots of what is lost, and 
 
 
 def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
-    """The classes; None where the graph fits, or this kernel cannot sweep. The process stays stopped for all passes."""
+    """The classes; None where the graph fits. The process stays stopped for all passes."""
     if session.target.kind == "snapshot":  # its graph is there
         return None
     lacking = room.fits(session, room.LEAKS_BYTES)
-    if lacking is None or not session.kernel.sweeps:
+    if lacking is None:
         return None
     room.check_least(session, room.SWEEP_BYTES, indexed=True)
     target = session.target
     session.budget.progress.stage = "sweeping over all blocks"
     made = look.world(session, slots=False)
     found = made.regions
-    sweep = session.kernel.sweep(unwritten.source(target), made.shape, session.budget)
+    sweep = session.compiled.sweep(unwritten.source(target), made.shape, session.budget)
     sweep.gather([heap.blocks() for heap in made.heaps], made.own_places)
     outside: List[Sequence[Tuple[int, int, int]]] = [
         *([(node.start, low, high) for low, high in look.of_node(target, node)] for node in found.nodes),

@@ -1,15 +1,32 @@
 """ctypes bindings of the C kernel's stream of blocks."""
 
 from array import array
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.batches import ListingEnd
-from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockStream
+from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockStream, ListingEnd
 from gdbheapx.kernel.common import library as c
 from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at
 
 ROWS_AT_ONCE = 4096
+
+
+class Listed:
+    """A stream that the C kernel did not make, as one of its own."""
+
+    def __init__(self, library: Any, stream: Iterator[Blocks]) -> None:
+        self._library = library
+        self._columns = [array(letter) for letter in LETTERS]
+        for blocks in stream:
+            for mine, column in zip(self._columns, blocks):
+                mine.extend(column)
+        self.handle = library.heapx_blocks_listed(*map(at, self._columns), len(self._columns[0]))
+        if not self.handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._library.heapx_blocks_free(self.handle)
 
 
 class CBlocks(BlockStream):

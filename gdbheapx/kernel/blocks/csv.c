@@ -1,4 +1,4 @@
-/* Blocks as rows of comma-separated values. The same as twin/csv.py, to the byte. */
+/* Blocks as rows of comma-separated values. */
 #include "../common/heapx.h"
 #include "stream.h"
 

@@ -1,12 +1,19 @@
-"""The graph of blocks: what is asked to make one, what it tells, and what both kernels can do with it."""
+"""The graph of blocks: what is asked to make one, what it tells, and what can be done with it."""
 
-from abc import ABC, abstractmethod
 from array import array
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING
 
-from gdbheapx.kernel.blocks.packed import Move, Pieces
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError
+from gdbheapx.kernel.blocks.binding import CBlocks, Listed
+from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pieces, unpacked
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.blocks.signatures import Signer
+from gdbheapx.kernel.common.library import OpenSource, at, run
+from gdbheapx.problems import OUT_OF_MEMORY
+
+if TYPE_CHECKING:
+    from gdbheapx.kernel.blocks.signatures import Signer
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 RULE_START = 0
 """An aligned pointer to a block's start, or to any place of a mapping."""
@@ -172,156 +179,371 @@ class Tree(NamedTuple):
     """array('I')."""
 
 
-class Graph(ABC):
+MOST_HABITS = 32
+GROUP_NUMBERS = 6
+"""Of a LeakGroup, before the samples."""
+MOST_OFFSETS = 65536
+AT_ONCE = 65536
+MOST_PASSES = 8
+"""Over all nodes of a tree, before its children are put in lists."""
+
+
+def flat(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
+    """Pairs as the kernel takes them."""
+    return array("Q", [number for pair in pairs for number in pair])
+
+
+def check_pointers(count: int) -> None:
+    """HeapxError if there are more than a graph has numbers for."""
+    if count > MOST_POINTERS:
+        what = "%d words of memory may be pointers to blocks, and more than %d are not followed" % (count, MOST_POINTERS)
+        raise HeapxError(
+            what, "`GDBHEAPX_MEMORY=1 gdbheapx leaks` tells what is leaked without following all of them at once", code=OUT_OF_MEMORY
+        )
+
+
+def packed(words: Sequence[int], shape: GraphShape) -> bytes:
+    """Words as the target has them."""
+    size, order = shape.word_bytes, "little" if shape.little_endian else "big"
+    return b"".join((word & (1 << 8 * size) - 1).to_bytes(size, order) for word in words)  # type: ignore[arg-type]
+
+
+class Graph:
     """Nodes are used blocks by address, then GraphShape.mappings, then roots. In this order: gather(), then scan() and end_node() for each
     mapping and each root, settle(), after which the process may run on, and resolve()."""
 
     _shape: GraphShape
+
+    _tree: Optional[Tree] = None
+    _asked = 0
+    _children: "Tuple[Optional[array[int]], Optional[array[int]]]" = (None, None)
+
+    def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
+        self._library, self._opened, self._budget, self._shape, self._images_opened = library, opened, budget, shape, images
+        self._heaps, self._mappings, self._images = flat(shape.heaps), flat(shape.mappings), flat(shape.images)
+        swap = int(not shape.little_endian)
+        numbers = (shape.word_bytes, swap, shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
+        ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
+        vtables = (images.handle if images is not None else None, at(self._images), len(shape.images))
+        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables)
+        self._resolved = array("Q", [0])
+        """How far resolve() came: it goes on there."""
+        self._more = 0
+        """Nodes that split() has made."""
+        if not self._handle:
+            raise MemoryError()
+
+    @classmethod
+    def unpacked(cls, library: Any, opened: OpenSource, kept: PackedGraph, budget: Budget) -> "Graph":
+        """That of a file; `opened`: a source that has nothing. ValueError where it is none."""
+        if not kept.is_possible():
+            raise ValueError("numbers of its graph are none")
+        found = cls.__new__(cls)
+        shape = GraphShape((), kept.mappings, kept.word_bytes, True, kept.unit_bytes, kept.has_slots)
+        found._library, found._opened, found._budget, found._shape, found._images_opened = library, opened, budget, shape, None
+        found._mappings, found._more = flat(kept.mappings), 0
+        found._handle = unpacked(library, kept, found._mappings)
+        return found
+
+    def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
+        """The graph for a file, after resolve(). `moves`: where mappings go, by address; `slots`: where pointers stand in their blocks is
+        written, too. ValueError where a block lies in none of the mappings."""
+        yield from pieces(self._library, self._handle, moves, slots)
+
+    def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[Sum, ...]:
+        """After mark(): (node, evidence) of what an earlier look_again() has found. The same sums as mark()."""
+        nodes, evidence = array("I", [node for node, _ in found]), array("B", [one for _, one in found])
+        self._library.heapx_marks_set(self._handle, at(nodes), at(evidence), len(found))
+        return self._sums()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.heapx_graph_free(self._handle)
+            self._handle = None
+
+    def _run(self, work: Any) -> None:
+        run(work, self._opened, self._budget)
+
+    @property
+    def handle(self) -> Optional[int]:
+        """The struct graph."""
+        return self._handle  # type: ignore[no-any-return]
+
+    def sign(self, signer: "Signer") -> None:
+        """Every block that is gathered from now on is signed."""
+        self._signer = signer
+        self._library.heapx_graph_sign(self._handle, self._signer.handle)
+
+    def large(self, least_bytes: int) -> List[Tuple[int, int]]:
+        """(address, size) of the blocks that are so large, by address. After settle()."""
+        count = self._library.heapx_graph_large(self._handle, least_bytes, None, 0)
+        out = array("Q", bytes(16 * count))
+        self._library.heapx_graph_large(self._handle, least_bytes, at(out), count)
+        return list(zip(out[::2], out[1::2]))
+
+    def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
+        """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
+        library = self._library
+        listed = [Listed(library, stream) for stream in streams if not isinstance(stream, CBlocks)]
+        opened = [stream.handle for stream in streams if isinstance(stream, CBlocks)] + [one.handle for one in listed]
+        handles = array("Q", opened)
+        joined = library.heapx_blocks_join(at(handles), len(handles)) if len(handles) != 1 else handles[0]
+        places = array("Q", sorted(own))
+        job = library.heapx_gather_new(joined, at(places), len(places))
+        if not joined or not job:
+            raise MemoryError()
+        try:
+            self._run(lambda seconds: self._gather_slice(job, seconds))
+        finally:
+            library.heapx_gather_free(job)
+            if len(handles) != 1:
+                library.heapx_blocks_free(joined)
+
+    def _gather_slice(self, job: Any, seconds: float) -> int:
+        left = int(self._library.heapx_gather_slice(self._handle, job, seconds))
+        if self._images_opened is not None:
+            self._images_opened.raise_error()
+        return left
+
+    def scan(self, base: int, start: int, end: int) -> None:
+        """Reads a part of the mapping or root that begins at `base`."""
+        place = array("Q", [start])
+        self._run(lambda seconds: self._library.heapx_graph_scan(self._handle, base, at(place), end, seconds))
+
+    def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
+        """The same for words at hand: the first is slot 0. `exact`: addresses inside blocks that count as pointers to their starts."""
+        for slot, some in ((0, words), (EXACT_SLOT, exact)):
+            kept = array("B", packed(some, self._shape))
+            self._library.heapx_graph_scan_bytes(self._handle, at(kept), len(kept), slot)
+
+    def end_node(self) -> None:
+        """The mapping or root is read."""
+        if self._library.heapx_graph_end_node(self._handle):
+            raise MemoryError()
+
+    def settle(self) -> None:
+        """Everything is read. HeapxError if that was more pointers than a graph has numbers for."""
+        check_pointers(self.numbers().candidates)
+        if self._library.heapx_graph_settle(self._handle) != 1:
+            raise MemoryError()
+
+    def resolve(self) -> List[Habit]:
+        """Makes the edges, and gives the program's habits."""
+        place, out = self._resolved, array("Q", bytes(24 * MOST_HABITS))
+        self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, at(place), seconds))
+        count = self._library.heapx_graph_habits(self._handle, at(out), MOST_HABITS)
+        return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
+
+    def numbers(self) -> GraphNumbers:
+        """How large it is."""
+        out = array("Q", bytes(8 * 14))
+        self._library.heapx_graph_numbers(self._handle, at(out))
+        sizes: Any = [*out[:8], tuple(out[8:])]
+        return GraphNumbers._make(sizes)
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return self.numbers().nodes + self._more
+
+    def mark(self, roots_from: int) -> Tuple[Sum, ...]:
+        """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
+        if not self._library.heapx_marks_open(self._handle, roots_from):
+            raise MemoryError()
+        self._run(lambda seconds: self._library.heapx_marks_slice(self._handle, seconds))
+        return self._sums()
+
+    def _sums(self) -> Tuple[Sum, ...]:
+        out = array("Q", bytes(16 * (LEAKED + 1)))
+        self._library.heapx_marks_sums(self._handle, at(out))
+        return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
+
+    def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
+        """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
+        pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers. The same sums as
+        mark()."""
+        library = self._library
+        job = library.heapx_weak_new(self._handle, guard or 0, int(guard is not None))
+        if not job:
+            raise MemoryError()
+        try:
+            self._run(lambda seconds: library.heapx_weak_blocks(job, seconds))
+            for start, end in ranges:
+                place = array("Q", [start])
+                self._run(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, at(place), end, seconds))
+            if library.heapx_weak_settle(job):
+                raise MemoryError()
+        finally:
+            library.heapx_weak_free(job)
+        return self._sums()
+
+    def evidence(self, node: int) -> int:
+        """What leads to a node, after mark()."""
+        return int(self._library.heapx_marks_evidence(self._handle, node))
+
+    def with_evidence(self, kinds: Sequence[int], start: int, end: int, limit: Optional[int] = None) -> List[Tuple[int, int]]:
+        """(node, evidence) of the nodes from `start` to `end` that have one of these kinds."""
+        mask, after = sum(1 << kind for kind in kinds), array("I", [start])
+        found: List[Tuple[int, int]] = []
+        while after[0] < end and (limit is None or len(found) < limit):
+            room = AT_ONCE if limit is None else min(AT_ONCE, limit - len(found))
+            nodes, evidence = array("I", bytes(4 * room)), array("B", bytes(room))
+            count = self._library.heapx_marks_list(self._handle, mask, after[0], end, at(nodes), at(evidence), room, at(after))
+            found += zip(nodes[:count], evidence[:count])
+        return found
+
+    def inside_offsets(self) -> List[Tuple[int, int]]:
+        """(offset, references) by which blocks are reached that have no better evidence, most frequent first."""
+        counts = array("Q", bytes(8 * MOST_OFFSETS))
+        self._library.heapx_marks_offsets(self._handle, at(counts), MOST_OFFSETS)
+        found = [(offset, count) for offset, count in enumerate(counts) if count]
+        return sorted(found, key=lambda one: -one[1])
+
+    def find_leak_roots(self) -> int:
+        """Finds where leaks begin, after mark(): how many they are. What hangs behind them sums up to all that is leaked."""
+        if not self._library.heapx_leak_roots_open(self._handle):
+            raise MemoryError()
+        self._run(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
+        return int(self._library.heapx_leak_roots_result(self._handle, 0, None, 0))
+
+    def leak_root_ids(self) -> "array[int]":
+        """array('I'): those that were found."""
+        count = self._library.heapx_leak_root_ids(self._handle, None, 0)
+        out = array("I", bytes(4 * count))
+        self._library.heapx_leak_root_ids(self._handle, at(out), count)
+        return out
+
+    def leak_groups(self, labels: Optional["array[int]"] = None) -> List[LeakGroup]:
+        """Those that were found, by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
+        known = None if labels is None else at(labels)
+        count = self._library.heapx_leak_groups(self._handle, known, None, 0)
+        width = GROUP_NUMBERS + LEAK_SAMPLES
+        out = array("Q", bytes(8 * width * max(count, 0)))
+        if count < 0 or self._library.heapx_leak_groups(self._handle, known, at(out), count) < 0:
+            raise MemoryError()
+        rows = [out[place : place + width] for place in range(0, len(out), width)]
+        samples = [tuple(id for id in row[GROUP_NUMBERS:] if id != NO_NODE) for row in rows]
+        return [LeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], row[5], some) for row, some in zip(rows, samples)]
+
+    def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
+        """What each of these blocks is: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
+        numbers, out = array("I", ids), array("B", bytes(len(ids)))
+        self._library.heapx_leak_kinds(self._handle, at(numbers), len(ids), at(out))
+        return out
+
+    def leak_roots(self) -> List[LeakRoot]:
+        """All that were found: there may be millions."""
+        count = self._library.heapx_leak_roots_result(self._handle, 0, None, 0)
+        out = array("Q", bytes(32 * count))
+        self._library.heapx_leak_roots_result(self._handle, 0, at(out), count)
+        return [LeakRoot(out[place], bool(out[place + 1]), out[place + 2], out[place + 3]) for place in range(0, len(out), 4)]
+
+    def find(self, address: int) -> Optional[Tuple[int, int]]:
+        """(node, offset) of the block or mapping that holds the address."""
+        offset = array("Q", [0])
+        node = self._library.heapx_graph_find(self._handle, address, at(offset))
+        return None if node == NO_NODE else (node, offset[0])
+
+    def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
+        """array('Q') of addresses and of usable bytes of blocks. `ids`: array('I')."""
+        addresses, sizes = array("Q", bytes(8 * len(ids))), array("Q", bytes(8 * len(ids)))
+        self._library.heapx_graph_blocks(self._handle, at(ids), len(ids), at(addresses), at(sizes))
+        return addresses, sizes
+
+    def edges(self, node: int) -> List[Edge]:
+        """What it points to."""
+        count = self._library.heapx_graph_edges(self._handle, node, None, 0)
+        out = array("Q", bytes(24 * count))
+        self._library.heapx_graph_edges(self._handle, node, at(out), count)
+        return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
+
+    def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
+        """(node, slot) of what each of these nodes points to, in their order: faster than edges() of one after the other."""
+        few = 8
+        out = array("Q", bytes(24 * few))
+        ask, handle, place = self._library.heapx_graph_edges, self._handle, at(out)
+        for node in range(first, end):
+            count = ask(handle, node, place, few)
+            if count > few:
+                few = count
+                out = array("Q", bytes(24 * few))
+                place = at(out)
+                ask(handle, node, place, few)
+            yield () if not count else list(zip(out[: 3 * count : 3], out[2 : 3 * count : 3]))
+
+    def referrers(self, node: int, limit: int) -> List[Referrer]:
+        """Who points to it."""
+        out, next_edge = array("Q", bytes(24 * limit)), array("Q", [0])
+        count = self._library.heapx_graph_referrers(self._handle, node, at(out), limit, at(next_edge))
+        return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
+
+    def parents(self, roots_from: int) -> "array[int]":
+        """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
+        out = array("I", [NO_NODE]) * self.nodes
+        if self._library.heapx_graph_parents(self._handle, roots_from, at(out)):
+            raise MemoryError()
+        return out
+
+    def split(self, places: Sequence[Tuple[int, int]]) -> None:
+        """A new root begins at each (node, slot), in ascending order: nodes behind it get higher numbers."""
+        nodes, slots = array("I", [node for node, _ in places]), array("I", [slot for _, slot in places])
+        if self._library.heapx_graph_split(self._handle, at(nodes), at(slots), len(places)):
+            raise MemoryError()
+        self._more += len(places)
+
+    def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
+        """Who owns what. Pointers from roots weak[0] to weak[1], and those inside blocks where that is no habit of the program, count
+        only for what no stronger one reaches; so do the links of doubly linked lists, if all slots are kept."""
+        nodes = self.nodes
+        owners, retained, blocks = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
+        failed = self._library.heapx_graph_dominators(
+            self._handle, roots_from, *weak, int(list_links_are_weak), at(owners), at(retained), at(blocks)
+        )
+        if failed:
+            raise MemoryError()
+        return Tree(owners, retained, blocks)
+
+    def reached(self, first: int, end: int) -> Sum:
+        """What can be reached from these nodes, whatever else leads there."""
+        sums = array("Q", [0, 0])
+        if self._library.heapx_graph_reached(self._handle, first, end, at(sums), sums.buffer_info()[0] + 8):
+            raise MemoryError()
+        return Sum(sums[1], sums[0])
+
+    def heaviest(self, tree: Tree) -> "array[int]":
+        """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""
+        out = array("I", [NO_NODE]) * len(tree.owners)
+        self._library.heapx_tree_heaviest(at(tree.owners), at(tree.retained_bytes), len(tree.owners), at(out))
+        return out
+
+    def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
+        """The nodes that `owner` owns directly and that retain something, most first, at most `limit`, and how many there are. Of NO_NODE
+        those before `until` that no single node owns."""
+        nodes = len(tree.owners)
+        out, end = array("I", bytes(4 * limit)), nodes if until is None else until
+        first, following = self._index(tree)
+        begin = 0 if first is None else first[nodes if owner == NO_NODE else owner]
+        places = (at(tree.owners), at(tree.retained_bytes), begin, None if following is None else at(following))
+        count = self._library.heapx_tree_children(*places, end, owner, at(out), limit)
+        return list(out[: min(count, limit)]), count
+
+    def _index(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":
+        """Where the children of each begin, and which follows; nothing while few were asked for: a pass over all nodes takes less."""
+        if self._tree is not tree:
+            self._tree, self._asked, self._children = tree, 0, (None, None)
+        self._asked += 1
+        if self._asked == MOST_PASSES:
+            nodes = len(tree.owners)
+            first, following = array("I", [NO_NODE]) * (nodes + 1), array("I", bytes(4 * nodes))
+            self._library.heapx_tree_index(at(tree.owners), nodes, at(first), at(following))
+            self._children = first, following
+        return self._children
 
     @property
     def shape(self) -> GraphShape:
         """What it is made of."""
         return self._shape
 
-    @abstractmethod
-    def sign(self, signer: Signer) -> None:
-        """Every block that is gathered from now on is signed."""
-
-    @abstractmethod
-    def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
-        """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
-
-    @abstractmethod
-    def scan(self, base: int, start: int, end: int) -> None:
-        """Reads a part of the mapping or root that begins at `base`."""
-
-    @abstractmethod
-    def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
-        """The same for words at hand: the first is slot 0. `exact`: addresses inside blocks that count as pointers to their starts."""
-
-    @abstractmethod
-    def end_node(self) -> None:
-        """The mapping or root is read."""
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Everything is read. HeapxError if that was more pointers than a graph has numbers for."""
-
-    @abstractmethod
-    def large(self, least_bytes: int) -> List[Tuple[int, int]]:
-        """(address, size) of the blocks that are so large, by address. After settle()."""
-
-    @abstractmethod
-    def resolve(self) -> List[Habit]:
-        """Makes the edges, and gives the program's habits."""
-
-    @abstractmethod
-    def numbers(self) -> GraphNumbers:
-        """How large it is."""
-
-    @abstractmethod
-    def mark(self, roots_from: int) -> Tuple[Sum, ...]:
-        """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
-
-    @abstractmethod
-    def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[int]) -> Tuple[Sum, ...]:
-        """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
-        pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers. The same sums as
-        mark()."""
-
-    @abstractmethod
-    def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[Sum, ...]:
-        """After mark(): (node, evidence) of what an earlier look_again() has found. The same sums as mark()."""
-
-    @abstractmethod
-    def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
-        """The graph for a file, after resolve(). `moves`: where mappings go, by address; `slots`: where pointers stand in their blocks is
-        written, too. ValueError where a block lies in none of the mappings."""
-
-    @abstractmethod
-    def evidence(self, node: int) -> int:
-        """What leads to a node, after mark()."""
-
-    @abstractmethod
-    def with_evidence(self, kinds: Sequence[int], start: int, end: int, limit: Optional[int] = None) -> List[Tuple[int, int]]:
-        """(node, evidence) of the nodes from `start` to `end` that have one of these kinds."""
-
-    @abstractmethod
-    def inside_offsets(self) -> List[Tuple[int, int]]:
-        """(offset, references) by which blocks are reached that have no better evidence, most frequent first."""
-
-    @abstractmethod
-    def find_leak_roots(self) -> int:
-        """Finds where leaks begin, after mark(): how many they are. What hangs behind them sums up to all that is leaked."""
-
-    @abstractmethod
-    def leak_roots(self) -> List[LeakRoot]:
-        """All that were found: there may be millions."""
-
-    @abstractmethod
-    def leak_root_ids(self) -> "array[int]":
-        """array('I'): those that were found."""
-
-    @abstractmethod
-    def leak_groups(self, labels: Optional["array[int]"] = None) -> List[LeakGroup]:
-        """Those that were found, by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
-
-    @abstractmethod
-    def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
-        """What each of these blocks is: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
-
-    @abstractmethod
-    def find(self, address: int) -> Optional[Tuple[int, int]]:
-        """(node, offset) of the block or mapping that holds the address."""
-
-    @abstractmethod
-    def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
-        """array('Q') of addresses and of usable bytes of blocks. `ids`: array('I')."""
-
     def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
         """(address, usable bytes) of blocks."""
         return list(zip(*self.columns(array("I", ids))))
-
-    @abstractmethod
-    def edges(self, node: int) -> List[Edge]:
-        """What it points to."""
-
-    def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
-        """(node, slot) of what each of these nodes points to, in their order: faster than edges() of one after the other."""
-        for node in range(first, end):
-            yield [(edge.node, edge.slot) for edge in self.edges(node)]
-
-    @abstractmethod
-    def referrers(self, node: int, limit: int) -> List[Referrer]:
-        """Who points to it."""
-
-    @abstractmethod
-    def parents(self, roots_from: int) -> "array[int]":
-        """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
-
-    @property
-    @abstractmethod
-    def nodes(self) -> int:
-        """How many there are."""
-
-    @abstractmethod
-    def split(self, places: Sequence[Tuple[int, int]]) -> None:
-        """A new root begins at each (node, slot), in ascending order: nodes behind it get higher numbers."""
-
-    @abstractmethod
-    def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
-        """Who owns what. Pointers from roots weak[0] to weak[1], and those inside blocks where that is no habit of the program, count
-        only for what no stronger one reaches; so do the links of doubly linked lists, if all slots are kept."""
-
-    @abstractmethod
-    def reached(self, first: int, end: int) -> Sum:
-        """What can be reached from these nodes, whatever else leads there."""
-
-    @abstractmethod
-    def heaviest(self, tree: Tree) -> "array[int]":
-        """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""
-
-    @abstractmethod
-    def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
-        """The nodes that `owner` owns directly and that retain something, most first, at most `limit`, and how many there are. Of NO_NODE
-        those before `until` that no single node owns."""

@@ -1,14 +1,14 @@
 """What the pages of a heap are, by cells of equal size: what is asked of the kernel, and what it tells."""
 
-from abc import ABC, abstractmethod
 from array import array
-from typing import AbstractSet, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import PageTable
+from gdbheapx.kernel.blocks.binding import CBlocks, Listed
 from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, run
 
-PAGE_USED, PAGE_PINNED, PAGE_CACHED, PAGE_OWN, PAGE_FREE, PAGE_RETURNED, PAGE_STATES = range(7)
-"""What a page is. PINNED: blocks in use, or the allocator's own, beside free ones; CACHED: nothing in use, blocks in caches; OWN: the
-allocator's alone; RETURNED: the allocator keeps the addresses alone."""
 MOST_KINDS = 16
 
 
@@ -41,7 +41,8 @@ class MapShape(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Bytes of whole pages by what they are. Order as in heapmap.c."""
+    """Bytes of whole pages by what they are: PAGE_ numbers in heapmap.c, in their order. Pinned: blocks in use, or the allocator's own,
+    beside free ones; cached: nothing in use, blocks in caches; own: the allocator's alone; returned: it keeps the addresses alone."""
 
     used_bytes: int
     pinned_bytes: int
@@ -56,13 +57,40 @@ class Cell(NamedTuple):
     """Of both: present, and either shared with a forked process or the zero page."""
 
 
-class HeapMap(ABC):
+NUMBERS = len(Cell._fields)
+
+
+class HeapMap:
     """One look at a heap."""
 
-    @abstractmethod
+    def __init__(
+        self,
+        library: Any,
+        opened: OpenSource,
+        shape: MapShape,
+        ranges: Sequence[Tuple[int, int]],
+        pages: Optional[PageTable],
+        budget: Budget,
+    ) -> None:
+        self._library, self._opened, self._budget = library, opened, budget
+        self._table, self._count = OpenPages(library, pages), shape.cells(ranges)
+        numbers, bounds = shape.numbers(), array("Q", [bound for one in ranges for bound in one])
+        self._handle = library.heapx_map_new(at(numbers), at(bounds), len(ranges), self._table.handle)
+        if not self._handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.heapx_map_free(self._handle)
+            self._handle = None
+
     def stream(self, blocks: Iterator[Blocks]) -> None:
         """Takes the blocks of the heap, all sorts of them."""
+        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self._library, blocks)
+        run(lambda seconds: self._library.heapx_map_slice(self._handle, source.handle, seconds), self._opened, self._budget)
 
-    @abstractmethod
     def cells(self) -> List[Cell]:
         """What was found; nothing more may be streamed."""
+        out = array("Q", bytes(8 * NUMBERS * max(1, self._count)))
+        self._library.heapx_map_cells(self._handle, at(out))
+        return [Cell(*out[place : place + NUMBERS]) for place in range(0, NUMBERS * self._count, NUMBERS)]

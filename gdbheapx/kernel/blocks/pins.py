@@ -1,11 +1,17 @@
 """Which used blocks keep free memory from being returned: what is asked of the kernel, and what it tells."""
 
-from abc import ABC, abstractmethod
 from array import array
-from typing import AbstractSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING
 
-from gdbheapx.kernel.blocks.graph import Graph, Tree
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.blocks.binding import CBlocks, Listed
 from gdbheapx.kernel.blocks.records import Blocks
+
+if TYPE_CHECKING:
+    from gdbheapx.kernel.blocks.graph import Graph, Tree
+from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, run
 
 EDGE, HOLE, LISTED, RESERVE, ROOM, APART = range(6)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
@@ -15,7 +21,7 @@ PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE = range(4)
 """Who pins: blocks in use; blocks in caches; the allocator's own; nobody."""
 BY_SEVERAL, BY_NOBODY = 0xFFFFFFFF, 0xFFFFFFFE
 """In place of the node that owns the blocks: no single one does, or it is not known; they are leaked."""
-MOST_KINDS, MOST_GROUPS, MOST_ON_PLACE = 16, 1 << 18, 64
+MOST_KINDS = 16
 
 
 class PinShape(NamedTuple):
@@ -47,8 +53,8 @@ class PinLabels(NamedTuple):
 
     labels: Sequence[int] = array("I")
     """array('I'): what a block is, by its id in the graph; without one by its place among all used blocks of the streams. 0: not known."""
-    graph: Optional[Graph] = None
-    tree: Optional[Tree] = None
+    graph: "Optional[Graph]" = None
+    tree: "Optional[Tree]" = None
     """Of that graph."""
     least_retained_bytes: int = 0
     """A block that no single node owns and that keeps so much alive is told as an owner itself."""
@@ -85,7 +91,10 @@ class PinGroup(NamedTuple):
     """The address of the first; 0: there is none."""
 
 
-class Pins(ABC):
+NUMBERS = len(PinGroup._fields)
+
+
+class Pins:
     """One look at a heap."""
 
     returned_bytes = 0
@@ -93,10 +102,39 @@ class Pins(ABC):
     used_blocks = 0
     """Used blocks that were met, and those before: where the labels of the next heap begin. Known after found()."""
 
-    @abstractmethod
+    def __init__(self, library: Any, opened: OpenSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> None:
+        self._library, self._opened, self._budget = library, opened, budget
+        graph: Any = labels.graph
+        rooms, apart = array("Q", [number for room in shape.rooms for number in room]), array("Q", shape.apart)
+        own, known, tree = array("Q", labels.own), array("I", labels.labels), labels.tree
+        self._kept = (shape.numbers(), rooms, apart, own, known, graph, tree)
+        arrays = (at(rooms), len(shape.rooms), at(apart), len(apart), at(own), len(own))
+        self._handle = library.heapx_pins_new(at(self._kept[0]), *arrays)
+        if not self._handle:
+            raise MemoryError()
+        library.heapx_pins_label(self._handle, None if graph is None else graph.handle, at(known), len(known), first)
+        if tree is not None and not library.heapx_pins_own(
+            self._handle, at(tree.owners), at(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
+        ):
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.heapx_pins_free(self._handle)
+            self._handle = None
+
     def stream(self, blocks: Iterator[Blocks]) -> None:
         """Takes the blocks of a heap, all sorts of them."""
+        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self._library, blocks)
+        run(lambda seconds: self._library.heapx_pins_slice(self._handle, source.handle, seconds), self._opened, self._budget)
 
-    @abstractmethod
     def found(self) -> List[PinGroup]:
         """The groups; nothing more may be streamed."""
+        sums = array("Q", bytes(16))
+        count = self._library.heapx_pins_end(self._handle, at(sums))
+        if count == NO_MEMORY:
+            raise MemoryError()
+        self.returned_bytes, self.used_blocks = sums
+        out = array("Q", bytes(8 * NUMBERS * count))
+        self._library.heapx_pins_groups(self._handle, at(out))
+        return [PinGroup(*out[place : place + NUMBERS]) for place in range(0, len(out), NUMBERS)]

@@ -1,11 +1,13 @@
 """Pools: pieces of equal length, each cut into cells of one size, with a header that has the list of its free cells (pools.c)."""
 
-from abc import ABC, abstractmethod
-from typing import NamedTuple, Sequence, Tuple
+from array import array
+from typing import Any, NamedTuple, Sequence, Tuple
 
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockStream
+from gdbheapx.kernel.common.library import OpenSource, at, run
 
-MOST_POOL = 32 << 10
 HEADER_BYTES = 48
 
 
@@ -34,13 +36,25 @@ class PoolSums(NamedTuple):
     """Those whose header is none."""
 
 
-class Pools(ABC):
+class Pools:
     """One look at pools."""
 
-    @abstractmethod
+    def __init__(self, library: Any, opened: OpenSource, shape: PoolShape, budget: Budget) -> None:
+        self._library, self._opened, self._shape, self._budget = library, opened, shape, budget
+        self._runs = array("Q", [bound for run in shape.runs for bound in run])
+
+    def _blocks(self) -> CBlocks:
+        shape = (int(not self._shape.little_endian), self._shape.pool_bytes, at(self._runs), len(self._shape.runs))
+        return CBlocks(
+            self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *shape), self._runs, None, self._budget
+        )
+
     def sums(self) -> PoolSums:
         """By the headers alone."""
+        walk, out = self._blocks(), array("Q", PoolSums())
+        run(lambda seconds: self._library.heapx_pool_sums(walk.handle, at(out), seconds), self._opened, self._budget)
+        return PoolSums(*out)
 
-    @abstractmethod
     def blocks(self) -> BlockStream:
         """The used cells, all of CLASS_USED. Where a pool's list of free cells is broken, what comes after the break counts as used."""
+        return self._blocks()

@@ -1,12 +1,12 @@
 """The stream of blocks: what every allocator's listing gives, and what may be asked of it."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from typing import AbstractSet, Any, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.blocks.batches import Batches
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_TIME
 
 CLASS_USED = 0
 """The program holds it."""
@@ -95,11 +95,47 @@ class Wanted(NamedTuple):
 EVERYTHING = Wanted()
 
 
-class BlockStream(Batches[Blocks]):
-    """The blocks of one heap, each address above the one before; where damage makes regions overlap, no batch is sure to be so.
+class ListingEnd(NamedTuple):
+    """Where and why a listing ended: a STOP_ number and the address that was next."""
 
-    Damage ends a region early and without a word: the walk that comes before says so. A region that is cut by time goes on at `at`.
+    stop: int
+    at: int
+
+
+class BlockStream(ABC):
+    """The blocks of one heap in batches, each address above the one before; where damage makes regions overlap, no batch is sure to be so.
+
+    Damage ends a region early and without a word: the walk that comes before says so. A region that is cut by time goes on at `at`. Ctrl-C
+    while the kernel works ends the listing with STOP_TIME; in the caller's own code it is the caller's.
     """
+
+    result: Optional[ListingEnd] = None
+    """How it ended; None until then."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._end: Optional[ListingEnd] = None
+
+    def __iter__(self) -> Iterator[Blocks]:
+        return self
+
+    def __next__(self) -> Blocks:
+        while self._end is None:
+            try:
+                if self._budget.expired():
+                    break
+                batch = self._batch()
+            except KeyboardInterrupt:
+                self._budget.interrupt()
+                break
+            if batch is not None:
+                return batch
+        self.result = self._end = self._end or ListingEnd(STOP_TIME, self.at)
+        raise StopIteration
+
+    @abstractmethod
+    def _batch(self) -> Optional[Blocks]:
+        """The next one, maybe none yet; sets `_end` when the walk ends."""
 
     @property
     @abstractmethod

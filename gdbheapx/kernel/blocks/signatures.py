@@ -1,10 +1,13 @@
-"""What a block is by what stands in it: conditions on its first bytes, as rows of data that both kernels read."""
+"""What a block is by what stands in it: conditions on its first bytes, as rows of data that the C kernel reads."""
 
-from abc import ABC, abstractmethod
+import ctypes
 from array import array
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.budget import Budget
+from gdbheapx.kernel.blocks.binding import CBlocks, Listed
 from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.common.library import OpenSource, at, run
 
 SIGNED_BYTES = 512
 """Of a block, at its begin, that conditions may ask for (signatures.h)."""
@@ -79,10 +82,8 @@ CPLUSPLUS, RUST = 1, 2
 UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG, BY_BEGIN = range(6)
 """What a label is worth: nothing; a name; less than who points there, and more than a size; two counts as an Rc or Arc has; and the second
 one is 1, the first one the key; more than who points there, and less than the container whose block it is."""
-LEAST_TEXT, MOST_TEXT = 8, 64
-LEAST_NUMBERS, LEAST_EXPONENT, EXPONENTS = 8, 1023 - 64, 129
-LEAST_CONTENT, LEAST_COPIES, LEAST_COPIED, MOST_SAME = 64, 4, 64 << 10, 128
-"""Bytes of a block; so many are a group, or so many bytes of two or three (contents.h)."""
+MOST_SAME = 128
+"""Contents that are told one by one."""
 
 
 class Signed(NamedTuple):
@@ -132,146 +133,124 @@ class Copied(NamedTuple):
     """(number of the first block, blocks) of each content with Referring.least_same_bytes or more; at most MOST_SAME, sorted."""
 
 
-LEAST_CAPACITY, MOST_CONTAINER_BYTES = 16, 1 << 40
+CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH = range(2)
+"""The three words of a Vec, in the order that the compiler has chosen."""
+READ_BYTES = 128 << 10
 
 
-LEAST_LOAD, MOST_LOAD, LEAST_BUFFER = 0x3D4CCCCD, 0x42C80000, 256
-Hint = Tuple[int, int, int]
-"""(address, row, bytes or number of nodes): struct hint."""
-
-
-CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS = range(3)
-"""The three words of a Vec, in the order that the compiler has chosen; the last one is how many orders there are."""
-LEAST_FULL, LEAST_VOTES, MOST_ELEMENT, COUNTS_BYTES, BTREE_EDGES = 33, 4, 4096, 16, 12
-OF_ARRAY, OF_ROOT = 1 << 62, 1 << 63
-
-
-class Vec(NamedTuple):
-    """Words that may be a Vec: see hint_vec in C."""
-
-    capacity: int
-    is_full: bool
-    """It has that length, and no neighbour has it too."""
-    order: int
-    place: int
-
-
-def place_of(node: int, own_bytes: int, slot: int) -> int:
-    """Where a pointer stands: see place_of in C. `own_bytes`: 0 of a root."""
-    if not own_bytes:
-        return OF_ROOT | node << 32 | slot & 0xFFFFFFFF
-    return OF_ARRAY | node if own_bytes > MOST_OBJECT_BYTES else own_bytes << 32 | slot
-
-
-def _mixed(number: int) -> int:
-    number = (number ^ number >> 32) * 0x9E3779B97F4A7C15 & ALL
-    return number ^ number >> 29
-
-
-def vecs(words: Sequence[int], at: int, place: int) -> List[Vec]:
-    """What the words around the pointer at this place may be."""
-    hashed = _mixed(place) << 1 & 0x3FFFFF | int(place >> 62 == 1)
-    before, behind = words[at - 1] if at else 0, words[at + 2] if at + 2 < len(words) else ALL
-    is_clear = not before == words[at + 1] == behind
-    given = [(CAPACITY_POINTER_LENGTH, before, words[at + 1]), (POINTER_CAPACITY_LENGTH, words[at + 1], behind)]
-    fit = [(order, capacity, length) for order, capacity, length in given if 0 < capacity <= 0xFFFFFFFF and length <= capacity]
-    return [Vec(capacity, is_clear and length == capacity, order, hashed) for order, capacity, length in fit]
-
-
-def hinted(words: Sequence[int], word_bytes: int) -> List[Hint]:
-    """What words side by side may be, three or more, of which the first one points to a heap (see signer_look and signer_look_far in C)."""
-    pointer, second, third = words[:3]
-    told = near(pointer, second, third)
-    found = [(pointer, *told)] if told is not None else []
-    if 2 <= second <= 0x100000000 and ((third > second and third >= 1 << 16) or (not second & (second + 1) and third <= second)):
-        found += far(words, word_bytes)
-    return found
-
-
-def far(words: Sequence[int], word_bytes: int) -> List[Hint]:
-    """The table and the nodes of an unordered map, the map and the buffers of a deque, or a table of Rust's."""
-    at = [*words[:10], *[0] * (10 - len(words))]
-    if (
-        len(words) >= 6
-        and 0 < at[3] <= at[5] < 0xFFFFFFFF
-        and any(LEAST_LOAD <= bits <= MOST_LOAD for bits in (at[4] & 0xFFFFFFFF, at[4] >> 32))
-    ):
-        return [(at[0], BUCKETS, at[1] * word_bytes), (at[2], CHAIN, at[3])]
-    room = at[1] if at[1] < 8 else (at[1] + 1) // 8 * 7
-    if at[1] >= 3 and at[2] <= at[1]:
-        return [(at[0], HASHES, at[1] + 17)] if not at[0] & 15 and 0 < at[3] <= room and at[2] <= room - at[3] else []
-    buffer, first, last = at[4] - at[3], at[5] - at[0], at[9] - at[0]
-    if len(words) < 10 or at[8] - at[7] != buffer or not LEAST_BUFFER <= buffer <= 0xFFFFFFFF:
-        return []
-    if not (at[3] <= at[2] <= at[4] and at[7] <= at[6] <= at[8] and 0 <= first <= last < at[1] * word_bytes) or (first | last) % word_bytes:
-        return []
-    return [(at[0], DEQUE, at[1] * word_bytes), (first // word_bytes << 32 | last // word_bytes, BUFFERS, buffer)]
-
-
-def near(pointer: int, second: int, third: int) -> Optional[Tuple[int, int]]:
-    """(row, bytes that the block must hold) of three words; of a list the number of its nodes."""
-    if second <= third and LEAST_CAPACITY <= third < LEAST_CAPACITY + 0xFFFFFFFF:
-        return STRING, third + 1
-    if pointer <= second <= third and 0 < third - pointer <= MOST_CONTAINER_BYTES:
-        return VECTOR, third - pointer
-    if 2 <= third <= 0x100000000 and second > third and pointer != second and not (pointer | second) & 7:
-        return LIST, third
-    return None
-
-
-class Signer(ABC):
+class Signer:
     """Reads the begins of blocks. The first row that a block meets counts."""
 
-    @abstractmethod
+    def __init__(
+        self, library: Any, opened: OpenSource, shape: Any, rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
+    ) -> None:
+        self._library, self._opened, self._budget = library, opened, budget
+        word_bytes, little_endian = shape
+        self._kept = (*flat_rows(rows), *flat_sets(sets))
+        conditions, flat, places, numbers = self._kept
+        tables = (at(conditions), at(flat), len(rows), at(places), len(sets), at(numbers))
+        self.handle = library.heapx_signer_new(word_bytes, int(not little_endian), 1, *tables)
+        if not self.handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._library.heapx_signer_free(self.handle)
+            self.handle = None
+
+    def stream(self, blocks: Iterator[Blocks]) -> None:
+        """Signs the used blocks of a stream; one that a graph gathers needs this not."""
+        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self._library, blocks)
+        buffer = array("B", bytes(READ_BYTES))
+        work = (self.handle, self._opened.handle, source.handle, at(buffer))
+        run(lambda seconds: self._library.heapx_signer_slice(*work, seconds), self._opened, self._budget)
+
     def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
         `foreign`: of each row, whether its blocks are another language's: no vector of Rust stands in these."""
+        bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
+        if not self._library.heapx_signer_rust(self.handle, at(bounds), len(constants), at(rows)):
+            raise MemoryError()
 
-    @abstractmethod
     def vtables(self) -> List[int]:
         """What of these ranges stands beside pointers to heaps, sorted: vtables, and other constants."""
+        count = self._library.heapx_signer_vtables(self.handle, None, 0)
+        if count == ALL:
+            raise MemoryError()
+        out = array("Q", bytes(8 * count))
+        self._library.heapx_signer_vtables(self.handle, at(out), count)
+        return list(out)
 
-    @abstractmethod
-    def stream(self, blocks: Iterator[Blocks]) -> None:
-        """Signs the used blocks of a stream; one that a graph gathers needs this not."""
-
-    @abstractmethod
-    def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
-        """By label, the first being 1; or those of these labels."""
-
-    @abstractmethod
-    def rest(self) -> Signed:
-        """What got no label when it was signed, all together; row and key mean nothing."""
-
-    @abstractmethod
-    def keep_contents(self) -> None:
-        """Before a graph gathers: keeps a number for the content of each block of LEAST_CONTENT bytes or more, for refer()."""
-
-    @abstractmethod
-    def copied(self) -> Copied:
-        """After refer(), if contents were kept."""
-
-    @abstractmethod
-    def label_count(self) -> int:
-        """The highest label."""
-
-    @abstractmethod
-    def frequent(self, least_blocks: Sequence[int]) -> List[int]:
-        """Labels of at least so many blocks as stand at their row's number; of rows beyond the list all."""
-
-    @abstractmethod
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """Gives every block a label: what no row knows by the container that points to it, by who alone points to it, else by its size.
         `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT."""
+        library, kept = self._library, array("B", known)
+        layouts = array("Q", [number for one in asked.layouts for number in one])
+        numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
+        places = (at(layouts), len(asked.layouts), asked.least_same_bytes)
+        job = library.heapx_referrals_new(graph.handle, self.handle, at(kept), len(kept), *numbers, *places)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_referrals_slice(job, seconds), self._opened, self._budget)
+        finally:
+            library.heapx_referrals_free(job)
 
-    @abstractmethod
+    def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
+        """By label, the first being 1; or those of these labels."""
+        out = self._numbers()
+        return [Signed(*out[7 * label - 7 : 7 * label]) for label in (range(1, len(out) // 7 + 1) if labels is None else labels)]
+
+    def rest(self) -> Signed:
+        """What got no label when it was signed, all together; row and key mean nothing."""
+        out = array("Q", bytes(56))
+        self._library.heapx_signer_rest(self.handle, at(out))
+        return Signed(*out)
+
+    def keep_contents(self) -> None:
+        """Before a graph gathers: keeps a number for the content of each block of LEAST_CONTENT bytes or more, for refer()."""
+        self._library.heapx_signer_keep_contents(self.handle)
+
+    def copied(self) -> Copied:
+        """After refer(), if contents were kept."""
+        out = array("Q", bytes(32 + 16 * MOST_SAME))
+        count = self._library.heapx_signer_copied(self.handle, at(out), MOST_SAME)
+        same = sorted(zip(out[4 : 4 + 2 * count : 2], out[5 : 5 + 2 * count : 2]))
+        return Copied(out[0], out[1], out[2], out[3], same)
+
+    def label_count(self) -> int:
+        """The highest label."""
+        return int(self._library.heapx_signer_found(self.handle, None, 0))
+
+    def frequent(self, least_blocks: Sequence[int]) -> List[int]:
+        """Labels of at least so many blocks as stand at their row's number; of rows beyond the list all."""
+        out, rows = self._numbers(), len(least_blocks)
+        pairs = enumerate(zip(out[0::7], out[2::7]), 1)
+        return [label for label, (row, blocks) in pairs if row >= rows or blocks >= least_blocks[row]]
+
+    def _numbers(self) -> "array[int]":
+        """Seven of each label."""
+        count = self.label_count()
+        out = array("Q", bytes(56 * count))
+        self._library.heapx_signer_found(self.handle, at(out), count)
+        return out
+
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
         """By label as in found(): bytes of those of its blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph
         that was signed, when it is settled."""
+        bounds = array("Q", [bound for pair in ranges for bound in pair])
+        out = array("Q", bytes(8 * self._library.heapx_signer_found(self.handle, None, 0)))
+        self._library.heapx_signer_within(self.handle, graph.handle, at(bounds), len(ranges), at(out))
+        return list(out)
 
-    @abstractmethod
     def labels(self) -> "array[int]":
         """array('I'): the label of each block, by its id in the graph; UNSIGNED where no row knew it."""
+        count = array("Q", [0])
+        address = self._library.heapx_signer_labels(self.handle, at(count))
+        kept = array("I")
+        if count[0]:
+            kept.frombytes(ctypes.string_at(address, 4 * count[0]))
+        return kept
 
 
 FIRST = {IN_SET: 0, IN_RANGES: 0, EQUAL: 1}

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from gdbheapx.kernel import Kernel, binding, build, twin
+from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common import library
 
 
@@ -25,7 +26,7 @@ def c_library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def c_kernel(c_library: str) -> Kernel:
+def c_kernel(c_library: str) -> CKernel:
     """That library, loaded."""
     return binding.open_kernel(c_library)
 

@@ -13,7 +13,7 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, FileSource, ProcessSource, Segment
 from gdbheapx.inferior.live import page_table, procfs
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
 from gdbheapx.kernel.blocks.signatures import Referring
@@ -75,7 +75,7 @@ def scattered(seed: int) -> Made:
     return made
 
 
-def told(kernel: Kernel, made: Made, source: BulkSource) -> Tuple[Any, ...]:
+def told(kernel: CKernel, made: Made, source: BulkSource) -> Tuple[Any, ...]:
     """Edges, and what a second look finds."""
     world = made.world(source)
     graph = build(kernel, world, [made.large[0]])
@@ -87,18 +87,18 @@ def told(kernel: Kernel, made: Made, source: BulkSource) -> Tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_look_at_each_byte_tells_the_same(kernel: Kernel, c_kernel: Kernel, seed: int) -> None:
+def test_a_look_at_each_byte_tells_the_same(c_kernel: CKernel, seed: int) -> None:
     """Strong pointers and weak ones, with their slots; and no page more is there than before."""
     made = scattered(seed)
     expected = told(c_kernel, made, BytesSource(((made.start, bytes(made.copy)),)))
     assert expected[0][LEAKED].blocks > expected[1][LEAKED].blocks or seed == 5
     before = made.present()
     for source in made.sources():
-        assert told(kernel, made, source) == expected
+        assert told(c_kernel, made, source) == expected
     assert made.present() == before < 100
 
 
-def test_zeros_that_were_touched_are_equal_to_those_that_were_not(kernel: Kernel) -> None:
+def test_zeros_that_were_touched_are_equal_to_those_that_were_not(c_kernel: CKernel) -> None:
     """Two blocks of one content have one hash, whichever pages of them are there."""
     made = Made()
     rows = [(made.start + (place << 20), 1 << 19, CLASS_USED, 0, 0) for place in range(3)]
@@ -109,7 +109,7 @@ def test_zeros_that_were_touched_are_equal_to_those_that_were_not(kernel: Kernel
         made.put(offset + 8, 0)
     for source in made.sources():
         world = made.world(source)._replace(rows=rows)
-        graph, signer = kernel.graph(source, world.shape, Budget()), kernel.signer(source, (8, True), [], [], Budget())
+        graph, signer = c_kernel.graph(source, world.shape, Budget()), c_kernel.signer(source, (8, True), [], [], Budget())
         signer.keep_contents()
         graph.sign(signer)
         graph.gather([iter([make_blocks(rows)])])
@@ -120,7 +120,7 @@ def test_zeros_that_were_touched_are_equal_to_those_that_were_not(kernel: Kernel
         assert (signer.copied().contents, signer.copied().blocks) == (1, 2)
 
 
-def test_a_reserve_takes_no_time(c_kernel: Kernel) -> None:
+def test_a_reserve_takes_no_time(c_kernel: CKernel) -> None:
     """64 GiB of which three pages were touched, by the first look and by the second."""
     made = Made(64 << 30)
     made.large = (made.start + (32 << 20), (64 << 30) - (32 << 20))
@@ -136,7 +136,7 @@ def test_a_reserve_takes_no_time(c_kernel: Kernel) -> None:
     assert time.monotonic() - began < 2, "each page was looked at"
 
 
-def test_what_a_core_left_out_is_passed(c_kernel: Kernel, tmp_path: Any) -> None:
+def test_what_a_core_left_out_is_passed(c_kernel: CKernel, tmp_path: Any) -> None:
     """The same of a core, where it counts as zeros."""
     made, file = Made(), tmp_path / "memory"
     file.write_bytes(ctypes.string_at(made.start + LARGE, 64 << 10))

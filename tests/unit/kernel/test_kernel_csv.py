@@ -1,4 +1,4 @@
-"""Rows of comma-separated values: both kernels write the same bytes, and Python's csv reads back what was given."""
+"""Rows of comma-separated values: Python's csv reads back what was given."""
 
 import csv
 import io
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.csv import CsvWords
 from gdbheapx.kernel.blocks.records import NO_ARENA, make_blocks
 from tests.support.hostile import HOSTILE
@@ -24,12 +24,11 @@ ROW = st.tuples(NUMBER, NUMBER, st.integers(0, 2), st.integers(0, 1), st.one_of(
 
 @FEW
 @given(st.lists(st.tuples(ROW, st.integers(0, 4)), max_size=40), st.booleans())
-def test_both_kernels_write_the_same(c_kernel: Kernel, python_kernel: Kernel, given_rows: List[Tuple[Any, int]], has_labels: bool) -> None:
-    """To the byte; and each cell is what went in."""
+def test_each_cell_is_what_went_in(c_kernel: CKernel, given_rows: List[Tuple[Any, int]], has_labels: bool) -> None:
+    """Whatever the numbers, with labels and without."""
     blocks = make_blocks([row for row, _ in given_rows], in_order=False)
     labels = array("I", [label for _, label in given_rows]) if has_labels else None
     found = c_kernel.csv(WORDS).rows(blocks, labels)
-    assert found == python_kernel.csv(WORDS).rows(blocks, labels)
     read = list(csv.reader(io.StringIO(found.decode("utf-8"), newline=""), strict=True))
     names = ["", "Session", 'a,"b', "\u00e9t\u00e9", ""]
     expected = []
@@ -41,16 +40,16 @@ def test_both_kernels_write_the_same(c_kernel: Kernel, python_kernel: Kernel, gi
 
 
 @pytest.mark.parametrize("row, label", [((1, 1, 3, 0, 0), 0), ((1, 1, 0, 2, 0), 0), ((1, 1, 0, 0, 0), 5)])
-def test_a_number_without_a_word_is_refused(kernel: Kernel, row: Tuple[int, int, int, int, int], label: int) -> None:
+def test_a_number_without_a_word_is_refused(c_kernel: CKernel, row: Tuple[int, int, int, int, int], label: int) -> None:
     """No text beyond those that were given is read."""
     with pytest.raises(ValueError):
-        kernel.csv(WORDS).rows(make_blocks([row]), array("I", [label]))
+        c_kernel.csv(WORDS).rows(make_blocks([row]), array("I", [label]))
 
 
-def test_batches_may_grow(kernel: Kernel) -> None:
+def test_batches_may_grow(c_kernel: CKernel) -> None:
     """A writer serves any number of rows, also with the longest texts."""
     words = WORDS._replace(signatures=[b"x" * 5000])
-    writer = kernel.csv(words)
+    writer = c_kernel.csv(words)
     for count in (1, 0, 300, 7):
         blocks = make_blocks([((1 << 64) - 17, (1 << 64) - 17, 1, 1, NO_ARENA - 1)] * count)
         text = writer.rows(blocks, array("I", [1] * count))

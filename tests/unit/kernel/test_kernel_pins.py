@@ -1,14 +1,14 @@
-"""Which used blocks keep free memory: each free byte in one group, as the definition says, and the same in both kernels."""
+"""Which used blocks keep free memory: each free byte in one group, as the definition says."""
 
 import random
 from array import array
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import pytest
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph
 from gdbheapx.kernel.blocks.pins import (
     APART,
@@ -42,6 +42,7 @@ from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACH
 from tests.support.builders import heap, rtree
 from tests.support.builders.extent_cases import BINS, Spec, some_heap
 from tests.support.builders.rtree import Variant
+from tests.support.plain_pins import Key, PlainPins, Row
 from tests.support.worlds import World, make, roots_from
 
 NOTHING, UNLABELLED = BytesSource(()), PinLabels()
@@ -49,7 +50,7 @@ AT = 0x100000
 PAGE = PinShape(4096, head_bytes=48)
 
 
-def pins(kernel: Kernel, rows: Sequence[Tuple[int, int, int, int, int]], shape: PinShape = PAGE, labels: PinLabels = UNLABELLED) -> Pins:
+def pins(kernel: CKernel, rows: Sequence[Tuple[int, int, int, int, int]], shape: PinShape = PAGE, labels: PinLabels = UNLABELLED) -> Pins:
     """That has taken these blocks, in two streams."""
     made = kernel.pins(NOTHING, shape, labels, 0, Budget())
     half = len(rows) // 2
@@ -67,7 +68,7 @@ def side_by_side(*parts: Tuple[int, int]) -> List[Tuple[int, int, int, int, int]
     return rows
 
 
-def graph_of(kernel: Kernel, world: World) -> Graph:
+def graph_of(kernel: CKernel, world: World) -> Graph:
     """The graph of a world."""
     graph = kernel.graph(world.source, world.shape, Budget())
     graph.gather([iter([make_blocks(world.rows)])])
@@ -79,13 +80,30 @@ def graph_of(kernel: Kernel, world: World) -> Graph:
     return graph
 
 
+def keys(labels: Sequence[int], has_sizes: bool = False) -> Callable[[Row, int], Key]:
+    """Blocks are alike by their labels; those without one, and all of rooms, by their size."""
+
+    def key(row: Row, ordinal: int) -> Key:
+        status = PIN_USED if row[2] == CLASS_USED else PIN_CACHED if row[2] == CLASS_CACHED else PIN_OWN
+        label = labels[ordinal] if status == PIN_USED and ordinal < len(labels) else 0
+        return status, (label, BY_SEVERAL, row[1] if has_sizes or (status == PIN_USED and not label) else 0)
+
+    return key
+
+
+def sums(groups: Sequence[PinGroup]) -> Dict[Any, List[int]]:
+    """As PlainPins has them."""
+    keyed = (((one.status, one.size if one.status == PIN_NONE else (one.label, one.top, one.size)), one) for one in groups)
+    return {(key, one.situation, one.arena): list(one[6:]) for key, one in keyed}
+
+
 def told(group: PinGroup) -> Tuple[int, int, int, int, int]:
     return group.situation, group.status, group.kept_bytes, group.blocks, group.block_bytes
 
 
-def test_a_block_between_free_pages(kernel: Kernel) -> None:
+def test_a_block_between_free_pages(c_kernel: CKernel) -> None:
     """Whole pages of the free memory on both sides go back; the page that the block is on stays."""
-    made = pins(kernel, side_by_side((CLASS_USED, 4096), (CLASS_FREE, 10000), (CLASS_USED, 16), (CLASS_FREE, 10000), (CLASS_USED, 4096)))
+    made = pins(c_kernel, side_by_side((CLASS_USED, 4096), (CLASS_FREE, 10000), (CLASS_USED, 16), (CLASS_FREE, 10000), (CLASS_USED, 4096)))
     found = made.found()
     assert made.returned_bytes == 4096 + 4096, "10,000 bytes hold two pages, but 48 bytes at the begin stay"
     assert sum(one.kept_bytes for one in found) == 20000 - 2 * 4096
@@ -94,51 +112,51 @@ def test_a_block_between_free_pages(kernel: Kernel) -> None:
     assert (middle.blocks, middle.block_bytes, middle.sample, middle.alone_bytes) == (1, 16, AT + 14096, middle.kept_bytes)
 
 
-def test_the_sort_of_blocks_that_has_most_of_a_page(kernel: Kernel) -> None:
+def test_the_sort_of_blocks_that_has_most_of_a_page(c_kernel: CKernel) -> None:
     """A page with two sorts counts for the larger one; then nothing of it is kept by that one alone."""
     rows = side_by_side((CLASS_USED, 3000), (CLASS_FREE, 96), (CLASS_USED, 500), (CLASS_USED, 500), (CLASS_USED, 4096))
-    found = pins(kernel, rows, labels=PinLabels(array("I", [7, 8, 8, 9]))).found()
+    found = pins(c_kernel, rows, labels=PinLabels(array("I", [7, 8, 8, 9]))).found()
     assert [(one.label, one.kept_bytes, one.alone_bytes, one.blocks) for one in found] == [(7, 96, 0, 1)]
 
 
-def test_used_blocks_come_before_cached_ones(kernel: Kernel) -> None:
+def test_used_blocks_come_before_cached_ones(c_kernel: CKernel) -> None:
     """What is in caches keeps a page only where no block in use does; the allocator's own comes last."""
     rows = side_by_side((CLASS_CACHED, 3000), (CLASS_FREE, 96), (CLASS_USED, 1000), (CLASS_OVERHEAD, 1000), (CLASS_FREE, 2000), (CLASS_CACHED, 1096))
-    found = pins(kernel, rows + [(AT + 8192, 96, CLASS_FREE, 2, 0), (AT + 8288, 4000, CLASS_OVERHEAD, 4, 0)]).found()
+    found = pins(c_kernel, rows + [(AT + 8192, 96, CLASS_FREE, 2, 0), (AT + 8288, 4000, CLASS_OVERHEAD, 4, 0)]).found()
     assert [one[:3] for one in map(told, found)] == [(HOLE, PIN_USED, 96), (HOLE, PIN_CACHED, 2000), (HOLE, PIN_OWN, 96)]
 
 
-def test_an_end_is_kept_by_the_block_below(kernel: Kernel) -> None:
+def test_an_end_is_kept_by_the_block_below(c_kernel: CKernel) -> None:
     """With free memory in front of it; a block counts once, however many places it keeps."""
     rows = side_by_side((CLASS_FREE, 1000), (CLASS_USED, 96), (CLASS_CACHED, 64), (CLASS_RESERVE, 50000))
     listed = PAGE._replace(listed_kinds=frozenset({CLASS_CACHED}))
-    assert sorted(map(told, pins(kernel, rows, listed).found())) == [(HOLE, PIN_USED, 1000, 1, 96), (RESERVE, PIN_USED, 50064, 1, 96)]
-    assert [told(one) for one in pins(kernel, rows, listed._replace(apart=(0,))).found()] == [(APART, PIN_USED, 51064, 1, 96)]
-    assert [told(one) for one in pins(kernel, rows[3:]).found()] == [(RESERVE, PIN_NONE, 50000, 0, 0)]
+    assert sorted(map(told, pins(c_kernel, rows, listed).found())) == [(HOLE, PIN_USED, 1000, 1, 96), (RESERVE, PIN_USED, 50064, 1, 96)]
+    assert [told(one) for one in pins(c_kernel, rows, listed._replace(apart=(0,))).found()] == [(APART, PIN_USED, 51064, 1, 96)]
+    assert [told(one) for one in pins(c_kernel, rows[3:]).found()] == [(RESERVE, PIN_NONE, 50000, 0, 0)]
 
 
-def test_free_memory_beside_a_page_of_its_own(kernel: Kernel) -> None:
+def test_free_memory_beside_a_page_of_its_own(c_kernel: CKernel) -> None:
     """A page that stays only because of the 48 bytes at its begin is kept by the block that ends there."""
     rows = side_by_side((CLASS_USED, 4096), (CLASS_FREE, 4096 + 48), (CLASS_USED, 8144))
-    assert pins(kernel, rows).found()[0].kept_bytes == 4096
-    assert [one.size for one in pins(kernel, rows).found()] == [4096, 8144]
+    assert pins(c_kernel, rows).found()[0].kept_bytes == 4096
+    assert [one.size for one in pins(c_kernel, rows).found()] == [4096, 8144]
     lists = side_by_side((CLASS_USED, 4096), (CLASS_CACHED, 64), (CLASS_RETURNED, 4032), (CLASS_USED, 32))
-    found = pins(kernel, lists, PAGE._replace(listed_kinds=frozenset({CLASS_CACHED}))).found()
+    found = pins(c_kernel, lists, PAGE._replace(listed_kinds=frozenset({CLASS_CACHED}))).found()
     assert [told(one) for one in found] == [(LISTED, PIN_USED, 64, 1, 4096)]
 
 
-def test_the_allocators_own_blocks(kernel: Kernel) -> None:
+def test_the_allocators_own_blocks(c_kernel: CKernel) -> None:
     """A block that holds an address of the allocator's own is none of the program's."""
     rows = side_by_side((CLASS_USED, 64), (CLASS_FREE, 100), (CLASS_USED, 64))
     labels = PinLabels(array("I", [1, 1]), own=array("Q", [AT + 70, AT + 164 + 63]))
-    assert [one[1:] for one in map(told, pins(kernel, rows[:2], labels=labels).found())] == [(PIN_USED, 100, 1, 64)]
-    assert [one[1:] for one in map(told, pins(kernel, rows[1:], labels=labels).found())] == [(PIN_OWN, 100, 1, 64)]
+    assert [one[1:] for one in map(told, pins(c_kernel, rows[:2], labels=labels).found())] == [(PIN_USED, 100, 1, 64)]
+    assert [one[1:] for one in map(told, pins(c_kernel, rows[1:], labels=labels).found())] == [(PIN_OWN, 100, 1, 64)]
 
 
 @pytest.mark.parametrize("geometry", heap.GEOMETRIES)
 @pytest.mark.parametrize("seed", range(6))
-def test_heaps_of_chunks(c_kernel: Kernel, python_kernel: Kernel, geometry: Any, seed: int) -> None:
-    """What is kept is free + fast + top - what the walk counts as returned, by page sizes and words; both kernels have the same groups."""
+def test_heaps_of_chunks(c_kernel: CKernel, geometry: Any, seed: int) -> None:
+    """What is kept is free + fast + top - what the walk counts as returned, by page sizes and words; the groups are those of the definition."""
     rng = random.Random(seed)
     spec: List[Tuple[int, int]] = []
     for _ in range(150):
@@ -154,14 +172,16 @@ def test_heaps_of_chunks(c_kernel: Kernel, python_kernel: Kernel, geometry: Any,
     word = geometry.word_bytes
     shape = PinShape(geometry.page_bytes, geometry.chunk_struct_bytes, 2 * word, [word] * 7, frozenset({STATUS_FAST}), (), ())
     labels = PinLabels(array("I", [rng.randrange(4) for _ in range(120)]))
-    answers = []
-    for kernel in (c_kernel, python_kernel):
-        made = kernel.pins(built.source, shape, labels, 0, Budget())
-        made.stream(kernel.glibc(built.source, geometry, Budget()).blocks([Listed(built.region, 3)], built.specials, EVERYTHING, None))
-        answers.append((made.found(), made.returned_bytes, made.used_blocks))
+
+    def stream() -> Any:
+        return c_kernel.glibc(built.source, geometry, Budget()).blocks([Listed(built.region, 3)], built.specials, EVERYTHING, None)
+
+    made = c_kernel.pins(built.source, shape, labels, 0, Budget())
+    made.stream(stream())
+    found, returned, used = made.found(), made.returned_bytes, made.used_blocks
+    plain = PlainPins([row for batch in stream() for row in zip(*batch)], shape, keys(labels.labels))
+    assert (sums(found), returned) == (plain.sums, plain.returned_bytes)
     expected = built.expected
-    assert answers[0] == answers[1]
-    found, returned, used = answers[0]
     assert (returned, used) == (expected.interior_bytes, expected.used_chunks)
     free = expected.free_bytes + expected.fast_bytes + expected.top_bytes
     assert sum(one.kept_bytes for one in found) == free - returned
@@ -170,30 +190,28 @@ def test_heaps_of_chunks(c_kernel: Kernel, python_kernel: Kernel, geometry: Any,
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rooms(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
+def test_rooms(c_kernel: CKernel, seed: int) -> None:
     """Slabs: their free regions, with what is in use in the same slab; never two slabs together."""
     rng = random.Random(seed)
     made = [Spec(0, szind=rng.randrange(BINS), free=rng.getrandbits(320), gap=rng.choice((0, 0, 1))) for _ in range(12)]
     built = rtree.build(made, Variant((5, 8))) if seed else some_heap()
     sizes = sorted((one.reg_size_bytes, one.slab_size_bytes) for one in built.heap().bins)
-    blocks = [list(kernel.jemalloc(built.source, built.heap(), Budget()).blocks(array("Q"))) for kernel in (c_kernel, python_kernel)]
+    blocks = list(c_kernel.jemalloc(built.source, built.heap(), Budget()).blocks(array("Q")))
     shape, labels = PinShape(4096, rooms=sizes), PinLabels(array("I", [rng.randrange(3) for _ in range(200)]))
-    answers = []
-    for kernel, batches in zip((c_kernel, python_kernel), blocks):
-        one = kernel.pins(NOTHING, shape, labels, 0, Budget())
-        one.stream(iter(batches))
-        answers.append(one.found())
-    assert answers[0] == answers[1]
-    rows = [row for batch in blocks[0] for row in zip(*batch)]
-    assert sum(one.kept_bytes for one in answers[0]) == sum(size for _, size, class_, _, _ in rows if class_ == CLASS_FREE)
+    one = c_kernel.pins(NOTHING, shape, labels, 0, Budget())
+    one.stream(iter(blocks))
+    found = one.found()
+    rows = [row for batch in blocks for row in zip(*batch)]
+    assert sums(found) == PlainPins(rows, shape, keys(labels.labels, has_sizes=True)).sums
+    assert sum(one.kept_bytes for one in found) == sum(size for _, size, class_, _, _ in rows if class_ == CLASS_FREE)
     slabs = sum(1 for spec in made if spec.free is not None) if seed else 2
-    assert 0 < sum(one.places for one in answers[0]) <= slabs and {one.situation for one in answers[0]} == {ROOM}
+    assert 0 < sum(one.places for one in found) <= slabs and {one.situation for one in found} == {ROOM}
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_owners(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
+def test_owners(c_kernel: CKernel, seed: int) -> None:
     """With a graph blocks are told by its numbers, and by the root, mapping or large shared block at the top of those that own them."""
-    world, answers, rng = make(seed, blocks=120), [], random.Random(seed)
+    world, rng = make(seed, blocks=120), random.Random(seed)
     rows: List[Tuple[int, int, int, int, int]] = []
     for row in world.rows:
         gap = row[0] - (rows[-1][0] + rows[-1][1]) if rows else 0
@@ -201,28 +219,30 @@ def test_owners(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
             rows.append((rows[-1][0] + rows[-1][1], gap, CLASS_FREE, 0, 0))
         rows.append(row)
     chosen = array("I", [rng.randrange(3) for _ in world.rows])
-    for kernel in (c_kernel, python_kernel):
-        graph = graph_of(kernel, world)
-        first = roots_from(graph, world)
-        graph.mark(first)
-        tree = graph.dominators(first, (graph.nodes, graph.nodes))
-        answers.append(pins(kernel, rows, labels=PinLabels(chosen, graph, tree, 200)).found())
-    assert answers[0] == answers[1]
-    for one in answers[0]:
-        place = graph.find(one.sample) if one.status == PIN_USED else None
-        if place is None:
-            continue
+    graph = graph_of(c_kernel, world)
+    first, blocks = roots_from(graph, world), graph.numbers().blocks
+    graph.mark(first)
+    tree = graph.dominators(first, (graph.nodes, graph.nodes))
+
+    def key(row: Row, ordinal: int) -> Key:
+        place = graph.find(row[0]) if row[2] == CLASS_USED else None
+        if place is None or place[1]:
+            return keys(())(row, 0)
         top = place[0]
         while tree.owners[top] != NO_NODE:
             top = tree.owners[top]
-        is_leaked = top < graph.numbers().blocks and graph.evidence(top) == LEAKED
-        known = top >= graph.numbers().blocks or (not is_leaked and tree.retained_bytes[top] >= 200)
-        assert one.top == (top if known else BY_NOBODY if is_leaked else BY_SEVERAL)
+        is_leaked = top < blocks and graph.evidence(top) == LEAKED
+        known = top >= blocks or (not is_leaked and tree.retained_bytes[top] >= 200)
+        label = chosen[place[0]]
+        return PIN_USED, (label, top if known else BY_NOBODY if is_leaked else BY_SEVERAL, 0 if label else row[1])
+
+    found = pins(c_kernel, rows, labels=PinLabels(chosen, graph, tree, 200)).found()
+    assert sums(found) == PlainPins(rows, PAGE, key).sums
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_blocks_in_any_disorder(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
-    """What damage makes of a stream (blocks that overlap, go back, or reach beyond all addresses) ends, and both kernels agree on it."""
+def test_blocks_in_any_disorder(c_kernel: CKernel, seed: int) -> None:
+    """What damage makes of a stream (blocks that overlap, go back, or reach beyond all addresses) ends, in however many parts it comes."""
     rng = random.Random(seed)
     ends = ((1 << 64) - 4096, 0, 4096, AT, AT + 4096, AT + 9000)
     rows = [
@@ -231,4 +251,8 @@ def test_blocks_in_any_disorder(c_kernel: Kernel, python_kernel: Kernel, seed: i
     ]
     shape = rng.choice((PAGE._replace(lead_bytes=16, overheads=(8, -8, 0)), PinShape(4096, rooms=((16, 4096), (100, 4096), (5000, 12288)))))
     labels = PinLabels(array("I", range(10)))
-    assert pins(c_kernel, rows, shape, labels).found() == pins(python_kernel, rows, shape, labels).found()
+    whole = c_kernel.pins(NOTHING, shape, labels, 0, Budget())
+    whole.stream(iter([make_blocks(rows, in_order=False)]))
+    found = whole.found()
+    assert found == pins(c_kernel, rows, shape, labels).found()
+    assert all(one.alone_bytes <= one.kept_bytes and (one.blocks > 0 or one.status == PIN_NONE) for one in found)

@@ -7,10 +7,9 @@ import pytest
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, RULE_START, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
-from gdbheapx.kernel.blocks.sweep_binding import CSweep
 
 HEAP, MAPPING, DATA = 0x10000000, 0x7F0000000000, 0x60000000
 ROOMS = (HEAP, HEAP + 0x5000000, 0x7E0000000000)
@@ -49,7 +48,7 @@ def world(seed: int, blocks: int) -> Tuple[BytesSource, GraphShape, List[Any], L
     return BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots
 
 
-def both(kernel: Kernel, made: Any, words: Sequence[int] = (), exact: Sequence[int] = ()) -> Tuple[Any, Any, Any]:
+def both(kernel: CKernel, made: Any, words: Sequence[int] = (), exact: Sequence[int] = ()) -> Tuple[Any, Any, Any]:
     """The graph and the sweeps over one world, and what lies outside its heaps."""
     source, shape, rows, roots = made
     graph = kernel.graph(source, shape, Budget())
@@ -62,14 +61,13 @@ def both(kernel: Kernel, made: Any, words: Sequence[int] = (), exact: Sequence[i
     graph.end_node()
     graph.settle()
     graph.resolve()
-    binding: Any = kernel
-    sweep = CSweep(binding.library, binding.open(source), shape, Budget())
+    sweep = kernel.sweep(source, shape, Budget())
     sweep.gather([iter([make_blocks(rows)])])
     return graph, sweep, [*outside, []]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_evidence_is_that_of_the_graph(c_kernel: Kernel, seed: int) -> None:
+def test_evidence_is_that_of_the_graph(c_kernel: CKernel, seed: int) -> None:
     """Of every node, in small worlds and larger ones; so are the pointers to a block."""
     made = world(seed, 30 + 40 * (seed % 8))
     words, exact = [made[2][0][0], made[2][-1][0] + 8], [made[2][-2][0] + 7, made[2][3][0] + 20]
@@ -83,7 +81,7 @@ def test_evidence_is_that_of_the_graph(c_kernel: Kernel, seed: int) -> None:
         assert sorted(found) == sorted(wanted)
 
 
-def test_a_chain_that_leads_back_and_far_takes_few_passes(c_kernel: Kernel) -> None:
+def test_a_chain_that_leads_back_and_far_takes_few_passes(c_kernel: CKernel) -> None:
     """Each pass in ascending order would find one block of it: a stack goes on, and what it leaves is found by the next pass."""
     count = 30_000
     places = [HEAP + 512 * (one * 7919 % count) for one in range(count)]

@@ -97,7 +97,7 @@ def inner(world: World, every: Sequence[Arena]) -> Inner:
     """What is in the arenas."""
     pool_bytes = (every[0].end - every[0].start) // POOLS
     runs: List[Tuple[int, int]] = [(one.first_pool, one.next_pool) for one in every if one.next_pool > one.first_pool]
-    pools = world.session.kernel.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
+    pools = world.session.compiled.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
     sums = pools.sums()
     never = sum(one.pools * pool_bytes - (one.next_pool - one.first_pool) for one in every)
     beside = sum(one.end - one.start - one.pools * pool_bytes for one in every)

@@ -9,7 +9,6 @@ from gdbheapx.kernel.common.twin.pagemap import is_swapped, read_words
 
 END = 0xFFFFFFFFFFFFFFFF
 PAGES_AT_ONCE = 4096
-BLANK_WORTH = 128 << 10
 PLAIN, UNTOUCHED, IN_SWAP = range(3)
 
 
@@ -120,23 +119,6 @@ class Reader:
                 break
             address, size_bytes = address + want, size_bytes - want
         return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def skip(self, address: int, end: int) -> int:
-        """The first address from there on, below `end`, where anything but zeros may stand, or `end` (source.c: source_skip)."""
-        if self._pagemap >= 0:
-            zeros = min(self._zeros_until(address), end)
-            while zeros - address >= BLANK_WORTH:
-                first = address // self._page
-                entries = read_words(self._pagemap, min((zeros - 1) // self._page - first + 1, PAGES_AT_ONCE), first)
-                blank = next((place for place, entry in enumerate(entries) if _kind(entry) != UNTOUCHED), len(entries))
-                address = max(address, min((first + blank) * self._page, zeros)) if blank else address
-                if blank < len(entries) or not entries:
-                    break
-            return address
-        place = bisect_right(self._starts, address) - 1
-        if place < 0 or self._pieces[place][2] != NOWHERE:
-            return address
-        return max(address, min(end, self._pieces[place][0] + self._pieces[place][1]))
 
     def _zeros_until(self, address: int) -> int:
         """End of the range of untouched zeros that holds `address`; 0 if none does."""

@@ -4,7 +4,7 @@ from array import array
 from typing import List, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, Blocks, Wanted
-from gdbheapx.kernel.blocks.twin.stream import Rows, Source
+from gdbheapx.kernel.blocks.twin import Rows, Source
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TOP
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.glibc.records import (

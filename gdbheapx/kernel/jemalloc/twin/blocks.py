@@ -3,7 +3,7 @@
 from typing import Optional, Sequence
 
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED, Wanted
-from gdbheapx.kernel.blocks.twin.stream import Rows, Source
+from gdbheapx.kernel.blocks.twin import Rows, Source
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.twin.extent_totals import ACTIVE, DIRTY, place_of

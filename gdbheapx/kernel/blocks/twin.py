@@ -6,8 +6,7 @@ from bisect import bisect_left
 from typing import Optional
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.batches import ListingEnd
-from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockStream
+from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockStream, ListingEnd
 
 ROWS_AT_ONCE = 4096
 

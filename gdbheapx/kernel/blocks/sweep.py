@@ -4,9 +4,8 @@ from array import array
 from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, NO_NODE, GraphShape, Referrer, Sum
-from gdbheapx.kernel.blocks.graph_binding import Listed, flat, packed
+from gdbheapx.kernel.blocks.binding import CBlocks, Listed
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, NO_NODE, GraphShape, Referrer, Sum, flat, packed
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.common.library import OpenSource, at, run
 
@@ -22,7 +21,7 @@ class SweepNumbers(NamedTuple):
     odd_blocks: int
 
 
-class CSweep:
+class Sweep:
     """Nodes are numbered as in Graph. In this order: gather(), mark() or referrers(). Offsets of habit count as inside."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget) -> None:

@@ -1,0 +1,146 @@
+"""The graph of a small world by its definitions: every word looked up among all blocks, owners by leaving nodes out. Slow, and plain."""
+
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.kernel.blocks.graph import (
+    EXACT_SLOT,
+    NO_NODE,
+    NO_SLOT,
+    RULE_BASE,
+    RULE_END,
+    RULE_HABIT,
+    RULE_INSIDE,
+    RULE_START,
+    RULE_TAG,
+)
+from gdbheapx.kernel.blocks.packed import LINK, STREAMS, Move, packed
+from gdbheapx.kernel.blocks.records import CLASS_USED
+from tests.support.worlds import World
+
+
+class PlainEdge(NamedTuple):
+    """One pointer; `inside`: its offset in the block, where the rule is of those that lead inside."""
+
+    node: int
+    rule: int
+    slot: int
+    inside: int
+
+
+class PlainGraph:
+    """Nodes and edges of a world whose blocks say nothing of pointers to their inside, and of which no offset is a habit."""
+
+    def __init__(self, world: World, more: Sequence[int] = ()) -> None:
+        self.word, self._order, self._slots = world.shape.word_bytes, world.order, world.shape.all_slots
+        self._unit, pieces = world.shape.unit_bytes, dict(world.source.pieces)
+        self.blocks = sorted((address, size & ~3) for address, size, class_, *_ in world.rows if class_ == CLASS_USED)
+        self.mappings = list(world.shape.mappings)
+        self.first = len(self.blocks) + len(self.mappings)
+        spans = [(start, start + size) for start, size in self.blocks] + [*self.mappings, *world.roots]
+        memory = [(start, self._words(pieces[start][: end - start])) for start, end in spans]
+        self.edges = [self._edges(node, start, list(enumerate(words))) for node, (start, words) in enumerate(memory)]
+        registers = [*enumerate(more), *((EXACT_SLOT + place, one + 9) for place, one in enumerate(more))]
+        self.edges.append(self._edges(len(spans), 0, registers))
+
+    def _words(self, data: bytes) -> List[int]:
+        return [int.from_bytes(data[at : at + self.word], self._order) for at in range(0, len(data) - self.word + 1, self.word)]  # type: ignore[arg-type]
+
+    def find(self, address: int) -> Optional[Tuple[int, int]]:
+        """(node, offset) of the block or mapping there."""
+        spans = [(start, start + size) for start, size in self.blocks] + self.mappings
+        return next(((node, address - start) for node, (start, end) in enumerate(spans) if start <= address < end), None)
+
+    def _edges(self, node: int, start: int, words: Sequence[Tuple[int, int]]) -> List[PlainEdge]:
+        found = [(slot, place) for slot, place in ((slot, self.find(value)) for slot, value in words) if place and place[0] != node]
+        ends = self._ends([place[0] for slot, place in found if not place[1] and place[0] < len(self.blocks) and slot < EXACT_SLOT])
+        edges = []
+        for slot, (target, inside) in found:
+            if target >= len(self.blocks) or (slot >= EXACT_SLOT and node >= self.first):
+                inside, rule = 0, RULE_START
+            elif inside:
+                rule = RULE_TAG if inside < self.word else RULE_INSIDE
+            else:
+                rule = RULE_END if next(ends) else RULE_START
+            edges.append(PlainEdge(target, rule, slot if self._slots or node >= len(self.blocks) else NO_SLOT, inside if rule == RULE_INSIDE else 0))
+        return edges
+
+    def _ends(self, targets: Sequence[int]) -> Iterator[bool]:
+        """Of pointers to begins of blocks, one after the other: it leads to the second one of two blocks side by side, and no third follows."""
+        runs: List[List[int]] = []
+        for node in targets:
+            last = runs[-1][-1] if runs else -2
+            follows = node == last + 1 and sum(self.blocks[last]) == self.blocks[node][0]
+            if node == last or follows:
+                runs[-1].append(node)
+            else:
+                runs.append([node])
+        return iter([len(set(run)) == 2 and node == run[-1] for run in runs for node in run])
+
+    def is_link(self, node: int, edge: PlainEdge) -> bool:
+        """A link of a doubly linked list: beside where it leads stands a pointer back to beside where it stands."""
+        if not self._slots or node >= len(self.blocks) or edge.node >= len(self.blocks) or edge.rule == RULE_TAG:
+            return False
+        there: Dict[int, PlainEdge] = {one.slot: one for one in reversed(self.edges[edge.node])}
+        place = edge.inside // self.word
+        backs = [(there.get(slot), offset) for slot, offset in ((place + 1, edge.slot), (place, edge.slot - 1)) if offset >= 0]
+        return any(back and back.node == node and back.inside // self.word == offset for back, offset in backs)
+
+    def split(self, places: Sequence[Tuple[int, int]]) -> None:
+        """Cuts nodes at slots."""
+        made = []
+        for node, edges in enumerate(self.edges):
+            bounds = [0, *(slot for at, slot in places if at == node), NO_SLOT + 1]
+            made += [[edge for edge in edges if low <= edge.slot < high] for low, high in zip(bounds, bounds[1:])]
+        self.edges = made
+
+    def reachable(self, starts: Sequence[int], targets: Sequence[Sequence[int]], without: int = -1) -> Set[int]:
+        """What these lead to, if one node is left out."""
+        seen: Set[int] = set()
+        stack = [node for node in starts if node != without]
+        while stack:
+            node = stack.pop()
+            if node not in seen:
+                seen.add(node)
+                stack += [target for target in targets[node] if target != without]
+        return seen
+
+    def owners(self, weak: Tuple[int, int], links: bool) -> List[int]:
+        """By node the nearest one without which nothing leads there. Weak pointers count for what no other reaches."""
+        roots = range(self.first, len(self.edges))
+
+        def is_weak(node: int, edge: PlainEdge) -> bool:
+            return edge.rule >= RULE_HABIT or weak[0] <= node < weak[1] or (links and self.is_link(node, edge))
+
+        strong = [[edge.node for edge in edges if not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
+        held = self.reachable([node for node in roots if not weak[0] <= node < weak[1]], strong)
+        targets = [[edge.node for edge in edges if edge.node not in held or not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
+        every = self.reachable(roots, targets)
+        above: Dict[int, Set[int]] = {node: set() for node in every}
+        for one in every:
+            for node in every - self.reachable(roots, targets, one) - {one}:
+                above[node].add(one)
+        nearest = {node: [one for one in owners if len(above[one]) == len(owners) - 1] for node, owners in above.items()}
+        return [(nearest.get(node) or [NO_NODE])[0] for node in range(len(self.edges))]
+
+    def streams(self, moves: Sequence[Move], slots: bool) -> Dict[int, bytes]:
+        """As a file has it: packed.h says what each stream is."""
+        moved = [0, *(next(address - start + to for start, end, to in moves if start <= address < end) for address, _ in self.blocks)]
+        every = [(node, edge) for node, edges in enumerate(self.edges) for edge in edges]
+        steps = [(edge.node - (before.node if at else node), edge.slot - (before.slot if at else 0), node) for at, before, edge, node in self._pairs()]
+        found = [
+            packed([(after - before) // self._unit for before, after in zip(moved, moved[1:])]),
+            packed([size // 4 for _, size in self.blocks]),
+            packed([len(edges) for edges in self.edges]),
+            packed([away << 1 if away >= 0 else (-away << 1) - 1 for away, _, _ in steps]),
+            bytes(edge.rule | (LINK if self.is_link(node, edge) else 0) for node, edge in every),
+            packed([edge.inside for _, edge in every if edge.rule in (RULE_BASE, RULE_HABIT, RULE_INSIDE)]),
+            packed([step for _, step, node in steps if slots or node >= len(self.blocks)]),
+        ]
+        assert len(found) == len(STREAMS)
+        return {number: data for number, data in enumerate(found) if data}
+
+    def _pairs(self) -> Iterator[Tuple[int, PlainEdge, PlainEdge, int]]:
+        """(place, edge before, edge, node) of every edge."""
+        for node, edges in enumerate(self.edges):
+            for at, edge in enumerate(edges):
+                yield at, edges[at - 1], edge, node
