@@ -66,7 +66,7 @@ single: ## one file that gdb's `source` accepts and Python runs, for hosts where
 	@$(SETUP) demo
 	@$(PYTHON) -m tools.make_single
 
-dist: ## sdist, a wheel with the kernel built in the oldest image, one for any platform; in dist/, each wheel tried in a venv
+dist: ## sdist, a wheel with the kernel for each machine whose compiler is here, one for any platform; in dist/, tried in venvs
 	@$(SETUP) dist
 	@$(PYTHON) -m tools.make_dist
 

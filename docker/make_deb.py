@@ -17,7 +17,6 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import images
 import matrix
-from build_wheel import copy_out
 from engine import Engine, NoEngine
 from tabulate import tabulate
 
@@ -124,6 +123,16 @@ class Box:
                 entry.size, entry.mode, entry.mtime = len(data), 0o755, int(time.time())
                 archive.addfile(entry, io.BytesIO(data))
         self.container.put_archive("/", packed.getvalue())
+
+
+def copy_out(container: Any, path: str, folder: Path) -> None:
+    """The files of a container's folder."""
+    stream, _ = container.get_archive(path)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+        for entry in archive:
+            file = archive.extractfile(entry) if entry.isfile() else None
+            if file is not None:
+                (folder / Path(entry.name).name).write_bytes(file.read())
 
 
 def build_depends() -> str:

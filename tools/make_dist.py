@@ -1,13 +1,10 @@
-"""`make dist`: the sdist, and made of it a wheel with the C kernel and one for any platform with its Python twin.
+"""`make dist`: the sdist, and made of it a wheel with the C kernel for each machine whose compiler is here, and one for any platform without it.
 
-The kernel is compiled in the image of the oldest release of docker/matrix.py; where there is no engine, on this machine, and the output says so.
-Either way the wheel's tag names the glibc that the compiled kernel requires, as its symbol versions say.
+The kernel names no libc and no version of a symbol: one wheel serves glibc and musl.
 """
 
 import argparse
 import os
-import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +12,12 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+
+from tools import libraries
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = "gdbheapx/kernel/_kernel.so"
@@ -28,9 +27,11 @@ NO_COMPILER = {"CC": "/nowhere/cc"}
 BEGIN_OF_ZIP = "315532800"
 """1980: no file in a wheel can be older."""
 NO_ENGINE = 3
-"""Exit code of docker/build_wheel.py where no image can be used."""
-EVERYWHERE = re.compile(r"(libc|libpthread|ld-linux.*)\.so\.\d+")
-"""Libraries that each system of a manylinux tag has, as far as the kernel is concerned."""
+"""Exit code of docker/try_dist.py where no image can be used."""
+SYSTEMS = ("manylinux_2_17", "manylinux2014", "musllinux_1_1")
+"""Of tags. clock_gettime is in libc itself from glibc 2.17 on."""
+ARCHITECTURES = {"x86_64": "x64", "aarch64": "AArch64"}
+"""As pyelftools calls them."""
 
 
 class CannotBuild(Exception):
@@ -87,51 +88,28 @@ def make_wheel(sdist: Path, folder: Path, extra: Optional[Dict[str, str]] = None
         return Path(shutil.move(str(wheel), str(folder / wheel.name)))
 
 
-def in_oldest_image(sdist: Path, folder: Path) -> Tuple[Optional[Path], str]:
-    """The wheel made in the oldest image, and how; None and the reason where that cannot be used."""
-    with tempfile.TemporaryDirectory() as temporary:
-        words = [sys.executable, str(ROOT / "docker" / "build_wheel.py"), str(sdist), temporary]
-        environment = {**os.environ, "SOURCE_DATE_EPOCH": source_date()}
-        done = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if done.returncode == NO_ENGINE:
-            return None, done.stderr.strip().splitlines()[-1]
-        if done.returncode != 0:
-            raise CannotBuild(done.stderr[-4000:])
-        (wheel,) = Path(temporary).glob("*.whl")
-        return Path(shutil.move(str(wheel), str(folder / wheel.name))), done.stdout.strip()
-
-
-def glibc_needed(library: Path) -> Tuple[int, int]:
-    """The newest version of glibc whose symbols an ELF library requires; CannotBuild if it requires another library."""
-    newest = (2, 0)
+def check_portable(library: Path, machine: str) -> None:
+    """CannotBuild if an ELF library is for another machine, or names a library or the version of a symbol: no tag promises these."""
     with open(library, "rb") as file:
-        sections = [one for one in ELFFile(file).iter_sections() if isinstance(one, GNUVerNeedSection)]
-        for needed, versions in (pair for section in sections for pair in section.iter_versions()):
-            if not EVERYWHERE.fullmatch(needed.name):
-                raise CannotBuild("%s requires %s, which no manylinux tag promises" % (library.name, needed.name))
-            for version in versions:
-                found = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?", version.name)
-                if found is None:
-                    raise CannotBuild("%s requires %s of %s" % (library.name, version.name, needed.name))
-                newest = max(newest, (int(found[1]), int(found[2])))
-    return newest
+        elf = ELFFile(file)
+        if elf.get_machine_arch() != ARCHITECTURES[machine]:
+            raise CannotBuild("%s is for %s" % (library.name, elf.get_machine_arch()))
+        needed = [entry.needed for entry in elf.get_section_by_name(".dynamic").iter_tags() if entry.entry.d_tag == "DT_NEEDED"]
+        if needed or any(isinstance(section, GNUVerNeedSection) for section in elf.iter_sections()):
+            raise CannotBuild("%s requires %s, which no tag promises" % (library.name, ", ".join(needed) or "versions of symbols"))
 
 
-def platform_tag(wheel: Path) -> str:
-    """The tag that the kernel in the wheel deserves."""
+def tag(wheel: Path, machine: str) -> Path:
+    """The wheel under the name and with the metadata of every libc of its machine."""
     with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(wheel) as archive:
-        major, minor = glibc_needed(Path(archive.extract(KERNEL, temporary)))
-    return "manylinux_%d_%d_%s" % (major, max(minor, 5), platform.machine())  # pip knows none before 2.5
-
-
-def tag(wheel: Path) -> Path:
-    """The wheel under the name and with the metadata of the platform that it requires."""
-    said = run([sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", platform_tag(wheel), str(wheel)])
+        check_portable(Path(archive.extract(KERNEL, temporary)), machine)
+    tags = ".".join("%s_%s" % (system, machine) for system in SYSTEMS)
+    said = run([sys.executable, "-m", "wheel", "tags", "--remove", "--platform-tag", tags, str(wheel)])
     return wheel.parent / said.strip().splitlines()[-1]
 
 
-def make(folder: Path, use_images: bool = True) -> Tuple[List[Path], str]:
-    """Everything, and how the kernel was built. What an earlier run has made of this project goes."""
+def make(folder: Path) -> List[Path]:
+    """Everything. What an earlier run has made of this project goes."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("gdbheapx-*.whl"), *folder.glob("gdbheapx-*.tar.gz")):
         old.unlink()
@@ -139,32 +117,29 @@ def make(folder: Path, use_images: bool = True) -> Tuple[List[Path], str]:
     pure = make_wheel(sdist, folder, NO_COMPILER)
     if not pure.name.endswith("-py3-none-any.whl"):
         raise CannotBuild("%s is not for any platform" % pure.name)
-    wheel, how = in_oldest_image(sdist, folder) if use_images else (None, "images were not wanted")
-    if wheel is None:
-        how = "kernel built on this machine, not in the oldest image (%s)" % how
-        wheel = make_wheel(sdist, folder)
-        if wheel.name.endswith("-any.whl"):
-            raise CannotBuild("no C compiler here; gcc makes the wheel with the kernel")
-    return [sdist, tag(wheel), pure], how
+    made = [sdist, pure]
+    for machine, compiler in libraries.compilers().items():
+        made.append(tag(make_wheel(sdist, folder, {"CC": compiler, "GDBHEAPX_PORTABLE": machine}), machine))
+    return made
 
 
 def main() -> int:
     """Make them, say what was made, and try them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--folder", type=Path, default=ROOT / "dist", help="where the files go (default: dist)")
-    parser.add_argument("--no-images", action="store_true", help="compile the kernel on this machine")
     asked = parser.parse_args()
     try:
-        made, how = make(asked.folder.resolve(), not asked.no_images)
+        made = make(asked.folder.resolve())
     except CannotBuild as error:
         print("dist: %s" % error, file=sys.stderr)
         return 1
-    print(how)
+    for line in libraries.left_out():
+        print("no wheel for " + line, file=sys.stderr)
     for path in made:
         print("%8.1f KiB  %s" % (path.stat().st_size / 1024, path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path), flush=True)
     words = [sys.executable, "-m", "pytest", "-q", "tests/test_packaging.py"]
     here = subprocess.run(words, cwd=ROOT, env=dict(os.environ, GDBHEAPX_DIST=str(asked.folder.resolve()))).returncode
-    if here or asked.no_images:
+    if here:
         return here
     there = subprocess.run([sys.executable, str(ROOT / "docker" / "try_dist.py"), str(asked.folder.resolve())]).returncode
     if there == NO_ENGINE:

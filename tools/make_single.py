@@ -1,7 +1,15 @@
-"""Writes gdbheapx-single.py: every module as text in one file, which gdb's `source` accepts and Python runs as the shell door. The twin serves."""
+"""Writes gdbheapx-single.py: every module as text in one file, which gdb's `source` accepts and Python runs as the shell door.
 
+The C kernel is in it for each machine whose compiler is here, and as C files for any other.
+"""
+
+import json
 import os
 import sys
+
+from gdbheapx.kernel import build
+from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, packed
+from tools import libraries
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LEFT_OUT = ("gdbheapx/html_command.py", "gdbheapx/sql_command.py", "gdbheapx/query/engine.py", "gdbheapx/gdbinit.py")
@@ -24,6 +32,7 @@ import importlib.machinery
 
 GDBHEAPX_SINGLE = {{}}
 GDBHEAPX_PACKS = {{}}
+GDBHEAPX_KERNELS = {{}}
 '''
 
 TAIL = '''
@@ -48,6 +57,8 @@ class GdbheapxFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(text, module.__file__, "exec"), module.__dict__)
         if module.__name__ == "gdbheapx.packs":
             module.EMBEDDED.update(GDBHEAPX_PACKS)
+        if module.__name__ == "gdbheapx.kernel.common.embedded":
+            module.PACKED.update(GDBHEAPX_KERNELS)
 
 
 for _name in [_name for _name in sys.modules if _name.split(".")[0] == "gdbheapx"]:
@@ -87,6 +98,18 @@ def packs():
                 yield name, file.read()
 
 
+def kernels():
+    """(machine, packed library) of each compiler that is here; the C files; their checksum."""
+    for machine, library in libraries.compiled().items():
+        yield machine, packed(library)
+    sources = {}
+    for path in build.files(".c") + build.files(".h"):
+        with open(path, encoding="utf-8") as file:
+            sources[os.path.relpath(path, build.folder())] = file.read()
+    yield C_FILES, packed(json.dumps(sources).encode("utf-8"))
+    yield SOURCE_ID, str(build.source_id())
+
+
 def literal(text):
     """The text as a raw string that is still readable, where that is possible."""
     if "'''" in text or text.endswith(("\\", "'")) or "\r" in text:
@@ -107,9 +130,13 @@ def main():
             out.write("GDBHEAPX_SINGLE[%r] = (%r, %s)\n" % (name, path, literal(text)))
         for name, text in packs():
             out.write("GDBHEAPX_PACKS[%r] = %s\n" % (name, literal(text)))
+        for name, text in kernels():
+            out.write("GDBHEAPX_KERNELS[%r] = %r\n" % (name, text))
         out.write(TAIL)
         out.write("\n\n# gdbheapx/gdbinit.py\n" + gdbinit)
     print(destination)
+    for line in libraries.left_out():
+        print("its kernel lacks " + line, file=sys.stderr)
 
 
 if __name__ == "__main__":

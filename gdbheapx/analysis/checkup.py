@@ -37,7 +37,7 @@ def _machine(session: Session) -> List[Check]:
         else Check("gdb", None, "not in use: gdbheapx reads without it, and changes no process", "trim, purge and tickers --cure need gdb"),
         Check("python", None, platform.python_version(), None),
     ]
-    lost = "leaks, owners, refs, census, pins, export and --html do not work, snapshots lack these, and walks take about 15 times as long"
+    lost = "leaks, owners, refs, census, pins and export do not work, snapshots and pages lack these, and walks take about 15 times as long"
     slow = None if kernel.name == "c" else "%s; %s" % (kernel.why, lost)
     rows.append(Check("kernel", kernel.name == "c", {"c": "C", "python": "Python twin"}.get(kernel.name, kernel.name), slow))
     scope = _line("/proc/sys/kernel/yama/ptrace_scope")

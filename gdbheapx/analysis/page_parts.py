@@ -2,10 +2,12 @@
 
 from typing import Any, List, NamedTuple, Optional, Sequence
 
+from gdbheapx import problems
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import Row
 from gdbheapx.analysis.heap_map import HeapMap, heap_maps
 from gdbheapx.analysis.reach.owners import Owners
+from gdbheapx.errors import HeapxError
 from gdbheapx.model import HistogramRow
 from gdbheapx.session import Session
 
@@ -55,11 +57,21 @@ def still(session: Session, facts: Sequence[Facts]) -> PageParts:
     answers = [heap.offers["decay"]() for heap in session.heaps.all() if "decay" in heap.offers]
     rows: List[Any] = [row for one in answers for row in one.rows]
     return PageParts(
-        map=heap_maps(session, facts),
+        map=_maps(session, facts),
         histogram=[SizeClasses(one.info.id, one.sizes) for one in facts],
         decay=rows[:MOST_DECAYS] if answers else None,
         more_decay=max(0, len(rows) - MOST_DECAYS),
     )
+
+
+def _maps(session: Session, facts: Sequence[Facts]) -> Sequence[HeapMap]:
+    try:
+        return heap_maps(session, facts)
+    except HeapxError as error:
+        if error.code != problems.KERNEL_MISSING:
+            raise
+        session.problem(problems.NO_ANSWER, None, "the map of the heap's pages was left out: %s" % error, error.hint, partial=False)
+        return []
 
 
 def census(blocks: int, bytes: int, named_bytes: int, rows: Sequence[Row]) -> PageCensus:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
+from gdbheapx.kernel.common import embedded
 from gdbheapx.kernel.common.binding import CommonBinding
-from gdbheapx.kernel.common.library import LIBRARY, Unusable, open_library
+from gdbheapx.kernel.common.library import LIBRARY, Unusable, load, open_library
 from gdbheapx.kernel.glibc.binding import CChunkWalker
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Geometry
@@ -29,6 +30,8 @@ __all__ = ["CKernel", "Unusable", "open_kernel"]
 
 def open_kernel(path: str = LIBRARY) -> "CKernel":
     """The C kernel from the library at `path`; Unusable says what is in the way."""
+    if embedded.PACKED:  # the single file: what has its name in the current folder is anybody's
+        return CKernel(embedded.open_included(load))
     return CKernel(open_library(path))
 
 

@@ -10,6 +10,11 @@ from typing import List, Optional
 
 LIBRARY = "_kernel.so"
 FLAGS = ("-std=c99", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-D_FILE_OFFSET_BITS=64", "-pthread", "-shared")
+PORTABLE = ("-U_FILE_OFFSET_BITS", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-nostdlib", "-s")
+"""For a library that names no libc and no version of a symbol: those of Linux, old and new, have what it calls where Python runs."""
+OF_MACHINE = {"x86_64": "-lgcc", "aarch64": "-mno-outline-atomics"}
+"""The machines where this is so, and what each needs besides: of 32-bit ones functions without a version are those of an older ABI. Who
+makes wheels names one in GDBHEAPX_PORTABLE."""
 
 
 def folder() -> str:
@@ -52,9 +57,15 @@ def compiler() -> Optional[List[str]]:
     return None
 
 
-def command(words: List[str], target: str) -> List[str]:
-    """The command that compiles the kernel into `target`."""
-    return words + list(FLAGS) + ["-DHEAPX_SOURCE_ID=%du" % (source_id() or 0), "-o", target, *files(".c")]
+def command(words: List[str], target: str, sources: List[str], checksum: int, portable: Optional[str] = None) -> List[str]:
+    """The command that compiles C files into `target`; `portable`: a machine of OF_MACHINE."""
+    flags, last = (FLAGS, []) if portable is None else ((*FLAGS, *PORTABLE), [OF_MACHINE[portable]])
+    return [*words, *flags, "-DHEAPX_SOURCE_ID=%du" % checksum, "-o", target, *sources, *last]
+
+
+def command_here(words: List[str], target: str, portable: Optional[str] = None) -> List[str]:
+    """The same of those that lie here."""
+    return command(words, target, files(".c"), source_id() or 0, portable)
 
 
 def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
@@ -71,7 +82,8 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
     unfinished = "%s.%d" % (target, os.getpid())
     try:
         os.makedirs(destination_dir, exist_ok=True)
-        done = subprocess.run(command(words, unfinished), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        made = command_here(words, unfinished, os.environ.get("GDBHEAPX_PORTABLE"))
+        done = subprocess.run(made, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         if done.returncode == 0:
             os.replace(unfinished, target)
             return target

@@ -47,4 +47,5 @@ def test_what_has_parts_says_which_are_missing(lasting: Lasting, core: str, tmp_
     assert ["C kernel" in one["what"] for one in problems if one["code"] == "no-answer"] == [True]
     look = str(tmp_path_factory.mktemp("look") / "look")
     assert alone(process.target(core), "snapshot", look, env=PYTHON).code == 0
-    assert alone(["--snapshot", look], "arenas", "--json", env=PYTHON).envelope["data"]["arenas"]
+    for words in ("arenas", "report"):
+        assert alone(["--snapshot", look], words, "--json", env=PYTHON).envelope["data"]

@@ -196,6 +196,13 @@ def open_library(path: str) -> Any:
     """The library at `path`; Unusable if it is missing, does not load, or is not the one that belongs to these files."""
     if not os.path.exists(path):
         raise Unusable(why_missing())
+    library = load(path)
+    _refuse_stale(library)
+    return library
+
+
+def load(path: str) -> Any:
+    """The library at `path` with the types of its functions; Unusable if it does not load or is another one."""
     try:
         library = ctypes.CDLL(path)
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -206,14 +213,11 @@ def open_library(path: str) -> Any:
                 raise Unusable("stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build")
     except (OSError, AttributeError) as error:
         raise Unusable("cannot load it: %s" % error) from None
-    _refuse_stale(library)
     return library
 
 
 def why_missing() -> str:
     """Why there is no library: nobody is blamed who was not looked for."""
-    if not os.path.isdir(build.folder()):
-        return "this single file includes only Python (an installed gdbheapx includes the C kernel)"
     if build.source_id() is None:
         return "not built at install time, and its C files are not here; with a C compiler, run: pip install --force-reinstall gdbheapx"
     words = build.compiler()

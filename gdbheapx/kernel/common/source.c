@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -366,15 +365,16 @@ static int64_t read_any(const struct source *source, uint64_t address, void *to,
 void source_map(const struct source *source)
 {
     struct source *mapped = (struct source *) (uintptr_t) source;
-    struct stat status;
-    if (source->kind != SOURCE_FILE || source->map || fstat(source->fd, &status) || !S_ISREG(status.st_mode) || status.st_size <= 0)
+    /* not fstat, which is no function of C libraries before 2021 */
+    const off_t size = source->kind == SOURCE_FILE && !source->map ? lseek(source->fd, 0, SEEK_END) : 0;
+    if (size <= 0)
         return;
-    void *map = mmap(NULL, (size_t) status.st_size, PROT_READ, MAP_SHARED, source->fd, 0);
+    void *map = mmap(NULL, (size_t) size, PROT_READ, MAP_SHARED, source->fd, 0);
     if (map == MAP_FAILED)
         return;
-    madvise(map, (size_t) status.st_size, MADV_RANDOM);
+    madvise(map, (size_t) size, MADV_RANDOM);
     mapped->map = map;
-    mapped->map_bytes = (uint64_t) status.st_size;
+    mapped->map_bytes = (uint64_t) size;
 }
 
 const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t size)

@@ -89,7 +89,7 @@ def test_no_target_is_one_line() -> None:
 def test_the_single_file(tmp_path: Path) -> None:
     """The single file needs nothing beside it: it registers the same commands."""
     single = tmp_path / "gdbheapx-single.py"
-    subprocess.run([sys.executable, str(ROOT / "tools" / "make_single.py"), str(single)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "tools.make_single", str(single)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     done = gdb("help heapx arenas", "python import gdbheapx; print(gdbheapx.__file__)", scripts=[single, single])
     assert done.returncode == 0 and "gdbheapx-single:" in done.stdout and "Per-arena" in done.stdout, done.stderr
     done = gdb("heapx symbols list", scripts=[single])
@@ -99,7 +99,7 @@ def test_the_single_file(tmp_path: Path) -> None:
             done = gdb("attach %d" % process.pid, "heapx doctor", "heapx arenas --json", scripts=[single])
         finally:
             process.kill()
-    assert done.returncode == 0 and '"kernel": "python"' in done.stdout and "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 0 and '"kernel": "c"' in done.stdout and "Traceback" not in done.stderr, done.stderr
 
 
 def test_gdb_without_python(tmp_path: Path) -> None:

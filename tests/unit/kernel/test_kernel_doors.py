@@ -226,7 +226,7 @@ def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
     flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-shared-libasan"] if "clang" in words[0] else [
         "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
     ]  # fmt: skip
-    command = build.command(words, library)
+    command = build.command_here(words, library)
     if not os.path.isabs(found) or subprocess.run(command[:1] + flags + command[1:], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("the compiler has no sanitizers")
     environment = dict(os.environ, HEAPX_TEST_LIBRARY=library, LD_PRELOAD=found, ASAN_OPTIONS="detect_leaks=0", PYTHONMALLOC="malloc")

@@ -1,0 +1,133 @@
+"""The compiled kernel wherever the tool runs: one library for every libc of a machine, and the ways in which the single file loads it."""
+
+import errno
+import json
+import os
+import platform
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+from gdbheapx.kernel import binding, build
+from gdbheapx.kernel.common import embedded, library
+from tools import libraries
+
+pytestmark = pytest.mark.image  # its libc and Python load it
+
+ASKS = """
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <pthread.h>
+int main(int count, char **words)
+{
+    pthread_mutex_t needs_libpthread; /* as Python does: glibc before 2.34 has it apart */
+    pthread_mutex_init(&needs_libpthread, NULL);
+    void *kernel = dlopen(words[count - 1], RTLD_NOW);
+    if (!kernel)
+        return fprintf(stderr, "%s\\n", dlerror()), 1;
+    uint64_t numbers[] = {3, 1, 2};
+    int (*sort)(uint64_t *, uint64_t) = (int (*)(uint64_t *, uint64_t)) dlsym(kernel, "heapx_sort");
+    uint32_t (*abi)(void) = (uint32_t (*)(void)) dlsym(kernel, "heapx_abi");
+    sort(numbers, 3);
+    printf("%u %u%u%u\\n", abi(), (unsigned) numbers[0], (unsigned) numbers[1], (unsigned) numbers[2]);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the library of each machine whose compiler is here, under the machine's name."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for machine, data in libraries.compiled().items():
+        (folder / machine).write_bytes(data)
+    if not (folder / platform.machine()).exists():
+        pytest.skip("no compiler here")
+    return folder
+
+
+@pytest.mark.parametrize("compiler, machine", [("gcc", platform.machine()), ("musl-gcc", platform.machine()), ("aarch64-linux-gnu-gcc", "aarch64")])
+def test_one_library_for_every_libc(compiled: Path, tmp_path: Path, compiler: str, machine: str) -> None:
+    """Programs of glibc, of musl and of another machine load it and have it work."""
+    path = libraries.compilers().get(machine) if compiler.startswith(machine) else shutil.which(compiler)
+    if path is None:
+        pytest.skip("%s is not installed" % compiler)
+    (tmp_path / "asks.c").write_text(ASKS)
+    subprocess.run([path, "-o", str(tmp_path / "asks"), str(tmp_path / "asks.c"), "-ldl", "-pthread"], check=True)
+    runs: List[str] = []
+    if machine != platform.machine():
+        if not shutil.which("qemu-aarch64-static") or not Path("/usr/aarch64-linux-gnu/lib").exists():
+            pytest.skip("no qemu for %s here" % machine)
+        runs = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"]
+    done = subprocess.run([*runs, str(tmp_path / "asks"), str(compiled / machine)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("%d 123\n" % library.ABI, "")
+
+
+@pytest.fixture
+def single(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the single file: this machine's library is in it."""
+    data = (compiled / platform.machine()).read_bytes()
+    monkeypatch.setattr(embedded, "PACKED", {os.uname().machine: embedded.packed(data), embedded.SOURCE_ID: str(build.source_id())})
+
+
+def no_memfd(*words: Any) -> int:
+    """As where vm.memfd_noexec forbids it."""
+    raise OSError(errno.EACCES, "forbidden")
+
+
+def test_it_is_loaded_from_memory(single: None) -> None:
+    """And what lies beside the tool is not looked at."""
+    found = binding.open_kernel("/nowhere").library
+    assert found.heapx_abi() == library.ABI and "memfd:gdbheapx" in Path("/proc/self/maps").read_text()
+
+
+def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which nobody else can open, and which is gone at once."""
+    monkeypatch.setattr(os, "memfd_create", no_memfd)
+    seen = []
+
+    def load(path: str) -> Any:
+        seen.append((path, stat.S_IMODE(os.stat(path).st_mode), stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)))
+        return library.load(path)
+
+    assert embedded.open_included(load).heapx_abi() == library.ABI
+    ((path, file, folder),) = seen
+    assert (file, folder) == (0o600, 0o700) and not os.path.exists(os.path.dirname(path))
+
+
+@pytest.mark.slow
+def test_else_it_is_compiled(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine for which there is no library; without a compiler one line says what was looked for."""
+    sources = {os.path.relpath(path, build.folder()): Path(path).read_text() for path in build.files(".c") + build.files(".h")}
+    packed = embedded.packed(json.dumps(sources).encode())
+    monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
+    assert binding.open_kernel("/nowhere").library.heapx_abi() == library.ABI
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    with pytest.raises(library.Unusable, match=r"no C kernel for %s; no C compiler found here" % platform.machine()):
+        binding.open_kernel("/nowhere")
+
+
+def test_else_it_says_why(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing may be executed, or another kernel is loaded."""
+    monkeypatch.setitem(embedded.PACKED, embedded.SOURCE_ID, "1")
+    with pytest.raises(library.Unusable, match="another gdbheapx"):
+        binding.open_kernel("/nowhere")
+    monkeypatch.setattr(os, "memfd_create", no_memfd)
+    monkeypatch.setitem(embedded.PACKED, os.uname().machine, embedded.packed(b"no library"))
+    with pytest.raises(library.Unusable, match="forbidden.*cannot load it"):
+        binding.open_kernel("/nowhere")
+
+
+def test_no_library_of_the_current_folder_is_loaded(single: None, compiled: Path, tmp_path: Path) -> None:
+    """A file by whose name the single file's modules are told is anybody's."""
+    planted = "gdbheapx-single:gdbheapx/kernel/_kernel.so"
+    (tmp_path / planted).parent.mkdir(parents=True)
+    shutil.copy(compiled / platform.machine(), tmp_path / planted)
+    binding.open_kernel(str(tmp_path / planted))
+    assert planted not in Path("/proc/self/maps").read_text()
