@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.records import Around
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
-    from gdbheapx.kernel.interface import Kernel
+    from gdbheapx.kernel.common.interface import Kernel
 
 Made = TypeVar("Made")
 

@@ -164,8 +164,6 @@ def test_entry_points_know_no_allocator() -> None:
     assert not [one for one in ALL if folder(one.file) in ENTRY and one.module.split(".")[1:2] and one.module.split(".")[1] in ALLOCATORS]
 
 
-KERNELS = {"kernel/interface.py", "kernel/binding.py", "kernel/twin.py"}
-"""Where the walkers of each allocator's room are put together."""
 NAMED_BY = {"decay": "decay", "profile": "profile", "purge": "purge", "tickers": "tickers", "trim": "trim", "malloc_info": "native-info"}
 """Commands and the offer behind them. Where one allocator alone has it, the help may name that one."""
 
@@ -173,7 +171,7 @@ NAMED_BY = {"decay": "decay", "profile": "profile", "purge": "purge", "tickers":
 def may_name(path: Path, name: str) -> bool:
     """This file belongs to the allocator, or puts allocators together."""
     where = label(path)
-    return where.startswith((name + "/", "kernel/%s/" % name, "packs/")) or where == "allocators/__init__.py" or where in KERNELS
+    return where.startswith((name + "/", "kernel/%s/" % name, "packs/")) or where == "allocators/__init__.py"
 
 
 def names_in(path: Path, name: str) -> Iterator[int]:

@@ -18,7 +18,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.columns import Table
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow
 from gdbheapx.problems import Report

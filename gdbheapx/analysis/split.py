@@ -10,7 +10,7 @@ from gdbheapx.analysis.memory.tally import Tally
 from gdbheapx.analysis.memory.written import tell
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, Target
-from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
 
 LARGEST = 5

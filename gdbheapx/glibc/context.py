@@ -8,10 +8,11 @@ from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Target
 from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.kernel.common.records import STOP_TOP
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Region, WalkResult, add_results
-from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.looks import Looks
 from gdbheapx.problems import Report
 
@@ -35,7 +36,7 @@ class Context(NamedTuple):
     @property
     def walker(self) -> ChunkWalker:
         """The kernel's, bound to this heap."""
-        return self.kernel.glibc(self.source, self.glibc.geometry, self.budget)
+        return chunk_walker(self.kernel, self.source, self.glibc.geometry, self.budget)
 
 
 class ArenaWalk:

@@ -17,6 +17,7 @@ from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import ProcessSource
 from gdbheapx.kernel.glibc.list_records import BIN, FAST, Lists, Rules
+from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.layout.view import View
 from gdbheapx.model import AllocatorInfo
 
@@ -215,7 +216,7 @@ class GlibcMeter:
             lists.add(one.kind, (one.head,), one.most)
         if not wanted or budget.expired():
             return None if wanted else []
-        walker = self.around.kernel.glibc(self._source, self.glibc.geometry, budget)
+        walker = chunk_walker(self.around.kernel, self._source, self.glibc.geometry, budget)
         rules = Rules(self.glibc.traits.safe_linking, max(one.chunk_bytes for one in wanted), patience_reads=PATIENT)
         try:
             found = walker.follow(lists, rules, (), threads=1)

@@ -1,6 +1,7 @@
 """The loops over memory: a C library behind ctypes; totals and listings also in Python, where it cannot be used.
 
-`load()` gives the kernel; what it can do is in interface.py and in those of the folders, what it takes and gives in their records.py.
+`load()` gives the kernel, and walkers.py of an allocator's folder walks by it; what each can do is in interface.py of
+its folder, what it takes and gives in records.py. What follows pointers is in binding.py alone.
 Nothing is loaded or compiled at import.
 """
 
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Dict, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.records import Blocks, BlockStream, ListingEnd
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.kernel.common.records import Residency
-from gdbheapx.kernel.interface import Kernel
 from gdbheapx.problems import KERNEL_MISSING
 
 if TYPE_CHECKING:
@@ -61,6 +62,6 @@ def _c() -> Kernel:
 
 
 def _twin(why: str) -> Kernel:
-    from gdbheapx.kernel import twin
+    from gdbheapx.kernel.common.twin.kernel import PythonKernel
 
-    return twin.PythonKernel(why)
+    return PythonKernel(why)

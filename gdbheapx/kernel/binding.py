@@ -7,13 +7,6 @@ from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
 from gdbheapx.kernel.common import embedded
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import LIBRARY, Unusable, load, open_library
-from gdbheapx.kernel.glibc.binding import CChunkWalker
-from gdbheapx.kernel.glibc.interface import ChunkWalker
-from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.kernel.interface import Kernel
-from gdbheapx.kernel.jemalloc.binding import CExtentWalker
-from gdbheapx.kernel.jemalloc.interface import ExtentWalker
-from gdbheapx.kernel.jemalloc.records import HeapLayout
 
 if TYPE_CHECKING:  # few commands ask for any of these
     from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
@@ -35,7 +28,7 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
     return CKernel(open_library(path))
 
 
-class CKernel(CommonBinding, Kernel):
+class CKernel(CommonBinding):
     """See Kernel; and what follows pointers from block to block, or looks into blocks."""
 
     def graph(self, source: BulkSource, shape: "GraphShape", budget: Budget, images: Optional[BulkSource] = None) -> "Graph":
@@ -89,11 +82,3 @@ class CKernel(CommonBinding, Kernel):
         from gdbheapx.kernel.blocks.csv import CsvRows
 
         return CsvRows(self.library, words)
-
-    def glibc(self, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
-        """See Kernel."""
-        return CChunkWalker(self, source, geometry, budget)
-
-    def jemalloc(self, source: BulkSource, heap: HeapLayout, budget: Budget) -> ExtentWalker:
-        """See Kernel."""
-        return CExtentWalker(self, source, heap, budget)

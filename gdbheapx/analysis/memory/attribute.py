@@ -9,7 +9,7 @@ from gdbheapx.analysis.memory.ranges import Range, Ranges, joined, without
 from gdbheapx.analysis.memory.written import WrittenPages
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.model import CERTAIN, Claim
 
 SELF_POINTER = ("i386:x86-64",)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 from gdbheapx.analysis.memory.ranges import Range
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
-from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.common.interface import Kernel
 
 
 class WrittenPages:

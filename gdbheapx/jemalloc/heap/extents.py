@@ -11,6 +11,7 @@ from gdbheapx.kernel.common.records import STOP_TIME
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker
 from gdbheapx.kernel.jemalloc.records import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
+from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from gdbheapx.problems import Code
 
 _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
@@ -126,7 +127,7 @@ def _leaf_kind(context: Context) -> int:
 
 def walker(context: Context) -> ExtentWalker:
     """The kernel's, bound to this heap."""
-    return context.kernel.jemalloc(context.source, heap_layout(context), context.budget)
+    return extent_walker(context.kernel, context.source, heap_layout(context), context.budget)
 
 
 def walk(context: Context, cached: Sequence[int]) -> ExtentsResult:

@@ -5,13 +5,13 @@ from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.common.interface import CommonKernel
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
 
 
-class CommonBinding(CommonKernel):
-    """See CommonKernel; and what its walkers ask to be opened."""
+class CommonBinding(Kernel):
+    """See Kernel; and what its walkers ask to be opened."""
 
     name = "c"
 
@@ -39,17 +39,17 @@ class CommonBinding(CommonKernel):
 
     @property
     def swapped_in_bytes(self) -> int:
-        """See CommonKernel."""
+        """See Kernel."""
         return int(self._swapped_in[0])
 
     def in_order(self, numbers: "array[int]") -> "array[int]":
-        """See CommonKernel."""
+        """See Kernel."""
         if not self.library.heapx_sort(at(numbers), len(numbers)):
             raise MemoryError()
         return numbers
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-        """See CommonKernel."""
+        """See Kernel."""
         library, opened = self.library, self.open(source)
         flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
         job = library.heapx_written_new(opened.handle, at(flat), len(ranges), page_bytes)
@@ -64,7 +64,7 @@ class CommonBinding(CommonKernel):
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
-        """See CommonKernel."""
+        """See Kernel."""
         table = self.open_pages(pages)
         if table.handle is None:
             return None

@@ -3,7 +3,7 @@
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import MappingUse, PageTable, Target
-from gdbheapx.kernel.common.interface import CommonKernel
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.kernel.common.records import Residency
 
 Range = Tuple[int, int]
@@ -26,7 +26,7 @@ NOTHING, UNKNOWN = InRam(0, 0, 0), InRam(None, None, None)
 class Ram:
     """The page table of a live process, for one look at it. On anything else `pages` is None, and so is every answer."""
 
-    def __init__(self, target: Target, kernel: CommonKernel) -> None:
+    def __init__(self, target: Target, kernel: Kernel) -> None:
         self._target, self._kernel = target, kernel
         self.pages: Optional[PageTable] = target.page_table()
         self._uses: Optional[Sequence[MappingUse]] = None

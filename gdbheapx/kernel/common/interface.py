@@ -9,8 +9,8 @@ from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.common.records import Residency, Written
 
 
-class CommonKernel(ABC):
-    """Functions that know no allocator; `name` says which implementation answers."""
+class Kernel(ABC):
+    """Functions that know no allocator, and what the walkers of each allocator take; `name` says which implementation answers."""
 
     name = ""
     """`c` or `python`."""

@@ -16,7 +16,7 @@ from gdbheapx.jemalloc.detection.traces import Constants
 from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.twin import PythonKernel
+from gdbheapx.kernel.common.twin.kernel import PythonKernel
 from gdbheapx.layout import pack
 from gdbheapx.problems import Code, Complaint
 

@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Sequence, Tuple
 from gdbheapx.analysis.memory.written import WrittenPages, tell
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, MappingUse, MemoryUse
-from gdbheapx.kernel.twin import PythonKernel
+from gdbheapx.kernel.common.twin.kernel import PythonKernel
 
 PAGE = 4096
 BASE = 0x7F0000000000

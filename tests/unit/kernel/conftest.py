@@ -5,9 +5,10 @@ import os
 
 import pytest
 
-from gdbheapx.kernel import Kernel, binding, build, twin
+from gdbheapx.kernel import Kernel, binding, build
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common import library
+from gdbheapx.kernel.common.twin.kernel import PythonKernel
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +35,7 @@ def c_kernel(c_library: str) -> CKernel:
 @pytest.fixture(scope="session")
 def python_kernel() -> Kernel:
     """The twin."""
-    return twin.PythonKernel()
+    return PythonKernel()
 
 
 @pytest.fixture(params=["c", "python"])

@@ -14,6 +14,8 @@ from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, Blocks, Wanted, make_blocks
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, Listed, Region
+from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import heap, rtree_truth
 from tests.support.builders.extent_cases import PADDED, cached_in
 from tests.support.builders.extent_cases import heaps as extent_heaps
@@ -53,7 +55,7 @@ class Process:
 
     def stream(self, kernel: Kernel, wanted: Wanted = EVERYTHING, source: Any = None) -> Any:
         """All of it."""
-        return kernel.glibc(source or self.source, heap.LP64, Budget()).blocks(self.regions, self.specials, wanted, self.apart)
+        return chunk_walker(kernel, source or self.source, heap.LP64, Budget()).blocks(self.regions, self.specials, wanted, self.apart)
 
 
 def without_class(found: Sequence[Tuple[int, int, int, int, int]]) -> List[Tuple[int, int, int, int]]:
@@ -111,7 +113,7 @@ def test_a_region_that_keeps_its_end_behind_damage(kernel: Kernel, joined: bool)
     wanted = [begin + 64 * place + 16 for place in [*range(10), *range(20, 31)]]
     wanted = sorted([*wanted, begin + 15 * 64])
     for start in [0, *(begin + 64 * place for place in [*range(10), 15, *range(20, 31)])]:
-        stream = kernel.glibc(BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(regions, array("Q"), Wanted(start=start), apart)
+        stream = chunk_walker(kernel, BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(regions, array("Q"), Wanted(start=start), apart)
         found = rows(stream)
         assert [row[0] for row in found] == [address for address in wanted if address >= start]
         assert [row[4] for row in found] == [NO_ARENA if row[3] == STATUS_MAPPED else int(row[0] > begin + 20 * 64) for row in found]
@@ -144,7 +146,7 @@ def test_blocks_of_extents_go_on_and_take_others_in(c_kernel: Kernel, python_ker
     start = data.draw(st.sampled_from([0, *(row[0] for row in truth)]))
     found = []
     for kernel in (c_kernel, python_kernel):
-        stream = kernel.jemalloc(built.source, built.heap(PADDED), Budget()).blocks(array("Q", sorted(cached)), Wanted(start=start), None, apart)
+        stream = extent_walker(kernel, built.source, built.heap(PADDED), Budget()).blocks(array("Q", sorted(cached)), Wanted(start=start), None, apart)
         found.append(without_class(rows(stream)))
         assert stream.result is not None and stream.result.stop == STOP_END
     beside = [(address, usable, kind, arena) for address, usable, _, kind, arena in zip(*apart)]
@@ -155,6 +157,6 @@ def test_many_blocks_apart(kernel: Kernel) -> None:
     """More than a batch of them, none but them, and none at all."""
     many = make_blocks([(STEP + 64 * place, 32, CLASS_USED, STATUS_MAPPED, NO_ARENA) for place in range(10_000)])
     for apart in (many, many.part(0, 0)):
-        stream = kernel.glibc(BytesSource(()), heap.LP64, Budget()).blocks([], array("Q"), EVERYTHING, apart)
+        stream = chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).blocks([], array("Q"), EVERYTHING, apart)
         assert rows(stream) == list(zip(*apart))
         assert isinstance(apart, Blocks)

@@ -14,6 +14,7 @@ from gdbheapx.kernel.common.records import STOP_SMALL, STOP_TOP
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.list_records import BIN, FAST, TCACHE, TCACHE_SIZED
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FENCE, STATUS_FREE, STATUS_TCACHE, STATUS_TOP, STATUS_USED, Geometry, Region
+from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
 from tests.support.builders.drawn import damaged, heaps
 from tests.support.searches import search
@@ -24,7 +25,7 @@ SPEC = [(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 32), (STATUS_TCACHE,
 
 
 def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, specials: Any, members: Any) -> api.BrokenChunks:
-    return kernel.glibc(source, geometry, Budget()).check([api.Checked(region, flags)], specials, members)
+    return chunk_walker(kernel, source, geometry, Budget()).check([api.Checked(region, flags)], specials, members)
 
 
 def binned(built: heap.Built) -> "array[int]":
@@ -151,7 +152,7 @@ class Room:
     def check(self, kernel: Kernel, *lists: api.MemberList, mangled: bool = True) -> Dict[int, List[Tuple[int, int, int]]]:
         """rule -> (chunk, value, list) of each."""
         source = BytesSource(((self.begin, bytes(self.data)),))
-        found = kernel.glibc(source, heap.LP64, Budget()).check_members(lists, mangled)
+        found = chunk_walker(kernel, source, heap.LP64, Budget()).check_members(lists, mangled)
         rows: Dict[int, List[Tuple[int, int, int]]] = {}
         for row in found.rows:
             rows.setdefault(row.rule, []).append((row.address, row.value, row.previous))
@@ -194,7 +195,7 @@ def test_members_as_they_should_be(kernel: Kernel) -> None:
         api.MemberList(TCACHE_SIZED, 0, 0, 0, 0, 0, False),
     ]
     assert room.check(kernel, *lists) == {}
-    whole = kernel.glibc(BytesSource(((room.begin, bytes(room.data)),)), heap.LP64, Budget()).check_members(lists, True)
+    whole = chunk_walker(kernel, BytesSource(((room.begin, bytes(room.data)),)), heap.LP64, Budget()).check_members(lists, True)
     assert (whole.binned, whole.binned_sum) == (4, sum(chunk for chunk, _ in LARGE))
 
 
@@ -239,5 +240,5 @@ def test_both_kernels_follow_garbage_alike(c_kernel: Kernel, python_kernel: Kern
     words = array("Q", [begin + (word % len(data) & -8) if word % 3 else word for word in words])
     lists = [api.MemberList(kind, begin + 8 * place, count, 32, 4096, 7 * (place % 2), sort) for kind, place, count in heads]
     source = BytesSource(((begin, words.tobytes()),))
-    found = [kernel.glibc(source, heap.LP64, Budget()).check_members(lists, False) for kernel in (c_kernel, python_kernel)]
+    found = [chunk_walker(kernel, source, heap.LP64, Budget()).check_members(lists, False) for kernel in (c_kernel, python_kernel)]
     assert found[0] == found[1]

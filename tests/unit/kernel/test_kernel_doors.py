@@ -22,6 +22,7 @@ from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
 from gdbheapx.kernel.glibc.list_records import TCACHE, Lists, Rules
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Listed, Region
+from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
 
 NONE = array("Q")
@@ -41,18 +42,18 @@ def test_every_source_gives_the_same_walk(kernel: Kernel, tmp_path: Path) -> Non
     path.write_bytes(b"x" * 100 + data[half:] + data[:half])
     live = mmap.mmap(-1, len(data))
     live[:] = data
-    wanted = kernel.glibc(BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], specials)
+    wanted = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], specials)
     file = FileSource(str(path), (Segment(region.begin, half, 100 + len(data) - half), Segment(region.begin + half, len(data) - half, 100)))
-    assert kernel.glibc(file, heap.LP64, Budget()).walk([region], specials) == wanted
+    assert chunk_walker(kernel, file, heap.LP64, Budget()).walk([region], specials) == wanted
 
     def read(address: int, size: int) -> bytes:
         return data[max(address - region.begin, 0) :][:size] if address >= region.begin else b""
 
-    assert kernel.glibc(CallSource(read), heap.LP64, Budget()).walk([region], specials, threads=8) == wanted
+    assert chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], specials, threads=8) == wanted
     shift = address_of(live) - region.begin
     here = Region(region.begin + shift, region.end + shift, 0)
     moved = array("Q", [special + shift for special in specials])
-    got = kernel.glibc(ProcessSource(os.getpid()), heap.LP64, Budget()).walk([here], moved)[0]
+    got = chunk_walker(kernel, ProcessSource(os.getpid()), heap.LP64, Budget()).walk([here], moved)[0]
     assert got[2:16] == wanted[0][2:16] and got.histogram == wanted[0].histogram
 
 
@@ -62,9 +63,9 @@ def test_a_truncated_core_is_read_to_its_end(kernel: Kernel, tmp_path: Path) -> 
     path = tmp_path / "core"
     path.write_bytes(data[:1000000])
     source = FileSource(str(path), (Segment(region.begin, len(data), 0),))
-    result = kernel.glibc(source, heap.LP64, Budget()).walk([region], specials)[0]
+    result = chunk_walker(kernel, source, heap.LP64, Budget()).walk([region], specials)[0]
     assert result.stop == STOP_UNREADABLE and abs(result.at - region.begin - 1000000) < 13000
-    assert result == kernel.glibc(BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], specials)[0]
+    assert result == chunk_walker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], specials)[0]
 
 
 def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
@@ -75,7 +76,7 @@ def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
     start = address_of(live)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.munmap(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE)) == 0
-    result = c_kernel.glibc(ProcessSource(os.getpid()), heap.LP64, Budget()).walk([Region(start, start + len(data), 0)], NONE)[0]
+    result = chunk_walker(c_kernel, ProcessSource(os.getpid()), heap.LP64, Budget()).walk([Region(start, start + len(data), 0)], NONE)[0]
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10  # MAP_FIXED: the hole is filled again before the object is closed
     libc.mmap(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE), 3, flags, -1, 0)
     assert result.stop == STOP_UNREADABLE and start + (1 << 20) - 13000 < result.at < start + (1 << 20) + PAGE
@@ -93,12 +94,12 @@ def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    results = kernel.glibc(CallSource(read), heap.LP64, budget).walk([region, region], specials)
+    results = chunk_walker(kernel, CallSource(read), heap.LP64, budget).walk([region, region], specials)
     assert budget.reason == "stopped by Ctrl-C"
     assert results[0].stop == results[1].stop == STOP_TIME
     assert region.begin < results[0].at < region.end and results[1].at == region.begin
     part = region._replace(end=results[0].at)
-    whole = kernel.glibc(BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], specials)[0]
+    whole = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], specials)[0]
     assert whole.stop == STOP_END and whole.tcache_chunks == results[0].tcache_chunks
     assert abs(whole.used_chunks + whole.free_chunks - results[0].used_chunks - results[0].free_chunks) <= 1
 
@@ -113,7 +114,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    listing = kernel.glibc(CallSource(read), heap.LP64, budget).blocks([Listed(region, 0)], specials)
+    listing = chunk_walker(kernel, CallSource(read), heap.LP64, budget).blocks([Listed(region, 0)], specials)
     rows = [row for blocks in listing for row in zip(*blocks)]
     assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
     assert budget.reason == "stopped by Ctrl-C"
@@ -128,11 +129,11 @@ def test_an_error_of_a_reading_call_is_raised(kernel: Kernel) -> None:
     region, one = Region(0x1000, 0x2000, 0), Lists()
     one.add(TCACHE, [0x1000], 10)
     with pytest.raises(ZeroDivisionError):
-        kernel.glibc(CallSource(read), heap.LP64, Budget()).walk([region], NONE)
+        chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], NONE)
     with pytest.raises(ZeroDivisionError):
-        kernel.glibc(CallSource(read), heap.LP64, Budget()).follow(one, Rules(False, 128), [])
+        chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).follow(one, Rules(False, 128), [])
     with pytest.raises(ZeroDivisionError):
-        list(kernel.glibc(CallSource(read), heap.LP64, Budget()).blocks([Listed(region, 0)], NONE))
+        list(chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).blocks([Listed(region, 0)], NONE))
 
 
 def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
@@ -140,16 +141,16 @@ def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
     built = heap.build([(STATUS_USED, 64)])
     budget = Budget(0.0)
     time.sleep(0.001)
-    result = kernel.glibc(built.source, heap.LP64, budget).walk([built.region], NONE)[0]
+    result = chunk_walker(kernel, built.source, heap.LP64, budget).walk([built.region], NONE)[0]
     assert (result.stop, result.at, result.used_chunks) == (STOP_TIME, built.region.begin, 0)
-    assert list(kernel.glibc(built.source, heap.LP64, budget).blocks([Listed(built.region, 0)], NONE)) == []
+    assert list(chunk_walker(kernel, built.source, heap.LP64, budget).blocks([Listed(built.region, 0)], NONE)) == []
 
 
 def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
     """Its memory gives nothing, its pagemap is None."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    result = c_kernel.glibc(ProcessSource(child.pid), heap.LP64, Budget()).walk([Region(0x1000, 0x2000, 0)], NONE)[0]
+    result = chunk_walker(c_kernel, ProcessSource(child.pid), heap.LP64, Budget()).walk([Region(0x1000, 0x2000, 0)], NONE)[0]
     assert result.stop == STOP_UNREADABLE
     assert c_kernel.residency(PageTable(child.pid, False, False, -1, ()), [(0, PAGE)]) is None
 
@@ -157,14 +158,14 @@ def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
 def test_a_missing_core_is_an_error_of_the_system(kernel: Kernel, tmp_path: Path) -> None:
     """Both kernels raise OSError."""
     with pytest.raises(OSError):
-        kernel.glibc(FileSource(str(tmp_path / "none"), ()), heap.LP64, Budget()).walk([], NONE)
+        chunk_walker(kernel, FileSource(str(tmp_path / "none"), ()), heap.LP64, Budget()).walk([], NONE)
 
 
 def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
     """The kernels rely on a few facts about every glibc."""
     for wrong in ({"word_bytes": 2}, {"alignment_bytes": 24}, {"page_bytes": 5000}, {"min_chunk_bytes": 16}):
         with pytest.raises(ValueError):
-            kernel.glibc(BytesSource(()), heap.LP64._replace(**wrong), Budget()).walk([], NONE)
+            chunk_walker(kernel, BytesSource(()), heap.LP64._replace(**wrong), Budget()).walk([], NONE)
 
 
 def test_the_twin_is_loaded_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,18 +249,18 @@ def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: p
     """Work that is paused and resumed every few blocks gives what one go gives."""
     data, region, specials = heap.large(9, 24)
     source = BytesSource(((region.begin, data),))
-    wanted = c_kernel.glibc(source, heap.LP64, Budget()).walk([region], specials, threads=1)
+    wanted = chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], specials, threads=1)
     for threads in (1, 3):
         slices = random.Random(threads)
         monkeypatch.setattr(library, "FIRST_SLICE_SECONDS", slices.choice((1e-6, 1e-4)))
         monkeypatch.setattr(library, "SLICE_SECONDS", 1e-4)
-        assert c_kernel.glibc(source, heap.LP64, Budget()).walk([region], specials, threads=threads) == wanted
+        assert chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], specials, threads=threads) == wanted
 
 
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
     data, region, specials = heap.large(5, 1)
-    listing = kernel.glibc(BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], specials, Wanted({STATUS_FREE}))
+    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], specials, Wanted({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None
 
 

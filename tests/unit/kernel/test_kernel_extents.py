@@ -18,6 +18,7 @@ from gdbheapx.kernel.blocks.records import Wanted
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
+from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, rows_of, some_heap, walk
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
@@ -94,7 +95,7 @@ def test_ctrl_c_in_a_read_gives_what_is_there(kernel: Kernel) -> None:
     reads = 0
     while True:
         budget = Budget()
-        result = kernel.jemalloc(call_source(built, reads), built.heap(), budget).walk(array("Q"))
+        result = extent_walker(kernel, call_source(built, reads), built.heap(), budget).walk(array("Q"))
         if result.stop == STOP_END:
             break
         assert (result.stop, budget.reason) == (STOP_TIME, "stopped by Ctrl-C")
@@ -108,7 +109,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """The rows before it are given."""
     built = some_heap(extra=30)
     budget = Budget()
-    listing = kernel.jemalloc(call_source(built, 2), built.heap(), budget).blocks(array("Q"))
+    listing = extent_walker(kernel, call_source(built, 2), built.heap(), budget).blocks(array("Q"))
     rows = rows_of(listing)
     assert listing.result is not None and listing.result.stop == STOP_TIME
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]

@@ -11,6 +11,7 @@ from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.extent_cases import PADDED, PAGE, damaged, listed, rows_of, some_heap, walk
 from tests.support.builders.rtree import BINS, UNASSOCIATED, Spec, Variant
@@ -166,7 +167,7 @@ def test_nodes_that_cannot_be(kernel: Kernel) -> None:
 def test_more_nodes_than_memory(kernel: Kernel) -> None:
     """The bound on all nodes together ends the walk, and says at which."""
     built = some_heap()
-    result = kernel.jemalloc(built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), Budget()).walk(())
+    result = extent_walker(kernel, built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), Budget()).walk(())
     assert codes(result) == [api.EXTENT_TOO_MANY_NODES]
     assert (result.extents, result.nodes) == (0, 1)
 
@@ -240,7 +241,7 @@ def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Ke
     results = [walk(kernel, built, cached, source) for kernel in (c_kernel, python_kernel)]
     assert results[0] == results[1]
     listed = array("Q", sorted(cached))
-    rows = [rows_of(kernel.jemalloc(source, built.heap(), Budget()).blocks(listed)) for kernel in (c_kernel, python_kernel)]
+    rows = [rows_of(extent_walker(kernel, source, built.heap(), Budget()).blocks(listed)) for kernel in (c_kernel, python_kernel)]
     assert rows[0] == rows[1]
     total = sum(state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other))
     assert total == results[0].extents

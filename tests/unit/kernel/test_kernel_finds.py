@@ -13,6 +13,7 @@ from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry
+from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
 from tests.support.searches import search
 
@@ -28,7 +29,7 @@ def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) ->
     foreign = b"\xff" * (built.region.begin - BASE)
     source = BytesSource(((BASE, foreign + built.data),))
     for anchor in (built.chunks[3][0], built.region.top):
-        assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
+        assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
 
 
 def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> None:
@@ -38,8 +39,8 @@ def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> 
     heap.put(foreign, heap.LP64, 0x80 + 8, 0x80)
     source = BytesSource(((BASE, bytes(foreign) + built.data),))
     anchors = array("Q", [built.region.top])
-    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors) == BASE + 0x80
-    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors, strict=True) == built.region.begin
+    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors) == BASE + 0x80
+    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors, strict=True) == built.region.begin
 
 
 def test_two_fenceposts_are_a_goal_if_asked_for(kernel: Kernel) -> None:
@@ -50,7 +51,7 @@ def test_two_fenceposts_are_a_goal_if_asked_for(kernel: Kernel) -> None:
     anchors = array("Q", [BASE + 0x100000])
     for data, found in ((bytes(fences), built.region.begin), (built.data, None)):
         source = BytesSource(((BASE, b"\xff" * (built.region.begin - BASE) + data + bytes(64)),))
-        walker = kernel.glibc(source, heap.LP64, Budget())
+        walker = chunk_walker(kernel, source, heap.LP64, Budget())
         assert walker.find_chain(BASE, BASE + 0x100000, anchors, strict=True, fences=True) == found
         assert walker.find_chain(BASE, BASE + 0x100000, anchors, strict=True) is None
 
@@ -62,7 +63,7 @@ def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
     heap.put(data, heap.LP64, 0xFFF0, 0xFFF0)
     heap.put(data, heap.LP64, 0xFFF8, (0x40000 - 0xFFF0) | 2)
     source = BytesSource(((BASE, bytes(data)),))
-    found, complete, _ = kernel.glibc(source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000))
+    found, complete, _ = chunk_walker(kernel, source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000))
     assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
 
 
@@ -70,10 +71,10 @@ def test_no_chain_is_none(kernel: Kernel) -> None:
     """Nothing plausible, no anchors, an empty range, and all of it unreadable."""
     source = BytesSource(((BASE, b"\xff" * 0x1000),))
     anchors = array("Q", [BASE + 0x2000])
-    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, anchors) is None
-    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, array("Q")) is None
-    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE, anchors) is None
-    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).find_chain(BASE, BASE + 0x100000, array("Q", [BASE + 0x100000])) is None
+    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, anchors) is None
+    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, array("Q")) is None
+    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE, anchors) is None
+    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).find_chain(BASE, BASE + 0x100000, array("Q", [BASE + 0x100000])) is None
 
 
 def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
@@ -81,7 +82,7 @@ def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
     data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 15)
     source = BytesSource(((BASE, data[:-32] + b"\xff" * 32),))
     before = time.monotonic()
-    assert kernel.glibc(source, heap.LP64, Budget()).find_chain(BASE, BASE + len(data), array("Q", [BASE + len(data) + 16])) is None
+    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + len(data), array("Q", [BASE + len(data) + 16])) is None
     assert time.monotonic() - before < 5
 
 
@@ -90,9 +91,9 @@ def test_the_time_limit_bounds_the_search(kernel: Kernel) -> None:
     budget = Budget(0.0)
     time.sleep(0.001)
     source = BytesSource(((BASE, b"\xff" * 0x10000),))
-    assert kernel.glibc(source, heap.LP64, budget).find_chain(BASE, BASE + 0x10000, array("Q", [BASE + 0x10000])) is None
+    assert chunk_walker(kernel, source, heap.LP64, budget).find_chain(BASE, BASE + 0x10000, array("Q", [BASE + 0x10000])) is None
     assert budget.reason
-    assert kernel.glibc(source, heap.LP64, budget).scan_mmapped([(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096)) == ([], False, False)
+    assert chunk_walker(kernel, source, heap.LP64, budget).scan_mmapped([(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096)) == ([], False, False)
 
 
 @FAST
@@ -112,7 +113,7 @@ def test_both_kernels_find_the_same_chain(
         heap.put(data, geometry, place * geometry.word_bytes, value)
     source = BytesSource(((BASE, bytes(data[:hole])), (BASE + hole + 20, bytes(data[hole + 20 :]))))
     sorted_anchors = array("Q", sorted(heap.first_chunk(geometry, BASE + 8 * anchor) for anchor in anchors))
-    walkers = [kernel.glibc(source, geometry, Budget()) for kernel in (c_kernel, python_kernel)]
+    walkers = [chunk_walker(kernel, source, geometry, Budget()) for kernel in (c_kernel, python_kernel)]
     found = [walker.find_chain(BASE, BASE + len(data), sorted_anchors, strict) for walker in walkers]
     assert found[0] == found[1]
 
@@ -154,7 +155,7 @@ def test_mapped_blocks_are_found_until_the_figures_are_reached(kernel: Kernel, m
     if cut and chunks:
         ranges = [(BASE, chunks[0].block_start + chunks[0].total_bytes), (chunks[0].block_start + chunks[0].total_bytes, BASE + len(data))]
     total = sum(chunk.total_bytes for chunk in chunks)
-    got = kernel.glibc(BytesSource(((BASE, data),)), geometry, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, len(chunks), total))
+    got = chunk_walker(kernel, BytesSource(((BASE, data),)), geometry, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, len(chunks), total))
     assert got == (chunks, True, False)
 
 
@@ -164,7 +165,7 @@ def test_a_counter_that_is_ahead(kernel: Kernel, trailer: bool, ahead: int, comp
     data = bytearray(8 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, trailer) for place in (1, 5)]
     ranges = [(BASE, BASE + len(data))]
-    got = kernel.glibc(BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead))
+    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead))
     assert got == (chunks, complete, False)
 
 
@@ -178,7 +179,7 @@ def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
 
     def scan(*limits: int) -> Tuple[List[MmappedChunk], bool, bool]:
         search = MmappedSearch(False, 2, 8 * 4096, limits=limits)
-        return kernel.glibc(BytesSource(parts), heap.LP64, Budget()).scan_mmapped(ranges, search)
+        return chunk_walker(kernel, BytesSource(parts), heap.LP64, Budget()).scan_mmapped(ranges, search)
 
     assert scan(BASE + 12 * 4096, BASE + 12 * 4096) == (chunks, True, False)
     assert scan(BASE + 6 * 4096, BASE + 12 * 4096) == (chunks, True, False)
@@ -190,7 +191,7 @@ def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
     data = bytearray(16 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 3, 9)]
     ranges = [(BASE, BASE + len(data)), (BASE + 4096, BASE + len(data))]
-    got = kernel.glibc(BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(False, 4, 4 * 8192))
+    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(False, 4, 4 * 8192))
     assert got == (chunks, False, False)
 
 
@@ -200,7 +201,7 @@ def lonely(kernel: Kernel, known: Tuple[int, ...] = (), most: Optional[int] = No
     for place in (20, 22):
         mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False)
     search = MmappedSearch(False, 2, 4 * 4096, known=known, most_pages=most)
-    found, complete, cut = kernel.glibc(BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], search)
+    found, complete, cut = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], search)
     return [(chunk.chunk - BASE) // 4096 for chunk in found], complete, cut
 
 
@@ -223,7 +224,7 @@ def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
     chunk = mapped(data, heap.LP64, BASE + 2 * 4096, 2, 16, False)
     search = MmappedSearch(False, 2, 4 * 4096, data=((far, far + 4096), (far + 2 * 4096, far + 4 * 4096)))
     moved, began = bytes(data), time.monotonic()
-    walker = kernel.glibc(BytesSource(((far, moved),)), heap.LP64, Budget())
+    walker = chunk_walker(kernel, BytesSource(((far, moved),)), heap.LP64, Budget())
     got = walker.scan_mmapped([(BASE, BASE + (1 << 40))], search)
     assert [one.chunk - far for one in got.chunks] == [chunk.chunk - BASE] and not got.complete
     assert time.monotonic() - began < 2
@@ -231,8 +232,8 @@ def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
 
 def test_nothing_wanted_is_complete_at_once(kernel: Kernel) -> None:
     """mp_.n_mmaps 0: nothing is read."""
-    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0)) == ([], True, False)
-    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).scan_mmapped([], MmappedSearch(False, 1, 4096)) == ([], False, False)
+    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0)) == ([], True, False)
+    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).scan_mmapped([], MmappedSearch(False, 1, 4096)) == ([], False, False)
 
 
 @FAST
@@ -252,5 +253,5 @@ def test_both_kernels_find_the_same_blocks_in_garbage(
         heap.put(data, geometry, offset, (0, 16, 4080, 48, 4096 + 4080, 8)[kind])
         heap.put(data, geometry, offset + geometry.word_bytes, pages * 4096 - (16 * (kind % 3)) & 0xFFFFFFF8 | 2)
     source, ranges, search = BytesSource(((BASE, bytes(data)),)), [(BASE, BASE + len(data))], MmappedSearch(trailer, 99, 99)
-    found = [kernel.glibc(source, geometry, Budget()).scan_mmapped(ranges, search) for kernel in (c_kernel, python_kernel)]
+    found = [chunk_walker(kernel, source, geometry, Budget()).scan_mmapped(ranges, search) for kernel in (c_kernel, python_kernel)]
     assert found[0] == found[1]

@@ -5,8 +5,9 @@ from typing import Callable, List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.interface import Kernel
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.kernel.jemalloc import linked_records as api
+from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import rtree
 from tests.support.builders.rtree import DIRTY, MUZZY, Built, Spec, Variant
 
@@ -39,7 +40,7 @@ def followed(kernel: Kernel, built: Built, head: int, is_ring: bool = False, mos
     """What is along the list."""
     offsets = (RING_NEXT, RING_PREVIOUS, api.NO_LINK) if is_ring else (NEXT, PREVIOUS, CHILD)
     row = api.LinkedList(head, *offsets, arena=1, state=DIRTY, szind=api.ANY, is_nonfull=False, most=most)._replace(**other)
-    (found,) = kernel.jemalloc(built.source, built.heap(), Budget()).follow([row])
+    (found,) = extent_walker(kernel, built.source, built.heap(), Budget()).follow([row])
     return found
 
 

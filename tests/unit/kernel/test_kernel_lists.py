@@ -27,6 +27,7 @@ from gdbheapx.kernel.glibc.list_records import (
     wrong,
 )
 from gdbheapx.kernel.glibc.records import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
+from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
 from tests.support.searches import search
 
@@ -97,7 +98,7 @@ def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry,
     source = memory(geometry, linked(geometry, entries, offset, mangled))
     head = entries[0] if entries else 0
     rules = Rules(mangled, 128, True, patience)
-    found = kernel.glibc(source, geometry, Budget()).follow(asked(kind, [head], 1000), rules, EVERYWHERE)
+    found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(kind, [head], 1000), rules, EVERYWHERE)
     assert ones(found) == [(len(entries), 0, 0, entries[-1] if entries else 0)]
     assert list(found.members) == chunks_of(geometry, kind, entries) and not len(found.twice) and not len(found.mapped)
     assert list(found.bytes) == [32 * len(entries) if kind == TCACHE_SIZED else 0]
@@ -114,7 +115,7 @@ def test_a_cycle_is_told_with_the_entry_it_leads_back_to(kernel: Kernel, rules: 
         (2, (2, TOO_LONG, entries[2], entries[1])),
         (0, (0, TOO_LONG, entries[0], 0)),
     ):
-        found = kernel.glibc(source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], limit), rules, EVERYWHERE)
+        found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], limit), rules, EVERYWHERE)
         assert ones(found) == [wanted]
         assert list(found.members) == chunks_of(heap.LP64, TCACHE, entries[:limit]) and not len(found.twice)
 
@@ -126,7 +127,7 @@ def test_bad_links_end_a_list(kernel: Kernel, rules: Rules) -> None:
     cases = ((BASE + 136, UNALIGNED, "unaligned"), (0x7FFF00000000, UNREADABLE, "unreadable"), ((1 << 64) - 16, UNREADABLE, "unreadable"))
     for last, problem, word in cases:
         source = memory(heap.LP64, linked(heap.LP64, entries, 0, False, last=last))
-        found = kernel.glibc(source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 100), rules, EVERYWHERE)
+        found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 100), rules, EVERYWHERE)
         assert ones(found) == [(2, problem, last, entries[1])]
         assert wrong(found, 0) == "the link leads to 0x%x, which is %s" % (last, word)
 
@@ -139,7 +140,7 @@ def test_a_chunk_on_two_lists_is_told(kernel: Kernel, rules: Rules) -> None:
     words.update({BASE + 1024: entries[5], BASE + 1016: 0x21})
     lists = asked(TCACHE, [entries[0], BASE + 1024], 100)
     lists.add(FAST, [entries[7] - 16], 100)
-    found = kernel.glibc(memory(heap.LP64, words), heap.LP64, Budget()).follow(lists, rules, EVERYWHERE)
+    found = chunk_walker(kernel, memory(heap.LP64, words), heap.LP64, Budget()).follow(lists, rules, EVERYWHERE)
     assert list(found.counts) == [8, 4, 1]
     assert list(found.twice) == [entry - 16 for entry in entries[5:]]
     assert list(found.members) == sorted(chunks_of(heap.LP64, TCACHE, [*entries[:7], BASE + 1024]) + [entries[7] - 16 | SPECIAL_FAST])
@@ -150,7 +151,7 @@ def test_chunks_with_a_mapping_of_their_own_stand_apart(kernel: Kernel) -> None:
     entries = [BASE + 64, BASE + 128, BASE + 192]
     words = linked(heap.LP64, entries, 0, False)
     words[entries[1] - 8] = 0x1002
-    found = kernel.glibc(memory(heap.LP64, words), heap.LP64, Budget()).follow(asked(TCACHE_SIZED, entries[:1], 10), WAYS[0], EVERYWHERE)
+    found = chunk_walker(kernel, memory(heap.LP64, words), heap.LP64, Budget()).follow(asked(TCACHE_SIZED, entries[:1], 10), WAYS[0], EVERYWHERE)
     assert (list(found.mapped), list(found.bytes)) == ([entries[1] - 16], [0x1040])
     assert list(found.members) == chunks_of(heap.LP64, TCACHE, [entries[0], entries[2]])
 
@@ -165,7 +166,7 @@ def test_a_long_list_in_any_order(kernel: Kernel, order: str, mangled: bool) -> 
     """100,000 entries, far more than the pages that are kept, and enough to be looked through and cut into segments."""
     entries = [BASE + 32 * place for place in shuffled(100000, order)]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, mangled), size=32 * 100004)
-    found = kernel.glibc(source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(mangled, 128, True), EVERYWHERE)
+    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(mangled, 128, True), EVERYWHERE)
     assert ones(found) == [(100000, 0, 0, entries[-1])]
     assert found.members == array("Q", chunks_of(heap.LP64, TCACHE, entries))
 
@@ -188,7 +189,7 @@ def test_no_read_for_each_member(c_kernel: Kernel, order: str) -> None:
     size = 32 * 200004
     entries = [BASE + 32 * place for place in shuffled(200000, order)]
     source, reads = counted(memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=size))
-    found = c_kernel.glibc(source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(True, 128, True), [(BASE, BASE + size)])
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(True, 128, True), [(BASE, BASE + size)])
     assert found.counts[0] == 200000
     assert len(reads) < 4000 and sum(reads) < 2 * size + 4096 * 1000
 
@@ -204,7 +205,7 @@ def test_no_read_for_each_member_of_many_lists_in_lockstep(c_kernel: Kernel) -> 
         heads.append(entries[0])
     size = 32 * (lists_there * count + 4)
     source, reads = counted(memory(heap.LP64, words, size=size))
-    found = c_kernel.glibc(source, heap.LP64, Budget()).follow(asked(TCACHE, heads, 1 << 16), Rules(True, 128, True), [(BASE, BASE + size)])
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, heads, 1 << 16), Rules(True, 128, True), [(BASE, BASE + size)])
     assert set(found.counts) == {count} and len(found.members) == count * lists_there
     assert len(reads) < 1000
 
@@ -235,7 +236,7 @@ def test_a_bin_is_followed_round(kernel: Kernel, geometry: Geometry, slots: List
     chunks = [BASE + 64 * slot - 2 * geometry.word_bytes for slot in slots]
     fields = [16 * slot + (flags & 5) for slot in slots]
     source = memory(geometry, bin_words(geometry, header, chunks, fields))
-    found = kernel.glibc(source, geometry, Budget()).follow(asked(BIN, [header], 1000), rules, EVERYWHERE)
+    found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(BIN, [header], 1000), rules, EVERYWHERE)
     assert ones(found) == [(len(chunks), 0, 0, chunks[-1] if chunks else 0)]
     sums = (found.bytes[0], found.raw_bytes[0], found.raw_mins[0], found.raw_maxs[0])
     assert sums == (sum(field & ~7 for field in fields), sum(fields), min(fields, default=0), max(fields, default=0))
@@ -248,7 +249,7 @@ def test_a_long_bin_in_any_order(kernel: Kernel, order: str) -> None:
     header, chunks = BASE + 16, [BASE + 64 * place for place in shuffled(50000, order)]
     fields = [49 + place % 2 * 16 for place in range(50000)]
     source = memory(heap.LP64, bin_words(heap.LP64, header, chunks, fields), size=64 * 50004)
-    found = kernel.glibc(source, heap.LP64, Budget()).follow(asked(BIN, [header], 1 << 20), Rules(True, 0, True), EVERYWHERE)
+    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(BIN, [header], 1 << 20), Rules(True, 0, True), EVERYWHERE)
     assert ones(found) == [(50000, 0, 0, chunks[-1])]
     assert (found.bytes[0], found.raw_bytes[0]) == (56 * 50000, 57 * 50000) and list(found.members) == sorted(chunks)
 
@@ -273,14 +274,14 @@ def test_a_damaged_bin_is_counted_up_to_the_damage(
     """The chunks before it count; `at` is the chunk that does not fit, or the header."""
     whole = bin_words(heap.LP64, BIN_HEADER, BIN_CHUNKS, [65, 81, 97])
     whole.update(words)
-    found = kernel.glibc(memory(heap.LP64, whole), heap.LP64, Budget()).follow(asked(BIN, [BIN_HEADER], 100), rules, EVERYWHERE)
+    found = chunk_walker(kernel, memory(heap.LP64, whole), heap.LP64, Budget()).follow(asked(BIN, [BIN_HEADER], 100), rules, EVERYWHERE)
     assert ones(found) == [(chunks, problem, at, BIN_CHUNKS[chunks - 1] if chunks else 0)]
 
 
 def test_a_bin_longer_than_the_limit_or_without_a_header(kernel: Kernel) -> None:
     """The limit bounds the walk; a header that cannot be read is unreadable."""
     source = memory(heap.LP64, bin_words(heap.LP64, BIN_HEADER, BIN_CHUNKS, [65, 81, 97]))
-    found = kernel.glibc(source, heap.LP64, Budget()).follow(asked(BIN, [BIN_HEADER, 0x10], 2), WAYS[0], EVERYWHERE)
+    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(BIN, [BIN_HEADER, 0x10], 2), WAYS[0], EVERYWHERE)
     assert ones(found) == [(2, TOO_LONG, BIN_CHUNKS[2], BIN_CHUNKS[1]), (0, UNREADABLE, 0x10, 0)]
 
 
@@ -386,8 +387,8 @@ def test_garbage_is_followed_as_defined(
         lists.add(kind, [BASE + head * step - (header if kind in (FAST, BIN) else 0)], limit)
     collect = BIN not in lists.kinds
     rules = Rules(mangled, 1 << 20, collect, patience)
-    found = c_kernel.glibc(source, geometry, Budget()).follow(lists, rules, [(BASE, BASE + size)], threads=1 + limit % 2)
-    assert found == python_kernel.glibc(source, geometry, Budget()).follow(lists, rules, [])
+    found = chunk_walker(c_kernel, source, geometry, Budget()).follow(lists, rules, [(BASE, BASE + size)], threads=1 + limit % 2)
+    assert found == chunk_walker(python_kernel, source, geometry, Budget()).follow(lists, rules, [])
     for index, (head, kind) in enumerate(zip(lists.heads, lists.kinds)):
         count, problem, at, entries = naive(words, geometry, kind, head, limit, mangled, size)
         assert ones(found)[index] == (count, problem, at, entries[-1] if entries else 0), (index, kind)
@@ -425,9 +426,9 @@ def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, python_kernel:
         victim = chunks[data.randrange(count)]
         words[victim + data.choice((8, 16, 16, 24))] = data.choice((0, 0x1234, 8, chunks[0], chunks[data.randrange(len(chunks))], 1 << 47))
     source = memory(heap.LP64, words, size=64 * (2 * count + 4))
-    wanted = python_kernel.glibc(source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), Rules(True, 128, True), [])
+    wanted = chunk_walker(python_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), Rules(True, 128, True), [])
     for rules in (Rules(True, 128, True), Rules(True, 128, True, patience_reads=0)):
-        found = c_kernel.glibc(source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), rules, EVERYWHERE)
+        found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), rules, EVERYWHERE)
         assert found == wanted
 
 
@@ -436,13 +437,13 @@ def test_time_that_is_up_is_told_as_such(kernel: Kernel, rules: Rules) -> None:
     """Lists that were not reached have no damage: they are cut."""
     entries = [BASE + 32 * place for place in shuffled(2000, "random")]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, False))
-    found = kernel.glibc(source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), rules, EVERYWHERE)
+    found = chunk_walker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), rules, EVERYWHERE)
     assert found.cut and wrong(found, 0) is None and not len(found.members)
 
 
 def test_no_lists(kernel: Kernel) -> None:
     """Nothing asked, nothing found."""
-    found = kernel.glibc(BytesSource(()), heap.LP64, Budget()).follow(Lists(), WAYS[0], [])
+    found = chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).follow(Lists(), WAYS[0], [])
     assert [list(column) for column in found] == [[]] * len(found)
 
 

@@ -39,6 +39,8 @@ from gdbheapx.kernel.blocks.records import (
     make_blocks,
 )
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_USED, Listed
+from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import heap, rtree
 from tests.support.builders.extent_cases import BINS, Spec, some_heap
 from tests.support.builders.rtree import Variant
@@ -174,7 +176,7 @@ def test_heaps_of_chunks(c_kernel: CKernel, geometry: Any, seed: int) -> None:
     labels = PinLabels(array("I", [rng.randrange(4) for _ in range(120)]))
 
     def stream() -> Any:
-        return c_kernel.glibc(built.source, geometry, Budget()).blocks([Listed(built.region, 3)], built.specials, EVERYTHING, None)
+        return chunk_walker(c_kernel, built.source, geometry, Budget()).blocks([Listed(built.region, 3)], built.specials, EVERYTHING, None)
 
     made = c_kernel.pins(built.source, shape, labels, 0, Budget())
     made.stream(stream())
@@ -196,7 +198,7 @@ def test_rooms(c_kernel: CKernel, seed: int) -> None:
     made = [Spec(0, szind=rng.randrange(BINS), free=rng.getrandbits(320), gap=rng.choice((0, 0, 1))) for _ in range(12)]
     built = rtree.build(made, Variant((5, 8))) if seed else some_heap()
     sizes = sorted((one.reg_size_bytes, one.slab_size_bytes) for one in built.heap().bins)
-    blocks = list(c_kernel.jemalloc(built.source, built.heap(), Budget()).blocks(array("Q")))
+    blocks = list(extent_walker(c_kernel, built.source, built.heap(), Budget()).blocks(array("Q")))
     shape, labels = PinShape(4096, rooms=sizes), PinLabels(array("I", [rng.randrange(3) for _ in range(200)]))
     one = c_kernel.pins(NOTHING, shape, labels, 0, Budget())
     one.stream(iter(blocks))

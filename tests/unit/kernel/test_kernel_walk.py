@@ -34,6 +34,7 @@ from gdbheapx.kernel.glibc.records import (
     WalkResult,
 )
 from gdbheapx.kernel.glibc.twin.blocks import CLASS_OF
+from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
 from tests.support.builders.drawn import damaged, heaps
 from tests.support.searches import search
@@ -43,12 +44,12 @@ FAST = search(150)
 
 
 def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, threads: int = 1) -> WalkResult:
-    return kernel.glibc(source, geometry, Budget()).walk([region], specials, threads=threads)[0]
+    return chunk_walker(kernel, source, geometry, Budget()).walk([region], specials, threads=threads)[0]
 
 
 def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, wanted: Wanted = EVERYTHING) -> Tuple[Any, Any]:
     """(chunk, size, status) of each, and how it ended."""
-    stream = kernel.glibc(source, geometry, Budget()).blocks([Listed(region, 7)], specials, wanted)
+    stream = chunk_walker(kernel, source, geometry, Budget()).blocks([Listed(region, 7)], specials, wanted)
     rows = [row for blocks in stream for row in zip(*blocks)]
     word = geometry.word_bytes
     assert all(class_ == CLASS_OF[kind] and arena == 7 for _, _, class_, kind, arena in rows)
@@ -224,19 +225,19 @@ def test_regions_are_answered_in_order_each_with_its_slice_of_specials(kernel: K
     made = [heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1)) for number in range(150)]
     source = BytesSource(tuple((built.region.begin, built.data) for built in made))
     specials = array("Q", [special for built in made for special in built.specials])
-    results = kernel.glibc(source, heap.LP64, Budget()).walk([built.region for built in made], specials)
+    results = chunk_walker(kernel, source, heap.LP64, Budget()).walk([built.region for built in made], specials)
     assert results == [built.expected for built in made]
 
 
 def test_no_regions_give_no_results(kernel: Kernel) -> None:
     """And an empty region ends where it begins."""
-    assert kernel.glibc(BytesSource(()), heap.LP64, Budget()).walk([], NONE) == []
+    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).walk([], NONE) == []
     result = walk(kernel, BytesSource(()), heap.LP64, Region(0x1000, 0x1000, 0))
     assert (result.stop, result.at, result.histogram) == (STOP_END, 0x1000, ())
 
 
 def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], specials: Any) -> List[List[WalkResult]]:
-    return [kernel.glibc(source, geometry, Budget()).walk(regions, specials, threads=threads) for threads in (1, 2, 3, 8)]
+    return [chunk_walker(kernel, source, geometry, Budget()).walk(regions, specials, threads=threads) for threads in (1, 2, 3, 8)]
 
 
 @pytest.mark.parametrize("geometry", [heap.LP64, heap.GEOMETRIES[3], heap.GEOMETRIES[4], heap.GEOMETRIES[8]])
@@ -319,7 +320,7 @@ def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kern
     built = heap.build(spec[:-1] + [(STATUS_USED, 48)] if end == "end" else spec + [(kinds[0], 64)], end=end)
     answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.specials)
     assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
-    assert python_kernel.glibc(built.source, heap.LP64, Budget()).walk([built.region], built.specials) == answers[0]
+    assert chunk_walker(python_kernel, built.source, heap.LP64, Budget()).walk([built.region], built.specials) == answers[0]
 
 
 def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False) -> Tuple[bytes, heap.Built]:

@@ -1,22 +1,23 @@
-"""The functions that know no allocator, in Python."""
+"""The kernel in Python: totals, lists and listings of blocks, with equal results."""
 
 from typing import Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.common.interface import CommonKernel
+from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.kernel.common.records import Residency, Written
 from gdbheapx.kernel.common.twin import pagemap
 from gdbheapx.kernel.common.twin import written as pages
 from gdbheapx.kernel.common.twin.source import Reader
 
 
-class CommonTwin(CommonKernel):
-    """See CommonKernel."""
+class PythonKernel(Kernel):
+    """See Kernel."""
 
     name = "python"
 
-    def __init__(self) -> None:
+    def __init__(self, why: Optional[str] = None) -> None:
+        self.why = why
         self._opened: Optional[Reader] = None
         self._swapped_in = [0]
 
@@ -28,13 +29,13 @@ class CommonTwin(CommonKernel):
 
     @property
     def swapped_in_bytes(self) -> int:
-        """See CommonKernel."""
+        """See Kernel."""
         return self._swapped_in[0]
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-        """See CommonKernel."""
+        """See Kernel."""
         return pages.written(self.open(source), ranges, page_bytes, budget)
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
-        """See CommonKernel."""
+        """See Kernel."""
         return pagemap.residency(pages, ranges)

@@ -12,7 +12,7 @@ ZEROS = bytes(BLOCK_BYTES)
 
 
 def written(reader: Reader, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-    """See CommonKernel."""
+    """See Kernel."""
     bounds, at = array("Q"), 0
     try:
         for begin, end in ranges:
