@@ -1,22 +1,26 @@
 """heapx bins"""
 
-from typing import Any
+from typing import Annotated, Any, List, Sequence, Tuple
 
 from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.model import AllocatorInfo
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 HELP = """The non-empty bins of every arena."""
 
 
-@command("bins", reads=Reads.LISTS, help=HELP)
+@command("bins", reads=Reads.LISTS, help=HELP, snapshot=True)
 def bins(session: Session, options: Options) -> Answer:
     """The command `bins`."""
-    found = [(heap, heap.bins()) for heap in session.heaps.all()]
+    from gdbheapx import allocators
+
+    kind = List[Tuple[AllocatorInfo, Sequence[Annotated[Any, allocators.OfAllocator("bins")]]]]
+    found = session.kept("bins", kind, lambda: [(heap.info, heap.bins()) for heap in session.heaps.all()])
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(heap.info, heap.page("bins", rows)) for heap, rows in found])
+        return pages.of_heaps(style, [(info, allocators.named(info.name).page("bins", rows)) for info, rows in found])
 
     return Answer(lambda: {"bins": [row for _, rows in found for row in rows]}, text, read=True)

@@ -27,6 +27,7 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
     ],
     reads=Reads.CENSUS,
     help=HELP,
+    snapshot=True,
     needs=("gdbheapx.analysis.census.shown", "gdbheapx.report.census_text"),
 )
 def census(session: Session, options: Options) -> Answer:

@@ -1,9 +1,10 @@
 """heapx chunks"""
 
-from typing import Iterator
+from typing import Iterator, List
 
 from gdbheapx import allocators
 from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.model import HistogramRow
 from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -45,13 +46,14 @@ HELP = """Every chunk with its address, size and status; filtered, sorted or by 
     ],
     reads=Reads.BLOCKS,
     help=HELP,
+    snapshot="histogram",
 )
 def chunks(session: Session, options: Options) -> Answer:
     """The command `chunks`."""
     from gdbheapx.report import listing
 
     if options.histogram:
-        rows = [row for heap in session.heaps.all() for row in heap.histogram()]
+        rows = session.kept("chunks", List[HistogramRow], lambda: [row for heap in session.heaps.all() for row in heap.histogram()])
         return listing.histogram_answer(rows)
     selection = listing.Selection(
         options.arena,

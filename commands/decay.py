@@ -1,6 +1,6 @@
 """heapx decay"""
 
-from typing import Any
+from typing import Annotated, Any, List
 
 from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
@@ -13,10 +13,13 @@ pages when it needs memory). `late`: how overdue the current interval is, i.e. h
 """
 
 
-@command("decay", reads=Reads.STATE, help=HELP)
+@command("decay", reads=Reads.STATE, help=HELP, snapshot=True)
 def decay(session: Session, options: Options) -> Answer:
     """The command `decay`."""
-    found = [heap.offers["decay"]() for heap in session.heaps.offering("decay")]
+    from gdbheapx.allocators import OfAllocator
+
+    kind = List[Annotated[Any, OfAllocator("decay")]]
+    found = session.kept("decay", kind, lambda: [heap.offers["decay"]() for heap in session.heaps.offering("decay")])
     rows = [row for one in found for row in one.rows]
 
     def text(style: Style) -> Any:

@@ -33,7 +33,7 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
 def diff(session: Session, options: Options) -> Answer:
     """The command `diff`."""
     from gdbheapx import problems
-    from gdbheapx.report import diff_text, json
+    from gdbheapx.report import diff_text
     from gdbheapx.snapshot import diff as model
     from gdbheapx.snapshot import operand
     from gdbheapx.units import Size, say
@@ -43,7 +43,7 @@ def diff(session: Session, options: Options) -> Answer:
     if options.new is None and not session.has_target:
         raise UsageError("diff requires NEW, or a process or core to compare with", "gdbheapx diff OLD NEW, or gdbheapx --pid N diff OLD")
     if options.new is None:
-        new, name, form = operand.current(session, json.text)
+        new, name, form = operand.current(session)
     else:
         new, name, form = None, options.new, operand.form(options.new)
     old = operand.opened(options.old)

@@ -40,6 +40,7 @@ def what(options: Options) -> Reads:
     reads=what,
     renders=lambda options: SQL if options.format == "parquet" else None,
     help=HELP,
+    snapshot=True,
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
@@ -56,7 +57,6 @@ def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
     from gdbheapx.analysis import stacks
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.analysis.reach import look
     from gdbheapx.report import folded, pprof
 
     if options.format == "parquet":
@@ -69,15 +69,12 @@ def export(session: Session, options: Options) -> Answer:
     if options.of == "blocks":
         raise UsageError("%s has no single blocks" % options.format, "use --format csv, parquet or perfetto, or --of owners")
     of = options.of or "owners"
-    is_snapshot = session.target.kind == "snapshot"
     period: Optional[int] = None
     if options.format == "pprof" and not options.output and not options.json:
         raise UsageError("a profile for pprof is not text", "name the file with -o FILE")
     if of == "profile" and options.format != "pprof":
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
-    if is_snapshot and (of == "profile" or (of == "owners" and session.shared(look.REACH) is None)):
-        raise HeapxError("this snapshot has no stacks of %s" % of, "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT)
-    images: List[stacks.Image] = [] if is_snapshot else stacks.images(session.target)
+    images: List[stacks.Image] = [] if session.target.kind == "snapshot" else stacks.images(session.target)
     if of == "census":
         found = stacks.of_census(session.kept("census", find.Census, lambda: find.find(session)))
     elif of == "owners":
@@ -98,7 +95,6 @@ def export(session: Session, options: Options) -> Answer:
 def _perfetto(session: Session, options: Options) -> Answer:
     """Objects are written after the process was let go, while the graph is gone through."""
     from gdbheapx.analysis import objects
-    from gdbheapx.analysis.reach import look
     from gdbheapx.report import perfetto
 
     if options.json:
@@ -107,12 +103,6 @@ def _perfetto(session: Session, options: Options) -> Answer:
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
         raise UsageError("a trace is not text", "name the file with -o FILE")
-    if session.target.kind == "snapshot" and session.shared(look.REACH) is None:
-        raise HeapxError(
-            "this snapshot has no objects for perfetto",
-            "use --format folded --of census; or ask the process or its core",
-            code=NOT_IN_SNAPSHOT,
-        )
     found = objects.find_objects(session, options.of == "owners")
     command = session.target.executable or "?"
     packets = (one.decode("utf-8", "surrogateescape") for one in perfetto.pieces(found, session.target.pid or 1, command))

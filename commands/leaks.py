@@ -35,6 +35,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
     ],
     reads=lambda options: Reads.WEAK if options.weak else Reads.GRAPH,
     help=HELP,
+    snapshot=True,
     needs=("gdbheapx.analysis.reach.leaks", "gdbheapx.report.leaks_text", "gdbheapx.analysis.census.block"),
 )
 def leaks(session: Session, options: Options) -> Answer:

@@ -1,5 +1,7 @@
 """heapx malloc-stats"""
 
+from typing import Any, Dict, Sequence, Tuple
+
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.problems import OTHER_IS_LARGER
@@ -20,14 +22,21 @@ Reports the allocator that owns malloc, unless --allocator selects another. If a
 """
 
 
-@command("malloc-stats", ARGUMENTS, reads=Reads.TOTALS, help=HELP, needs=("gdbheapx.analysis.beside",))
+@command("malloc-stats", ARGUMENTS, reads=Reads.TOTALS, help=HELP, needs=("gdbheapx.analysis.beside",), snapshot=True)
 def malloc_stats(session: Session, options: Options) -> Answer:
     """The command `malloc-stats`."""
+    name = "malloc-stats --merged-only" if options.merged_only else "malloc-stats"
+    data, lines = session.kept(name, Tuple[Dict[str, Any], Sequence[str]], lambda: read(session, options.merged_only))
+    return Answer(lambda: data, lambda style: lines, read=True)
+
+
+def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[str]]:
+    """Of the heap in use, as JSON has them and as the allocator would print them."""
     from gdbheapx.analysis import beside
 
     heap = session.heaps.one_offering("native-stats")
     found = heap.offers["native-stats"]()
-    if options.merged_only:
+    if is_merged:
         if not hasattr(found, "merged_only"):
             raise UsageError(
                 "--merged-only does not apply to %s, which owns malloc here" % heap.kind, "omit it, or select another with --allocator"
@@ -38,4 +47,4 @@ def malloc_stats(session: Session, options: Options) -> Answer:
             found.held_bytes, [one for one in session.heaps.all() if one is not heap and "held-bytes" in one.offers]
         ):
             session.problem(OTHER_IS_LARGER, heap.info.id, what, hint, partial=False)
-    return Answer(found.data, lambda style: found.lines(), read=True)
+    return found.data(), list(found.lines())

@@ -24,6 +24,7 @@ more; it is followed down to the block where the memory piles up.
     ],
     reads=Reads.GRAPH,
     help=HELP,
+    snapshot=True,
     needs=(
         "gdbheapx.analysis.reach.owners",
         "gdbheapx.report.owners_text",

@@ -24,6 +24,7 @@ of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
     ],
     reads=lambda options: Reads.CHECK if options.no_owners else Reads.PINS,
     help=HELP,
+    snapshot=True,
     needs=("gdbheapx.analysis.pins.find", "gdbheapx.report.pins_text"),
 )
 def pins(session: Session, options: Options) -> Answer:

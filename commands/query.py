@@ -28,6 +28,7 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
     reads=Reads.CENSUS,
     renders=lambda options: SQL,
     help=HELP,
+    snapshot=True,
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.reach.leaks",
@@ -40,10 +41,9 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
 def query(session: Session, options: Options) -> Answer:
     """The command `query`: the look that the shell's process has asked for. SQL is answered there."""
     from gdbheapx.query import look
-    from gdbheapx.report import json
 
     asked = look.wanted()
     if asked is None:
         raise HeapxError("query runs from a shell, not inside gdb", 'run: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
-    found = look.find(session, asked, json.text)
+    found = look.find(session, asked)
     return Answer(lambda: {"tables": found}, lambda style: [], read=True)

@@ -23,6 +23,7 @@ leads on (the block is lost with all that is in the chain).
     ],
     reads=Reads.GRAPH,
     help=HELP,
+    snapshot=True,
     needs=(
         "gdbheapx.analysis.reach.refs",
         "gdbheapx.report.refs_text",

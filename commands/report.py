@@ -1,11 +1,16 @@
 """heapx report"""
 
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 from gdbheapx.command import HTML, Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.overview import Overview
+    from gdbheapx.analysis.page_parts import PageParts
 
 HELP = """Where the memory went: whether malloc has it, whether it leaks, and what to do next.
 
@@ -47,18 +52,20 @@ document that the page was made from is printed. In that document `page` has wha
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     needs=("gdbheapx.analysis.overview",),
+    snapshot=True,
 )
 def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
-    from gdbheapx.actions import foreseen
-    from gdbheapx.analysis.overview import overview
+    from gdbheapx.analysis.overview import Overview
+    from gdbheapx.analysis.page_parts import PageParts
 
     if options.html is not None:
         raise UsageError("report --html is for the shell", "gdbheapx --pid N report --html FILE, or --core FILE instead of --pid N")
     if options.page and not options.json:
         raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
-    session.heaps.may_be_none = True
-    found = overview(session, options.deep, options.page, lambda heap: foreseen.advisable(session, heap))
+    made = functools.cache(functools.partial(read, session, options))
+    found = session.kept("report", Overview, lambda: made()[0])
+    page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None
 
     def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines
@@ -67,6 +74,15 @@ def report(session: Session, options: Options) -> Answer:
         return show(style, lines(found))
 
     def data() -> Any:
-        return found.overview if found.page is None else {**found.overview._asdict(), "page": found.page}
+        return found if page is None else {**found._asdict(), "page": page}
 
     return Answer(data, text, read=True)
+
+
+def read(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":
+    """Of every heap, walked once."""
+    from gdbheapx.actions import foreseen
+    from gdbheapx.analysis.overview import overview
+
+    session.heaps.may_be_none = True
+    return overview(session, options.deep, options.page, lambda heap: foreseen.advisable(session, heap))

@@ -33,7 +33,7 @@ text in a file. Addresses are those of mappings that were moved: offsets are kep
 )
 def snapshot(session: Session, options: Options) -> Answer:
     """The command `snapshot`."""
-    from gdbheapx.report import json, snapshot_text
+    from gdbheapx.report import snapshot_text
 
     if options.show:
         from gdbheapx.snapshot import names, record
@@ -44,7 +44,7 @@ def snapshot(session: Session, options: Options) -> Answer:
         raise UsageError("snapshot requires a process or a core, or --show", "give --pid N or --core FILE")
     from gdbheapx.snapshot import container, take
 
-    made = take.take(session, not options.no_names, options.with_offsets, json.text)
+    made = take.take(session, not options.no_names, options.with_offsets)
 
     def written() -> Any:
         size = 0 if session.is_rehearsal else container.write(options.file, made.parts())

@@ -1,18 +1,20 @@
 """heapx tcache"""
 
-from typing import Any
+from typing import Any, List, Sequence, Tuple
 
 from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.model import AllocatorInfo, ThreadCache
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 HELP = """What each thread's cache holds: freed chunks that only this thread can reach."""
 
 
-@command("tcache", reads=Reads.LISTS, help=HELP)
+@command("tcache", reads=Reads.LISTS, help=HELP, snapshot=True)
 def tcache(session: Session, options: Options) -> Answer:
     """The command `tcache`."""
-    found = [(heap.info, heap.caches()) for heap in session.heaps.all()]
+    kind = List[Tuple[AllocatorInfo, Sequence[ThreadCache]]]
+    found = session.kept("tcache", kind, lambda: [(heap.info, heap.caches()) for heap in session.heaps.all()])
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages

@@ -1,6 +1,6 @@
 """heapx tickers"""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
@@ -40,6 +40,7 @@ blind, whether or not its arena suffers); 4: the state of a thread is unknown. C
     acts=lambda options: options.cure,
     reads=Reads.STATE,
     help=HELP,
+    snapshot=True,
 )
 def tickers(session: Session, options: Options) -> Answer:
     """The command `tickers`."""
@@ -47,13 +48,20 @@ def tickers(session: Session, options: Options) -> Answer:
         return cure(session, options)
     if options.thread is not None:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
+    from gdbheapx.allocators import OfAllocator
+
+    return _answer(session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: read(session)), options.strict)
+
+
+def read(session: Session) -> Any:
+    """What jemalloc's structures tell, without advice that would be refused."""
     from gdbheapx.actions import foreseen
 
     found: Any = session.heaps.together("tickers")
     heaps = session.heaps.offering("tickers") if found.found else ()  # no jemalloc is an answer, and no error
     known = {heap.info.id: foreseen.advisable(session, heap) for heap in heaps}
     refused = [(name, offer) for name, offers in known.items() for offer in ("cure", "purge") if offer not in offers]
-    return _answer(found.without(refused), options.strict)
+    return found.without(refused)
 
 
 def cure(session: Session, options: Options) -> Answer:

@@ -1,26 +1,30 @@
 """heapx tunables"""
 
-from typing import Any, Dict
+from typing import Annotated, Any, Dict, List, Tuple
 
 from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.model import AllocatorInfo
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 HELP = """Values now in force, with dynamic thresholds and run-time changes; what each means."""
 
 
-@command("tunables", reads=Reads.STATE, help=HELP)
+@command("tunables", reads=Reads.STATE, help=HELP, snapshot=True)
 def tunables(session: Session, options: Options) -> Answer:
     """The command `tunables`."""
-    found = [(heap, heap.tunables()) for heap in session.heaps.all()]
+    from gdbheapx import allocators
+
+    kind = List[Tuple[AllocatorInfo, Annotated[Any, allocators.OfAllocator("tunables")]]]
+    found = session.kept("tunables", kind, lambda: [(heap.info, heap.tunables()) for heap in session.heaps.all()])
     data: Dict[str, Dict[str, Any]] = {}
-    for heap, told in found:
-        for key, value in told.items():
-            data.setdefault(key, {})[heap.info.id] = value
+    for info, settings in found:
+        for key, value in settings._asdict().items():
+            data.setdefault(key, {})[info.id] = value
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(heap.info, heap.page("tunables", told)) for heap, told in found])
+        return pages.of_heaps(style, [(info, allocators.named(info.name).page("tunables", settings)) for info, settings in found])
 
     return Answer(lambda: data, text, read=True)

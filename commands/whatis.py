@@ -27,6 +27,7 @@ LEAST_CUT_BYTES = 4096
     ],
     reads=lambda options: Reads.CENSUS if options.holders else Reads.REPORT,
     help=HELP,
+    snapshot=True,
 )
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""

@@ -92,6 +92,8 @@ class Command(NamedTuple):
     """HTML or SQL where the shell makes something else than text or JSON of what this command finds, with these options."""
     tells_of_gdb: bool = False
     """What it says depends on the gdb that is here."""
+    snapshot: Union[bool, str] = False
+    """A snapshot answers it: what it reads of memory goes through session.kept(), or is the graph. A text: only with this option."""
 
 
 HTML, SQL = "html", "sql"
@@ -111,6 +113,7 @@ def command(
     reads: Union[Reads, Callable[[Options], Reads], None] = None,
     renders: Optional[Callable[[Options], Optional[str]]] = None,
     tells_of_gdb: bool = False,
+    snapshot: Union[bool, str] = False,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -121,7 +124,8 @@ def command(
         if not help:
             raise ValueError("command %s needs help" % name)
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
-        COMMANDS[name] = Command(name, tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what, renders, tells_of_gdb)
+        known = tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what, renders, tells_of_gdb, snapshot
+        COMMANDS[name] = Command(name, *known)
         return run
 
     return declare

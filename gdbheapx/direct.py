@@ -28,9 +28,9 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
         if refusal is not None:
             raise refusal
         if asked.snapshot is not None:
-            from gdbheapx.snapshot.replay import Replay
+            from gdbheapx.snapshot.target import Snapshot
 
-            return cast(Target, Replay(asked.snapshot))  # the runner asks of it what it asks of a target
+            return cast(Target, Snapshot(asked.snapshot))  # the runner asks of it what it asks of a target
         return open_alone(asked) if asked.pid is not None or asked.core is not None else None
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)

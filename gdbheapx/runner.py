@@ -343,12 +343,10 @@ class Run:
             room.accept()
 
     def _run(self, session: Session) -> Answer:
-        """The command's answer: a snapshot has its own."""
-        replay: Any = self.target if self.target is not None and self.target.kind == "snapshot" else None
-        if replay is None:
-            return self.command.run(session, self.options)
-        found: Answer = replay.answer(self.command, session, self.options)
-        return found
+        """The command's answer."""
+        if self.target is not None and self.target.kind == "snapshot":
+            cast(Any, self.target).prepare(self.command, session, self.options)
+        return self.command.run(session, self.options)
 
     def _start_budget(self) -> None:
         """One for all looks; what interrupted the preparation counts."""

@@ -30,8 +30,10 @@ from gdbheapx.allocators.records import (
     Judged,
     Located,
     Page,
+    Part,
     PlainFacts,
     Surroundings,
+    Tunables,
     Unread,
 )
 from gdbheapx.columns import Table, columns_of, sums
@@ -154,16 +156,9 @@ class Heap(ABC):
         """Records of its bins. [bins; check]"""
         return ()
 
-    def page(self, name: str, told: Any) -> Page:
-        """The page `arenas`, `bins` or `tunables`, of what the member of that name gave: tables in its own words. Reads no memory: the
-        process runs on by then."""
-        if name == "arenas":
-            return plain_page(told, self.totals())
-        return plain_page(told, {}) if name == "bins" and told else ["%s has no %s" % (self.kind, name)]
-
-    def tunables(self) -> Mapping[str, object]:
-        """Its settings: `tunables` holds records, other keys what else there is. [tunables]"""
-        return {"tunables": []}
+    def tunables(self) -> Any:
+        """Its settings: a record whose field `tunables` has records, others what else there is. [tunables]"""
+        return Tunables()
 
     def caches(self) -> Sequence[ThreadCache]:
         """What threads keep. [tcache]"""
@@ -191,6 +186,8 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     """What its heaps may have among their offers."""
     statuses: Sequence[str] = ("used", "free")
     """The words of BlockShape.words that its heaps may have. [chunks --status]"""
+    records: Mapping[str, str] = {}
+    """Where the types of its own records are: of a row of `arenas` and of `bins`, of `tunables`, of what offers give. [a snapshot; SQL]"""
 
     @abstractmethod
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
@@ -231,6 +228,14 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """These arenas, and the sums of all."""
         return plain_page(rows, totals)
+
+    def page(self, name: str, found: Any) -> Page:
+        """The page `bins` or `tunables`, of what a heap's member of that name gave."""
+        return plain_page(found, {}) if name == "bins" and found else ["%s has no %s" % (self.name, name)]
+
+    def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+        """The parts of what one heap holds, where its judge tells them."""
+        return ()
 
     def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[Judged]:
         """Verdicts on its heaps."""

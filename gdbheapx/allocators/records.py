@@ -1,6 +1,8 @@
 """What allocators and the rest tell each other: records, and protocols of records."""
 
 from typing import (
+    Annotated,
+    Any,
     Callable,
     Dict,
     FrozenSet,
@@ -14,13 +16,14 @@ from typing import (
     Union,
 )
 
+from gdbheapx.allocators import OfAllocator
 from gdbheapx.budget import Budget
 from gdbheapx.columns import Table
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.looks import Looks
-from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow
+from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
 from gdbheapx.problems import Report
 from gdbheapx.verdict import UNBOUNDED, Verdict
 
@@ -115,6 +118,12 @@ class Part(NamedTuple):
     bytes: Optional[int]
 
 
+class Tunables(NamedTuple):
+    """The settings of an allocator that tells none."""
+
+    tunables: Sequence[object] = ()
+
+
 class ArenaRow(Protocol):
     """What the record of an arena has in any allocator; its columns are declared with it."""
 
@@ -125,6 +134,14 @@ class ArenaRow(Protocol):
     @property
     def held_bytes(self) -> int:
         """What it has from the kernel."""
+
+
+class HeapArenas(NamedTuple):
+    """The arenas of one heap."""
+
+    info: AllocatorInfo
+    rows: Sequence[Annotated[Any, OfAllocator("arenas")]]
+    totals: Totals
 
 
 class Answered(Protocol):
@@ -222,5 +239,3 @@ class Judged(NamedTuple):
     next_steps: Sequence[str] = ()
     parts: Sequence[Part] = ()
     """What it holds, largest first, where its arenas do not say it."""
-    page: Page = ()
-    """The same for people."""

@@ -1,9 +1,9 @@
 """The overview of one target: split, totals, verdict, size classes, findings, next steps. What `report` shows."""
 
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators, findings, verdict
-from gdbheapx.allocators import inner
+from gdbheapx.allocators import OfAllocator, inner
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, page_parts, runtimes
@@ -38,7 +38,7 @@ class Overview(NamedTuple):
     """By allocator id."""
     heaps: Sequence[HeapSum]
     """What each holds and has in use."""
-    arenas: Sequence[Any]
+    arenas: Sequence[Annotated[Any, OfAllocator("arenas")]]
     """All, in the allocators' order; text shows the biggest."""
     sizes: Sequence[HistogramRow]
     """The size classes that hold most used bytes, largest first."""
@@ -56,23 +56,12 @@ class Overview(NamedTuple):
     looked at."""
 
 
-class Seen(NamedTuple):
-    """The overview, and what it was made from."""
-
-    overview: Overview
-    facts: Sequence[Facts]
-    """Of each heap, in the order of overview.allocators."""
-    judged: Sequence[Judged]
-    page: Optional[PageParts] = None
-    """What a page shows beyond; None where no page is wanted."""
-
-
 def overview(
     session: Session,
     deep: Optional[bool] = None,
     page: bool = False,
     advisable: Callable[[Heap], FrozenSet[str]] = lambda heap: frozenset(),
-) -> Seen:
+) -> Tuple[Overview, Optional[PageParts]]:
     """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
     takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of a heap's offers that
     change the process would not be refused."""
@@ -117,7 +106,7 @@ def overview(
         inside=looked.inside,
         runtimes=looked.tables,
     )
-    return Seen(made, facts, judged, looked.page)
+    return made, looked.page
 
 
 def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:

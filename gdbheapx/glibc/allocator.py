@@ -4,7 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.records import Around, Page
+from gdbheapx.allocators.records import Around
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, layouts, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.context import Context
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gdbheapx.glibc.facts import GlibcFacts, Top
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
+    from gdbheapx.glibc.tunables import Tunables
     from gdbheapx.glibc.words.stats import NativeStats
 
 WORDS = ("used", "fast", "tcache", "overhead", "free", "top", "overhead", "mmapped", "tcache")
@@ -181,23 +182,13 @@ class GlibcMalloc(Heap):
         large = 4 * largest if largest > small[-1] else 0  # bins of powers of two, from 2.42 on: together less than twice twice the largest
         return len(threads) * count * (sum(small) + large) if small else 0
 
-    def page(self, name: str, told: Any) -> Page:
-        """The page `arenas`, `bins` or `tunables`."""
-        if name == "arenas":
-            return pages.arenas(told, self.totals())
-        if name == "bins":
-            return pages.bins(told)
-        from gdbheapx.glibc.words import tunables
-
-        return tunables.page(told["tunables"])
-
-    def tunables(self) -> Mapping[str, Any]:
+    def tunables(self) -> "Tunables":
         """mp_'s values."""
         from gdbheapx.glibc import tunables
 
         place = self.glibc.place
         others = layouts.other_names(layouts.MALLOC_PAR, place.rows) if place is not None else {}
-        return {"tunables": tunables.read(self.mp(), others)}
+        return tunables.Tunables(tunables.read(self.mp(), others))
 
     def checks(self) -> List[Check]:
         """How thread caches are found."""

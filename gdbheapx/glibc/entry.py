@@ -1,7 +1,8 @@
 """glibc's malloc as the registry has it."""
 
 import re
-from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
@@ -33,6 +34,13 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
     fingerprint = Fingerprint(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
     statuses = ("used", "tcache", "fast", "free", "top", "mmapped", "overhead")
     offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack", "meter", "exact-reading"))
+    records = MappingProxyType(
+        {
+            "arenas": "gdbheapx.glibc.records.ArenaTotals",
+            "bins": "gdbheapx.glibc.records.BinRow",
+            "tunables": "gdbheapx.glibc.tunables.Tunables",
+        }
+    )
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
         """Every copy, by symbols, packs or structure."""
@@ -82,6 +90,12 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         from gdbheapx.glibc.words.arenas import arenas
 
         return arenas(cast("Sequence[ArenaTotals]", rows), totals)
+
+    def page(self, name: str, found: Any) -> Page:
+        """One line per bin, or per setting."""
+        from gdbheapx.glibc.words import arenas, tunables
+
+        return arenas.bins(found) if name == "bins" else tunables.page(found)
 
     def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[Judged]:
         """All copies together."""

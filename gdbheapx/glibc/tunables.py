@@ -20,6 +20,12 @@ class Tunable(NamedTuple):
     """What it does, and what its value says here."""
 
 
+class Tunables(NamedTuple):
+    """All of them."""
+
+    tunables: List[Tunable]
+
+
 def read(mp: View, other_names: Mapping[str, Sequence[str]] = MappingProxyType({})) -> List[Tunable]:
     """Every setting that this release has, in the order of the struct. `other_names`: of settings whose name depends on a release that is
     not known, all their names."""

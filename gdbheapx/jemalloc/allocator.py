@@ -4,7 +4,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.records import Around, Page
+from gdbheapx.allocators.records import Around
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.heap import arenas as arena_list
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.plan.plans import Cure, Purge
     from gdbheapx.jemalloc.profile.text import ProfileAnswer
     from gdbheapx.jemalloc.stats.meter import JemallocMeter
+    from gdbheapx.jemalloc.stats.tunables import Tunables
     from gdbheapx.jemalloc.words.stats import NativeStats
     from gdbheapx.jemalloc.words.tickers import DecayAnswer
 
@@ -143,17 +144,6 @@ class JemallocMalloc(Heap):
         """The sums of its arenas."""
         return pages.totals(self.arenas())
 
-    def page(self, name: str, told: Any) -> Page:
-        """The page `arenas`, `bins` or `tunables`."""
-        if name == "arenas":
-            return pages.arenas(told, self.totals())
-        if name == "bins":
-            return pages.bins(told)
-        from gdbheapx.jemalloc.stats.tunables import Tunables
-        from gdbheapx.jemalloc.words import tunables
-
-        return tunables.page(Tunables(**told))
-
     def checks(self) -> List[Check]:
         """How its build was recognised, and what that build cannot tell."""
         from gdbheapx.jemalloc.words import checkup
@@ -188,11 +178,11 @@ class JemallocMalloc(Heap):
         cached = {index: stats_arena.Cached(*one) for index, one in counted.items()}
         return figures.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
 
-    def tunables(self) -> Mapping[str, Any]:
+    def tunables(self) -> "Tunables":
         """Its options, where they were set, and its background threads."""
         from gdbheapx.jemalloc.stats import tunables
 
-        return tunables.read(self.context)._asdict()
+        return tunables.read(self.context)
 
     def profile(self) -> "ProfileAnswer":
         """The live heap profile; HeapxError where nothing was sampled."""

@@ -1,10 +1,11 @@
 """jemalloc as the registry has it."""
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Surroundings
+from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Part, Surroundings
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.pack import Pack
 
@@ -25,6 +26,15 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
             *("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),
             *("meter", "exact-reading"),
         )
+    )
+    records = MappingProxyType(
+        {
+            "arenas": "gdbheapx.jemalloc.records.JemallocArena",
+            "bins": "gdbheapx.jemalloc.records.JemallocBin",
+            "tunables": "gdbheapx.jemalloc.stats.tunables.Tunables",
+            "decay": "gdbheapx.jemalloc.words.tickers.DecayAnswer",
+            "tickers": "gdbheapx.jemalloc.words.tickers.TickersAnswer",
+        }
     )
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
@@ -56,9 +66,10 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
     def together(self, offer: str, found: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
         """All jemallocs of a process as `tickers` answers."""
-        from gdbheapx.jemalloc.words.tickers import TickersAnswer
+        from gdbheapx.jemalloc.words.tickers import TickersAnswer, UnreadRow
 
-        return TickersAnswer(found, unread, unsure=unsure)
+        rows = [UnreadRow(one.module.name, one.version_text, one.page_bytes, one.has_ticker_bug, one.why) for one in unread]
+        return TickersAnswer(found, rows, unsure=unsure)
 
     def has_traces(self, target: Target) -> bool:
         """One that is not initialised yet."""
@@ -81,6 +92,18 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         from gdbheapx.jemalloc.words.arenas import arenas
 
         return arenas(cast("Sequence[JemallocArena]", rows), totals)
+
+    def page(self, name: str, found: Any) -> Page:
+        """One line per size class, or per option."""
+        from gdbheapx.jemalloc.words import arenas, tunables
+
+        return arenas.bins(found) if name == "bins" else tunables.page(found)
+
+    def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+        """What it holds."""
+        from gdbheapx.jemalloc.words.judgement import parts_page
+
+        return parts_page(allocator_id, parts, totals)
 
     def judge(self, facts: "Sequence[JemallocFacts]", around: Surroundings) -> List[Judged]:
         """Each by itself."""

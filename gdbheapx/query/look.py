@@ -1,17 +1,19 @@
 """What SQL needs of a target: the commands that have it are run on one look, and blocks go to a file as rows of CSV."""
 
-import json
 import os
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import command, loader, parse
+from gdbheapx import columns, command, loader, parse
 from gdbheapx.errors import HeapxError
+from gdbheapx.model import Address
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
-from gdbheapx.query.tables import ADDRESS, BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
+from gdbheapx.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
+from gdbheapx.snapshot.record import ELSEWHERE, Taking
 
-ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
+if TYPE_CHECKING:
+    from gdbheapx.analysis.reach.owners import Owned
 
 
 class Wanted(NamedTuple):
@@ -41,10 +43,8 @@ def wanted() -> Optional[Wanted]:
 Rows = List[List[Any]]
 
 
-def find(session: Session, asked: Wanted, encode: Callable[[Any], str]) -> Dict[str, Rows]:
-    """Rows by table. `encode`: a command's data as JSON text."""
-    from gdbheapx.snapshot.record import Taking
-
+def find(session: Session, asked: Wanted) -> Dict[str, Rows]:
+    """Rows by table."""
     is_snapshot = session.target.kind == "snapshot"
     if not is_snapshot:
         session.store = Taking()
@@ -54,7 +54,7 @@ def find(session: Session, asked: Wanted, encode: Callable[[Any], str]) -> Dict[
         if table.name not in asked.tables or table.name in BY_ONE_LOOK:
             continue
         if table.words:
-            found[table.name] = _tried(session, lambda table=table: _told(session, table, encode))  # type: ignore[misc]
+            found[table.name] = _tried(session, lambda table=table: _told(session, table))  # type: ignore[misc]
         elif is_snapshot and table.name == BLOCKS:
             _kept_blocks(session, asked)
         elif is_snapshot:
@@ -65,7 +65,7 @@ def find(session: Session, asked: Wanted, encode: Callable[[Any], str]) -> Dict[
             rows = list(_mappings(session))
             found[table.name] = lambda rows=rows: rows  # type: ignore[misc]
     graphs = [BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables]
-    looks: List[Callable[[], Any]] = [lambda table=table: _told(session, table, encode) for table in graphs]  # type: ignore[misc]
+    looks: List[Callable[[], Any]] = [lambda table=table: _told(session, table) for table in graphs]  # type: ignore[misc]
     if later is not None and asked.signed is not None:
         looks.insert(0, later)
     for place, look in enumerate(looks):
@@ -88,47 +88,46 @@ def _tried(session: Session, look: Callable[[], Any]) -> Any:
         return None
 
 
-def _told(session: Session, table: Table, encode: Callable[[Any], str]) -> Callable[[], Rows]:
+def _told(session: Session, table: Table) -> Callable[[], Rows]:
     """The rows of a command's answer."""
     loader.load_commands(table.words[0])
     declared = command.find(table.words[0])
     assert declared is not None, table
     options = parse.parse(table.words, "gdbheapx").options
     target: Any = session.target
-    is_snapshot = target.kind == "snapshot"
-    answer = target.answer(declared, session, options) if is_snapshot else declared.run(session, options)
+    if target.kind == "snapshot":
+        target.prepare(declared, session, options)
+    answer = declared.run(session, options)
 
     def rows() -> Rows:
-        data = json.loads(encode(answer.data()))[table.member]
+        data = columns.value(answer.data(), table.member)
         return [cells(table, one) for one in (_levels(data) if table.name == "owners" else data)]
 
     return rows
 
 
-def cells(table: Table, row: Dict[str, Any]) -> List[Any]:
-    """A record as the row of its table; what it does not have is None."""
+def cells(table: Table, row: Any) -> List[Any]:
+    """A record, or a mapping, as the row of its table; what it does not have is None."""
     found = []
     for column in table.columns:
-        value = row.get(column.name)
-        if isinstance(value, list):  # samples: the first
+        value = row.get(column.name) if isinstance(row, Mapping) else getattr(row, column.name, None)
+        if isinstance(value, (list, tuple)):  # samples: the first
             value = value[0] if value else None
-        if column.type == ADDRESS and isinstance(value, str):
-            value = int(value, 16)
-        elif column.type == TEXT and value is not None:
+        if column.type == TEXT and value is not None:
             value = csv_rows.clean(str(value))
-        found.append(value)
+        found.append(int(value) if isinstance(value, Address) else value)
     return found
 
 
-def _levels(rows: Sequence[Dict[str, Any]]) -> Iterator[Dict[str, Any]]:
+def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
     """Owners and what they own, one after the other, each with its level and the number of the row above."""
-    left = [(1, None, row) for row in reversed(rows)]
+    left: List[Tuple[int, Optional[int], Owned]] = [(1, None, row) for row in reversed(rows)]
     number = 0
     while left:
         level, parent, row = left.pop()
         number += 1
-        yield {**row, "row": number, "level": level, "parent": parent}
-        left += [(level + 1, number, one) for one in reversed(row.get("children") or ())]  # type: ignore[misc]
+        yield {**row._asdict(), "row": number, "level": level, "parent": parent}
+        left += [(level + 1, number, one) for one in reversed(row.children)]
 
 
 def _mappings(session: Session) -> Iterator[List[Any]]:
@@ -186,8 +185,9 @@ def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
 
 def _kept_blocks(session: Session, asked: Wanted) -> None:
     """Those in use, which a snapshot has."""
-    target: Any = session.target
-    told = target.told(session)
+    from gdbheapx.analysis.census import find as census
+
+    told = session.shared(census.TOLD)
     if told is None:
         raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
     for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):

@@ -7,7 +7,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import weight
-from gdbheapx.analysis.overview import Overview, Seen
+from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
@@ -36,9 +36,8 @@ MORE = tuple(
 """Shown where any part has some."""
 
 
-def lines(seen: Seen) -> Page:
+def lines(found: Overview) -> Page:
     """Split, verdict, findings, what allocators hold, arenas, size classes, next steps."""
-    found = seen.overview
     if found.split is not None and found.memory is not None:
         yield from _split(found.split, found.memory)
         yield ""
@@ -53,12 +52,11 @@ def lines(seen: Seen) -> Page:
     for table in found.runtimes or ():
         yield ""
         yield from _runtime(table, found.memory is not None and found.memory.measure == "resident")
-    for judged in seen.judged:
-        if judged.parts:
-            yield ""
-            yield from judged.page
+    for heap, parts in found.held.items():
+        yield ""
+        yield from allocators.named(heap.split("#")[0]).parts_page(heap, parts, found.totals.get(heap, {}))
     yield ""
-    yield from _arenas(seen)
+    yield from _arenas(found)
     if found.sizes:
         yield ""
         yield "Size classes that hold the most memory"
@@ -173,15 +171,16 @@ def _line(mark: str, finding: Finding) -> Page:
         yield say("    %s", finding.hint)
 
 
-def _arenas(seen: Seen) -> Page:
-    several, known = len(seen.facts) > 1, allocators.by_name()
-    for place, one in enumerate(seen.facts):
+def _arenas(found: Overview) -> Page:
+    several = len(found.allocators) > 1
+    for place, info in enumerate(found.allocators):
+        rows, totals = [row for row in found.arenas if row.allocator == info.id], found.totals.get(info.id, {})
         if several:
-            yield from pages.heading(one.info, first=not place)
-        if several and not sum(row.held_bytes for row in one.arenas) and not one.totals.get("mmapped_bytes"):
+            yield from pages.heading(info, first=not place)
+        if several and not sum(row.held_bytes for row in rows) and not totals.get("mmapped_bytes"):
             yield "it holds nothing"
             continue
-        biggest = sorted(one.arenas, key=lambda row: -row.held_bytes)[:BIGGEST_ARENAS]
-        more = len(one.arenas) > len(biggest)
-        yield "Arenas (the %d largest of %d)" % (len(biggest), len(one.arenas)) if more else "Arenas"
-        yield from known[one.info.name].arenas_page(biggest, one.totals)
+        biggest = sorted(rows, key=lambda row: -row.held_bytes)[:BIGGEST_ARENAS]
+        more = len(rows) > len(biggest)
+        yield "Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas"
+        yield from allocators.named(info.name).arenas_page(biggest, totals)

@@ -4,8 +4,7 @@ from typing import Any, Dict, Iterator
 
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.snapshot.graph import MODEL
-from gdbheapx.snapshot.record import Record
+from gdbheapx.snapshot.record import GRAPH, Record
 from gdbheapx.units import Size, say
 
 BY_GRAPH_ALONE = ("export", "query", "refs", "whatis")
@@ -14,8 +13,8 @@ BY_GRAPH_ALONE = ("export", "query", "refs", "whatis")
 
 def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
     """The `data` member: what is in the file, and which commands have no answer there."""
-    has_graph = MODEL in record.models
-    answered = sorted([*(name for name, one in record.answers.items() if one.error is None), *(BY_GRAPH_ALONE if has_graph else ())])
+    has_graph = GRAPH in record.models
+    answered = sorted([*(name for name, one in record.outcomes.items() if one.error is None), *(BY_GRAPH_ALONE if has_graph else ())])
     return {
         "file": path,
         "file_bytes": size_bytes,
@@ -23,7 +22,7 @@ def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
         "has_graph": has_graph,
         "taken": record.head.taken,
         "answers": answered,
-        "unanswered": {name: one.error for name, one in sorted(record.answers.items()) if one.error is not None},
+        "unanswered": {name: one.error for name, one in sorted(record.outcomes.items()) if one.error is not None},
     }
 
 

@@ -1,1 +1,1 @@
-"""One look as a file: what every command said of it, and what the larger answers consist of. It has no byte of the program's data."""
+"""One look as a file: what commands found in it, as records, and the graph of all blocks. It has no byte of the program's data."""

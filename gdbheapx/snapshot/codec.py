@@ -1,7 +1,8 @@
 """Records as JSON, and back by their declared types: what a file holds is read as what it must be, or not at all."""
 
-from typing import Any, Dict, Mapping, Sequence, Tuple, Type, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Dict, Mapping, Sequence, Tuple, Type, Union, get_args, get_origin, get_type_hints
 
+from gdbheapx.allocators import OfAllocator
 from gdbheapx.units import Said
 
 TEXT, PLAIN = "text", "plain"
@@ -35,7 +36,10 @@ def decoded(kind: Any, value: Any) -> Any:
     lacking has its default."""
     origin = get_origin(kind)
     if kind is Any:
-        return value
+        return _untyped(value)
+    if origin is Annotated:
+        own = [one.kind() for one in kind.__metadata__ if isinstance(one, OfAllocator)]
+        return decoded(own[0] if own else get_args(kind)[0], value)
     if origin is Union:
         return _one_of(get_args(kind), value)
     if origin is not None:
@@ -53,6 +57,15 @@ def decoded(kind: Any, value: Any) -> Any:
     if issubclass(kind, int):
         return kind(_plain(isinstance(value, int) and not isinstance(value, bool), value))
     raise Wrong("values of the type %s are not kept" % kind)
+
+
+def _untyped(value: Any) -> Any:
+    """What json has made of it, and sentences."""
+    if isinstance(value, list):
+        return [_untyped(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return _text(value) if set(value) == {TEXT, PLAIN} else {name: _untyped(one) for name, one in value.items()}
 
 
 def _plain(fits: bool, value: Any) -> Any:
@@ -94,7 +107,7 @@ def _record(kind: Type[Any], value: Any) -> Any:
     _plain(isinstance(value, dict), value)
     hints = _HINTS.get(kind)
     if hints is None:
-        hints = _HINTS[kind] = get_type_hints(kind)
+        hints = _HINTS[kind] = get_type_hints(kind, include_extras=True)
     given = {name: decoded(hints[name], value[name]) for name in kind._fields if name in value}
     lacking = set(kind._fields) - set(given) - set(kind._field_defaults)
     if lacking:

@@ -1,6 +1,6 @@
 """The file of a snapshot: parts by name, each compressed, with its length and a checksum.
 
-`gdbheapx snapshot 1\\n`, then for each part: length of its name (1 byte), name, length unpacked (8), packed (8), CRC-32 of what it unpacks
+`gdbheapx snapshot 2\\n`, then for each part: length of its name (1 byte), name, length unpacked (8), packed (8), CRC-32 of what it unpacks
 to (4), all little endian, and the packed bytes (zlib). A file is somebody's: no length in it is believed before it is held against the
 file's size.
 """
@@ -16,7 +16,9 @@ from gdbheapx.output import Replacing, open_private, told
 from gdbheapx.problems import FILE_UNREADABLE, NOT_A_SNAPSHOT, SNAPSHOT_DAMAGED
 
 MAGIC = b"gdbheapx snapshot "
-VERSION = b"1\n"
+VERSION = b"2\n"
+READ_BY = {b"1\n": "1.0.0rc1"}
+"""The last version of gdbheapx that reads an earlier format."""
 PART = struct.Struct("<QQI")
 MOST_RATIO, FREE_BYTES = 128, 1 << 16
 """What a part unpacks to is at most so many times its size in the file, and so much: text of tables packs to a fortieth."""
@@ -112,6 +114,9 @@ def _parts(file: BinaryIO, size: int, path: str) -> Dict[str, Packed]:
         hint = "take one to another file, for this name would overwrite yours: gdbheapx --pid N snapshot NEW.snap"
         raise HeapxError("%s is not a snapshot" % path, hint, code=NOT_A_SNAPSHOT)
     version = reader.take(len(VERSION))
+    if version in READ_BY:
+        what = "%s has the format of gdbheapx %s" % (path, READ_BY[version])
+        raise HeapxError(what, "read it with that version, or " + HINT, code=NOT_A_SNAPSHOT)
     if version != VERSION:
         raise HeapxError(
             "%s was made by a gdbheapx that this one does not know" % path, "read it with a later version", code=NOT_A_SNAPSHOT

@@ -1,12 +1,13 @@
 """What grew between two looks: by part of the memory; in allocators what is in use, or only what is kept; then whose it is."""
 
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.reach.leaks import Leaks
 from gdbheapx.analysis.reach.owners import SHARED, Owners
 from gdbheapx.snapshot.growth import DUMPED, Growth, growth
-from gdbheapx.snapshot.record import Reading, Record
+from gdbheapx.snapshot.record import Outcome, Record
 from gdbheapx.units import Said, Size, joined, say
 
 USED_GREW, KEPT_GREW, BOTH_GREW, ELSEWHERE_GREW = "used-grew", "kept-grew", "both-grew", "elsewhere-grew"
@@ -144,9 +145,8 @@ def _missing(side: str, record: Record) -> List[Missing]:
     """What this one does not have."""
     found = []
     for what, model in (("classes", "census"), ("owners", "owners"), ("leaks", "leaks")):
-        answer = record.answers.get(model)
         if model not in record.models:
-            found.append(Missing(what, side, (answer.error if answer is not None else None) or "it was not looked for"))
+            found.append(Missing(what, side, record.outcomes.get(model, Outcome()).error or "it was not looked for"))
         elif not record.head.has_names and what != "leaks":
             found.append(Missing(what, side, "it was taken with --no-names, and numbers mean nothing elsewhere"))
     return found
@@ -200,35 +200,32 @@ def _known(old: Unsure, new: Unsure) -> List[Change]:
 def _parts(record: Record) -> Unsure:
     """Every sum of the arenas that both allocator and name tell."""
     found: Unsure = {}
-    totals = _data(record, "arenas").get("totals")
-    for allocator, sums in totals.items() if isinstance(totals, dict) else ():
-        for name, value in sums.items() if isinstance(sums, dict) else ():
+    for heap in _heaps(record):
+        for name, value in heap.totals.items():
             if name.endswith("_bytes") and not name.startswith(("max_", "largest_")):
-                found[name[: -len("_bytes")].replace("_", " "), allocator] = (value, None) if isinstance(value, int) else None
+                found[name[: -len("_bytes")].replace("_", " "), heap.info.id] = (value, None) if value is not None else None
     return found
 
 
-def _data(record: Record, command: str) -> Mapping[str, Any]:
-    answer = record.answers.get(command)
-    return answer.data if answer is not None and isinstance(answer.data, dict) else {}
+def _heaps(record: Record) -> List[HeapArenas]:
+    """Those of which the arenas are known."""
+    found: List[HeapArenas] = record.model("arenas", List[HeapArenas]) if "arenas" in record.models else []
+    return found
 
 
 def _arenas(record: Record) -> Unsure:
     """What each arena has in use."""
-    rows = _data(record, "arenas").get("arenas")
     found: Unsure = {}
-    for row in rows if isinstance(rows, list) else ():
-        used, count = (row.get(name) for name in ("used_bytes", "used_chunks")) if isinstance(row, dict) else (None, None)
-        if isinstance(row, dict):
-            sum_ = (used, count if isinstance(count, int) else None) if isinstance(used, int) else None
-            found["arena %s" % row.get("index"), str(row.get("allocator"))] = sum_
+    for row in (row for heap in _heaps(record) for row in heap.rows):
+        used, count = getattr(row, "used_bytes", None), getattr(row, "used_chunks", None)
+        found["arena %s" % row.index, row.allocator] = (used, count) if used is not None else None
     return found
 
 
 def _of_models(old: Record, new: Record, name: str, kind: Any, sums: Callable[[Any], Sums]) -> Optional[List[Change]]:
     if not all(name in one.models for one in (old, new)):
         return None
-    return _sorted(_changes(*(sums(Reading(one.models).kept(name, kind, dict)) for one in (old, new))))
+    return _sorted(_changes(*(sums(one.model(name, kind)) for one in (old, new))))
 
 
 def _classes(found: Census) -> Sums:

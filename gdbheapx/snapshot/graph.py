@@ -21,10 +21,8 @@ from gdbheapx.problems import SNAPSHOT_DAMAGED
 from gdbheapx.session import Session
 from gdbheapx.snapshot import codec, container
 from gdbheapx.snapshot.container import Packed
-from gdbheapx.snapshot.record import Record
+from gdbheapx.snapshot.record import GRAPH, Record
 
-MODEL = "graph"
-"""Among the models."""
 PREFIX = container.STREAMS
 LABELS, WEAK = "labels", "weak"
 """Streams beside those of the kernel: of each block what it is, of what a second look has found the block and its evidence."""
@@ -252,7 +250,7 @@ class FileSymbols:
 def told(session: Session, record: Record, path: str) -> find.Told:
     """The census of all blocks, with their graph. HeapxError where the snapshot is damaged."""
     try:
-        return _told(session, codec.decoded(KeptGraph, record.models[MODEL]), record.streams, path)
+        return _told(session, codec.decoded(KeptGraph, record.models[GRAPH]), record.streams, path)
     except (ValueError, IndexError, OverflowError, RecursionError) as error:
         raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT, code=SNAPSHOT_DAMAGED)
 

@@ -1,16 +1,16 @@
 """By how much each part of a process's memory grew from one look to a later one: in RAM (in a core: in bytes of the file), and in use."""
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.snapshot.record import Record
+from gdbheapx.analysis.split import Memory
+from gdbheapx.model import MemoryPart
+from gdbheapx.snapshot.record import Outcome, Record
 
 ALL, MALLOC, RSS = "all", "malloc", "rss"
 """What a limit can be set on: every part that grew; what is in use in allocators; the whole, where what fell counts against what grew."""
 OF = (ALL, MALLOC, RSS)
 RESIDENT, DUMPED = "resident", "dumped"
 KIND_OF_ALLOCATOR = "allocator"
-BESIDE = ("swapped_bytes", "hugetlb_bytes")
-"""Of a part of a process: not in RSS, and memory all the same."""
 Key = Tuple[str, str, Optional[str]]
 """(kind, name, allocator) of a part."""
 
@@ -77,6 +77,13 @@ class Looked(NamedTuple):
     lacking: Sequence[str]
 
 
+class Compared(NamedTuple):
+    """Of what `report` found, what is compared."""
+
+    memory: Optional[Memory]
+    split: Optional[Sequence[MemoryPart]]
+
+
 def growth(old: Record, new: Record) -> Growth:
     """From the one to the other."""
     by_name = old.head.has_names and new.head.has_names
@@ -121,45 +128,35 @@ def _less(before: Optional[int], after: Optional[int]) -> Optional[int]:
 def _looked(side: str, record: Record, by_name: bool) -> Looked:
     """What a snapshot has of it: the split of `report`, the sums of the heaps."""
     lacking = []
-    answer = record.answers.get("report")
-    data = answer.data if answer is not None and isinstance(answer.data, dict) else {}
-    memory, rows = data.get("memory"), data.get("split")
-    measure = memory.get("measure") if isinstance(memory, dict) else None
-    measure = measure if measure in (RESIDENT, DUMPED) else None
-    parts = _split(rows, measure, by_name) if measure is not None else None
-    total = memory.get("total_bytes") if isinstance(memory, dict) else None
+    memory, rows = record.model("report", Compared) if "report" in record.models else Compared(None, None)
+    parts = _split(rows or (), memory.measure == RESIDENT, by_name) if memory is not None else None
     if parts is None:
-        why = (answer.error if answer is not None else None) or "it has no split of the memory"
+        why = record.outcomes.get("report", Outcome()).error or "it has no split of the memory"
         lacking.append("%s: what is not malloc's is unknown: %s" % (side, why))
     unread = [one.id for one in record.head.allocators if one.layout is None]
-    arenas = record.answers.get("arenas")
+    is_cut = record.outcomes.get("arenas", Outcome()).partial
     if unread or not record.head.heaps:
         why = "%s could not be read" % unread[0] if unread else "no allocator was read"
         lacking.append("%s: what is in use is unknown: %s" % (side, why))
-    elif arenas is not None and arenas.partial:
+    elif is_cut:
         lacking.append("%s: the heaps were not read whole" % side)
-    is_used_known = bool(record.head.heaps) and not unread and not (arenas is not None and arenas.partial)
+    is_used_known = bool(record.head.heaps) and not unread and not is_cut
     used: Dict[str, int] = {}
     for one in record.head.heaps:
         used[one.allocator] = used.get(one.allocator, 0) + one.used_bytes
-    known = total if isinstance(total, int) and not isinstance(total, bool) else None
-    return Looked(measure if parts is not None else None, known, parts, used, is_used_known, lacking)
+    total = None if memory is None else memory.total_bytes
+    return Looked(memory.measure if memory is not None and parts is not None else None, total, parts, used, is_used_known, lacking)
 
 
-def _split(rows: Any, measure: Optional[str], by_name: bool) -> Optional[Dict[Key, int]]:
-    """By part; None where there is none. Names that were replaced by numbers mean nothing elsewhere: then by kind alone."""
+def _split(rows: Sequence[MemoryPart], is_live: bool, by_name: bool) -> Optional[Dict[Key, int]]:
+    """By part; None where there is none. Names that were replaced by numbers mean nothing elsewhere: then by kind alone. Memory in swap and
+    in pages of hugetlbfs is not in RSS, and memory all the same."""
     found: Dict[Key, int] = {}
-    for row in rows if isinstance(rows, list) else ():
-        size = _bytes(row, "%s_bytes" % measure)
+    for row in rows:
+        size = row.resident_bytes if is_live else row.dumped_bytes
         if size is None:
             return None
-        kind, name, allocator = (row.get(one) for one in ("kind", "name", "allocator"))
-        key = str(kind), str(name) if by_name else str(kind), allocator if isinstance(allocator, str) else None
-        beside = sum(_bytes(row, one) or 0 for one in BESIDE) if measure == RESIDENT else 0
+        key = row.kind, row.name if by_name else row.kind, row.allocator
+        beside = (row.swapped_bytes or 0) + (row.hugetlb_bytes or 0) if is_live else 0
         found[key] = found.get(key, 0) + size + beside
     return found or None
-
-
-def _bytes(row: Any, name: str) -> Optional[int]:
-    value = row.get(name) if isinstance(row, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

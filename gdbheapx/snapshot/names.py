@@ -39,7 +39,7 @@ def strings(record: Record) -> List[str]:
         found.add(text)
         return text
 
-    walked([record.head, record.answers, record.models], keep, int)
+    walked([record.head, record.outcomes, record.models], keep, int)
     return sorted(found)
 
 
@@ -121,7 +121,7 @@ class Nameless:
 def without(record: Record, known: Iterable[str]) -> Record:
     """The record without names. `known`: those of files and threads, which stand in sentences."""
     nameless = Nameless(known)
-    nameless.gather([record.head, record.answers, record.models])
+    nameless.gather([record.head, record.outcomes, record.models])
 
     def swap(value: Any) -> Any:
         return walked(value, nameless.text, int)
@@ -134,8 +134,8 @@ def without(record: Record, known: Iterable[str]) -> Record:
         has_names=False,
         allocators=[_info(one, nameless) for one in record.head.allocators],
     )
-    answers = {command: swap(one) for command, one in record.answers.items()}
-    return Record(head, answers, {name: swap(model) for name, model in record.models.items()}, record.streams)
+    outcomes = {command: swap(one) for command, one in record.outcomes.items()}
+    return Record(head, outcomes, {name: swap(model) for name, model in record.models.items()}, record.streams)
 
 
 def _info(one: AllocatorInfo, nameless: Nameless) -> AllocatorInfo:

@@ -14,7 +14,6 @@ from gdbheapx.global_options import GLOBALS, split, unpack
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, record, take
-from gdbheapx.snapshot.take import Encode
 
 FAILED = 1
 
@@ -46,13 +45,13 @@ def opened(name: str) -> record.Record:
         return record.opened(path)
 
 
-def current(session: Session, encode: Encode) -> Tuple[record.Record, str, str]:
+def current(session: Session) -> Tuple[record.Record, str, str]:
     """Of what gdbheapx itself looks at: the snapshot, and how it is named. One that is a snapshot already is taken as it is."""
     target = session.target
     path = getattr(target, "snapshot", None)
     if path is not None:
         return record.opened(path), path, SNAPSHOT
-    made = take.take(session, True, False, encode)
+    made = take.take(session, True, False)
     is_core = target.kind == "core"
     name = str(target.core_path if is_core else target.pid)
     return made, name, CURRENT if session.in_gdb else CORE if is_core else PROCESS

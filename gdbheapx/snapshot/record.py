@@ -5,19 +5,23 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo, HeapSum
-from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
+from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, Code
+from gdbheapx.session import Session
 from gdbheapx.snapshot import codec, container
 
 T = TypeVar("T")
 
-HEAD, ANSWERS, MODELS = "head", "answers", "models"
+HEAD, OUTCOMES, MODELS = "head", "outcomes", "models"
 """Parts of the file, JSON each."""
+GRAPH = "graph"
+"""Among the models: what of the graph of blocks is not in the streams (graph.py)."""
+ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
 OF_GRAPH = frozenset(("owners",))
 """Models that are kept for where there is no graph, and for `diff`."""
 
 
-class Told(NamedTuple):
-    """A problem, as it was told."""
+class RecordedProblem(NamedTuple):
+    """A problem, as it was when the snapshot was taken."""
 
     code: str
     where: Optional[str]
@@ -25,22 +29,21 @@ class Told(NamedTuple):
     hint: Optional[str]
 
 
-class Recorded(NamedTuple):
-    """What a command said; of one whose answer is made again of models only what went wrong."""
+class Outcome(NamedTuple):
+    """How a command ended that was run for the snapshot; what it found is among the models."""
 
-    data: Any = None
-    lines: Sequence[str] = ()
-    plain: Sequence[str] = ()
-    """The same with --bytes."""
-    finding: bool = False
-    document: bool = False
     partial: bool = False
-    problems: Sequence[Told] = ()
+    problems: Sequence[RecordedProblem] = ()
     error: Optional[str] = None
-    """There was no answer: why, and what to do."""
+    """It found nothing: why, and what to do."""
     hint: Optional[str] = None
     code: Optional[str] = None
-    """Of the error; snapshots of early versions have none."""
+    """Of the error."""
+
+    def tell(self, session: Session) -> None:
+        """Note the problems again."""
+        for code, where, what, hint in self.problems:
+            session.problem(Code.of(code), where, what, hint, partial=self.partial)
 
 
 class Place(NamedTuple):
@@ -83,7 +86,7 @@ class Record(NamedTuple):
     """All of it."""
 
     head: Head
-    answers: Dict[str, Recorded]
+    outcomes: Dict[str, Outcome]
     """By command."""
     models: Dict[str, Any]
     """By name, as codec.encoded() gives them."""
@@ -94,10 +97,22 @@ class Record(NamedTuple):
         """Of the file."""
         return {
             HEAD: _dumped(codec.encoded(self.head)),
-            ANSWERS: _dumped(codec.encoded(self.answers)),
+            OUTCOMES: _dumped(codec.encoded(self.outcomes)),
             MODELS: _dumped(self.models),
             **self.streams,
         }
+
+    def model(self, name: str, kind: Any) -> Any:
+        """What stands under this name, as this type; HeapxError where there is nothing, or something else."""
+        if name not in self.models:
+            outcome = self.outcomes.get(name, Outcome())
+            if outcome.error is not None:
+                raise HeapxError(outcome.error, outcome.hint, code=Code.of(outcome.code or NO_ANSWER))
+            raise HeapxError("this snapshot does not have that", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+        try:
+            return codec.decoded(kind, self.models[name])
+        except (codec.Wrong, RecursionError) as error:
+            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT, code=SNAPSHOT_DAMAGED)
 
 
 def _dumped(value: Any) -> container.Packed:
@@ -108,10 +123,10 @@ def opened(path: str) -> Record:
     """The snapshot of that file. HeapxError where it is none, or damaged."""
     parts = container.read(path)
     try:
-        head, answers, models = (json.loads(parts.pop(name).bytes(path).decode("ascii")) for name in (HEAD, ANSWERS, MODELS))
+        head, outcomes, models = (json.loads(parts.pop(name).bytes(path).decode("ascii")) for name in (HEAD, OUTCOMES, MODELS))
         if not isinstance(models, dict):
             raise codec.Wrong("no models")
-        return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Recorded], answers), models, parts)
+        return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Outcome], outcomes), models, parts)
     except (KeyError, ValueError, RecursionError) as error:
         raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT, code=SNAPSHOT_DAMAGED)
 
@@ -136,6 +151,10 @@ class Taking:
         found: T = self._known[name]
         return found
 
+    def known(self, name: str) -> Any:
+        """What stands under this name by now; None: nothing."""
+        return self._known.get(name)
+
     def encoded(self, change: Callable[[Any], Any]) -> Dict[str, Any]:
         """All of them, changed, for the file."""
         return {name: codec.encoded(change(model)) for name, model in self._known.items()}
@@ -150,28 +169,24 @@ class Taking:
 
 
 class Reading:
-    """Gives the models of a snapshot back. `shared`: what is made of its graph, when it is asked for; None where it has none."""
+    """Gives the models of a snapshot back, with what was wrong when they were made. `unpack` gives what commands share of its graph."""
 
-    def __init__(self, models: Mapping[str, Any], shared: Optional[Callable[[], Mapping[str, Any]]] = None) -> None:
-        self._models, self._make = models, shared
+    def __init__(self, record: Record, session: Session, unpack: Callable[[], Mapping[str, Any]]) -> None:
+        self._record, self._session, self._unpack = record, session, unpack
         self._shared: Optional[Dict[str, Any]] = None
 
     def kept(self, name: str, kind: Any, make: Callable[[], T]) -> T:
         """As it was; what the graph tells better is made of it."""
-        if name in OF_GRAPH and self._make is not None:
+        if name in OF_GRAPH and GRAPH in self._record.models:
             return make()
-        if name not in self._models:
-            raise HeapxError("this snapshot does not have that", container.HINT, code=NOT_IN_SNAPSHOT)
-        try:
-            found: T = codec.decoded(kind, self._models[name])
-            return found
-        except (codec.Wrong, RecursionError) as error:
-            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT, code=SNAPSHOT_DAMAGED)
+        found: T = self._record.model(name, kind)
+        self._record.outcomes.get(name, Outcome()).tell(self._session)
+        return found
 
     def shared(self, name: str) -> Any:
-        """What the graph tells, or an earlier part of this command has made of it."""
+        """What the graph tells, or an earlier part of this command has made of it; None: nothing."""
         if self._shared is None:
-            self._shared = dict(self._make()) if self._make is not None else {}
+            self._shared = dict(self._unpack()) if GRAPH in self._record.models else {}
         return self._shared.get(name)
 
     def share(self, name: str, value: Any) -> None:

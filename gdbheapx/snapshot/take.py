@@ -1,129 +1,90 @@
 """Takes a snapshot: runs the commands that a file can answer on one look, and keeps what they say."""
 
-import json
 import os
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx import __version__, command, loader, parse
 from gdbheapx.allocators.records import heap_sum
+from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.pins import find as pins
-from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import HeapSum
+from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import OUT_OF_MEMORY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import graph, names
 from gdbheapx.snapshot.moved import Moved
-from gdbheapx.snapshot.record import Head, Record, Recorded, Taking, Told
-
-Encode = Callable[[Any], str]
-
-
-class Run(NamedTuple):
-    """A command as it is run for a snapshot."""
-
-    words: Tuple[str, ...]
-    by_model: bool = False
-    """Its answer is made again of a model, with the options that are given then."""
-
+from gdbheapx.snapshot.record import GRAPH, Head, Outcome, Record, RecordedProblem, Taking
 
 STANDING = (
-    Run(("arenas",)),
-    Run(("bins",)),
-    Run(("tcache",)),
-    Run(("tunables",)),
-    Run(("decay",)),
-    Run(("tickers",)),
-    Run(("malloc-info",)),
-    Run(("malloc-stats",)),
-    Run(("chunks", "--histogram")),
+    ("arenas",),
+    ("bins",),
+    ("tcache",),
+    ("tunables",),
+    ("decay",),
+    ("tickers",),
+    ("malloc-info",),
+    ("malloc-stats",),
+    ("chunks", "--histogram"),
 )
 """These read what they show while the process stands still."""
 BY_ONE_LOOK = (
-    Run(("report", "--deep", "--page", "--json")),
-    Run(("pins",), True),
-    Run(("census",), True),
-    Run(("census", "--by", "size"), True),
-    Run(("leaks",), True),
-    Run(("owners", "--limit", "60"), True),
+    ("report", "--deep", "--page", "--json"),
+    ("pins",),
+    ("census",),
+    ("census", "--by", "size"),
+    ("leaks",),
+    ("owners", "--limit", "60"),
 )
 """The first of them that reads every block does it for all."""
 
 
-class Step(NamedTuple):
-    """A command that was run, before its answer is put into words."""
-
-    run: Run
-    answer: Optional[command.Answer]
-    error: Optional[HeapxError]
-    before: int
-    """Problems that were known then."""
-    after: int
-
-
-def take(session: Session, has_names: bool, with_offsets: bool, encode: Encode) -> Record:
+def take(session: Session, has_names: bool, with_offsets: bool) -> Record:
     """The snapshot of one look. The process runs on when every block was read. `with_offsets`: where pointers stand in their blocks is
-    kept, too. `encode`: an answer's data as JSON text."""
+    kept, too."""
     loader.load_commands()
     target = session.target
     moved = Moved(target.mappings())
     known = _known(target) if not has_names else []
     store = session.store = Taking()
-    steps: List[Step] = []
-    base = [_step(session, run) for run in STANDING]
+    first = _run(session, STANDING[0], [])
+    walked, outcomes = [*session.problems], [first]
+    outcomes += [_run(session, words, walked) for words in STANDING[1:]]
     is_live = target.kind == "live"
     session.heaps.may_be_none = True
     if session.heaps.all():
         store.share(pins.HEAPS, pins.standing(session))
     sums = _sums(session)
-    for run in BY_ONE_LOOK:
-        if is_live and steps and store.shared("reach") is None:
+    for place, words in enumerate(BY_ONE_LOOK):
+        if is_live and place and store.shared("reach") is None:
             hint = "take the snapshot from a core, or where there is more memory"
-            error = HeapxError("there was no room to look at every block at once", hint, code=OUT_OF_MEMORY)
-            steps.append(Step(run, None, error, 0, 0))
+            outcomes.append(Outcome(error="there was no room to look at every block at once", hint=hint, code=OUT_OF_MEMORY))
         else:
-            steps.append(_step(session, run))
+            outcomes.append(_run(session, words, walked))
     target.let_go()
-    first = base[0].after if base else 0
-    answers: Dict[str, Recorded] = {}
-    for step in [*base, *steps]:
-        answers.setdefault(step.run.words[0], moved.value(_recorded(session, step, first, encode)))
-    record = Record(_head(session, moved, sums, _rss_bytes(session, answers.get("report"))), answers, {})
+    named: Dict[str, Outcome] = {}
+    for words, outcome in zip((*STANDING, *BY_ONE_LOOK), outcomes):
+        named.setdefault(words[0], moved.value(outcome))
+    record = Record(_head(session, moved, sums, _rss_bytes(session, store.known("report"))), named, {})
     blocks, streams = graph.kept(session, moved.moves(), with_offsets, has_names)
     if blocks is not None:
-        store.kept(graph.MODEL, graph.KeptGraph, lambda: blocks)
+        store.kept(GRAPH, graph.KeptGraph, lambda: blocks)
     record = record._replace(models=store.encoded(moved.value), streams=streams)
     return record if has_names else names.without(record, known)
 
 
-def _step(session: Session, run: Run) -> Step:
-    """Run it; what it cannot do is part of the answer."""
-    found = command.find(run.words[0])
-    assert found is not None, run.words
-    options = parse.parse(run.words, "gdbheapx").options
+def _run(session: Session, words: Sequence[str], walked: Sequence[Problem]) -> Outcome:
+    """Run a command; what it finds is kept. `walked`: problems of the walk over the heaps, on which all rests."""
+    declared = command.find(words[0])
+    assert declared is not None, words
     before = len(session.problems)
     try:
-        answer, error = found.run(session, options), None
-    except HeapxError as failed:
-        answer, error = None, failed
-    return Step(run, answer, error, before, len(session.problems))
-
-
-def _recorded(session: Session, step: Step, first: int, encode: Encode) -> Recorded:
-    """In words. `first`: problems of the walk over the heaps, which all answers rest on."""
-    own = session.problems[step.before : step.after] if step.before >= first else []
-    problems = [Told(*one) for one in [*session.problems[:first], *own]]
-    partial = session.partial and bool(problems)
-    if step.error is not None or step.answer is None:
-        error = step.error
-        return Recorded(error=error.message, hint=error.hint, code=error.code) if error else Recorded(error="")
-    if step.run.by_model:
-        return Recorded(partial=partial, problems=problems)
-    data = json.loads(encode(step.answer.data()))
-    lines, plain = ([str(line) for line in step.answer.text(Style(one, False))] for one in (False, True))
-    return Recorded(data, lines, plain, step.answer.finding, step.answer.document, partial, problems)
+        declared.run(session, parse.parse(words, "gdbheapx").options)
+    except HeapxError as error:
+        return Outcome(error=error.message, hint=error.hint, code=error.code)
+    problems = [RecordedProblem(*one) for one in [*walked, *session.problems[before:]]]
+    return Outcome(session.partial and bool(problems), problems)
 
 
 def _sums(session: Session) -> List[HeapSum]:
@@ -131,11 +92,10 @@ def _sums(session: Session) -> List[HeapSum]:
     return [heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()) for heap in session.heaps.all()]
 
 
-def _rss_bytes(session: Session, report: Optional[Recorded]) -> Optional[int]:
+def _rss_bytes(session: Session, report: Optional[Overview]) -> Optional[int]:
     """As `report` has added it up; None for a core."""
-    data = report.data if report is not None and session.target.kind == "live" else None
-    found = (data.get("memory") or {}).get("total_bytes") if isinstance(data, dict) else None
-    return found if isinstance(found, int) else None
+    memory = report.memory if report is not None and session.target.kind == "live" else None
+    return None if memory is None else memory.total_bytes
 
 
 def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Optional[int]) -> Head:

@@ -132,7 +132,7 @@ def test_it_has_the_page(stage: Stage, core: str, way: str, tmp_path: Path) -> N
         ("check", "a snapshot does not answer `check`"),
         ("whatis 0x5", "no block in use has the address 0x5 in this snapshot"),
         ("refs 0x5", "no block in use has the address 0x5"),
-        ("export --format pprof --of profile -o other", "no stacks of profile"),
+        ("export --format pprof --of profile -o other", "a snapshot has no memory, and this needs some"),
         ("leaks --weak --allocator glibc", "the allocators together"),
         ("export --format csv", "snapshots contain only used blocks"),
         ("trim --dry-run", "a snapshot does not answer `trim`"),
@@ -289,7 +289,7 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
     parts, values = container.read(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true", b"4294967295"]
     for number in range(48):
         changed, of_graph = dict(parts), number % 2
-        for name in ("models",) if of_graph else ("answers", "models"):
+        for name in ("models",) if of_graph else ("outcomes", "models"):
             data = bytearray(parts[name].bytes(path))
             begin = data.index(b'"graph":') if of_graph else 0
             for _times in range(3):

@@ -3,12 +3,14 @@
 import json
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple, cast
 
 import pytest
 
 from gdbheapx import allocators, loader, runner
+from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.snapshot.target import Snapshot
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 
@@ -35,10 +37,15 @@ def process(stage: Stage, live: str, tmp_path: Path) -> Iterator[Process]:
     yield stage.start("victim_parked", "idle", env={"LD_PRELOAD": library(tmp_path)})
 
 
+def opened(target: Dict[str, Any]) -> Target:
+    """A process, a core, or a snapshot by its path."""
+    return cast(Target, Snapshot(**target)) if "path" in target else open_elf_target(**target)
+
+
 def ask(target: Dict[str, Any], words: str) -> Tuple[int, str]:
     """A command through a door of this process, without gdb."""
     out: List[str] = []
-    door = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(**target), runner.Settings())
+    door = runner.Host("gdbheapx", out.append, out.append, lambda: opened(target), runner.Settings())
     ended = runner.run(words.split(), door)
     return ended.code, "".join(out) + (ended.line or "")
 
@@ -127,3 +134,11 @@ def test_a_copy_that_is_not_used(stage: Stage, kind: str, tmp_path: Path) -> Non
     assert code == 0 and [one["name"] for one in found["allocators"]] == ["glibc"] and not found["problems"]
     code, told = ask(target, "arenas --allocator tiny")
     assert code == 2 and "found: glibc" in told
+
+
+def test_snapshot(process: Process, tmp_path: Path) -> None:
+    """And a snapshot of that: its own records come back."""
+    core, path = {"core": str(process.core())}, str(tmp_path / "one.snap")
+    assert ask(core, "snapshot %s" % path)[0] == 4, "what it cannot return is not known"
+    assert ask({"path": path}, "arenas") == ask(core, "arenas")
+    assert json.loads(ask({"path": path}, "report --json")[1])["data"]["totals"] == json.loads(ask(core, "report --json")[1])["data"]["totals"]

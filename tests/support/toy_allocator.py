@@ -53,7 +53,7 @@ class TinyHeap(Heap):
 
 
 class Toy(Allocator[Tiny, Facts]):
-    name, statuses = "tiny", ("used", "idle")
+    name, statuses, records = "tiny", ("used", "idle"), {"arenas": "tests.support.toy_allocator.Room"}
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
         found = [Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name]

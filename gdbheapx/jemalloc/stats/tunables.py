@@ -1,10 +1,12 @@
 """jemalloc's options with the values in force, where they were set, and what each important one means here (jemalloc(3), `opt.*`)."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.purging import background
 from gdbheapx.jemalloc.stats import options
+
+Value = Union[bool, int, str, None]
 
 
 class Tunable(NamedTuple):
@@ -12,9 +14,9 @@ class Tunable(NamedTuple):
 
     name: str
     """As mallctl names it, `opt.dirty_decay_ms`."""
-    value: Any
+    value: Value
     """As jemalloc read it at its start: bool, number, or text; None if it cannot be read."""
-    now: Any
+    now: Value
     """What is in force since it was changed at run time; None for options that cannot be."""
     unit: Optional[str]
     """`bytes`, `ms` or None."""
@@ -31,6 +33,16 @@ class Source(NamedTuple):
     text: str
 
 
+class BackgroundThreads(NamedTuple):
+    """Those that purge."""
+
+    enabled: Optional[bool]
+    max: Optional[int]
+    running: Optional[int]
+    runs: Optional[int]
+    run_interval_ms: Optional[float]
+
+
 class Tunables(NamedTuple):
     """All that was set, and what runs."""
 
@@ -38,8 +50,7 @@ class Tunables(NamedTuple):
     """None where nothing names them: without symbols their names stand in the program's or the library's file."""
     sources: Optional[List[Source]]
     """None where none was found, and it is not known where to look."""
-    background_threads: Dict[str, Any]
-    """`enabled`, `max`, `running`, `runs`, `run_interval_ms`."""
+    background_threads: BackgroundThreads
 
 
 def read(context: Context) -> Tunables:
@@ -57,13 +68,13 @@ def read(context: Context) -> Tunables:
     unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
     rows += [Tunable(name, None, None, _unit(name[4:]), _set_in(name[4:], given), MEANINGS.get(name[4:], "")) for name in unread]
     threads, is_unknown = background.read(context), context.symbols.by_structure
-    known = {
-        "enabled": threads.enabled,
-        "max": context.variable("max_background_threads"),
-        "running": (threads.named or len(threads.running)) if threads.enabled else None if is_unknown else 0,
-        "runs": None if is_unknown else threads.runs,
-        "run_interval_ms": None if is_unknown else threads.run_interval_ns / 1e6,
-    }
+    known = BackgroundThreads(
+        enabled=threads.enabled,
+        max=context.variable("max_background_threads"),
+        running=(threads.named or len(threads.running)) if threads.enabled else None if is_unknown else 0,
+        runs=None if is_unknown else threads.runs,
+        run_interval_ms=None if is_unknown else threads.run_interval_ns / 1e6,
+    )
     if not rows and is_unknown:
         return Tunables(None, given or None, known)
     return Tunables(rows, given, known)

@@ -1,6 +1,6 @@
 """All that `report` says of one jemalloc."""
 
-from typing import List, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
@@ -30,14 +30,15 @@ def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
     parts, name = verdict.parts(figures), facts.info.id
     steps = [*huge_pages.against(judged, returned), *steps]
     held = figures.held_bytes if figures.taken_bytes is None else min(figures.held_bytes, figures.taken_bytes)
-    return Judged(name, (name,), held, judged, lines, steps, parts, _held(name, parts, facts) if parts else ())
+    return Judged(name, (name,), held, judged, lines, steps, parts)
 
 
-def _held(name: str, parts: Sequence[Part], facts: JemallocFacts) -> Page:
+def parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+    """The parts of what one holds, and what it retains beside them."""
     total = sum(part.bytes or 0 for part in parts)
     yield say("What %s holds, in RAM or not: %s", name, Size(total))
     yield Table(_PARTS, [{"name": part.name, "bytes": part.bytes, "share": exact_share(part.bytes, total)} for part in parts])
-    retained, resident = facts.totals["retained_bytes"], facts.totals["retained_resident_bytes"]
+    retained, resident = totals.get("retained_bytes"), totals.get("retained_resident_bytes")
     if retained and resident is None:
         yield say("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", Size(retained))
     elif retained and retained > (resident or 0):

@@ -4,7 +4,6 @@ from typing import Any, Container, Dict, List, NamedTuple, Optional, Sequence, T
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
-from gdbheapx.jemalloc.detection.unread import Unread
 from gdbheapx.jemalloc.purging.outlook import UNPURGED
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
@@ -20,12 +19,22 @@ SMALL_BYTES = 1 << 20
 """Nor does an idle arena that holds less."""
 
 
+class UnreadRow(NamedTuple):
+    """A jemalloc that is there and is not read."""
+
+    object: str
+    version_text: Optional[str]
+    page_bytes: Optional[int]
+    affected: Optional[bool]
+    """Its release has the bug."""
+    why: str
+
+
 class TickersAnswer(NamedTuple):
     """The answer of `tickers` for all jemallocs of a process."""
 
     found: Sequence[Tuple[AllocatorInfo, TickerReport]]
-    unread: Sequence[Unread]
-    """Jemallocs that are there and are not read."""
+    unread: Sequence[UnreadRow]
     cured: Optional[Sequence[Any]] = None
     """What became of each blind thread; None where nothing was asked for."""
     stopped_ms: Optional[float] = None
@@ -80,7 +89,7 @@ class DecayAnswer(NamedTuple):
         return decay(self.rows)
 
 
-def summary(reports: Sequence[TickerReport], unread: Sequence[Unread], unsure: bool = False) -> Dict[str, Any]:
+def summary(reports: Sequence[TickerReport], unread: Sequence[UnreadRow], unsure: bool = False) -> Dict[str, Any]:
     """The command's data. `unread`: jemallocs that are there and are not read, of whose threads nothing is known; `unsure`: there may be
     one that was not found."""
     threads = [row for report in reports for row in report.threads]
@@ -90,27 +99,18 @@ def summary(reports: Sequence[TickerReport], unread: Sequence[Unread], unsure: b
         "threads": threads,
         "counts": {verdict: sum(row.verdict == verdict for row in threads) for verdict in VERDICTS},
         "arenas": [row for report in reports for row in report.arenas],
-        "unread": [
-            {
-                "object": one.module.name,
-                "version_text": one.version_text,
-                "page_bytes": one.page_bytes,
-                "affected": one.has_ticker_bug,
-                "why": one.why,
-            }
-            for one in unread
-        ],
+        "unread": unread,
         "advice": list(dict.fromkeys(one for report in reports for one in report.advice)),
     }
 
 
-def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[Unread], unsure: bool = False) -> Page:
+def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[UnreadRow], unsure: bool = False) -> Page:
     """The verdict in a sentence, the threads, the arenas, what to do. `unread`: jemallocs that are there and are not read."""
     if not found and not unread:
         yield "no jemalloc was found in this process" + (", but memory or files that would show one are missing" if unsure else "")
     for one in unread:
-        release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.has_ticker_bug]
-        yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.module.file_name, release)
+        release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.affected]
+        yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.object.rsplit("/", 1)[-1], release)
     for place, (info, report) in enumerate(found):
         if place or unread:
             yield ""

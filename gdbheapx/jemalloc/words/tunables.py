@@ -31,12 +31,12 @@ def page(found: Tunables) -> Page:
 
 def _background(found: Tunables) -> str:
     threads = found.background_threads
-    if not threads["enabled"]:
-        return "background threads: off" if threads["enabled"] is False else "background threads: unknown"
-    if threads["runs"] is None:
-        return "background threads: %s are running" % number(threads["running"])
+    if not threads.enabled:
+        return "background threads: off" if threads.enabled is False else "background threads: unknown"
+    if threads.runs is None:
+        return "background threads: %s are running" % number(threads.running)
     text = "background threads: %s of at most %s are running; %s runs so far, one every %.0f ms"
-    return text % (number(threads["running"]), number(threads["max"]), number(threads["runs"]), threads["run_interval_ms"])
+    return text % (number(threads.running), number(threads.max), number(threads.runs), threads.run_interval_ms or 0)
 
 
 def _value(row: Tunable) -> Said:

@@ -5,7 +5,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 from gdbheapx import command
 from gdbheapx.report.page.reading import Whole, record, whole, words
-from gdbheapx.snapshot import replay
+from gdbheapx.snapshot import target as snapshots
 
 NOT_HERE = " (a snapshot does not answer this: ask the process, or its core)"
 FORMS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
@@ -24,7 +24,7 @@ def command_line(document: Mapping[str, Any], line: str) -> str:
     """A line for a shell that asks the same target something else."""
     target = record(document, "target")
     core, pid, snapshot = words(target, "core"), whole(target, "pid"), words(target, "snapshot")
-    if snapshot is not None and replay.is_answered(line):
+    if snapshot is not None and snapshots.is_answered(line):
         return Whole("gdbheapx --snapshot %s %s" % (quoted(snapshot), line))
     if target.get("kind") == "snapshot":
         where = "--pid %d" % pid if pid is not None and target.get("taken_of") == "live" else "--core FILE"

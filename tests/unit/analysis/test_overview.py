@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional
 
-from gdbheapx.analysis.overview import Overview, Seen, overview
+from gdbheapx.analysis.overview import Overview, overview
 from gdbheapx.budget import Budget
 from gdbheapx.command import Style
 from gdbheapx.report import json, overview_text
@@ -41,16 +41,12 @@ class Looked:
         return False
 
 
-def looked(target: Recorded) -> Seen:
-    return overview(Looked(target))  # type: ignore[arg-type]
-
-
 def seen(target: Recorded) -> Overview:
-    return looked(target).overview
+    return overview(Looked(target))[0]  # type: ignore[arg-type]
 
 
 def text(found: Overview, plain: bool = False) -> str:
-    return "\n".join(show(Style(plain, False), overview_text.lines(Seen(found, (), ()))))
+    return "\n".join(show(Style(plain, False), overview_text.lines(found)))
 
 
 def test_a_process_without_an_allocator_is_split() -> None:

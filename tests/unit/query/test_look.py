@@ -1,19 +1,25 @@
 """Records of commands as rows of tables."""
 
+from gdbheapx.analysis.reach.owners import Owned
+from gdbheapx.model import Address
 from gdbheapx.query import look
 from gdbheapx.query.tables import BY_NAME, TABLES
 
 
 def test_cells_have_the_columns_types() -> None:
     """Addresses are numbers, the first sample stands for all, names are one line of UTF-8, and what a record lacks is None."""
-    row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": ["0x10", "0x20"], "more": 1}
+    row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": [Address(0x10), Address(0x20)], "more": 1}
     assert look.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16]
     assert look.cells(BY_NAME["leaks"], {"sample": []})[-1] is None
 
 
 def test_owners_know_the_row_above() -> None:
     """Rows are numbered in the order of the tree, each with its level."""
-    tree = [{"owner": "a", "children": [{"owner": "b", "children": [{"owner": "c"}]}, {"owner": "d"}]}, {"owner": "e"}]
+
+    def owner(name: str, *children: Owned) -> Owned:
+        return Owned(name, "global", None, 1, 1.0, 1, None, None, children)
+
+    tree = [owner("a", owner("b", owner("c")), owner("d")), owner("e")]
     found = [(one["owner"], one["row"], one["level"], one["parent"]) for one in look._levels(tree)]
     assert found == [("a", 1, 1, None), ("b", 2, 2, 1), ("c", 3, 3, 2), ("d", 4, 2, 1), ("e", 5, 1, None)]
 

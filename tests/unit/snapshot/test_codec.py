@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census, Copies, Managed, Row, Same
+from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.pins.find import Kept
 from gdbheapx.analysis.reach.leaks import Leaks
 from gdbheapx.analysis.reach.owners import Owners
-from gdbheapx.model import Address
+from gdbheapx.model import Address, AllocatorInfo
 from gdbheapx.snapshot import codec
-from gdbheapx.snapshot.record import Head, Recorded
+from gdbheapx.snapshot.record import Head, Outcome
 from gdbheapx.units import Said, Size, say
+from tests.support.builders.records import glibc_arena, jemalloc_arena
 
 
 class Leaf(NamedTuple):
@@ -93,8 +96,25 @@ def test_versions_may_differ() -> None:
     assert found == Leaf(Address(5), None, 1.0, False)
 
 
-@pytest.mark.parametrize("kind", [Census, Copies, Managed, Row, Same, Kept, Leaks, Owners, Head, Recorded])
+@pytest.mark.parametrize("kind", [Census, Copies, Managed, Row, Same, Kept, Leaks, Owners, Head, Outcome, Overview, HeapArenas])
 def test_types_of_models_are_kept(kind: Any) -> None:
     """Every member of what a snapshot keeps has a type that can be read back: what is no record fails by value, not by type."""
     with pytest.raises(codec.Wrong, match="where something else belongs"):
         codec.decoded(kind, [])
+
+
+@pytest.mark.parametrize("row", [glibc_arena(3, used_bytes=5), jemalloc_arena(2, blind_threads=None)])
+def test_an_allocators_own_record_comes_back(row: Any) -> None:
+    """Which of them it is follows from its members; a record of none is refused."""
+    made = HeapArenas(AllocatorInfo("a", "a", None, "a.so", None, None, None, True), [row], {"used_bytes": 5})
+    found = codec.decoded(HeapArenas, json.loads(json.dumps(codec.encoded(made))))
+    assert found == made and type(found.rows[0]) is type(row) and isinstance(found.rows[0].address, Address)
+    with pytest.raises(codec.Wrong):
+        codec.decoded(HeapArenas, {**codec.encoded(made), "rows": [{"index": 1}]})
+
+
+def test_what_has_no_type_keeps_its_sentences() -> None:
+    """Of a value of any type both forms of a sentence come back; all else is as json has it."""
+    sentence = say("%s of it", Size(5 << 20))
+    found = codec.decoded(Any, json.loads(json.dumps(codec.encoded({"a": [sentence, 1, None], "b": {"text": 1}}))))
+    assert found == {"a": [sentence, 1, None], "b": {"text": 1}} and found["a"][0].plain == sentence.plain

@@ -13,12 +13,12 @@ import pytest
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.snapshot import container, record
-from gdbheapx.snapshot.record import Head, Record, Recorded, Told
+from gdbheapx.snapshot.record import Head, Outcome, Record, RecordedProblem
 
 pytestmark = pytest.mark.once  # files of bytes
 
 HEAD = Head("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
-MADE = Record(HEAD, {"arenas": Recorded({"arenas": [{"a": 1}]}, ["line"], ["line"], problems=[Told("cut", None, "what", None)])}, {"census": {"rows": []}})
+MADE = Record(HEAD, {"arenas": Outcome(True, [RecordedProblem("cut", None, "what", None)])}, {"census": {"rows": []}})
 
 
 def made(folder: Path) -> Path:

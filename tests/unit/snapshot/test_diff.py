@@ -5,16 +5,19 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
 
+from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census, Row
 from gdbheapx.analysis.reach.owners import Owned, Owners
 from gdbheapx.command import Style
+from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import AllocatorInfo, HeapSum
 from gdbheapx.report import diff_text
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.diff import BOTH_GREW, ELSEWHERE_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, changed, diff
-from gdbheapx.snapshot.growth import ALL, MALLOC, RSS, growth
-from gdbheapx.snapshot.record import Head, Record, Recorded
+from gdbheapx.snapshot.growth import ALL, MALLOC, RSS, Compared, growth
+from gdbheapx.snapshot.record import Head, Outcome, Record
+from tests.support.builders.records import glibc_arena, part, split
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -29,9 +32,19 @@ def looked(used: int, kept: int, classes: Dict[str, int], owners: Sequence[Owned
         "census": codec.encoded(Census(rows, 1, used, 0, 0, [], False)),
         "owners": codec.encoded(Owners([], list(owners), Sum(1, used), Sum(0, 0), 0)),
     }
-    totals = {"a": {"used_bytes": used, "free_bytes": kept, "largest_free_bytes": 1, "reclaimable_resident_bytes": None}}
-    arenas = [{"index": 0, "allocator": "a", "used_bytes": used, "used_chunks": used // 10}, {"index": 1, "allocator": "a", "used_bytes": None}]
-    return Record(head, {"arenas": Recorded({"arenas": arenas, "totals": totals})}, models)
+    totals = {"used_bytes": used, "free_bytes": kept, "largest_free_bytes": 1, "reclaimable_resident_bytes": None}
+    rows = [glibc_arena(0, allocator="a", used_bytes=used, used_chunks=used // 10), glibc_arena(1, allocator="a", used_bytes=None)]
+    return Record(head, {}, {**models, "arenas": arenas(heap("a", rows, **totals))})
+
+
+def heap(name: str, rows: Sequence[ArenaTotals], **totals: Optional[int]) -> HeapArenas:
+    """One heap's."""
+    return HeapArenas(AllocatorInfo(name, "glibc", None, "x", None, None, None, True), rows, totals)
+
+
+def arenas(*heaps: HeapArenas) -> Any:
+    """As a snapshot has them."""
+    return codec.encoded(heaps)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +119,9 @@ def test_arenas() -> None:
 def test_what_is_unknown_is_no_growth() -> None:
     """A core does not tell what is in RAM, a process does: that is no growth from 0. An allocator that was not there is one."""
     old, new = looked(100, 20, {}), looked(100, 20, {})
-    new.answers["arenas"].data["totals"]["a"]["reclaimable_resident_bytes"] = 5 * MB
-    new.answers["arenas"].data["arenas"][1]["used_bytes"] = 7
-    new.answers["arenas"].data["totals"]["b"] = {"used_bytes": 3, "free_bytes": None}
+    new.models["arenas"][0]["totals"]["reclaimable_resident_bytes"] = 5 * MB
+    new.models["arenas"][0]["rows"][1]["used_bytes"] = 7
+    new.models["arenas"] += arenas(heap("b", [], used_bytes=3, free_bytes=None))
     for found in (diff(old, new, ("a", "b")), diff(new, old, ("a", "b"))):
         assert not [one for one in found.states if "resident" in one.what] and not found.arenas
         assert [(one.what, one.only is None) for one in found.states if one.whose == "b"] == [("used", False)]
@@ -118,16 +131,18 @@ def parted(sizes: Dict[str, int], used: int = 10 * MB, measure: str = "resident"
     """A snapshot with a split of the memory; the part that is called `a` is the allocator's."""
     made = looked(used, 0, {}, rss=sum(sizes.values()) if measure == "resident" else None)
     rows = [
-        {
-            "kind": "allocator" if name == "a" else "runtime",
-            "name": name,
-            "allocator": "a" if name == "a" else None,
-            measure + "_bytes": size,
-            "swapped_bytes": (beside or {}).get(name, 0),
-        }
+        part(
+            "allocator" if name == "a" else "runtime",
+            size if measure == "resident" else None,
+            name=name,
+            allocator="a" if name == "a" else None,
+            dumped_bytes=None if measure == "resident" else size,
+            swapped_bytes=(beside or {}).get(name, 0),
+        )
         for name, size in sizes.items()
     ]
-    made.answers["report"] = Recorded({"memory": {"measure": measure, "total_bytes": sum(sizes.values())}, "split": rows})
+    memory = split([]).memory._replace(measure=measure, total_bytes=sum(sizes.values()))
+    made.models["report"] = codec.encoded(Compared(memory, rows))
     return made._replace(head=made.head._replace(**head))
 
 
@@ -174,7 +189,7 @@ def test_unknown_growth_is_not_none() -> None:
     found = growth(whole, parted({"a": 25 * MB}, heaps=[]))
     assert found.of(MALLOC) is None and found.of(ALL) == 5 * MB, "a program without an allocator has memory all the same"
     cut = parted({"a": 25 * MB})
-    cut.answers["arenas"] = cut.answers["arenas"]._replace(partial=True)
+    cut.outcomes["arenas"] = Outcome(partial=True)
     assert growth(whole, cut).of(MALLOC) is None
 
 

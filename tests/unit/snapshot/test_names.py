@@ -8,7 +8,7 @@ from gdbheapx.model import Address, AllocatorInfo
 from gdbheapx.report.text import printable
 from gdbheapx.snapshot import codec, names
 from gdbheapx.snapshot.moved import FIRST, Moved
-from gdbheapx.snapshot.record import Head, Place, Record, Recorded, Told
+from gdbheapx.snapshot.record import Head, Outcome, Place, Record, RecordedProblem
 from gdbheapx.units import say
 
 pytestmark = pytest.mark.once  # pure functions
@@ -23,8 +23,8 @@ def record_with(name: str) -> Record:
     census = Census([Row(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
     data = {"threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
     lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % printable(name), "Suspect: %s keeps 5 bytes" % name]
-    told = Told("cut", None, say("%s could not be read", name), None)
-    return Record(head, {"report": Recorded(data, lines, lines, problems=[told])}, {"census": codec.encoded(census)})
+    problem = RecordedProblem("cut", None, say("%s could not be read", name), None)
+    return Record(head, {"report": Outcome(problems=[problem])}, {"census": codec.encoded(census), "report": {**data, "lines": lines}})
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -37,16 +37,16 @@ def test_no_name_stays(name: str) -> None:
     assert names.shown(name) == printable(name)
     found = codec.decoded(Census, made.models["census"])
     assert (found.rows[0].blocks, found.rows[0].bytes, found.rows[0].sample, found.bytes) == (3, 72, 0x5000, 72)
-    assert found.rows[0].signature == made.answers["report"].data["classes"][0]["signature"] and not made.head.has_names
-    assert made.answers["report"].lines[2].endswith(" keeps 5 bytes") and made.answers["report"].lines[2].startswith("Suspect: ")
+    assert found.rows[0].signature == made.models["report"]["classes"][0]["signature"] and not made.head.has_names
+    assert made.models["report"]["lines"][2].endswith(" keeps 5 bytes") and made.models["report"]["lines"][2].startswith("Suspect: ")
 
 
 def test_sentences_stay_readable() -> None:
     """A type of the name of a unit is a number where it stands for itself; sentences keep their words."""
     made = names.without(record_with("bytes"), [])
-    told = made.answers["report"]
-    assert "Suspect: bytes keeps 5 bytes" in told.lines
-    assert told.data["classes"][0]["signature"] == codec.decoded(Census, made.models["census"]).rows[0].signature == "thread-1"
+    found = made.models["report"]
+    assert "Suspect: bytes keeps 5 bytes" in found["lines"]
+    assert found["classes"][0]["signature"] == codec.decoded(Census, made.models["census"]).rows[0].signature == "type-1"
 
 
 def test_all_strings_are_shown() -> None:

@@ -1,0 +1,109 @@
+"""A snapshot as a target: it has models and the graph of all blocks, and no memory."""
+
+from typing import Any, Dict, List, Optional, Sequence
+
+from gdbheapx import command, parse
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.problems import NOT_IN_SNAPSHOT, Complaint
+from gdbheapx.session import Session
+from gdbheapx.snapshot.record import ELSEWHERE, Outcome, Reading, Record, opened
+
+
+class WithoutMemory:
+    """Has nothing but what it was given: everything else would be read from memory."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise HeapxError("a snapshot has no memory, and this needs some", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+
+
+class Infos(WithoutMemory):
+    """Stands for the discovery of allocators."""
+
+    def __init__(self, found: Sequence[AllocatorInfo]) -> None:
+        self._found = found
+
+    def infos(self) -> Sequence[AllocatorInfo]:
+        """As the envelope shows them."""
+        return self._found
+
+    def confirm(self) -> bool:
+        """Nothing has changed."""
+        return True
+
+
+class Snapshot(WithoutMemory):
+    """What the runner asks of a target, of a file."""
+
+    kind = "snapshot"
+    debugger_version: Optional[str] = None
+    held_by_gdb = True
+    core_path: Optional[str] = None
+    stop = still = None
+    """It cannot be stopped."""
+
+    def __init__(self, path: str) -> None:
+        self.record: Record = opened(path)
+        head = self.record.head
+        self.snapshot = path
+        self.pid, self.executable = head.pid, head.executable
+        self.taken, self.taken_of = head.taken, head.kind
+        self.stopped_ms, self.stops = head.stopped_ms, head.stops
+        self.discovery = Infos(head.allocators)
+
+    def problems(self) -> List[Complaint]:
+        """What was wrong is told with the models."""
+        return []
+
+    def let_go(self) -> None:
+        """Nothing is held."""
+
+    def has_ended(self) -> bool:
+        """A file does not."""
+        return False
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        """Nothing is read."""
+        return None
+
+    def prepare(self, asked: command.Command, session: Session, options: command.Options) -> None:
+        """The session for a command. HeapxError for one that needs memory."""
+        check(asked, options)
+        session.store = session.store or Reading(self.record, session, lambda: self._unpacked(session))
+        self.record.outcomes.get(asked.name, Outcome()).tell(session)
+
+    def _unpacked(self, session: Session) -> Dict[str, Any]:
+        """What commands share that need the graph. What was wrong with the look at all blocks was wrong with it."""
+        from gdbheapx.analysis.census import find
+        from gdbheapx.analysis.reach import look
+        from gdbheapx.snapshot import graph
+
+        self.record.outcomes.get("census", Outcome()).tell(session)
+        told = graph.told(session, self.record, self.snapshot)
+        return {find.TOLD: told, look.REACH: told.reach}
+
+
+def check(asked: command.Command, options: command.Options) -> None:
+    """HeapxError for a command, or options of it, that no snapshot answers."""
+    if not asked.snapshot:
+        raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE, code=NOT_IN_SNAPSHOT)
+    if isinstance(asked.snapshot, str) and not getattr(options, asked.snapshot):
+        raise HeapxError(
+            "a snapshot answers `%s` only with --%s" % (asked.name, asked.snapshot), "add it; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT
+        )
+    if asked.acts is not None and asked.acts(options):
+        raise HeapxError("a snapshot is no process: nothing can be changed", "ask the process: --pid N", code=NOT_IN_SNAPSHOT)
+    if options.allocator is not None:
+        raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT)
+
+
+def is_answered(line: str) -> bool:
+    """A snapshot answers this command line, unless it was taken where that could not be."""
+    try:
+        parsed = parse.parse(line.split(), "gdbheapx")
+        check(parsed.command, parsed.options)
+    except HeapxError:
+        return False
+    return True
