@@ -25,7 +25,7 @@ ALLOWED = {
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "global_options", "output", "snapshot"},
     "fleet": {"global_options", "fleet"},
     "report": {"inferior", "allocators", "analysis", "report", "command", "output", "snapshot", "fleet"},
-    "query": {"analysis", "snapshot", "report", "session", "command", "parse", "loader", "query"},
+    "query": {"allocators", "analysis", "snapshot", "report", "session", "command", "parse", "loader", "query"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
     "commands": {"allocators", "layout", "analysis", "snapshot", "fleet", "query", "report", "actions", "session", "command", "parse"},

@@ -1,6 +1,13 @@
-"""The tables that SQL may name: their columns with DuckDB's types. An address is a UBIGINT, and nothing else is."""
+"""The tables that SQL may name: their columns with DuckDB's types, as the records of the commands declare them. An address is a UBIGINT,
+and nothing else is."""
 
-from typing import NamedTuple, Sequence, Tuple
+from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union, get_args, get_origin, get_type_hints
+
+from gdbheapx.allocators import OfAllocator
+from gdbheapx.analysis.census.find import Row
+from gdbheapx.analysis.reach.leaks import Group
+from gdbheapx.analysis.reach.owners import Owned
+from gdbheapx.model import Address, ThreadCache
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN"
 """Types of columns."""
@@ -28,18 +35,25 @@ class Table(NamedTuple):
     """Of the command's data: the rows."""
 
 
+TYPES = {bool: FLAG, int: NUMBER, str: TEXT, float: SHARE, Address: ADDRESS, Sequence[Address]: ADDRESS}
+"""By type of a record's member; of samples the first is shown."""
+
+
+def columns_of(record: Any) -> Tuple[Column, ...]:
+    """The members of a record that are one value. Of arenas those of every allocator: what one does not have is NULL."""
+    kind = record.kind() if isinstance(record, OfAllocator) else record
+    found: Dict[str, Column] = {}
+    for one in get_args(kind) or (kind,):
+        for name, declared in get_type_hints(one).items():
+            type_ = get_args(declared)[0] if get_origin(declared) is Union else declared
+            if type_ in TYPES:
+                found.setdefault(name, Column(name, TYPES[type_]))
+    return tuple(found.values())
+
+
 def _columns(type_: str, names: str) -> Tuple[Column, ...]:
     return tuple(Column(name, type_) for name in names.split())
 
-
-IN_ARENA = (
-    "system_bytes max_system_bytes used_chunks used_blocks used_bytes tcache_chunks tcache_bytes cached_blocks cached_bytes fast_chunks"
-    " fast_bytes free_chunks free_bytes top_bytes overhead_bytes foreign_bytes allocated_bytes active_bytes dirty_bytes muzzy_bytes"
-    " retained_bytes metadata_bytes mapped_bytes resident_bytes unparsed_bytes largest_free_bytes reclaimable_bytes"
-    " reclaimable_resident_bytes reclaimable_exclusive_bytes free_returned_resident_bytes retained_resident_bytes huge_bytes threads"
-    " blind_threads dirty_decay_ms muzzy_decay_ms"
-)
-"""Of any allocator: what one does not have is NULL."""
 
 TABLES = (
     Table(
@@ -57,33 +71,21 @@ TABLES = (
     Table(
         "arenas",
         "as `arenas` shows them",
-        (Column("allocator", TEXT), Column("index", NUMBER), Column("address", ADDRESS), Column("kind", TEXT), *_columns(NUMBER, IN_ARENA)),
+        columns_of(OfAllocator("arenas")),
         ("arenas",),
         "arenas",
     ),
     Table(
         "classes",
         "what the blocks in use are, as `census` has it",
-        (
-            *_columns(TEXT, "signature module sure"),
-            *_columns(NUMBER, "size_bytes blocks bytes"),
-            Column("share_percent", SHARE),
-            Column("sample", ADDRESS),
-        ),
+        columns_of(Row),
         ("census",),
         "rows",
     ),
     Table(
         "threads",
         "each thread's cache, as `tcache` has it",
-        (
-            Column("allocator", TEXT),
-            Column("lwp", NUMBER),
-            Column("name", TEXT),
-            Column("arena", NUMBER),
-            Column("tcache", ADDRESS),
-            *_columns(NUMBER, "chunks bytes"),
-        ),
+        columns_of(ThreadCache),
         ("tcache",),
         "threads",
     ),
@@ -99,26 +101,14 @@ TABLES = (
     Table(
         "leaks",
         "leaked blocks to which no other leads, by size and signature, with what hangs behind them, as `leaks` has it",
-        (
-            *_columns(TEXT, "signature kind"),
-            *_columns(NUMBER, "size_bytes blocks bytes behind_blocks behind_bytes"),
-            Column("sample", ADDRESS),
-        ),
+        columns_of(Group),
         ("leaks",),
         "groups",
     ),
     Table(
         "owners",
         "who keeps memory alive, down to level 3, the 40 largest of each; parent is the row above, NULL on level 1",
-        (
-            *_columns(NUMBER, "row level parent"),
-            *_columns(TEXT, "owner kind"),
-            Column("address", ADDRESS),
-            *_columns(NUMBER, "retained_bytes retained_blocks"),
-            Column("share_percent", SHARE),
-            *_columns(NUMBER, "reached_bytes reached_blocks"),
-            Column(SIGNATURE, TEXT),
-        ),
+        (*_columns(NUMBER, "row level parent"), *columns_of(Owned)),
         ("owners", "--depth", "3", "--limit", "40"),
         "owners",
     ),

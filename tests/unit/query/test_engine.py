@@ -137,7 +137,7 @@ def test_every_type_can_be_shown(tmp_path: Path) -> None:
 
 def test_errors_of_rows_have_one_line(tmp_path: Path) -> None:
     """DuckDB's message without its picture of the statement, and the next step."""
-    asked = asking(tmp_path, {"threads": [["a", 1, "worker", None, None, 1, 1]]})
+    asked = asking(tmp_path, {"threads": [["a", 1, "worker", None, None, 1, 1, None]]})
     with pytest.raises(HeapxError, match="^query: Conversion Error: Could not convert string 'worker' to INT32") as raised:
         asked.ask("select name::int from threads")
     assert "--tables" in raised.value.line()
