@@ -2,11 +2,14 @@
 
 With RUNS=N what they cost: the least CPU time of N runs of each, in turn.
 
-Words and codes are left out, and what differs from look to look; every other key and value must be equal. Programs: the small shapes, with both allocators.
+Words and codes of JSON are left out, and what differs from look to look; every other key and value must be equal, and each line of the text. Programs:
+the small shapes, with both allocators: as processes, as cores, as cores that are cut or damaged, and as snapshots, which each checkout takes itself.
 """
 
 import json
 import os
+import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +22,11 @@ from bench import shape_programs
 from bench.shape_process import ShapeProcess
 from bench.timing import HERE
 
-COMMANDS = ("report", "arenas", "chunks", "chunks --histogram", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "tickers", "decay", "doctor")
+COMMANDS = (
+    *("report", "report --deep", "arenas", "chunks", "chunks --histogram", "chunks --limit 9 --sort size", "bins", "tcache", "malloc-info", "malloc-stats"),
+    *("tunables", "tickers", "decay", "doctor", "trim --dry-run", "purge --dry-run", "check", "leaks", "leaks --list", "owners", "census", "pins"),
+    *("pins --no-owners", "whatis 4096", "refs 4096", "export --format folded", "export --format folded --of census"),
+)
 PROGRAMS: Tuple[Tuple[str, Tuple[str, ...], bool], ...] = (
     ("threads", ("20", "20", "7"), False),
     ("threads", ("20", "20", "7"), True),
@@ -35,12 +42,26 @@ WORSE_SHARE, WORSE_MS = 0.05, 5.0
 OF_THE_LOOK = {"stopped_ms", "stops", "swapped_in_bytes", "tool", "uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes"}
 
 
-def answer(checkout: Path, target: List[str], words: str) -> Any:
-    """Exit code and envelope."""
+CHANGING = re.compile(r"\b[\d.]+ (ms|s)\b|[\d.]+ [KMG]iB of it droppable|PSS [\d.]+ [KMG]iB")
+"""What a text has of the moment."""
+Targets = Tuple[List[str], List[str]]
+"""The options that name a target, for each of the two checkouts."""
+
+
+def run(checkout: Path, target: List[str], *words: str) -> "subprocess.CompletedProcess[str]":
+    """One command line."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [sys.executable, "-m", "gdbheapx.cli", *target, *words.split(), "--json"]
-    done = subprocess.run(command, cwd=checkout, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    return {"exit": done.returncode, "envelope": json.loads(done.stdout) if done.stdout.startswith("{") else None}
+    own = checkout / ".venv" / "bin" / "python"  # an environment has the commands of the checkout that it was made for
+    command = [str(own if own.exists() else sys.executable), "-m", "gdbheapx.cli", *target, *words]
+    return subprocess.run(command, cwd=checkout, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+
+
+def answer(checkout: Path, target: List[str], words: str) -> Any:
+    """Exit code, envelope, and the lines of the text."""
+    done = run(checkout, target, *words.split(), "--json")
+    text = run(checkout, target, *words.split())
+    lines = CHANGING.sub("...", text.stdout + text.stderr).replace(target[1], "TARGET").splitlines()
+    return {"exit": done.returncode, "envelope": json.loads(done.stdout) if done.stdout.startswith("{") else None, "lines of text": lines}
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
@@ -60,17 +81,42 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
         yield "%s is %r, was %r" % (path, new, old)
 
 
-def compared(checkouts: Tuple[Path, Path], target: List[str], title: str) -> Iterator[List[str]]:
+def compared(checkouts: Tuple[Path, Path], each: Targets, title: str) -> Iterator[List[str]]:
     """A row for each command."""
     for words in COMMANDS:
-        old, new = (answer(checkout, target, words) for checkout in checkouts)
+        old, new = (answer(checkout, target, words) for checkout, target in zip(checkouts, each))
         found = list(differences(old, new))
         keys = len(json.dumps(new))
         yield [title, words, str(new["exit"]), "%d bytes" % keys, "equal" if not found else "%d: %s" % (len(found), "; ".join(found[:3]))]
 
 
-def targets(folder: Path) -> Iterator[Tuple[List[str], str]]:
-    """(options, title) of each process and of its core; the process ends, and the core is gone, when the next is asked for."""
+def spoiled(core: str) -> Iterator[Tuple[str, str]]:
+    """(file, title) of the core cut, and of it with words overwritten: the same ones each time."""
+    content = Path(core).read_bytes()
+    Path(core + ".cut").write_bytes(content[: len(content) * 6 // 10])
+    yield core + ".cut", "cut core"
+    damaged, chosen = bytearray(content), random.Random(4)
+    for _ in range(300):
+        at = chosen.randrange(len(content) // 20, len(content) - 8) & ~7
+        damaged[at : at + 8] = chosen.getrandbits(64).to_bytes(8, "little")
+    Path(core + ".damaged").write_bytes(damaged)
+    yield core + ".damaged", "damaged core"
+
+
+def forms(checkouts: Tuple[Path, Path], core: str) -> Iterator[Tuple[Targets, str]]:
+    """The core, its spoiled copies, and a snapshot of it by each checkout."""
+    yield (["--core", core], ["--core", core]), "core"
+    for path, title in spoiled(core):
+        yield (["--core", path], ["--core", path]), title
+        os.unlink(path)
+    snapshots = ["%s.%d.snapshot" % (core, number) for number in range(2)]
+    for checkout, path in zip(checkouts, snapshots):
+        run(checkout, ["--core", core], "snapshot", path).check_returncode()
+    yield (["--snapshot", snapshots[0]], ["--snapshot", snapshots[1]]), "snapshot"
+
+
+def targets(checkouts: Tuple[Path, Path], folder: Path) -> Iterator[Tuple[Targets, str]]:
+    """(options, title) of each process and of the forms of its core; the process ends, and the core is gone, when the next is asked for."""
     for program, arguments, is_jemalloc in PROGRAMS:
         title = program + (" on jemalloc" if is_jemalloc else "")
         command = [shape_programs.program(folder, program), str(folder / "record"), *arguments]
@@ -78,8 +124,9 @@ def targets(folder: Path) -> Iterator[Tuple[List[str], str]]:
         try:
             core = "%s.%d" % (folder / "the.core", process.pid)
             subprocess.run(["gcore", "-o", str(folder / "the.core"), str(process.pid)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
-            yield ["--pid", str(process.pid)], title + ", live"
-            yield ["--core", core], title + ", core"
+            yield (["--pid", str(process.pid)], ["--pid", str(process.pid)]), title + ", live"
+            for each, form in forms(checkouts, core):
+                yield each, "%s, %s" % (title, form)
             os.unlink(core)
         finally:
             process.end()
@@ -88,7 +135,8 @@ def targets(folder: Path) -> Iterator[Tuple[List[str], str]]:
 def cpu_ms(checkout: Path, target: List[str], words: str) -> float:
     """User and system milliseconds of one command, gdb's own among them."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [sys.executable, "-m", "gdbheapx.cli", *target, *words.split(), "--json"]
+    own = checkout / ".venv" / "bin" / "python"
+    command = [str(own if own.exists() else sys.executable), "-m", "gdbheapx.cli", *target, *words.split(), "--json"]
     child = subprocess.Popen(command, cwd=checkout, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, _, used = os.wait4(child.pid, 0)
     child.returncode = 0
@@ -112,8 +160,8 @@ def main() -> int:
     checkouts, runs = (Path(sys.argv[1]).resolve(), HERE.parent), int(sys.argv[2]) if len(sys.argv) == 3 else 0
     rows: List[List[str]] = []
     with tempfile.TemporaryDirectory(prefix="gdbheapx-compare-") as name:
-        for target, title in targets(Path(name)):
-            rows += timed(checkouts, target, title, runs) if runs else compared(checkouts, target, title)
+        for each, title in targets(checkouts, Path(name)):
+            rows += timed(checkouts, each[1], title, runs) if runs else compared(checkouts, each, title)
     if runs:
         print(tabulate(rows, ["target", "command", "old, CPU ms", "new, CPU ms", "change", ""], disable_numparse=True))
         worse = sum(row[-1] != "ok" for row in rows)
