@@ -1,6 +1,7 @@
 """Records as JSON, and back by their declared types: what a file holds is read as what it must be, or not at all."""
 
-from typing import Annotated, Any, Dict, Mapping, Sequence, Tuple, Type, Union, get_args, get_origin, get_type_hints
+import functools
+from typing import Annotated, Any, Callable, Dict, Mapping, Sequence, Tuple, Union, get_args, get_origin, get_type_hints
 
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.units import Said
@@ -34,28 +35,32 @@ def encoded(value: Any) -> Any:
 def decoded(kind: Any, value: Any) -> Any:
     """The reverse, for a value of this type. Wrong where it is none; a field that a later version has added is left out, and one that is
     lacking has its default."""
-    origin = get_origin(kind)
+    return _decoder(kind)(value)
+
+
+@functools.cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """Reads values of this type."""
+    origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
-        return _untyped(value)
+        return _untyped
     if origin is Annotated:
-        own = [one.kind() for one in kind.__metadata__ if isinstance(one, OfAllocator)]
-        return decoded(own[0] if own else get_args(kind)[0], value)
+        own = [one for one in kind.__metadata__ if isinstance(one, OfAllocator)]
+        return (lambda value: decoded(own[0].kind(), value)) if own else _decoder(inner[0])
     if origin is Union:
-        return _one_of(get_args(kind), value)
+        return functools.partial(_one_of, [_decoder(one) for one in inner])
     if origin is not None:
-        return _many(origin, get_args(kind), value)
-    if kind is type(None):
-        return _plain(value is None, value)
+        return functools.partial(_many, origin, inner)
     if hasattr(kind, "_fields"):
-        return _record(kind, value)
+        return functools.partial(_record, kind)
     if issubclass(kind, str):
-        return _text(value)
-    if kind is bool:
-        return _plain(isinstance(value, bool), value)
+        return _text
+    if kind in (bool, type(None)):
+        return lambda value: _plain(isinstance(value, kind), value)
     if kind is float:
-        return float(_plain(isinstance(value, (int, float)) and not isinstance(value, bool), value))
+        return lambda value: float(_plain(isinstance(value, (int, float)) and not isinstance(value, bool), value))
     if issubclass(kind, int):
-        return kind(_plain(isinstance(value, int) and not isinstance(value, bool), value))
+        return lambda value: kind(_plain(isinstance(value, int) and not isinstance(value, bool), value))
     raise Wrong("values of the type %s are not kept" % kind)
 
 
@@ -80,10 +85,10 @@ def _text(value: Any) -> str:
     return str(_plain(isinstance(value, str), value))
 
 
-def _one_of(kinds: Sequence[Any], value: Any) -> Any:
-    for kind in kinds:
+def _one_of(decoders: Sequence[Callable[[Any], Any]], value: Any) -> Any:
+    for decoder in decoders:
         try:
-            return decoded(kind, value)
+            return decoder(value)
         except Wrong:
             continue
     raise Wrong("%s where something else belongs" % type(value).__name__)
@@ -91,24 +96,24 @@ def _one_of(kinds: Sequence[Any], value: Any) -> Any:
 
 def _many(origin: Any, kinds: Tuple[Any, ...], value: Any) -> Any:
     if issubclass(origin, Mapping):
-        return {str(name): decoded(kinds[1], one) for name, one in _plain(isinstance(value, dict), value).items()}
+        decoder = _decoder(kinds[1])
+        return {str(name): decoder(one) for name, one in _plain(isinstance(value, dict), value).items()}
     _plain(isinstance(value, list), value)
     if issubclass(origin, tuple) and kinds[-1] is not ...:
         _plain(len(value) == len(kinds), value)
         return tuple(decoded(kind, one) for kind, one in zip(kinds, value))
-    found = [decoded(kinds[0], one) for one in value]
+    found = list(map(_decoder(kinds[0]), value))
     return tuple(found) if issubclass(origin, tuple) else found
 
 
-_HINTS: Dict[Any, Dict[str, Any]] = {}
+@functools.cache
+def _members(kind: Any) -> Dict[str, Callable[[Any], Any]]:
+    return {name: _decoder(declared) for name, declared in get_type_hints(kind, include_extras=True).items()}
 
 
-def _record(kind: Type[Any], value: Any) -> Any:
+def _record(kind: Any, value: Any) -> Any:
     _plain(isinstance(value, dict), value)
-    hints = _HINTS.get(kind)
-    if hints is None:
-        hints = _HINTS[kind] = get_type_hints(kind, include_extras=True)
-    given = {name: decoded(hints[name], value[name]) for name in kind._fields if name in value}
+    given = {name: decoder(value[name]) for name, decoder in _members(kind).items() if name in value}
     lacking = set(kind._fields) - set(given) - set(kind._field_defaults)
     if lacking:
         raise Wrong("a %s without %s" % (kind.__name__, sorted(lacking)[0]))
