@@ -7,7 +7,7 @@ from typing import List
 
 import pytest
 
-from tests.support import jemallocs
+from tests.support import jemalloc_states, jemallocs
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run, tool_command
 from tests.support.victims import check_free, refusal
@@ -86,6 +86,25 @@ def test_purge(stage: Stage, live: str, rule: str) -> None:
     else:
         assert code_of(outcome) == "seccomp"
     lives(process)
+
+
+@pytest.mark.rust
+@pytest.mark.parametrize("rule", ["errno-munmap", "allow"])
+def test_cure(stage: Stage, live: str, rule: str) -> None:
+    """A thread that ticks again purges by itself: where its filter forbids that no byte is written, and the blind threads stay blind."""
+    folder = stage.folder()
+    program = [str(jemallocs.build_rust(jemallocs.RUST["rust-0.4"])), "tickers", str(folder / "inner"), "300", "healthy", "frees-first", "frees-first"]
+    under = [str(stage.builder.build("filtered")), str(folder / "record"), rule, "exec"]
+    process = stage.spawn([*under, *program], folder, {"_RJEM_MALLOC_CONF": "dirty_decay_ms:60000,narenas:8"})
+    process.wait_ready()
+    before = jemalloc_states.verdicts(process)
+    assert "blind" in before.values()
+    outcome = heapx(process.target(live), "tickers", "--cure", "--yes", "--json")
+    if rule == "errno-munmap":
+        assert code_of(outcome) == "seccomp" and jemalloc_states.verdicts(process) == before
+    else:
+        assert outcome.code == 0 and "blind" not in jemalloc_states.verdicts(process).values()
+    check_free(process)
 
 
 def test_every(stage: Stage, live: str) -> None:
