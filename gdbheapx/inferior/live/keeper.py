@@ -11,13 +11,12 @@ import select
 import time
 from typing import Any, Dict, List, Optional
 
-from gdbheapx.inferior.live.priority import Priority
+from gdbheapx.inferior.live import priority
 
 DESCRIPTORS = "GDBHEAPX_KEEPER"
 """The variable with the descriptors of its pipes, for a process that is started with them: to write requests, to read answers."""
 FORM = 2
 """Of marshal: what every Python reads. gdb's may be another one."""
-MOST_NICE = -20
 STOP, REGISTERS, GO, FILTERS = 1, 2, 3, 4
 
 
@@ -137,7 +136,7 @@ def apart(*kept: int) -> None:
         os.closerange(at, descriptor)
         at = descriptor + 1
     os.closerange(at, os.sysconf("SC_OPEN_MAX"))
-    Priority().ask(MOST_NICE)
+    priority.at_once()
 
 
 def serve(requests: int, answers: int) -> None:

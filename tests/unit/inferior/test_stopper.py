@@ -42,6 +42,26 @@ def test_every_thread_stands_and_runs_on(live: Any) -> None:
     assert becomes(live.popen.pid, "S") and procfs.tracer(live.popen.pid) is None
 
 
+def test_it_runs_on_in_time_on_a_busy_machine(live: Any) -> None:
+    """Programs of other sessions share the processors with the helper, whatever its niceness: it does not wait for them."""
+    if subprocess.run([sys.executable, "-c", "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"], capture_output=True).returncode:
+        pytest.skip("no real-time priority is allowed here")
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))]
+    try:
+        stopped = []
+        for _ in range(20):
+            stopper = Stopper(live.popen.pid, 0.03)
+            stopper.stop()
+            time.sleep(0.08)
+            stopper.let_go()
+            stopped.append(stopper.stopped_ms or 0.0)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert max(stopped) < 38, stopped
+
+
 def test_a_stopped_process_stays_stopped(live: Any) -> None:
     """A process that was stopped by SIGSTOP is stopped afterwards too, and SIGCONT still works."""
     os.kill(live.popen.pid, signal.SIGSTOP)
