@@ -7,7 +7,7 @@ from typing import Iterator, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.inferior.source import LiveSource
+from gdbheapx.inferior.live.source import LiveSource
 from tests.support import jemallocs, memory_group, swap
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
