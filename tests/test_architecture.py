@@ -13,7 +13,7 @@ from gdbheapx.allocators import REGISTRY
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "stops", "looks", "kernel", "__version__"}
+SHARED = {"arch", "errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "stops", "looks", "kernel", "__version__"}
 ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "global_options", "html_command", "interrupt", "invocation", "loader", "open_target", "output", "parse", "runner", "session", "sql_command", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
@@ -280,6 +280,24 @@ def test_versions_are_compared_in_few_places() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Compare) and re.search(r"attr='(version|glibc_version)'|id='version'", ast.dump(node)):
                 wrong.append("%s:%d" % (label(path), node.lineno))
+    assert not wrong
+
+
+OF_A_MACHINE = re.compile(
+    r"x86|\bx64|amd64|i386|aarch64|arm64|riscv|powerpc|s390|tpidr|0xC00000|\b(EM|AUDIT_ARCH|NT_386|NT_X86|NT_ARM)_[A-Z0-9]"
+    r"|\b[re]([abcd]x|[sb]p|[sd]i|ip|flags)\b|\bfs_base\b|\borig_[er]ax\b|\br(8|9|1[0-5])\b|\b[xyz]mm\d|\"x\d+\"|machine(\.startswith| ==)"
+)
+"""Names and numbers of machines, and their registers."""
+
+
+def test_a_machine_is_known_in_its_file_alone() -> None:
+    """Outside arch/ no source has a machine's name, a register of it or a number of its ABI. The kernel is C, of which each machine has its own."""
+    wrong = []
+    for path in files():
+        if folder(label(path)) in ("arch", "kernel", "packs"):
+            continue
+        for number, line in enumerate(path.read_text().split("\n"), 1):
+            wrong += ["%s:%d: %s" % (label(path), number, word.group()) for word in OF_A_MACHINE.finditer(line)]
     assert not wrong
 
 

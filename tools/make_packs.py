@@ -18,11 +18,12 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_E_MACHINE
 
+from gdbheapx.arch import of_elf
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import export as glibc_export
 from gdbheapx.glibc.detect import STRUCTS
 from gdbheapx.inferior.elf import demangle, vtables
-from gdbheapx.inferior.elf.file import MACHINES, ElfFile
+from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.elf.whole_file import WholeReader
 from gdbheapx.inferior.types import Vtable
@@ -105,7 +106,7 @@ def make_glibc(debug: str, elf: Any, library: Any) -> Pack:
         allocator="glibc",
         version_text=banner.group(2).decode(),
         build_id=identity,
-        machine=MACHINES[(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8)],
+        machine=of_elf(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8).name,
         word_bytes=elf.elfclass // 8,
         prefix="",
         public_prefix="",
@@ -131,7 +132,7 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
             raise HeapxError("%s is no debug file of a jemalloc with a build-id" % debug)
         every = moved(elf, library, variables(elf)) if stock else variables(elf)
         symbols, thread_locals = export.places(every, prefix, export.public_prefix(known))
-        machine = MACHINES[(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8)]
+        machine = of_elf(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8).name
         section = elf.get_section_by_name(".debug_str")
         strings = section.data() if section is not None else b""  # the macros of -g3 stand there as well
         reader = WholeReader(elf, prefix + "arenas")

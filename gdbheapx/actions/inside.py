@@ -44,9 +44,9 @@ class Inside:
         return None
 
     def _is_call(self, after: int) -> bool:
-        """A call instruction ends at this address."""
-        code = self.target.read_prefix(after - 7, 7)
-        return len(code) == 7 and (code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] & 0x38 == 0x10 for at in range(6)))
+        """A call instruction ends at this address, or may."""
+        machine = self.target.arch.calling
+        return machine is None or machine.ends_call(self.target.read_prefix(after - machine.call_bytes, machine.call_bytes))
 
 
 def forks(target: ElfTarget) -> List[Span]:

@@ -57,8 +57,7 @@ def permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:
 
 def callable_here(target: Target) -> None:
     """Calls were tried on this kind of machine, and the process lets a call come back."""
-    if target.machine != "i386:x86-64":
-        raise Refusal("calls into %s processes are not supported: they were tested only on x86-64" % target.machine, "--dry-run works here")
+    target.arch.to_call()
     fields = procfs.status(target.pid or 0)
     ignored = int(fields.get("SigIgn", "0") or "0", 16)
     for number, name in ((SIGSEGV, "SIGSEGV"), (SIGTRAP, "SIGTRAP")):

@@ -8,7 +8,6 @@ from gdbheapx.inferior.gdb.call import Control
 from gdbheapx.inferior.standing import Standing
 
 LIBC = re.compile(r"(libc|libpthread)[.-]")
-VECTOR = re.compile(r"%?\b([xyz]mm\d|k[0-7]\b|mm[0-7]|st\()")
 
 
 def _is_libc(module: Module) -> bool:
@@ -35,6 +34,6 @@ def against(control: Control, thread: Standing) -> List[str]:
     code = control.disassemble(*span) if span is not None else None
     if code is None:
         return ["%s: the bounds of the function with its system call are unknown" % who]
-    if any(VECTOR.search(line) for line in code):
+    if any(re.search(control.machine.vector_operand, line) for line in code):
         return ["%s: the function with its system call uses vector registers" % who]
     return []

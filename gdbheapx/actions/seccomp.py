@@ -88,7 +88,7 @@ class Sandbox:
     def _judged(self, filters: Sequence[bytes]) -> Optional[Objection]:
         """`%s` in its reason stands for the thread."""
         for call in self.calls:
-            for answer in sorted(seccomp.answers(filters, seccomp.NUMBERS[call.name], call.arguments)):
+            for answer in sorted(seccomp.answers(filters, seccomp.system_calls().numbers[call.name], call.arguments)):
                 action, number = answer & 0xFFFF0000, answer & 0xFFFF
                 if action in (seccomp.ALLOW, seccomp.LOG):
                     continue
@@ -193,7 +193,7 @@ def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
     for call in calls:
         words: List[Any] = [ctypes.c_long(word) for word in _arguments(call, address)]
         ctypes.set_errno(0)
-        returned = libc.syscall(ctypes.c_long(seccomp.NUMBERS[call.name]), *words)
+        returned = libc.syscall(ctypes.c_long(seccomp.system_calls().numbers[call.name]), *words)
         number = ctypes.get_errno() if returned == -1 else errno.EPERM if call.name == "brk" and not returned else 0
         is_own = call.name == "futex" and number == errno.EAGAIN  # a waiter that finds another word than it expects
         os.write(writing, b"%d\n" % (0 if is_own else number))

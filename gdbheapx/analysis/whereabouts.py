@@ -9,16 +9,14 @@ from gdbheapx.analysis.census.block import words
 from gdbheapx.analysis.census.find import Told
 from gdbheapx.analysis.census.pieces import Piece
 from gdbheapx.analysis.reach.holders import Holder
+from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
 from gdbheapx.model import Address
 from gdbheapx.problems import NOT_FOUND
 
-STRUCT_PTHREAD_BYTES = 2304
-"""Of x86-64, in nptl of libc 2.17 to 2.41: at most so much lies from the thread pointer on."""
 STATIC_BLOCK_BYTES = 4096
 """Below the thread pointer: what is nearer is the thread's static block, what is farther may be its stack."""
-RED_ZONE_BYTES = 128
 
 
 class Mapped(NamedTuple):
@@ -146,16 +144,16 @@ def _symbols(target: Target, module: Module) -> "List[tuple[int, int, str]]":
 def _thread(target: Target, mapping: Mapping, address: int) -> Optional[OfThread]:
     near: List[OfThread] = []
     for thread in target.threads():
-        near += [one for one in (_of_thread(thread, mapping, address),) if one is not None]
+        near += [one for one in (_of_thread(thread, mapping, address, target.arch),) if one is not None]
     return min(near, key=lambda one: abs(one.offset), default=None)
 
 
-def _of_thread(thread: Thread, mapping: Mapping, address: int) -> Optional[OfThread]:
+def _of_thread(thread: Thread, mapping: Mapping, address: int, arch: Architecture) -> Optional[OfThread]:
     pointer, stack = thread.thread_pointer, thread.stack_pointer
     is_here = pointer is not None and mapping.start <= pointer < mapping.end
-    if is_here and pointer is not None and pointer - STATIC_BLOCK_BYTES <= address < pointer + STRUCT_PTHREAD_BYTES:
+    if is_here and pointer is not None and pointer - STATIC_BLOCK_BYTES <= address < pointer + arch.pthread_bytes:
         return OfThread(thread.lwp, thread.name, "thread-local storage", address - pointer)
     if stack is None or not mapping.start <= stack < mapping.end or (is_here and pointer is not None and address >= pointer):
         return None
-    what = "stack" if address >= stack - RED_ZONE_BYTES else "below the stack"
+    what = "stack" if address >= stack - arch.red_zone_bytes else "below the stack"
     return OfThread(thread.lwp, thread.name, what, address - stack)

@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Optional, Tuple
 
+from gdbheapx.arch import named
 from gdbheapx.kernel.glibc.records import Geometry
 
 NBINS = 128
@@ -15,12 +16,9 @@ def make_geometry(word_bytes: int, alignment_bytes: int, page_bytes: int, little
 
 
 def default_alignment(word_bytes: int, machine: str, version: Optional[Tuple[int, ...]]) -> int:
-    """MALLOC_ALIGNMENT: 2 words, but 16 on i386 since 2.26 and on ILP32 machines with a 16-byte long double."""
-    if word_bytes == 8:
-        return 16
-    if machine.startswith("i386"):
-        return 8 if version is not None and version < (2, 26) else 16
-    return 16 if machine.startswith(("powerpc", "riscv")) else 8
+    """MALLOC_ALIGNMENT: 2 words, but 16 where long double has 16 bytes, or a release has raised it."""
+    since = named(machine).aligns_16_since
+    return 16 if word_bytes == 8 or since is not None and (version is None or version >= since) else 8
 
 
 def align_chunk(address: int, geometry: Geometry) -> int:

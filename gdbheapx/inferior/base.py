@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
+from gdbheapx.arch import Architecture, named
 from gdbheapx.budget import Still
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.types import TypeSet, Vtable
@@ -137,7 +138,7 @@ class Thread(NamedTuple):
     name: Optional[str]
     """comm; None where it is not known (cores)."""
     thread_pointer: Optional[int]
-    """fs_base on x86-64, tpidr_el0 on aarch64; None if the registers cannot be read."""
+    """None if the registers cannot be read."""
     stack_pointer: Optional[int]
     pc: Optional[int]
     signal: Optional[int] = None
@@ -391,7 +392,7 @@ class Target(ABC):
     page_bytes: int
     """AT_PAGESZ of the target, never this machine's."""
     machine: str
-    """ELF machine in gdb's words, such as `i386:x86-64`, `i386`, `aarch64`."""
+    """ELF machine in gdb's words."""
     stopped_ms: Optional[float] = None
     """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
     max_stop_s: Optional[float] = None
@@ -400,6 +401,11 @@ class Target(ABC):
     """How often it was stopped; None as before."""
     debugger_version: Optional[str] = None
     """Version of the gdb that serves, such as `13.1`; None without gdb."""
+
+    @property
+    def arch(self) -> Architecture:
+        """What is particular to this machine."""
+        return named(self.machine)
 
     @abstractmethod
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
@@ -720,6 +726,6 @@ class ThreadLocal(NamedTuple):
     addresses: Dict[int, Optional[int]]
     """lwp -> address of that thread's copy; None where the thread has none, or it is not known (`unknown`)."""
     way: str
-    """`static-tls` (fs_base and a constant offset), `dtv`, or `libthread_db`."""
+    """`static-tls` (a constant offset from the thread pointer), `dtv`, or `libthread_db`."""
     unknown: ReadOnly[int, str] = MappingProxyType({})
     """lwp -> why the place is not known, to stand behind `thread N: `."""

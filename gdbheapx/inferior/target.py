@@ -65,7 +65,7 @@ class ElfTarget(Target):
         self.core_path = source.core_path
         self.word_bytes = source.header.word_bytes
         self.little_endian = source.header.little_endian
-        self.machine = source.header.machine_name
+        self.machine = source.header.arch.name
         self.debug_directories = list(debug_directories)
         if source.sysroot and debug_directories:
             self.debug_directories.append(source.sysroot.rstrip("/") + DEBUG_DIRECTORY)
@@ -168,7 +168,8 @@ class ElfTarget(Target):
 
             if isinstance(self.source, CoreSource):
                 extents = self._file_extents(self.source.core.path)
-                self._use = use.dumped(self.mappings(), self.source.core.segments(), extents, self.auxv(), self.source.core.is_by_kernel)
+                core, pages = self.source.core, self.arch.named_pages
+                self._use = use.dumped(self.mappings(), core.segments(), extents, self.auxv(), core.is_by_kernel, pages)
             elif self.kind == "live" and self.pid:
                 self._use = use.resident(self.pid)
         return self._use
@@ -474,7 +475,7 @@ class ElfTarget(Target):
         if isinstance(self.source, CoreSource):
             sets = self.source.core.notes().register_sets.get(thread.lwp, ())
         elif self._stopper is not None:
-            sets = self._stopper.register_sets(thread.lwp)
+            sets = self._stopper.register_sets(thread.lwp, self.source.header)
         return words_of(self.source.header, sets)
 
     def stop(self) -> bool:
@@ -661,7 +662,7 @@ class ElfTarget(Target):
         if place is None:
             return None
         if not any(thread.thread_pointer for thread in self.threads()):
-            return None  # the core lacks the register set that has it, as qemu-user's cores of aarch64 do
+            return None  # the core lacks the register set that has it, as qemu-user's cores may
         return self._in_blocks(place, loaded.memory, offset)
 
     def calls(self, copy: StackCopy) -> Sequence[Call]:
@@ -679,7 +680,7 @@ class ElfTarget(Target):
             found = self._call_frames[module.base]
             return None if found is None else found.row(address - module.base)
 
-        return calls.walk(copy, row)
+        return calls.walk(copy, row, self.arch)
 
     def static_blocks(self) -> Sequence[StaticBlock]:
         pointer = next((thread.thread_pointer for thread in self.threads() if thread.thread_pointer), None)

@@ -8,8 +8,6 @@ from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment
 from gdbheapx.inferior.live import procfs, smaps
 
 AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 25, 31, 33
-VSYSCALL = 0xFFFFFFFFFF600000
-"""Where every x86-64 process has the page `[vsyscall]` (Documentation/arch/x86/x86_64/mm.rst)."""
 
 
 def resident(pid: int) -> Optional[MemoryUse]:
@@ -81,24 +79,31 @@ class Extents:
         return found
 
 
-def dumped(mappings: Sequence[Mapping], segments: Sequence[Segment], extents: Extents, auxv: Dict[int, int], by_kernel: bool) -> MemoryUse:
+def dumped(
+    mappings: Sequence[Mapping],
+    segments: Sequence[Segment],
+    extents: Extents,
+    auxv: Dict[int, int],
+    by_kernel: bool,
+    named_pages: Sequence[Tuple[int, str]],
+) -> MemoryUse:
     """What each mapping takes in the core file. No core names `[stack]`, `[vdso]` and `[vvar]`; the auxiliary vector says where they were.
 
     `by_kernel`: no debugger wrote it. The kernel leaves a hole for each page that is not in memory (fs/coredump.c: dump_user_range), but
-    copies of a core may have none any more.
+    copies of a core may have none any more. `named_pages`: as Architecture has them.
     """
     by_start = {segment.address: segment for segment in segments}
     labels = {
         auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)
     }
-    labels[VSYSCALL] = "[vsyscall]"
+    labels.update(named_pages)
     found: List[MappingUse] = []
     for mapping in mappings:
         segment = by_start.get(mapping.start)
         label = next((label for address, label in labels.items() if mapping.start <= address < mapping.end), "")
         named = mapping._replace(name=label) if label and not mapping.name else mapping
         found.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
-    for place in range(len(found) - 1, 0, -1):  # the kernel's data lies right below its code (arch/x86/entry/vdso/vma.c: map_vdso)
+    for place in range(len(found) - 1, 0, -1):  # the kernel's data lies right below its code (vma.c: map_vdso)
         mapping, below = found[place].mapping, found[place - 1].mapping
         if mapping.name in ("[vdso]", "[vvar]") and below.end == mapping.start and not (below.name or below.writable or below.executable):
             found[place - 1] = found[place - 1]._replace(mapping=below._replace(name="[vvar]"))

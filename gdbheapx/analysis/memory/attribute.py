@@ -12,9 +12,6 @@ from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.model import CERTAIN, Claim
 
-SELF_POINTER = ("i386:x86-64",)
-"""Machines whose struct pthread begins with its own address (variant II of thread-local storage, 64 bits)."""
-
 
 class Piece(NamedTuple):
     """What one owner has of one mapping."""
@@ -79,8 +76,7 @@ class Attribution:
         self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
-        self_pointer = target.machine in SELF_POINTER and target.little_endian
-        found = stacks.find(self.places, target.threads(), target.pid, self._read, self_pointer, goes_unguarded)
+        found = stacks.find(self.places, target, self._read, goes_unguarded)
         self._stacks = found.ranges(self.places)
         owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
         self._any = Ranges(one for ranges in [*owned, self._images] for one in ranges)

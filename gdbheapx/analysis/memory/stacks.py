@@ -6,7 +6,8 @@ from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequen
 from gdbheapx.analysis.memory.kinds import STACK, Owner
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges
-from gdbheapx.inferior.base import Thread
+from gdbheapx.arch import Architecture
+from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.model import LIKELY
 
 MAX_GUARD_BYTES = 1 << 20
@@ -20,10 +21,8 @@ MAX_PROBES = 3000
 """nptl keeps at most 40 MiB of them, of at least MIN_BYTES each (nptl/allocatestack.c: stack_cache_maxsize)."""
 MIN_BYTES = 16 << 10
 """PTHREAD_STACK_MIN."""
-STRUCT_PTHREAD_BYTES = 2304
-"""Of x86-64, in nptl of libc 2.17 to 2.41: 1,792 to 2,304."""
-LIST_OFFSET, LIST_HEAD_BYTES = 704, 16
-"""Of x86-64: struct pthread.list, by which its stack is on one of three lists (nptl/descr.h), and the head of such a list."""
+LIST_HEAD_BYTES = 16
+"""The head of one of the C library's lists of stacks."""
 
 LIVING = Owner(STACK, "thread stacks")
 COROUTINES = Owner(STACK, "stacks that threads run on instead of their own (coroutines, fibers)", LIKELY)
@@ -52,53 +51,49 @@ class Stacks(NamedTuple):
         return [(owner, Ranges(ranges)) for owner, ranges in found.items()]
 
 
-def find(places: Places, threads: Sequence[Thread], main: Optional[int], read: Read, self_pointer: bool, unguarded: bool) -> Stacks:
-    """All stacks.
-
-    `main`: lwp of the main thread, whose control block does not lie on its stack. `read`: bytes that cost the process nothing, else b"".
-    `self_pointer`: this machine's struct pthread begins with its own address, and is the last thing on its stack. `unguarded`: believe a
-    stack without a guard below.
-    """
+def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
+    """All stacks. `read`: bytes that cost the process nothing, else b"". `unguarded`: believe a stack without a guard below."""
+    storage, threads, main = target.arch.storage, target.threads(), target.pid  # the main thread's control block does not lie on its stack
     found: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
     ends: Dict[int, int] = {}
     for thread in threads:
         own = _own(places, thread, main, unguarded)
         if own is not None:
             found[own] = LIVING
-            if self_pointer and not _is_named(places.uses[own].mapping.name):
-                ends[own] = max(ends.get(own, 0), top(thread.thread_pointer or 0))
+            if storage.is_pthread and not _is_named(places.uses[own].mapping.name):
+                ends[own] = max(ends.get(own, 0), top(thread.thread_pointer or 0, target.arch))
     sizes = {places.uses[place].mapping.size_bytes for place in found if places.guard_bytes(place)}
-    kept = set(_kept(threads, main, read)) if self_pointer else set()
+    kept = set(_kept(threads, main, read, storage.list_at)) if storage.is_pthread else set()
     for pointer in kept:
         place = places.at(pointer)
         if place is not None and places.is_plain(place):
             found.setdefault(place, ENDED)
-            ends[place] = max(ends.get(place, 0), top(pointer))
+            ends[place] = max(ends.get(place, 0), top(pointer, target.arch))
     labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
     for thread in threads:
         where = _where_it_runs(places, thread, thread.lwp == main and not labelled, unguarded)
         if where is not None:
             found.setdefault(*where)
-    kept.update(_without_thread(places, found, sizes, read if self_pointer else None))
+    kept.update(_without_thread(places, found, sizes, read if storage.is_pthread else None))
     return Stacks(found, ends, sorted(kept))
 
 
-def top(pointer: int) -> int:
+def top(pointer: int, arch: Architecture) -> int:
     """Where the stack ends whose control block lies there."""
-    return -(-(pointer + STRUCT_PTHREAD_BYTES) // TOP_BYTES) * TOP_BYTES
+    return -(-(pointer + arch.pthread_bytes) // TOP_BYTES) * TOP_BYTES
 
 
-def _kept(threads: Sequence[Thread], main: Optional[int], read: Read) -> List[int]:
+def _kept(threads: Sequence[Thread], main: Optional[int], read: Read, list_at: int) -> List[int]:
     """The control blocks on the C library's list of stacks that are kept for reuse. Its head stands behind those of the stacks that the
     library allocated and of others, as that of the main thread (since libc 2.34; sysdeps/generic/ldsodefs.h: _dl_stack_used,
     _dl_stack_user, _dl_stack_cache), and any thread's list leads to one of these. Nothing else tells of stacks that the kernel joined,
     since their guards are no mappings (libc 2.42 on Linux 6.13)."""
     living = {thread.thread_pointer: thread.lwp == main for thread in threads if thread.thread_pointer}
     for pointer in sorted(living, key=lambda one: not living[one]):
-        nodes = _list(pointer + LIST_OFFSET, read)
-        head = next((node for node in nodes if not _is_control_block(node - LIST_OFFSET, read)), None)
+        nodes = _list(pointer + list_at, read)
+        head = next((node for node in nodes if not _is_control_block(node - list_at, read)), None)
         if head is not None:
-            blocks = [node - LIST_OFFSET for step in (1, 2) for node in _list(head + step * LIST_HEAD_BYTES, read)]
+            blocks = [node - list_at for step in (1, 2) for node in _list(head + step * LIST_HEAD_BYTES, read)]
             return [block for block in blocks if block not in living and _is_control_block(block, read)]
     return []
 
@@ -120,7 +115,7 @@ def _list(head: int, read: Read) -> List[int]:
 
 
 def _is_control_block(address: int, read: Read) -> bool:
-    """A struct pthread (sysdeps/x86_64/nptl/tls.h: tcbhead_t): tcb and self both hold its own address."""
+    """A struct pthread (nptl's tls.h: tcbhead_t): tcb and self both hold its own address."""
     data = read(address, 24)
     return len(data) == 24 and int.from_bytes(data[:8], "little") == int.from_bytes(data[16:], "little") == address
 

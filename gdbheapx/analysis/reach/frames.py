@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from typing import Dict, List, Optional, Sequence
 
-from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.reach.regions import STACK, Root
 from gdbheapx.inferior.base import Call, Function, StackCopy, Target
 
@@ -16,7 +15,7 @@ def keep(target: Target, roots: Sequence[Root]) -> Dict[int, StackCopy]:
     found: Dict[int, StackCopy] = {}
     stacks = [root for root in roots if root.kind == STACK and root.thread is not None]
     most = max(LEAST_BYTES, min(MOST_BYTES, MOST_OF_ALL // max(1, len(stacks))))
-    for root in stacks if target.machine in SELF_POINTER else ():
+    for root in stacks if target.arch.unwinding is not None else ():
         thread = root.thread
         pointer = thread.stack_pointer if thread is not None else None
         if thread is None or pointer is None or thread.pc is None or not root.start <= pointer < root.end:

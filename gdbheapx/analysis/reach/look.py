@@ -7,7 +7,6 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.ranges import Ranges, joined
 from gdbheapx.analysis.reach import frames, images, regions, unwritten
 from gdbheapx.analysis.reach.regions import Node, Regions, Root
@@ -22,7 +21,6 @@ from gdbheapx.problems import NOT_IN_SNAPSHOT, Nature
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
 
-GUARD_OFFSET = 0x30
 MOST_GUARDED_BYTES = 64 << 20
 
 
@@ -165,11 +163,12 @@ def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
 
 
 def pointer_guard(target: Target) -> Optional[int]:
-    """With what this process's C library mangles pointers: the same in all threads (sysdeps/x86_64/nptl/tls.h: tcbhead_t.pointer_guard)."""
-    if target.machine not in SELF_POINTER:
+    """With what this process's C library mangles pointers: the same in all threads (nptl's tls.h: tcbhead_t.pointer_guard)."""
+    guard_at = target.arch.storage.guard_at
+    if guard_at is None:
         return None
     for thread in target.threads():
-        data = target.read_prefix(thread.thread_pointer + GUARD_OFFSET, 8) if thread.thread_pointer else b""
+        data = target.read_prefix(thread.thread_pointer + guard_at, 8) if thread.thread_pointer else b""
         if len(data) == 8:
             return int.from_bytes(data, "little")
     return None

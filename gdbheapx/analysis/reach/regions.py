@@ -4,14 +4,11 @@ import struct
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory import kinds, shapes, stacks
-from gdbheapx.analysis.memory.attribute import SELF_POINTER
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Target, Thread
 from gdbheapx.model import GUESS
 
-RED_ZONE_BYTES = 128
-"""Below the stack pointer, for functions that call no other (System V ABI of x86-64, 3.2.2)."""
 MOST_STATIC_BYTES = 64 << 10
 """Static thread-local storage below the thread pointer, with what dlopen may add."""
 
@@ -75,9 +72,8 @@ class Finder:
         found = target.memory_use()
         self._uses = found.mappings if found is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
         self._places = Places(self._uses)
-        self._self_pointer = target.machine in SELF_POINTER and target.little_endian
         self._pointers = sorted(thread.thread_pointer for thread in target.threads() if thread.thread_pointer)
-        self._stacks = stacks.find(self._places, target.threads(), target.pid, self._read, self._self_pointer, True)
+        self._stacks = stacks.find(self._places, target, self._read, True)
         self._here = shapes.present(target)
         self._roots: List[Root] = []
         self._nodes: List[Node] = []
@@ -167,13 +163,13 @@ class Finder:
         and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
         word = self._target.word_bytes
         for pointer in self._stacks.kept:
-            data = self._target.read_prefix(pointer, stacks.top(pointer) - pointer)
+            data = self._target.read_prefix(pointer, stacks.top(pointer, self._target.arch) - pointer)
             words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
             self._roots.append(Root(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))
 
     def _dtv(self, thread_pointer: Optional[int]) -> List[int]:
         """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
-        if not thread_pointer or self._target.machine not in SELF_POINTER:
+        if not thread_pointer or not self._target.arch.storage.is_pthread:
             return []
         word = self._target.word_bytes
         data = self._target.read_prefix(thread_pointer + word, word)
@@ -185,9 +181,9 @@ class Finder:
         and then the control blocks of other threads tell where theirs end."""
         mapping = self._uses[place].mapping
         start, end = mapping.start, min(mapping.end, self._stacks.ends.get(place, mapping.end))
-        if self._self_pointer:
+        if self._target.arch.storage.is_pthread:
             for pointer in self._pointers:
-                top = stacks.top(pointer)
+                top = stacks.top(pointer, self._target.arch)
                 if start < top <= address:
                     start = top
                 elif address < top < end and pointer >= mapping.start:
@@ -211,7 +207,7 @@ class Finder:
         if runs is not None and self._is_stack(runs, thread):
             pointer = thread.stack_pointer or 0
             start, end = self._bounds(runs, pointer)
-            self._root_of_stack(thread, max(start, (pointer - RED_ZONE_BYTES) & -self._target.word_bytes), end)
+            self._root_of_stack(thread, max(start, (pointer - self._target.arch.red_zone_bytes) & -self._target.word_bytes), end)
         if block is not None and block != runs and block in self._stacks.sorts:
             self._root_of_stack(thread, *self._bounds(block, thread.thread_pointer or 0))
         main = next((place for place, use in enumerate(self._uses) if use.mapping.name == "[stack]"), None)
@@ -244,6 +240,6 @@ class Finder:
         if not pointer or place is None or place in self._stacks.sorts or any(one.start <= pointer < one.end for one in self._roots):
             return
         mapping = self._uses[place].mapping
-        low, high = max(mapping.start, self._static_start(pointer)), min(mapping.end, pointer + stacks.STRUCT_PTHREAD_BYTES)
+        low, high = max(mapping.start, self._static_start(pointer)), min(mapping.end, pointer + self._target.arch.pthread_bytes)
         for start, end in without(low, high, self._claims):
             self._roots.append(Root(THREAD_LOCAL, start, end, thread=thread))

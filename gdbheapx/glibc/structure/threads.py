@@ -15,8 +15,6 @@ MOST_SEARCHED, MOST_ASKED = 3, 16
 """Threads whose storage is searched, and threads that must agree."""
 MOST_ENTRIES = 16
 """Cached chunks that are asked how their links are stored."""
-ABOVE = ("aarch64", "arm", "riscv", "powerpc")
-"""Machines whose static blocks lie above the thread pointer (variant I)."""
 BETWEEN_BYTES = 512
 """tcache and thread_arena are static variables of one file: the linker lets them lie together."""
 
@@ -42,7 +40,7 @@ class _Memory:
 
     def __init__(self, target: Target, thread: Thread, reach_bytes: int) -> None:
         word, self.pointer = target.word_bytes, thread.thread_pointer or 0
-        is_above = target.machine.startswith(ABOVE)
+        is_above = target.arch.storage.tcb_bytes is not None
         start = self.pointer if is_above else max(word, self.pointer - reach_bytes)
         start, data = _readable(target, start, self.pointer + (reach_bytes if is_above else 0), from_end=not is_above)
         self.start = start + -start % word
@@ -94,10 +92,10 @@ def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> 
 
 
 def _is_block(target: Target, pointer: int) -> bool:
-    """A thread control block begins here; on x86 it points to itself (tcbhead_t.self)."""
-    word = target.word_bytes
-    data = target.read_prefix(pointer + 2 * word, word)
-    return len(data) == word and (not target.machine.startswith("i386") or int.from_bytes(data, "little") == pointer)
+    """A thread control block begins here; on some machines it points to itself (tcbhead_t.self)."""
+    word, self_words = target.word_bytes, target.arch.storage.self_words
+    data = target.read_prefix(pointer + (self_words or 2) * word, word)
+    return len(data) == word and (self_words is None or int.from_bytes(data, "little") == pointer)
 
 
 def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:

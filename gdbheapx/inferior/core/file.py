@@ -26,7 +26,7 @@ from gdbheapx.inferior.elf.file import (
     parse_program_headers,
     program_header_bytes,
 )
-from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS, NT_PRSTATUS, VECTOR_SETS, decode
+from gdbheapx.inferior.elf.registers import NT_PRSTATUS, decode
 from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
 
 WRITABLE = 2
@@ -275,6 +275,8 @@ class Notes:
         status: Optional[bytes] = None
         extra = b""
         vectors: List[bytes] = []
+        arch = self._header.arch
+        pointer_set = arch.registers.pointer_set if arch.registers is not None else None
         for name, kind, desc in islice(parse_notes(self._header.order, data, align), MOST_NOTES):
             if name == b"CORE" and kind == NT_PRSTATUS:
                 self._thread(status, extra, vectors)
@@ -287,9 +289,9 @@ class Notes:
                 self.auxv.update(parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
                 self.files = sorted(parse_files(self._header, desc))
-            elif kind in (NT_386_TLS, NT_ARM_TLS):
+            elif kind == pointer_set:
                 extra = desc
-            if kind in VECTOR_SETS and status is not None:
+            if kind in arch.vector_sets and status is not None:
                 vectors.append(desc)
         self._thread(status, extra, vectors)
         if self._signal is not None and self.threads:

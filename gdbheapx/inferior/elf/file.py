@@ -10,28 +10,14 @@ import struct
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from gdbheapx.arch import Architecture, of_elf
 from gdbheapx.files import open_regular
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
-EM_386, EM_ARM, EM_X86_64, EM_AARCH64, EM_RISCV = 3, 40, 62, 183, 243
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_TLS = 0, 1, 2, 6
 NT_GNU_BUILD_ID = 3
-
-MACHINES = {
-    (EM_X86_64, 8): "i386:x86-64",
-    (EM_X86_64, 4): "i386:x64-32",
-    (EM_386, 4): "i386",
-    (EM_AARCH64, 8): "aarch64",
-    (EM_ARM, 4): "arm",
-    (EM_RISCV, 8): "riscv:rv64",
-    (21, 8): "powerpc:common64",
-    (20, 4): "powerpc:common",
-    (22, 8): "s390:64-bit",
-}
-"""(e_machine, word size) -> gdb's word for it."""
-
 
 MOST_NOTE_PARTS = 64
 """Segments or sections of notes that are looked through for a build-id: a file has one to five."""
@@ -65,9 +51,9 @@ class Header(NamedTuple):
         return "little" if self.little_endian else "big"
 
     @property
-    def machine_name(self) -> str:
-        """The machine in gdb's words."""
-        return MACHINES.get((self.machine, self.word_bytes), "machine %d" % self.machine)
+    def arch(self) -> Architecture:
+        """The machine."""
+        return of_elf(self.machine, self.word_bytes)
 
 
 class ProgramHeader(NamedTuple):

@@ -7,12 +7,8 @@ import struct
 from itertools import islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from gdbheapx.arch import Relocations
 from gdbheapx.inferior.elf.file import (
-    EM_386,
-    EM_AARCH64,
-    EM_ARM,
-    EM_RISCV,
-    EM_X86_64,
     PT_DYNAMIC,
     PT_LOAD,
     ElfFile,
@@ -25,7 +21,6 @@ from gdbheapx.inferior.elf.file import (
 
 DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_REL, DT_RELSZ, DT_RELRSZ, DT_RELR = 5, 6, 7, 8, 10, 17, 18, 35, 36
 PF_X = 1
-EM_PPC64, EM_S390 = 21, 22
 MOST_BYTES = 256 << 20
 """Of words that are looked through: more is in no object that is of use."""
 MOST_RELOCATIONS_BYTES = 48 << 20
@@ -33,26 +28,6 @@ MOST_PACKED = 4_000_000
 """Of places in DT_RELR."""
 MOST_TEXT_BYTES = 1 << 16
 PIECE_BYTES = 1 << 20
-
-
-class Kinds(NamedTuple):
-    """A machine's numbers for the relocations of data (psABI)."""
-
-    absolute: int
-    relative: int
-
-
-MACHINES = {
-    (EM_X86_64, 8): Kinds(1, 8),
-    (EM_X86_64, 4): Kinds(10, 8),
-    (EM_386, 4): Kinds(1, 8),
-    (EM_AARCH64, 8): Kinds(257, 1027),
-    (EM_ARM, 4): Kinds(2, 23),
-    (EM_RISCV, 8): Kinds(2, 3),
-    (EM_S390, 8): Kinds(22, 12),
-    (EM_PPC64, 8): Kinds(38, 22),
-}
-"""R_X86_64_64 and R_X86_64_RELATIVE, and the same of the others."""
 
 
 class Imported(NamedTuple):
@@ -174,7 +149,7 @@ class Image:
         return struct.iter_unpack(form, data[: len(data) // step * step])
 
     def _relocate(self) -> None:
-        kinds, order = MACHINES.get((self.file.header.machine, self.word_bytes)), self.file.header.order
+        kinds, order = self.file.header.arch.relocations, self.file.header.order
         if kinds is None:
             return
         for place, info, addend in self._table(DT_RELA, DT_RELASZ, order + ("QQq" if self._is_wide else "IIi")):
@@ -193,7 +168,7 @@ class Image:
     def _in_place(self, place: int) -> int:
         return (self.number(place) or 0) & (1 << 8 * self.word_bytes) - 1
 
-    def _absolute(self, kinds: Kinds, place: int, info: int, addend: Optional[int]) -> None:
+    def _absolute(self, kinds: Relocations, place: int, info: int, addend: Optional[int]) -> None:
         """A pointer to what has a name."""
         kind, number = (info & 0xFFFFFFFF, info >> 32) if self._is_wide else (info & 0xFF, info >> 8)
         if kind == kinds.absolute:

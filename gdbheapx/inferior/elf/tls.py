@@ -3,18 +3,11 @@
 import struct
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from gdbheapx.inferior.elf.file import EM_386, EM_AARCH64, EM_RISCV, EM_X86_64
+from gdbheapx.arch import Relocations
 from gdbheapx.inferior.elf.link_map import Loaded, Memory
 
 DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTRELSZ, DT_PLTREL, DT_JMPREL = 7, 8, 17, 18, 2, 20, 23
 MAX_RELOCATIONS = 64 << 20
-
-TPOFF = {EM_X86_64: 18, EM_386: 14, EM_AARCH64: 1030, EM_RISCV: 11}
-"""The relocation that writes an offset from the thread pointer (initial-exec)."""
-DTPMOD = {EM_X86_64: 16, EM_AARCH64: 1028, EM_386: 35, EM_RISCV: 7}
-"""The relocation that writes the module's number in the dtv (general dynamic)."""
-TCB_BYTES = {EM_AARCH64: 16, EM_RISCV: 0}
-"""Machines whose static blocks lie above the thread pointer, and what stands between."""
 
 
 class TlsPlace(NamedTuple):
@@ -37,18 +30,18 @@ Original = Callable[[int], Optional[int]]
 
 def find(loaded: Loaded, original: Optional[Original] = None) -> Optional[TlsPlace]:
     """How to reach the object's block; None if its relocations and headers do not tell."""
-    machine = loaded.memory.header.machine
-    if machine not in DTPMOD:
+    types = loaded.memory.header.arch.relocations
+    if types is None or types.module is None:
         return None
     module: Optional[int] = None
-    for slot, kind, symbol, addend in relocations(loaded):
-        if kind == TPOFF.get(machine):
+    for slot, kind, symbol, addend in relocations(loaded, types):
+        if kind == types.offset:
             if addend is None:  # it stood in the slot itself, and ld.so has written over it; with a symbol linkers leave 0 there
                 addend = 0 if symbol else original(slot - loaded.base) if original is not None else None
             offset = None if addend is None else _block_offset(loaded, slot, symbol, addend)
             if offset is not None:
                 return TlsPlace(offset, None)
-        elif kind == DTPMOD[machine] and module is None and _is_own(loaded, symbol):
+        elif kind == types.module and module is None and _is_own(loaded, symbol):
             module = loaded.memory.word(slot) or None
     if module is None and loaded.is_executable:
         offset = local_exec_offset(loaded)
@@ -77,14 +70,13 @@ def _block_offset(loaded: Loaded, slot: int, symbol: int, addend: int) -> Option
     return value - 2 * half if value >= half else value
 
 
-def relocations(loaded: Loaded) -> List[Tuple[int, int, int, Optional[int]]]:
+def relocations(loaded: Loaded, types: Relocations) -> List[Tuple[int, int, int, Optional[int]]]:
     """(address of the slot, type, symbol index, addend) of all relocations that ld.so applied to thread-local storage. No addend: it stood
     in the slot."""
-    memory, machine = loaded.memory, loaded.memory.header.machine
+    memory = loaded.memory
     dynamic = loaded.dynamic()
     tables = [(loaded.pointer(DT_RELA), dynamic.get(DT_RELASZ, 0), True), (loaded.pointer(DT_REL), dynamic.get(DT_RELSZ, 0), False)]
     tables.append((loaded.pointer(DT_JMPREL), dynamic.get(DT_PLTRELSZ, 0), dynamic.get(DT_PLTREL) == DT_RELA))
-    wanted = (TPOFF.get(machine), DTPMOD.get(machine))
     found: List[Tuple[int, int, int, Optional[int]]] = []
     for table, size_bytes, has_addend in tables:
         if not table:
@@ -95,7 +87,7 @@ def relocations(loaded: Loaded) -> List[Tuple[int, int, int, Optional[int]]]:
         data = memory.read(table, min(size_bytes, MAX_RELOCATIONS))
         mask, shift = (0xFFFFFFFF, 32) if wide else (0xFF, 8)
         for entry in struct.iter_unpack(form, data[: len(data) // step * step]):
-            if entry[1] & mask in wanted:
+            if entry[1] & mask in (types.module, types.offset):
                 found.append((loaded.base + entry[0], entry[1] & mask, entry[1] >> shift, entry[2] if has_addend else None))
     return found
 
@@ -106,9 +98,9 @@ def local_exec_offset(loaded: Loaded) -> Optional[int]:
     if segment is None:
         return None
     align = max(segment.align, 1)
-    machine = loaded.memory.header.machine
-    if machine in TCB_BYTES:
-        return round_up(TCB_BYTES[machine], align) + (segment.vaddr & (align - 1))
+    tcb_bytes = loaded.memory.header.arch.storage.tcb_bytes
+    if tcb_bytes is not None:
+        return round_up(tcb_bytes, align) + (segment.vaddr & (align - 1))
     first = -segment.vaddr & (align - 1)
     return -(round_up(segment.memsz - first, align) + first)
 
@@ -123,16 +115,16 @@ class Block(NamedTuple):
 
 def block(place: TlsPlace, thread_pointer: Optional[int], memory: Memory) -> Block:
     """One thread's block of an object. A thread pointer that is none makes it unknown."""
-    word, highest = memory.word_bytes, (1 << 8 * memory.word_bytes) - 1
+    word, highest, storage = memory.word_bytes, (1 << 8 * memory.word_bytes) - 1, memory.header.arch.storage
     if thread_pointer is None:
         return Block(None, "cannot read its registers")
     if not thread_pointer:
         return Block(None, "its thread pointer is 0")
-    if memory.header.machine in (EM_X86_64, EM_386) and memory.word(thread_pointer + 2 * word) != thread_pointer:
+    if storage.self_words is not None and memory.word(thread_pointer + storage.self_words * word) != thread_pointer:
         return Block(None, "its thread pointer 0x%x does not lead to a thread control block (which would point to itself)" % thread_pointer)
     if place.block_offset is not None:
         return Block((thread_pointer + place.block_offset) & highest, None)
-    dtv_at = {EM_AARCH64: 0, EM_RISCV: -2 * word}.get(memory.header.machine, word)
+    dtv_at = word * storage.dtv_words
     dtv = memory.word(thread_pointer + dtv_at)
     slots = memory.word(dtv - 2 * word) if dtv else None  # dtv[-1].counter
     if not dtv or slots is None:

@@ -1,37 +1,17 @@
-"""Call frames by what compilers leave for exceptions (.eh_frame, found through PT_GNU_EH_FRAME): of x86-64, from files alone.
+"""Call frames by what compilers leave for exceptions (.eh_frame, found through PT_GNU_EH_FRAME), from files alone.
 
-DWARF 5, 6.4; System V ABI of x86-64, 3.7; LSB 5.0 core, 10.6. Where a file has none of it, or writes it in a rare form, nothing is known.
+DWARF 5, 6.4; LSB 5.0 core, 10.6; a machine's own numbers are in arch/. Where a file has none of it, or
+writes it in a rare form, nothing is known.
 """
 
 import struct
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from gdbheapx.arch import Unwinding
 from gdbheapx.inferior.elf.expression import evaluated, signed, unsigned
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile
 
 PT_GNU_EH_FRAME = 0x6474E550
-STACK, RETURN = 7, 16
-"""DWARF's numbers for rsp and the return address."""
-USER_REGISTERS = {
-    3: 5,
-    6: 4,
-    12: 3,
-    13: 2,
-    14: 1,
-    15: 0,
-    0: 10,
-    1: 12,
-    2: 11,
-    4: 13,
-    5: 14,
-    8: 9,
-    9: 8,
-    10: 7,
-    11: 6,
-    STACK: 19,
-    RETURN: 16,
-}
-"""DWARF's number -> place in user_regs_struct."""
 PCREL4, DATAREL4, UDATA4 = 0x1B, 0x3B, 0x03
 MOST_ENTRY_BYTES = 1 << 16
 SAVED, OTHER, EXPRESSION, VALUE, SAME = range(5)
@@ -68,12 +48,13 @@ class CallFrames:
     """Of one file."""
 
     def __init__(self, file: ElfFile) -> None:
-        self._file = file
+        self._file, numbers = file, file.header.arch.unwinding
+        self._return = numbers.pc if numbers is not None else None
         headers = file.program_headers()
         self._loads = [one for one in headers if one.type == PT_LOAD]
         self._table: List[Tuple[int, int]] = []
         entry = next((one for one in headers if one.type == PT_GNU_EH_FRAME), None)
-        if entry is not None and file.header.word_bytes == 8 and file.header.little_endian:
+        if entry is not None and numbers is not None and file.header.word_bytes == 8 and file.header.little_endian:
             self._read_table(entry.vaddr, file.pread(entry.offset, entry.filesz))
 
     def _read_table(self, address: int, data: bytes) -> None:
@@ -131,7 +112,7 @@ class CallFrames:
         code, at = unsigned(data, at)
         align, at = signed(data, at)
         returns, at = (data[at], at + 1) if data[4] == 1 else unsigned(data, at)
-        if returns != RETURN or (words and not words.startswith("z")):
+        if returns != self._return or (words and not words.startswith("z")):
             return None
         encoding, program = 0, at
         if words:
@@ -230,15 +211,15 @@ class Machine:
         return after
 
 
-def caller(row: Row, registers: Registers, word: Word) -> Optional[Registers]:
-    """The registers of the caller; its stack pointer is the frame's end. Without RETURN nobody has called."""
+def caller(row: Row, registers: Registers, word: Word, numbers: Unwinding) -> Optional[Registers]:
+    """The registers of the caller; its stack pointer is the frame's end. Without a return address nobody has called."""
     if row.register is None:
         end = evaluated(row.expression, registers, word, None)
     else:
         end = registers[row.register] + row.offset if row.register in registers else None
     if end is None:
         return None
-    found = {number: value for number, value in registers.items() if number in (3, 6, 12, 13, 14, 15)}
+    found = {number: value for number, value in registers.items() if number in numbers.kept}
     for register, (how, number, expression) in row.rules.items():
         value: Optional[int] = None
         if how == SAVED:
@@ -253,5 +234,5 @@ def caller(row: Row, registers: Registers, word: Word) -> Optional[Registers]:
         found.pop(register, None)
         if value is not None:
             found[register] = value
-    found.setdefault(STACK, end)
+    found.setdefault(numbers.sp, end)
     return found

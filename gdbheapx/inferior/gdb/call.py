@@ -7,6 +7,7 @@ import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
+from gdbheapx.arch import Calling
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
 from gdbheapx.inferior.gdb.call_guard import Mask, Undisturbed, Watchdog
@@ -17,14 +18,11 @@ from gdbheapx.inferior.gdb.target import GdbTarget, quiet
 from gdbheapx.inferior.standing import Outcome, Ran
 from gdbheapx.problems import GDB_FAILED
 
-ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
 TRIAL, TRIAL_S = 48271, 5.0
 AT_ENTRY = 9
 """Entry of the auxiliary vector (getauxval(3)): the program's first instruction."""
-RESUME = 1 << 16
-"""RF of eflags, which the processor clears by itself."""
-RED_ZONE, ROOM = 128, 1024
-"""Bytes below the stack pointer that a function may use without moving it, and more, for good measure."""
+ROOM = 1024
+"""Bytes below the red zone, for good measure."""
 
 
 class Control(Frames):
@@ -39,26 +37,33 @@ class Control(Frames):
         self.is_dead = False
         """It has ended in a call."""
 
+    @property
+    def machine(self) -> Calling:
+        """What a call needs here; Refusal where calls were never tried."""
+        return self.target.arch.to_call()
+
     def switch(self, lwp: int) -> None:
         """Select a thread; HeapxError if it is gone."""
         gdb_inferior.select(lwp)
 
     def probe(self, lwp: int) -> Optional[str]:
-        """Why registers cannot be written and restored here; None if they can. A bit of xmm15 is flipped and flipped back."""
+        """Why registers cannot be written and restored here; None if they can. A bit of a vector register is flipped and flipped back."""
         self.switch(lwp)
+        name, field = self.machine.vector
+        halves = "$%s.%s" % (name, field)
         try:
-            before = gdb_inferior.vector_register()
-            gdb_inferior.write_vector(before ^ 1)
+            before = gdb_inferior.vector_register(halves)
+            gdb_inferior.write_vector(halves, before ^ 1)
             gdb_inferior.flush_registers()
-            changed = gdb_inferior.vector_register()
-            gdb_inferior.write_vector(before)
+            changed = gdb_inferior.vector_register(halves)
+            gdb_inferior.write_vector(halves, before)
             gdb_inferior.flush_registers()
-            after = gdb_inferior.vector_register()
+            after = gdb_inferior.vector_register(halves)
         except (GdbError, ValueError) as error:
             return " ".join(str(error).split()) or "gdb gives no reason"
         if changed != before ^ 1:
-            return "a bit written to xmm15 did not arrive"
-        return None if after == before else "cannot restore xmm15"
+            return "a bit written to %s did not arrive" % name
+        return None if after == before else "cannot restore %s" % name
 
     def write(self, address: int, data: bytes) -> None:
         """Write memory; HeapxError if it cannot be."""
@@ -79,7 +84,7 @@ class Control(Frames):
         """
         self.switch(lwp)
         with Undisturbed(), Settings(self._for_call(alone, bound_s)), Mask(lwp):
-            before = gdb_inferior.general_registers()
+            before = gdb_inferior.registers(self.machine.general)
             low, place = self._put(gdb_inferior.register("sp"), text)
             began = time.monotonic()
             guard = self._guard(bound_s)
@@ -87,7 +92,7 @@ class Control(Frames):
             heard.listen()
             try:
                 if place is not None:
-                    gdb_inferior.set_register("rsp", low)
+                    gdb_inferior.set_register(self.machine.sp, low)
                 words = ([place] if place is not None else []) + list(arguments)
                 types = ", ".join(["unsigned long"] * len(words))
                 given = ", ".join("0x%xUL" % word for word in words)
@@ -101,7 +106,7 @@ class Control(Frames):
                 heard.close()
                 guard.cancel()
                 if place is not None and not self.is_dead:
-                    gdb_inferior.set_register("rsp", before["rsp"])
+                    gdb_inferior.set_register(self.machine.sp, before[self.machine.sp])
             wrong = self._put_back(lwp, before)
             self._swallow(guard)
         if wrong and outcome.trouble is None:
@@ -145,9 +150,10 @@ class Control(Frames):
         """Put text below the red zone; (a stack pointer below it, its address)."""
         if text is None:
             return sp, None
-        place = (sp - RED_ZONE - ROOM - len(text)) & -64
+        red_zone = self.target.arch.red_zone_bytes
+        place = (sp - red_zone - ROOM - len(text)) & -64
         self.write(place, text)
-        return place - RED_ZONE, place
+        return place - red_zone, place
 
     def _recover(self, lwp: int, why: str, heard: Sequence[str], began: float, bound_s: float) -> Outcome:
         """A call did not come back: let it end with all threads running; what cannot end is taken off the stack."""
@@ -179,10 +185,10 @@ class Control(Frames):
         gdb's `return` does that, but not where the innermost frame is an inlined function's. So the thread is first put where it
         would be if it had just entered the function that touches nothing, called from where the call was made.
         """
-        made = gdb_inferior.call_in_progress()
+        made, size, machine = gdb_inferior.call_in_progress(), self.machine.return_bytes, self.machine
         if made is not None:
-            if self._harmless is not None and self.target.read_prefix(made.sp - 8, 8) == made.pc.to_bytes(8, "little"):
-                for name, value in (("orig_rax", -1), ("rip", self._harmless), ("rsp", made.sp - 8)):
+            if self._harmless is not None and self.target.read_prefix(made.sp - size, size) == made.pc.to_bytes(size, "little"):
+                for name, value in (machine.no_restart, (machine.pc, self._harmless), (machine.sp, made.sp - size)):
                     gdb_inferior.set_register(name, value)
             gdb_inferior.leave_function()
         quiet("queue-signal 0")
@@ -192,8 +198,8 @@ class Control(Frames):
         self.switch(lwp)
         if gdb_inferior.call_in_progress() is not None:
             return []  # still inside, and told so
-        now = gdb_inferior.general_registers()
-        wrong = [name for name in gdb_inferior.GENERAL if (now[name] ^ before[name]) & ~(RESUME if name == "eflags" else 0)]
+        now, machine = gdb_inferior.registers(self.machine.general), self.machine
+        wrong = [name for name in now if (now[name] ^ before[name]) & ~(machine.passing_flags if name == machine.flags else 0)]
         for name in wrong:
             gdb_inferior.set_register(name, before[name])
         return wrong
@@ -219,27 +225,29 @@ class Control(Frames):
         """The same with the general registers alone, from a thread in a system call: vector registers are left as the function leaves
         them."""
         self.switch(lwp)
-        saved = gdb_inferior.general_registers()
-        low, place = self._put(saved["rsp"], text)
-        stack = ((low if place is not None else saved["rsp"] - RED_ZONE - ROOM) & -16) - 8
-        end = self.target.auxv().get(AT_ENTRY) or saved["rip"]  # the program's first instruction, where nobody comes by any more
-        self.write(stack, end.to_bytes(8, "little"))
+        machine, red_zone = self.machine, self.target.arch.red_zone_bytes
+        saved = gdb_inferior.registers(machine.general)
+        low, place = self._put(saved[machine.sp], text)
+        stack = ((low if place is not None else saved[machine.sp] - red_zone - ROOM) & -machine.stack_align) - machine.return_bytes
+        end = self.target.auxv().get(AT_ENTRY) or saved[machine.pc]  # the program's first instruction, where nobody comes by any more
+        self.write(stack, end.to_bytes(machine.return_bytes, "little"))
         words = ([place] if place is not None else []) + list(arguments)
         began = time.monotonic()
         with Undisturbed(), Settings({"scheduler-locking": "on", "language": "c"}), Mask(lwp):
             meeting = gdb_inferior.hardware_breakpoint(end)
             try:
-                for name, value in list(zip(ARGUMENTS, words)) + [("rax", 0), ("rsp", stack), ("rip", address), ("orig_rax", -1)]:
+                rest = (machine.no_vectors, (machine.sp, stack), (machine.pc, address), machine.no_restart)
+                for name, value in (*zip(machine.arguments, words), *rest):
                     gdb_inferior.set_register(name, value)
-                outcome = self._come_back(lwp, (end, stack + 8), began, bound_s)
+                outcome = self._come_back(lwp, (end, stack + machine.return_bytes), began, bound_s)
             except GdbError as error:
                 outcome = Outcome(None, _since(began), error.message, finished=False)
             finally:
                 meeting.delete()
                 if not self.is_dead:
                     self.switch(lwp)
-                    for name in gdb_inferior.GENERAL:
-                        gdb_inferior.set_register(name, saved[name])
+                    for name, value in saved.items():
+                        gdb_inferior.set_register(name, value)
             if outcome.trouble is not None:
                 quiet("queue-signal 0")
         return outcome
@@ -253,7 +261,7 @@ class Control(Frames):
             if (gdb_inferior.register("pc"), gdb_inferior.register("sp")) == place:
                 if stopped:
                     return Outcome(None, _since(began), "%s and completed when the other threads were allowed to run" % stopped)
-                return Outcome(signed_int(gdb_inferior.register("rax")), _since(began), None)
+                return Outcome(signed_int(gdb_inferior.register(self.machine.result)), _since(began), None)
             fault = next((name for name in run.signals if name in OWN_FAULTS), None)
             if fault is not None or run.error is not None:
                 return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else run.error, finished=False)

@@ -8,9 +8,6 @@ from gdbheapx.inferior.gdb.hold import Hold
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.standing import Frame, Standing
 
-SYSCALL = b"\x0f\x05"
-"""The instruction in front of the program counter of a thread in a system call."""
-
 
 class Frames(Hold):
     """A held process that is looked at."""
@@ -31,16 +28,20 @@ class Frames(Hold):
         return self._standings()
 
     def _standings(self) -> List[Standing]:
-        return [self._standing(lwp, name, found) for lwp, name, found in gdb_inferior.stacks(self.target.still.check)]
+        shown = self.target.arch.in_system_call
+        stacks = gdb_inferior.stacks(self.target.still.check, shown.number if shown is not None else None)
+        return [self._standing(lwp, name, found) for lwp, name, found in stacks]
 
     def _standing(self, lwp: int, name: Optional[str], found: gdb_inferior.Stack) -> Standing:
         name = procfs.thread_name(self.pid, lwp) or name
         return Standing(lwp, name, found.pc, found.sp, self._system_call(found), found.frames, found.whole)
 
     def _system_call(self, found: gdb_inferior.Stack) -> Optional[int]:
-        asked = found.asked
-        is_one = asked is not None and asked < 1 << 63 and asked != 0xFFFFFFFF and self.target.read_prefix(found.pc - 2, 2) == SYSCALL
-        return asked if is_one else None
+        asked, shown = found.asked, self.target.arch.in_system_call
+        if asked is None or shown is None or asked >= 1 << 63 or asked == 0xFFFFFFFF:
+            return None
+        size = len(shown.instruction)
+        return asked if self.target.read_prefix(found.pc - size, size) == shown.instruction else None
 
     def signal_masks(self) -> Dict[str, int]:
         """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""

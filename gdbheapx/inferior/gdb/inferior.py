@@ -16,20 +16,6 @@ from gdbheapx.problems import GDB_FAILED, NOT_FOUND
 
 MAX_FRAMES = 4096
 """Deeper stacks count as not unwound to their end."""
-GENERAL = (
-    "rax",
-    "rbx",
-    "rcx",
-    "rdx",
-    "rsi",
-    "rdi",
-    "rbp",
-    "rsp",
-    *("r%d" % number for number in range(8, 16)),
-    "rip",
-    "eflags",
-    "orig_rax",
-)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -59,7 +45,7 @@ class Stack(NamedTuple):
     pc: int
     sp: int
     asked: Optional[int]
-    """orig_rax: the number of a system call if it is in one; None if gdb does not tell."""
+    """The number of a system call if it is in one; None if gdb does not tell."""
     frames: Sequence[Frame]
     """Innermost first."""
     whole: bool
@@ -77,12 +63,13 @@ class Called(NamedTuple):
 
 
 @telling
-def stacks(in_time: Callable[[], None]) -> List[Tuple[int, Optional[str], Stack]]:
-    """(lwp, gdb's name for it, stack) of every thread. `in_time` raises where there is no time for a further one."""
+def stacks(in_time: Callable[[], None], asking: Optional[str]) -> List[Tuple[int, Optional[str], Stack]]:
+    """(lwp, gdb's name for it, stack) of every thread. `in_time` raises where there is no time for a further one. `asking`: the register
+    with the number of a system call."""
 
     def look(thread: Any) -> Tuple[int, Optional[str], Stack]:
         in_time()
-        return thread.ptid[1], thread.name, stack()
+        return thread.ptid[1], thread.name, stack(asking)
 
     past_main = gdb.parameter("backtrace past-main")
     quiet("set backtrace past-main on")
@@ -92,12 +79,12 @@ def stacks(in_time: Callable[[], None]) -> List[Tuple[int, Optional[str], Stack]
         quiet("set backtrace past-main %s" % ("on" if past_main else "off"))
 
 
-def stack() -> Stack:
+def stack(asking: Optional[str]) -> Stack:
     """The selected thread's."""
     frame = gdb.newest_frame()
     pc, sp = number(frame.read_register("pc")), number(frame.read_register("sp"))
     try:
-        asked: Optional[int] = number(frame.read_register("orig_rax"))
+        asked = number(frame.read_register(asking)) if asking is not None else None
     except (ValueError, gdb.error):
         asked = None
     return Stack(pc, sp, asked, *unwind(frame))
@@ -177,10 +164,10 @@ def register(name: str) -> int:
 
 
 @telling
-def general_registers() -> Dict[str, int]:
-    """The selected thread's, as they are now."""
+def registers(names: Sequence[str]) -> Dict[str, int]:
+    """Some of the selected thread's, as they are now."""
     frame = gdb.newest_frame()
-    return {name: number(frame.read_register(name)) for name in GENERAL}
+    return {name: number(frame.read_register(name)) for name in names}
 
 
 @telling
@@ -196,17 +183,17 @@ def set_register(name: str, value: int) -> None:
 
 
 @telling
-def vector_register() -> int:
-    """xmm15 of the selected thread as one integer."""
-    halves = gdb.parse_and_eval("$xmm15.v2_int64")
-    return (number(halves[1]) << 64) | number(halves[0])
+def vector_register(halves: str) -> int:
+    """A register of the selected thread as one integer, by gdb's expression for its two halves."""
+    value = gdb.parse_and_eval(halves)
+    return (number(value[1]) << 64) | number(value[0])
 
 
 @telling
-def write_vector(value: int) -> None:
-    """Write the lower half of the selected thread's xmm15: gdb errors where it cannot write the CPU's extended state."""
+def write_vector(halves: str, value: int) -> None:
+    """Write its lower half: gdb errors where it cannot write the CPU's extended state."""
     lower = value & 0xFFFFFFFFFFFFFFFF
-    gdb.execute("set $xmm15.v2_int64[0] = (long) 0x%xUL" % lower, False, True)
+    gdb.execute("set %s[0] = (long) 0x%xUL" % (halves, lower), False, True)
 
 
 def flush_registers() -> None:

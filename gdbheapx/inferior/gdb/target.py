@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import gdb
 
+from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
@@ -21,22 +22,6 @@ from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, 
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
-POINTER_REGISTERS = {"i386:x86-64": "fs_base", "i386:x64-32": "fs_base", "aarch64": "tpidr", "riscv:rv64": "tp"}
-
-
-def _halves(field: str, count: int) -> Callable[[Any], List[int]]:
-    return lambda value: [number(value[field][place]) for place in range(count)]
-
-
-REGISTER_GROUPS: Tuple[Tuple[Sequence[str], Callable[[Any], List[int]]], ...] = (
-    (("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", *("r%d" % one for one in range(8, 16))), lambda value: [number(value)]),
-    (tuple("ymm%d" % one for one in range(16)), _halves("v4_int64", 4)),
-    (tuple("xmm%d" % one for one in range(16)), _halves("v2_int64", 2)),
-    (("eax", "ebx", "ecx", "edx", "esi", "edi", "ebp"), lambda value: [number(value)]),
-    (tuple("x%d" % one for one in range(31)), lambda value: [number(value)]),
-    (tuple("v%d" % one for one in range(32)), lambda value: [number(value["d"]["u"][place]) for place in range(2)]),
-)
-"""Registers that may hold pointers, by machine: the first that is missing ends its group."""
 
 
 def execute(command: str) -> str:
@@ -266,7 +251,7 @@ class GdbTarget(ElfTarget):
 
     def _gdb_threads(self) -> List[Thread]:
         names = {thread.lwp: thread.name for thread in self.source.threads()}
-        register = POINTER_REGISTERS.get(self.machine)
+        register = self.arch.gdb_thread_pointer
 
         def look(thread: Any) -> Thread:
             pointer, stack, pc = None, None, None
@@ -284,7 +269,7 @@ class GdbTarget(ElfTarget):
         if not self.held_by_gdb or self.kind == "core":
             return ElfTarget.register_words(self, thread)
         if self._register_words is None:
-            self._register_words = dict(in_every_thread(lambda one: (one.ptid[1], register_words())))
+            self._register_words = dict(in_every_thread(lambda one: (one.ptid[1], register_words(self.arch))))
         return self._register_words.get(thread.lwp, ())
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
@@ -334,7 +319,8 @@ class GdbTarget(ElfTarget):
 
     def _in_danger(self) -> List[Complaint]:
         """Threads that the user's own stop endangers: what this tool stops, it also spares."""
-        if not (self.held_by_gdb and self.kind == "live" and self.pid and procfs.entry(self.pid)):
+        shown = self.arch.in_system_call
+        if not (shown is not None and self.held_by_gdb and self.kind == "live" and self.pid and procfs.entry(self.pid)):
             return []
         found = [lwp for lwp in procfs.threads(self.pid) if restart.is_in_danger(lwp)]
         if not found:
@@ -343,8 +329,8 @@ class GdbTarget(ElfTarget):
         what = (
             "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
         )
-        hint = "before continue or detach: select each such thread and `set $rax = -4` (EINTR); gdbheapx from the shell does so by itself"
-        return [Complaint(SECCOMP_SLEEP, None, what, hint)]
+        hint = "before continue or detach: select each such thread and `set $%s = -4` (EINTR); gdbheapx from the shell does so by itself"
+        return [Complaint(SECCOMP_SLEEP, None, what, hint % shown.result)]
 
 
 def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:
@@ -361,14 +347,17 @@ def number(value: Any) -> int:
     return int(value) & 0xFFFFFFFFFFFFFFFF
 
 
-def register_words() -> List[int]:
+def register_words(arch: Architecture) -> List[int]:
     """Every word in the selected thread's general and vector registers, as far as gdb names them so."""
     frame, found = gdb.newest_frame(), []
-    for names, read in REGISTER_GROUPS:
+    for names, fields, count in arch.gdb_words:
         for name in names:
             try:
-                found += read(frame.read_register(name))
-            except (gdb.error, ValueError, KeyError):  # not on this machine
+                value = frame.read_register(name)
+                for field in fields:
+                    value = value[field]
+                found += [number(value[place]) for place in range(count)] if fields else [number(value)]
+            except (gdb.error, ValueError, KeyError):  # not on this CPU
                 break
     return found
 

@@ -7,14 +7,13 @@ error EINTR instead, as a signal would give it. That is the only thing that is e
 
 import ctypes
 import os
-from typing import Optional
+from typing import Optional, Tuple
 
+from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import seccomp
 
 GETREGSET, SETREGSET, NT_PRSTATUS = 0x4204, 0x4205, 1
-WORDS, RAX, ORIG_RAX = 27, 10, 15
-"""struct user_regs_struct of x86-64 (sys/user.h)."""
 RESTART_BLOCK, EINTR = -516, -4
 """-ERESTART_RESTARTBLOCK (linux/errno.h), which only a tracer sees."""
 
@@ -27,10 +26,11 @@ class Vector(ctypes.Structure):
 
 def spare(lwp: int) -> bool:
     """Do so for a thread that this process traces and that stands still; whether it was necessary. Never raises."""
-    words = _in_danger(lwp)
-    if words is None:
+    danger = _in_danger(lwp)
+    if danger is None:
         return False
-    words[RAX] = EINTR
+    words, result = danger
+    words[result] = EINTR
     return _ask(SETREGSET, lwp, words)
 
 
@@ -39,12 +39,16 @@ def is_in_danger(lwp: int) -> bool:
     return _in_danger(lwp) is not None
 
 
-def _in_danger(lwp: int) -> "Optional[ctypes.Array[ctypes.c_int64]]":
-    """Its registers then; None if it is not, is gone, or is of no x86-64 program."""
-    words = (ctypes.c_int64 * WORDS)()
-    if not _ask(GETREGSET, lwp, words) or words[RAX] != RESTART_BLOCK or words[ORIG_RAX] < 0 or _may_restart(lwp):
+def _in_danger(lwp: int) -> "Optional[Tuple[ctypes.Array[ctypes.c_int64], int]]":
+    """Its registers then, and where its system call's result stands; None if it is not, is gone, or is of another machine's program."""
+    layout, shown = native().registers, native().in_system_call
+    if layout is None or shown is None:
         return None
-    return words
+    words = (ctypes.c_int64 * len(layout.names))()
+    number, result = layout.names.index(shown.number), layout.names.index(shown.result)
+    if not _ask(GETREGSET, lwp, words) or words[result] != RESTART_BLOCK or words[number] < 0 or _may_restart(lwp):
+        return None
+    return words, result
 
 
 def _ask(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
@@ -60,7 +64,7 @@ def _may_restart(lwp: int) -> bool:
     if found.mode != seccomp.FILTER:
         return True
     try:
-        answers = seccomp.answers(seccomp.fetch(lwp), seccomp.NUMBERS[seccomp.RESTART], ())
+        answers = seccomp.answers(seccomp.fetch(lwp), seccomp.system_calls().numbers[seccomp.RESTART], ())
     except HeapxError:  # they are not given: those of a container, under which this process is as well, allow what a debugger needs
         mine = seccomp.rules(os.getpid())
         return found.filters is not None and mine == found

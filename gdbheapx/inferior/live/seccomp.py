@@ -9,6 +9,7 @@ import os
 import struct
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.arch import SystemCalls, native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
 from gdbheapx.problems import SECCOMP
@@ -35,19 +36,6 @@ KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW = (
 )
 """What a filter may answer (linux/seccomp.h); errno in the lower half."""
 ACTIONS = (KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW)
-X86_64 = 0xC000003E
-NUMBERS = {
-    "mmap": 9,
-    "mprotect": 10,
-    "munmap": 11,
-    "brk": 12,
-    "sched_yield": 24,
-    "madvise": 28,
-    "futex": 202,
-    "restart_syscall": 219,
-    "clock_gettime": 228,
-}
-"""x86-64."""
 RESTART = "restart_syscall"
 """By which the kernel goes on with a sleep or a wait with a time limit that a stop has interrupted; the filter is asked for it."""
 
@@ -58,6 +46,14 @@ class Rules(NamedTuple):
     mode: int
     filters: Optional[int]
     """How many; None before Linux 5.9."""
+
+
+def system_calls() -> SystemCalls:
+    """Those of this computer's programs; HeapxError where they are not known."""
+    found = native().system_calls
+    if found is None:
+        raise HeapxError("the system calls of this machine are not known here", code=SECCOMP)
+    return found
 
 
 def rules(lwp: int) -> Rules:
@@ -184,7 +180,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
 
 def _data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional[int]]:
     """struct seccomp_data, word by word; its instruction pointer is not known."""
-    data: Dict[int, Optional[int]] = {0: number, 4: X86_64, 8: None, 12: None}
+    data: Dict[int, Optional[int]] = {0: number, 4: system_calls().audit, 8: None, 12: None}
     for place in range(6):
         value = arguments[place] if place < len(arguments) else None
         data[16 + 8 * place] = None if value is None else value & MASK

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import Header
-from gdbheapx.inferior.elf.registers import NT_PRSTATUS, VECTOR_SETS, Registers, decode, extra_set
+from gdbheapx.inferior.elf.registers import NT_PRSTATUS, Registers, decode
 from gdbheapx.inferior.live import keeper
 from gdbheapx.inferior.live.priority import Priority
 from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
@@ -51,13 +51,14 @@ class Stopper:
 
     def registers(self, lwp: int, header: Header) -> Registers:
         """The registers of a held thread."""
-        other = extra_set(header)
+        layout = header.arch.registers
+        other = layout.pointer_set if layout is not None else None
         sets = self._of(lwp, (NT_PRSTATUS, other) if other else (NT_PRSTATUS,))
         return decode(header, sets[0] if sets else b"", sets[1] if other and sets else b"")
 
-    def register_sets(self, lwp: int) -> List[bytes]:
+    def register_sets(self, lwp: int, header: Header) -> List[bytes]:
         """The contents of a held thread's general and vector registers."""
-        return [data for data in self._of(lwp, (NT_PRSTATUS, *VECTOR_SETS)) if data]
+        return [data for data in self._of(lwp, (NT_PRSTATUS, *header.arch.vector_sets)) if data]
 
     def _of(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
         """Those of all threads are asked for at once."""

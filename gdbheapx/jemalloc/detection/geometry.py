@@ -58,7 +58,7 @@ class Geometry(NamedTuple):
     leaf_low_bits: int
     """Low bits of a compact leaf element that are not the extent's address: 1 (slab) to 5.2, 7 (edata is 128-byte aligned) from 5.3."""
     sign_extend: bool
-    """Addresses are sign-extended from lg_vaddr bits (x86)."""
+    """Addresses are sign-extended from lg_vaddr bits."""
     narenas: int
     """narenas_total."""
     manual_arena_base: Optional[int]
@@ -105,7 +105,7 @@ def assemble(
         rtree_root=0,
         rtree=RtreeShape(48, (18, 18), True),
         leaf_low_bits=7 if extent == "edata_s" else 1,
-        sign_extend=target.machine.startswith("i386"),
+        sign_extend=target.arch.sign_extends,
         narenas=MAX_ARENAS,
         manual_arena_base=None,
         huge_arena=None,

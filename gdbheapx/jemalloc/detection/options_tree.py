@@ -1,10 +1,10 @@
 """jemalloc's options without symbols: their names stand in mallctl's tree; the code of each leaf shows where its variable lies.
 
 A row is ctl_named_node_t {node.named, name, nchildren, children, ctl} (ctl.h), the same in every release of 5. A leaf of `opt` copies its
-variable (ctl.c: CTL_RO_NL_GEN): the first place in .data or .bss that its code reads relative to itself. x86-64 alone; else names alone.
+variable (ctl.c: CTL_RO_NL_GEN): the first place in .data or .bss that its code reads relative to itself. Names alone where arch/ does not
+decode it.
 """
 
-import re
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,16 +14,9 @@ ROW_BYTES = 40
 MOST_ROWS = 200
 NAMED = (1).to_bytes(8, "little")
 """node.named of a row with a name."""
-RETURN = b"\xc3"
-"""A leaf reads its variable before it returns; behind that stands other code."""
 FIRST, SECOND = "version", "epoch"
 """Names of the root's first children in every release."""
 MOST_CODE_BYTES = 512
-READS = re.compile(
-    rb"(?:[\x40-\x4f]?(?:\x0f[\xb6\xb7\xbe\xbf]|[\x8a\x8b\x8d])|[\xf2\xf3\x66]?[\x40-\x4f]?\x0f[\x10\x28\x6f])"
-    rb"[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]"
-)
-"""mov, movzx, movsx, lea and vector moves, relative to the next instruction; what follows is the distance."""
 
 
 class Leaf(NamedTuple):
@@ -43,8 +36,7 @@ def find(target: Target, module: Module, memory: Sequence[Tuple[int, bytes]]) ->
         return []
     leaves = [(name, code) for name, count, _, code in _rows(target, rows["opt"][1], min(rows["opt"][0], MOST_ROWS)) if not count]
     starts, spans = sorted({code for _, code in leaves if code}), target.writable_segments(module)
-    is_known = target.machine == "i386:x86-64"
-    return [Leaf(name, _variable(target, code, starts, spans) if is_known and code else None) for name, code in leaves]
+    return [Leaf(name, _variable(target, code, starts, spans) if code else None) for name, code in leaves]
 
 
 def _roots(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Iterator[int]:
@@ -77,12 +69,6 @@ def _rows(target: Target, start: int, most: int) -> Iterator[Tuple[str, int, int
 def _variable(target: Target, code: int, starts: Sequence[int], spans: Sequence[Tuple[int, int, int]]) -> Optional[int]:
     """The first place in writable memory that the function reads relative to itself."""
     end = next((start for start in starts if start > code), code + MOST_CODE_BYTES)
-    data = target.read_prefix(code, min(end - code, MOST_CODE_BYTES))
-    for found in READS.finditer(data):
-        after = found.end() + 4
-        if after > len(data) or RETURN in data[: found.start()]:
-            break
-        place = code + after + int.from_bytes(data[found.end() : after], "little", signed=True)
-        if any(start <= place < end for start, _, end in spans):
-            return place
-    return None
+    reads = target.arch.relative_reads
+    places = reads(code, target.read_prefix(code, min(end - code, MOST_CODE_BYTES))) if reads is not None else ()
+    return next((place for place in places if any(start <= place < end for start, _, end in spans)), None)

@@ -14,8 +14,6 @@ from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.detection.geometry import Geometry
 from gdbheapx.jemalloc.detection.rtree_shapes import RtreeShape
 
-LG_VADDRS = (48, 57)
-"""Address bits of x86-64 and aarch64 builds. 47 has the same root as 48 and leads to the same extents."""
 SLABS_LOOKED_UP = 4
 MOST_TRIED = 1 << 15
 """Words of the object's memory that may be the root's element above one slab."""

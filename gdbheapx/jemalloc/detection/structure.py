@@ -161,7 +161,7 @@ def _with_table(
     base = base._replace(narenas=arenas.highest + 1)
     symbols = StructureSymbols(target, module, {"arenas": arenas.address})
     symbols.tell(lambda: tsd_place.Finder(target, module, types, sorted(arenas.pointers.values()), found.thread))
-    shapes = [shape for bits in roots.LG_VADDRS for shape in [rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None]
+    shapes = [shape for bits in target.arch.address_bits for shape in [rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None]
     slabs = _slabs(target, symbols, types, base, arenas)
     proven: List[Tuple[Geometry, Calibration]] = []
     why = "its radix tree was not found"

@@ -200,7 +200,7 @@ class Finder:
         """The distance from the thread pointer at which most threads have what is a tsd, where the object's block is not known: the file
         with the relocations that tell it is not here. None where two distances have as many."""
         arena, internal = self._tsd.offset("arena"), self._tsd.offset("iarena")
-        if arena is None or internal is None or not self._target.machine.startswith("i386"):  # elsewhere blocks lie above
+        if arena is None or internal is None or self._target.arch.storage.self_words is None:  # blocks lie above
             return None
         votes: Dict[int, int] = {}
         for thread in list(self._target.threads())[:MOST_THREADS]:

@@ -14,7 +14,6 @@ from gdbheapx.inferior.types import Member, StructType, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble
-from gdbheapx.jemalloc.detection.roots import LG_VADDRS
 from gdbheapx.jemalloc.detection.rtree_shapes import rtree_shape
 from gdbheapx.jemalloc.detection.traces import Bins
 from gdbheapx.layout.view import read_view
@@ -99,7 +98,7 @@ def read(target: Target, module: Module, arenas: Arenas, bins: Optional[Bins]) -
     known = layouts.states(types, layouts.UNRELEASED)
     base = base._replace(narenas=arenas.highest + 1, rtree_root=ends.emap + EMAP_ROOT, states=known, size_from_extent=True)
     found: List[Tuple[Geometry, Proof]] = []
-    for bits in LG_VADDRS:
+    for bits in target.arch.address_bits:
         shape = rtree_shape(bits, base.lg_page, len(sizes))
         if shape is not None and _within(target, module, base.rtree_root, WORD << shape.levels[0]):
             geometry = base._replace(rtree=shape)

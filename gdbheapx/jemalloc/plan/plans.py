@@ -19,8 +19,8 @@ from gdbheapx.problems import NOT_FOUND, Report
 
 ALL = 4096
 """MALLCTL_ARENAS_ALL (jemalloc_macros.h.in), the same in every release of 5."""
-WAITS = (202, 219)
-"""futex, and its restart: what a background thread sleeps in between two rounds (x86-64)."""
+WAITS = ("futex", "restart_syscall")
+"""What a background thread sleeps in between two rounds."""
 BYPASS = "arenas_tdata_bypass"
 
 DONTNEED, FREE, OTHER_ADVICE = 4, 8, (14, 15, 16, 17)
@@ -128,7 +128,9 @@ class Purge(Plan):
         return unused_pages(rows, self.malloc.context.geometry.page_bytes)
 
     def waits_inside(self, thread: Standing) -> bool:
-        return thread.name == BACKGROUND_NAME and thread.system_call in WAITS
+        calls = self.target.arch.system_calls
+        numbers = [calls.numbers[name] for name in WAITS] if calls is not None else []
+        return thread.name == BACKGROUND_NAME and thread.system_call in numbers
 
     def suits(self, thread: Standing) -> Optional[str]:
         """Only a thread that jemalloc knows and that ticks: calling on one that only ever freed would make it blind."""

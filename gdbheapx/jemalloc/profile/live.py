@@ -15,7 +15,7 @@ from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
 
 TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
 CACHE_LINE_BYTES = 64
-"""CACHELINE of every build for x86 and ARM."""
+"""CACHELINE of every build."""
 MAX_LG_BUCKETS = 28
 MAX_BACKTRACES = 1 << 24
 MAX_CONTEXTS = 1 << 25

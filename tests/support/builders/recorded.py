@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.split import Split, split
+from gdbheapx.arch import named
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
 from gdbheapx.inferior.live import smaps
 from gdbheapx.kernel.common.records import Residency
@@ -19,7 +20,7 @@ class Recorded:
     kind = "live"
     pid = 100
     page_bytes = PAGE
-    machine = "i386:x86-64"
+    arch = named("i386:x86-64")
     little_endian = True
 
     def __init__(

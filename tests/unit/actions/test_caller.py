@@ -7,6 +7,7 @@ import pytest
 from gdbheapx.actions import caller
 from gdbheapx.actions.inside import Inside
 from gdbheapx.allocators.plan import Held, Span
+from gdbheapx.arch import named
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.standing import Frame, Standing
 from gdbheapx.inferior.types import Member, StructType, TypeSet
@@ -22,6 +23,8 @@ PID, LWP = 100, 101
 
 class Memory:
     """A target with a stack of given words."""
+
+    arch = named("i386:x86-64")
 
     def __init__(self, words: Sequence[int] = (), code: bytes = b"\0\0\xe8\0\0\0\0") -> None:
         self.data = b"".join(word.to_bytes(8, "little") for word in words)

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gdbheapx.arch.aarch64 import NT_ARM_TLS
+from gdbheapx.arch.i386 import NT_386_TLS
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.core.file import CoreFile
-from gdbheapx.inferior.elf.file import EM_386, EM_AARCH64, EM_X86_64, ElfFile
-from gdbheapx.inferior.elf.registers import NT_386_TLS, NT_ARM_TLS
+from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.builders.core_file import Piece, build, note
+
+EM_386, EM_X86_64, EM_AARCH64 = 3, 62, 183
 
 
 def written(folder: Path, data: bytes) -> str:
@@ -77,7 +80,7 @@ def test_what_nobody_wrote_to_is_not_dumped(tmp_path: Path) -> None:
 def test_every_shape_of_core(tmp_path: Path, word_bytes: int, order: str, machine: int, expected: str) -> None:
     """Word size, byte order and machine come from the file, never from this machine."""
     found = CoreFile(written(tmp_path, build([Piece(0x10000, 0x2000, b"abcd" * 1024)], b"", word_bytes, order, machine)))
-    assert (found.header.word_bytes, found.header.order, found.header.machine_name) == (word_bytes, order, expected)
+    assert (found.header.word_bytes, found.header.order, found.header.arch.name) == (word_bytes, order, expected)
     assert found.read_dumped(0x10004, 4) == b"abcd"
     assert found.read_dumped(0x10FFE, 16) == b"cd"
     assert found.read_dumped(0x11000, 1) == b""

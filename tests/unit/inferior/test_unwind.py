@@ -5,10 +5,12 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from gdbheapx.arch.x86_64 import ARCHITECTURE
 from gdbheapx.inferior.elf import unwind
 from gdbheapx.inferior.elf.expression import evaluated, signed, unsigned
 from gdbheapx.inferior.elf.file import ElfFile
 
+NUMBERS: Any = ARCHITECTURE.unwinding
 WORDS = {0x1000 + 8 * number: 0x2000 + number for number in range(16)}
 
 
@@ -27,14 +29,14 @@ def test_rows_of_a_library() -> None:
     rows: List[Optional[unwind.Row]] = [frames.row(start) for start, _ in frames._table[::20]]
     known = [row for row in rows if row is not None]
     assert len(known) > 0.9 * len(rows) > 10
-    by_stack = [row for row in known if row.register == unwind.STACK]
-    saved = [row for row in by_stack if row.rules.get(unwind.RETURN, ())[:2] == (unwind.SAVED, -8)]
+    by_stack = [row for row in known if row.register == NUMBERS.sp]
+    saved = [row for row in by_stack if row.rules.get(NUMBERS.pc, ())[:2] == (unwind.SAVED, -8)]
     assert len(saved) > 0.98 * len(by_stack)  # of those that nobody returns from, as a thread's first, it is told otherwise
-    plain = [row for row in known if (row.register, row.offset, len(row.rules)) == (unwind.STACK, 8, 1)]
+    plain = [row for row in known if (row.register, row.offset, len(row.rules)) == (NUMBERS.sp, 8, 1)]
     assert len(plain) > 0.5 * len(known)
     one = plain[0]
-    after = unwind.caller(one, {unwind.STACK: 0x1000, 3: 7, 0: 1}, WORDS.get)
-    assert after == {unwind.STACK: 0x1008, unwind.RETURN: 0x2000, 3: 7}
+    after = unwind.caller(one, {NUMBERS.sp: 0x1000, 3: 7, 0: 1}, WORDS.get, NUMBERS)
+    assert after == {NUMBERS.sp: 0x1008, NUMBERS.pc: 0x2000, 3: 7}
 
 
 class Damaged:
@@ -63,7 +65,7 @@ def test_damage_tells_nothing(seed: int) -> None:
         start = rng.choice(frames._table)[0]
         row = frames.row(start + rng.randrange(64))
         if row is not None:
-            unwind.caller(row, dict.fromkeys(range(17), 4096), WORDS.get)
+            unwind.caller(row, dict.fromkeys(range(17), 4096), WORDS.get, NUMBERS)
 
 
 def test_expressions() -> None:

@@ -1,0 +1,196 @@
+"""What is particular to a machine: registers, thread-local storage, relocations, system calls, what a call needs. One more is one file and
+one line here.
+
+A target's `arch` and a file's `header.arch` are one of these records. What one leaves out is not known of its machine, or not read there.
+"""
+
+import importlib
+import os
+from functools import cache
+from typing import Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import Refusal
+
+REGISTRY: Dict[str, Tuple[int, int, str]] = {
+    "i386:x86-64": (62, 8, "x86_64"),
+    "i386:x64-32": (62, 4, "x32"),
+    "i386": (3, 4, "i386"),
+    "aarch64": (183, 8, "aarch64"),
+    "arm": (40, 4, "arm"),
+    "riscv:rv64": (243, 8, "riscv64"),
+    "powerpc:common64": (21, 8, "ppc64"),
+    "powerpc:common": (20, 4, "ppc"),
+    "s390:64-bit": (22, 8, "s390x"),
+}
+"""gdb's name -> e_machine, word size, and the module here, called as uname(2) calls the machine and imported when it is asked for."""
+CALLS_TESTED_ON = "x86-64"
+"""Machines with a `calling`, for sentences."""
+NT_FPREGSET = 2
+
+
+class RegisterSet(NamedTuple):
+    """NT_PRSTATUS: the general registers in the kernel's order (struct user_regs_struct)."""
+
+    names: Sequence[str]
+    word_bytes: int
+    pc: str
+    sp: str
+    thread_pointer: Optional[str] = None
+    """None: `pointer_set` tells it, or nothing does."""
+    pointer_set: Optional[int] = None
+    """A further register set that tells the thread pointer."""
+    read_pointer: Optional[Callable[[Mapping[str, int], bytes, str], Optional[int]]] = None
+    """The thread pointer, by the general registers by name, the contents of that set, and the byte order as struct's first letter."""
+
+
+class ThreadStorage(NamedTuple):
+    """Thread-local storage and the thread control block, as the C library lays them out (tls.h of each machine)."""
+
+    tcb_bytes: Optional[int] = None
+    """Variant I: static blocks lie above the thread pointer, so many bytes between. None: variant II, they end at the thread pointer."""
+    dtv_words: int = 1
+    """Where the pointer to the dtv stands, in words from the thread pointer."""
+    self_words: Optional[int] = None
+    """Where a pointer to the control block itself stands."""
+    guard_at: Optional[int] = None
+    """Where the pointer guard stands, in bytes from the thread pointer."""
+    is_pthread: bool = False
+    """struct pthread begins at the thread pointer with its own address, and is the last thing on the thread's stack; 64 bits."""
+    list_at: int = 0
+    """struct pthread.list, by which the stack is on one of three lists (nptl/descr.h), in bytes from the thread pointer."""
+
+
+class Relocations(NamedTuple):
+    """Types of relocations of data (psABI)."""
+
+    absolute: int
+    relative: int
+    module: Optional[int] = None
+    """Writes the module's number in the dtv (DTPMOD: general dynamic)."""
+    offset: Optional[int] = None
+    """Writes an offset from the thread pointer (TPOFF: initial exec)."""
+
+
+class Unwinding(NamedTuple):
+    """DWARF's numbers of registers, as call frame information uses them."""
+
+    names: Sequence[str]
+    """By number; the return address stands for the program counter."""
+    sp: int
+    pc: int
+    kept: Sequence[int]
+    """What a function must leave as it was."""
+
+
+class SystemCalls(NamedTuple):
+    """How a thread asks the kernel."""
+
+    audit: int
+    """AUDIT_ARCH_..., by which seccomp filters know the machine (linux/audit.h)."""
+    numbers: Dict[str, int]
+    """Those that are asked for here (asm/unistd.h)."""
+
+
+class InSystemCall(NamedTuple):
+    """How a stopped thread shows the system call that it is in."""
+
+    instruction: bytes
+    """In front of the program counter."""
+    number: str
+    """The register with the call's number; negative where it is in none."""
+    result: str
+
+
+class Calling(NamedTuple):
+    """What it takes to call a function in a process."""
+
+    arguments: Sequence[str]
+    """Registers of the first arguments."""
+    result: str
+    sp: str
+    pc: str
+    no_vectors: Tuple[str, int]
+    """A register and its value: a function with any number of arguments gets none in vector registers."""
+    no_restart: Tuple[str, int]
+    """A register and its value: the thread is not in a system call that the kernel would go on with."""
+    stack_align: int
+    return_bytes: int
+    """Of the return address, which a call puts on the stack."""
+    general: Sequence[str]
+    """All that a call may change, in gdb's names."""
+    flags: str
+    passing_flags: int
+    """Bits of the flags that the processor clears by itself."""
+    vector: Tuple[str, str]
+    """A vector register that gdb is tried on, and its halves as a field of gdb's."""
+    vector_operand: str
+    """Matches an operand that is a vector register, in gdb's disassembly."""
+    call_bytes: int
+    """The longest call instruction."""
+    ends_call: Callable[[bytes], bool]
+    """A call instruction ends behind these bytes."""
+
+
+class Architecture(NamedTuple):
+    """One machine."""
+
+    name: str = ""
+    """gdb's name."""
+    registers: Optional[RegisterSet] = None
+    vector_sets: Sequence[int] = (NT_FPREGSET,)
+    """Register sets that hold vectors: programs keep pointers in them."""
+    gdb_thread_pointer: Optional[str] = None
+    """gdb's name of the thread pointer."""
+    gdb_words: Sequence[Tuple[Sequence[str], Sequence[str], int]] = ()
+    """Registers that may hold pointers, in gdb's names: (registers, the fields that lead to their words, how many words). A register that
+    this CPU lacks ends its row; no fields: the register is one word."""
+    storage: ThreadStorage = ThreadStorage()
+    relocations: Optional[Relocations] = None
+    unwinding: Optional[Unwinding] = None
+    system_calls: Optional[SystemCalls] = None
+    in_system_call: Optional[InSystemCall] = None
+    calling: Optional[Calling] = None
+    relative_reads: Optional[Callable[[int, bytes], Iterator[int]]] = None
+    """(address, code of a function) -> what it reads relative to itself before it returns, in the code's order."""
+    red_zone_bytes: int = 128
+    """Below the stack pointer a function that calls no other may use so much. Machines whose ABI has less lose nothing by it."""
+    pthread_bytes: int = 2304
+    """From the thread pointer on at most so much is the thread's. x86-64's struct pthread has 1,792 to 2,304 in libc 2.17 to 2.41."""
+    address_bits: Sequence[int] = (48, 57)
+    """How many bits an address may have. Builds for 47 make the same trees as those for 48."""
+    sign_extends: bool = False
+    """The bits above are copies of the highest one (canonical addresses)."""
+    named_pages: Sequence[Tuple[int, str]] = ()
+    """Pages that the kernel maps into every process at the same address."""
+    aligns_16_since: Optional[Tuple[int, ...]] = None
+    """32 bits: the release of the C library since which malloc aligns to 16 bytes, () for all; None: it aligns to two words."""
+
+    def to_call(self) -> Calling:
+        """What a call needs; Refusal where calls were never tried."""
+        if self.calling is None:
+            what = "calls into %s processes are not supported: they were tested only on %s" % (self.name, CALLS_TESTED_ON)
+            raise Refusal(what, "--dry-run works here")
+        return self.calling
+
+
+@cache
+def named(name: str) -> Architecture:
+    """By gdb's name for it; one of which nothing is known where it is not here."""
+    if name not in REGISTRY:
+        return Architecture(name)
+    architecture: Architecture = importlib.import_module("gdbheapx.arch." + REGISTRY[name][2]).ARCHITECTURE
+    return architecture._replace(name=name)
+
+
+@cache
+def of_elf(machine: int, word_bytes: int) -> Architecture:
+    """By an ELF header's e_machine and class."""
+    names = (name for name, (number, size, _) in REGISTRY.items() if (number, size) == (machine, word_bytes))
+    return named(next(names, "machine %d" % machine))
+
+
+@cache
+def native() -> Architecture:
+    """This computer's."""
+    here = os.uname().machine
+    return named(next((name for name, (_, _, module) in REGISTRY.items() if module == here), here))

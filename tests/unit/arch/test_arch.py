@@ -1,0 +1,86 @@
+"""gdbheapx/arch/: each machine's record holds together, and facts that several sources tell are the same."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gdbheapx import arch
+from gdbheapx.errors import Refusal
+
+NAMES = sorted(arch.REGISTRY)
+X86_64: Any = arch.named("i386:x86-64")
+UNISTD = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_names_of_registers(name: str) -> None:
+    """What a record says of a register is said of one that it has."""
+    one = arch.named(name)
+    general = one.registers.names if one.registers is not None else ()
+    assert one.name == name and len(set(general)) == len(general)
+    if one.registers is not None:
+        assert {one.registers.pc, one.registers.sp, one.registers.thread_pointer or one.registers.pc} <= set(general)
+    if one.unwinding is not None:
+        assert set(one.unwinding.names) <= set(general) and max(one.unwinding.kept) < len(one.unwinding.names)
+    if one.in_system_call is not None:
+        assert {one.in_system_call.number, one.in_system_call.result} <= set(general)
+    if one.calling is not None:
+        asked = {*one.calling.arguments, one.calling.result, one.calling.sp, one.calling.pc, one.calling.flags, one.calling.no_restart[0]}
+        assert asked <= set(one.calling.general) <= set(general)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_by_elf_header(name: str) -> None:
+    """gdb's name and an ELF header lead to the same record."""
+    machine, word_bytes, _ = arch.REGISTRY[name]
+    assert arch.of_elf(machine, word_bytes) is arch.named(name)
+
+
+def test_an_unknown_machine() -> None:
+    """Nothing is known of it but its name, and no call is made there."""
+    one = arch.of_elf(9999, 8)
+    assert one == arch.Architecture("machine 9999")
+    with pytest.raises(Refusal, match="machine 9999"):
+        one.to_call()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_are_made_where_they_were_tested(name: str) -> None:
+    """The one machine that the refusal names."""
+    assert (arch.named(name).calling is not None) == name.endswith(":" + arch.CALLS_TESTED_ON)
+
+
+def test_this_computer() -> None:
+    """It is known by uname(2)."""
+    assert arch.native().name in arch.REGISTRY or os.uname().machine not in [module for _, _, module in arch.REGISTRY.values()]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if arch.named(name).system_calls is not None])
+def test_numbers_are_the_kernels(name: str) -> None:
+    """Numbers of system calls are those of the kernel's header, AUDIT_ARCH_... is e_machine, 64 bits, little-endian."""
+    machine, _, module = arch.REGISTRY[name]
+    calls: Any = arch.named(name).system_calls
+    assert calls.audit == machine | 0x80000000 | 0x40000000
+    header = Path(UNISTD[module])
+    if not header.exists():
+        pytest.skip("the kernel's headers are not installed")
+    numbers = {call: int(number) for call, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())}
+    assert calls.numbers == {call: numbers[call] for call in calls.numbers}
+
+
+@pytest.mark.parametrize(
+    "code, ends",
+    [("e800000000", True), ("41ff55f8", True), ("ff1500000000", True), ("ffd0", True), ("90909090909090", False), ("ff25000000ff", False)],
+)
+def test_call_instructions_of_x86_64(code: str, ends: bool) -> None:
+    """Relative, through memory and through a register; a jump is none."""
+    assert X86_64.calling.ends_call(bytes.fromhex(code).rjust(7, b"\x90")) == ends
+
+
+def test_relative_reads_of_x86_64() -> None:
+    """What stands behind the function's return is another function's."""
+    code = bytes.fromhex("488b05 00010000 8a0d 00020000 c3 488d05 00030000")
+    assert list(X86_64.relative_reads(0x1000, code)) == [0x1107, 0x120D]
