@@ -13,7 +13,7 @@ from gdbheapx.allocators import REGISTRY
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"arch", "errors", "problems", "model", "units", "columns", "verdict", "findings", "files", "budget", "stops", "looks", "kernel", "__version__"}
+SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "budget", "stops", "looks", "kernel", "__version__"}
 ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "global_options", "html_command", "interrupt", "invocation", "loader", "open_target", "output", "parse", "runner", "session", "sql_command", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},

@@ -4,9 +4,9 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.records import Facts
-from gdbheapx.analysis.memory.ranges import Range, joined
 from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
 from gdbheapx.model import Address
+from gdbheapx.ranges import Range, union
 from gdbheapx.session import Session
 
 MOST_CELLS = 2000
@@ -58,7 +58,7 @@ def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
     keeping = heap.kept()
     rule = plain_shape(heap.shape) if keeping is None else keeping.shape
     page = max(session.target.page_bytes, rule.page_bytes)
-    ranges = joined((claim.start & -page, (claim.end + page - 1) & -page) for claim in facts.claims if claim.start < claim.end)
+    ranges = union((claim.start & -page, (claim.end + page - 1) & -page) for claim in facts.claims if claim.start < claim.end)
     pages = sum(end - start for start, end in ranges) // page
     if not pages:
         return None

@@ -12,9 +12,9 @@ from gdbheapx.analysis.census.signature import EXACT, Signature
 from gdbheapx.analysis.census.world import Inner, Recogniser, World
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
-from gdbheapx.analysis.memory.ranges import Range
 from gdbheapx.analysis.split import Split, taken
 from gdbheapx.model import GUESS, MemoryPart
+from gdbheapx.ranges import Range
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
 OWNED, OTHER, KEPT, REMAINDER = "malloc-owned", "malloc-other", "malloc-free", "remainder"

@@ -5,13 +5,13 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, Piece
 from gdbheapx.analysis.memory.kinds import Owner
-from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.analysis.memory.tally import Tally
 from gdbheapx.analysis.memory.written import tell
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, Target
 from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
+from gdbheapx.ranges import Range, Ranges
 
 LARGEST = 5
 """Mappings, files and parts that are no allocator's and are named."""

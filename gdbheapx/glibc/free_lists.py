@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Callable, FrozenSet, List, NamedTuple, Optiona
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import Range, anonymous_ranges, below_stacks, without
+from gdbheapx.glibc.memory import anonymous_ranges, below_stacks
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.list_records import UNREAD, UNREADABLE, Followed, Lists, Rules
 from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT
 from gdbheapx.problems import Report
+from gdbheapx.ranges import Range, subtract
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.tcache import Caches
@@ -40,7 +41,7 @@ class FreeLists:
         rules = Rules(context.glibc.traits.safe_linking, self._largest_bytes, collect)
         ranges = anonymous_ranges(context.target)
         unused = sorted([*tops(context, arenas), *below_stacks(context.target, ranges, context.glibc.geometry.page_bytes)])
-        ranges = without(ranges, unused)
+        ranges = subtract(ranges, unused)
         found = context.walker.follow(self.lists, rules, ranges)
         if found.cut:
             context.report(

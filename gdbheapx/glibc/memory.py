@@ -1,17 +1,13 @@
 """Where an allocator's memory can lie: writable anonymous ranges of the address space."""
 
 from bisect import bisect_right
-from itertools import islice
-from typing import Iterable, List, Sequence, Tuple
+from typing import Iterable, List, Sequence
 
 from gdbheapx.inferior.base import Mapping, Target
+from gdbheapx.ranges import Range, subtract, union
 
 HEAP_ALIGNMENT = 1 << 20
 """Every thread arena's heap begins on a multiple of this (arena.c: HEAP_MAX_SIZE is 1 MiB where it is smallest)."""
-Range = Tuple[int, int]
-"""(first address, first address beyond)."""
-
-
 MOST_LEFT_OUT_BYTES = 1 << 30
 """A gap between mappings of a core that is no larger may be memory that was left out of it: gdb's gcore drops what cannot be read, and what
 the program asked to leave out (MADV_DONTDUMP)."""
@@ -47,26 +43,20 @@ def reaches(target: Target, ranges: Sequence[Range], taken: Sequence[Range]) -> 
         else:
             runs.append((mapping.start, mapping.end))
         last = mapping.end
-    runs = without(runs, taken)
+    runs = subtract(runs, taken)
     starts = [start for start, _ in runs]
     places = (bisect_right(starts, start) - 1 for start, _ in ranges)
     return [max(end, runs[place][1]) if place >= 0 and runs[place][1] > start else end for place, (start, end) in zip(places, ranges)]
 
 
-def joined_ranges(mappings: Iterable[Mapping]) -> List[Range]:
+def united(mappings: Iterable[Mapping]) -> List[Range]:
     """Neighbouring mappings as one range: the kernel merges and splits them at will."""
-    joined: List[Range] = []
-    for mapping in mappings:
-        if joined and joined[-1][1] == mapping.start:
-            joined[-1] = (joined[-1][0], mapping.end)
-        else:
-            joined.append((mapping.start, mapping.end))
-    return joined
+    return union((mapping.start, mapping.end) for mapping in mappings)
 
 
 def anonymous_ranges(target: Target) -> List[Range]:
     """Where an arena can have memory."""
-    return joined_ranges(anonymous_mappings(target))
+    return united(anonymous_mappings(target))
 
 
 def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> List[Range]:
@@ -95,22 +85,3 @@ def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> Li
         if low < pointer // page_bytes * page_bytes:
             found.append((low, pointer // page_bytes * page_bytes))
     return sorted(found)
-
-
-def without(ranges: Sequence[Range], taken: Sequence[Range]) -> List[Range]:
-    """What is left of the ranges outside the taken ones; both sorted by their starts."""
-    left: List[Range] = []
-    first = 0
-    for low, high in ranges:
-        while first < len(taken) and taken[first][1] <= low:
-            first += 1
-        for start, end in islice(taken, first, None):
-            if start >= high:
-                break
-            if end > low:
-                if start > low:
-                    left.append((low, start))
-                low = max(low, end)
-        if low < high:
-            left.append((low, high))
-    return left

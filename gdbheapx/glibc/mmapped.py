@@ -6,12 +6,13 @@ from typing import List, NamedTuple, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import Range, joined_ranges, private_mappings, reaches, without
+from gdbheapx.glibc.memory import private_mappings, reaches, united
 from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.problems import Complaint
+from gdbheapx.ranges import Range, subtract
 
 MOST_LEFT_BYTES = 1 << 20
 """65,536 times that a block was remapped."""
@@ -111,9 +112,9 @@ def where(context: Context, heaps: Sequence[Range]) -> List[Range]:
     protected by now, as a whole block may be, or as a guard is."""
     taken = sorted([*heaps, *context.others()])
     mappings = [mapping for mapping in private_mappings(context.target) if not _is_named(mapping.name)]
-    plain = joined_ranges(mapping for mapping in mappings if mapping.readable and mapping.writable)
-    others = joined_ranges(mapping for mapping in mappings if not (mapping.readable and mapping.writable) and _may_begin(mapping))
-    left = without(sorted([*plain, *others]), taken)
+    plain = united(mapping for mapping in mappings if mapping.readable and mapping.writable)
+    others = united(mapping for mapping in mappings if not (mapping.readable and mapping.writable) and _may_begin(mapping))
+    left = subtract(sorted([*plain, *others]), taken)
     return sorted(left, key=lambda pair: (pair[1] - pair[0], pair))
 
 

@@ -17,9 +17,10 @@ from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.free_lists import KIND_BITS, Specials
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.main_arena import fence_end, run_behind
-from gdbheapx.glibc.memory import Range, anonymous_ranges, without
+from gdbheapx.glibc.memory import anonymous_ranges
 from gdbheapx.kernel.common.records import STOP_FENCE, STOP_TOP
 from gdbheapx.kernel.glibc.records import Region
+from gdbheapx.ranges import Range, subtract
 
 KNOWN_AT_ONCE = 4096
 """Known chunks in a range that a chain may lead onto: the nearest ones."""
@@ -35,7 +36,7 @@ class Pieces:
 
     def __init__(self, context: Context, walk: ArenaWalk, specials: Specials, taken: Sequence[Range]) -> None:
         self._context, self._walk, self._specials = context, walk, specials
-        self._left = without(anonymous_ranges(context.target), sorted(taken))
+        self._left = subtract(anonymous_ranges(context.target), sorted(taken))
         """Ranges that no run has passed yet."""
         self._open: Dict[int, int] = {}
         """End of each range that is being passed -> where its next piece can begin."""
@@ -77,7 +78,7 @@ class Pieces:
             if region.end in self._open:
                 self._open[region.end] = max(self._open[region.end], end)
         walked += [(end, region.end) for region, end in self._walk.behind_fences]  # of the break, where no piece begins
-        self._left = without(self._left, sorted(walked))
+        self._left = subtract(self._left, sorted(walked))
 
     def _next_in_ranges(self) -> List[Region]:
         """The next stretch of pieces in each range that is being passed."""

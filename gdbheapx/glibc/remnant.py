@@ -5,10 +5,11 @@ from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.memory import anonymous_ranges, without
+from gdbheapx.glibc.memory import anonymous_ranges
 from gdbheapx.kernel.blocks.records import NO_ARENA
 from gdbheapx.kernel.common.records import STOP_END, STOP_OVERRUN, STOP_UNREADABLE
 from gdbheapx.kernel.glibc.records import STATUS_USED, Listed, Region, WalkResult
+from gdbheapx.ranges import subtract
 
 MIN_CHUNKS = 16
 """A range with fewer chunks in an unbroken run may be anything."""
@@ -28,7 +29,7 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
     """The longest such run outside the arenas that were found; None if there is none."""
     taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
     best: Optional[Remnant] = None
-    for low, high in without(anonymous_ranges(context.target), taken):
+    for low, high in subtract(anonymous_ranges(context.target), taken):
         region = Region(align_chunk(low, context.glibc.geometry), high, 0)
         result = context.walker.walk([region], array("Q"))[0]
         if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):

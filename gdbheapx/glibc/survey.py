@@ -18,9 +18,9 @@ from gdbheapx.problems import Code, Report
 from gdbheapx.units import plural
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.memory import Range
     from gdbheapx.glibc.pieces import Pieces
     from gdbheapx.glibc.remnant import Remnant
+    from gdbheapx.ranges import Range
 
     Search = Tuple[ArenaWalk, Pieces]
 

@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, PageTable, SwapRoom, Thread
@@ -425,14 +425,3 @@ class CoreSource(Source):
 def page_bytes(auxv: Dict[int, int]) -> int:
     """AT_PAGESZ; 4096 where the target does not tell."""
     return auxv.get(AT_PAGESZ) or 4096
-
-
-def joined(ranges: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Sorted ranges (start, end) with those made one that touch or overlap."""
-    found: List[Tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found

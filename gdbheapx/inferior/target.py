@@ -31,9 +31,10 @@ from gdbheapx.inferior.elf import tls, tree
 from gdbheapx.inferior.elf.file import PT_LOAD, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Memory, lookup
 from gdbheapx.inferior.elf.registers import words_of
-from gdbheapx.inferior.source import CoreSource, Source, joined, page_bytes
+from gdbheapx.inferior.source import CoreSource, Source, page_bytes
 from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
+from gdbheapx.ranges import union
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
@@ -136,7 +137,7 @@ class ElfTarget(Target):
         found = [(one.start, one.end) for one in self.mappings() if one.is_file]
         if isinstance(self.source, CoreSource):
             found += [one.span() for one in self.link_map().objects()]
-        return joined(found)
+        return union(found)
 
     def code_mappings(self) -> Sequence[Mapping]:
         mappings = self.mappings()

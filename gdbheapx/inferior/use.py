@@ -6,6 +6,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment
 from gdbheapx.inferior.live import procfs, smaps
+from gdbheapx.ranges import union
 
 AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 25, 31, 33
 
@@ -71,12 +72,10 @@ class Extents:
             place = max(0, bisect_right(self._starts, low + shift) - 1)
             while low < high and place < len(self._starts) and self._starts[place] < high + shift:
                 begin, until = max(low, (self._starts[place] - shift) & -page), min(high, -(-(self._ends[place] - shift) // page) * page)
-                if begin < until and found and found[-1][1] >= begin:
-                    found[-1] = (found[-1][0], max(found[-1][1], until))
-                elif begin < until:
+                if begin < until:
                     found.append((begin, until))
                 place += 1
-        return found
+        return union(found)
 
 
 def dumped(

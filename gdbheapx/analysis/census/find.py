@@ -8,7 +8,6 @@ from gdbheapx.analysis.census import cplusplus, pieces, registry, rust
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Signature
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.memory import shapes
-from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.analysis.memory.runtimes import V8
 from gdbheapx.analysis.reach import look, regions, room
 from gdbheapx.analysis.reach.names import Names
@@ -59,6 +58,7 @@ from gdbheapx.kernel.blocks.signatures import (
     Signer,
 )
 from gdbheapx.model import Address
+from gdbheapx.ranges import union
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
@@ -375,7 +375,7 @@ def _by_graph(
         else:
             tally.add(name, _one_size(one) if name is None and label > told.by_row else None, one)
     tally.copies = _copies(told, made.signer.copied())
-    within = made.signer.within(told.reach.graph, joined(part for one in made.inner if not one.instead for part in one.taken))
+    within = made.signer.within(told.reach.graph, union(part for one in made.inner if not one.instead for part in one.taken))
     sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
     outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
     return told.reach, told.called, outside

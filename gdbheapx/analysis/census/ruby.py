@@ -7,9 +7,9 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 from gdbheapx.analysis.census.runtimes import has_module
 from gdbheapx.analysis.census.signature import SHAPE, Ask, Signature
 from gdbheapx.analysis.census.world import Inner, Recogniser, World
-from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.kernel.blocks.signatures import IN_RANGES, NOT_EQUAL, Condition, NumberSet, SignatureRow
+from gdbheapx.ranges import union
 
 PAGE_BYTES = 16 << 10
 START_WORD = 4
@@ -51,7 +51,7 @@ class Ruby(Recogniser):
         found = world.once(pages)
         if not found:
             return
-        ranges = joined((one.address, one.address + PAGE_BYTES) for one in found)
+        ranges = union((one.address, one.address + PAGE_BYTES) for one in found)
         conditions = [Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
         for size in sorted({one.slot_bytes for one in found}):
             row = SignatureRow(conditions, size, size, key=(0, 8, TYPE_MASK))

@@ -12,6 +12,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.analysis.census.world import World
 from gdbheapx.inferior.base import Mapping, Module
+from gdbheapx.ranges import union
 
 MOST_DISTANCE = 1 << 20
 """From a base to the start of its object, in bytes."""
@@ -254,10 +255,4 @@ def constant_ranges(world: World, images: Images) -> List[Tuple[int, int]]:
         for one in images.mappings_in(start, end):
             if not one.writable and not one.executable:
                 found.append((max(one.start, start), min(one.end, end)))
-    joined: List[Tuple[int, int]] = []
-    for start, end in sorted(found):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
+    return union(found)

@@ -5,12 +5,12 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from gdbheapx.analysis.memory import kinds, shapes, stacks
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.ranges import Range, Ranges, joined, without
 from gdbheapx.analysis.memory.written import WrittenPages
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.model import CERTAIN, Claim
+from gdbheapx.ranges import Range, Ranges, subtract, union
 
 
 class Piece(NamedTuple):
@@ -108,7 +108,7 @@ class Attribution:
                 if mine and (claimed is not None or piece.owner == last):
                     size = self._held(use, piece.taken_bytes, None, Ranges(mine))
                     found[piece.owner] = found.get(piece.owner, 0) + (size.taken_bytes if size is not None else 0)
-                    left = without(left, mine)
+                    left = subtract(left, mine)
         return found
 
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
@@ -190,7 +190,7 @@ class Attribution:
 
     def _gaps(self, use: MappingUse) -> Sequence[Range]:
         """What of the mapping no allocator, no stack and no bss has."""
-        taken = joined(part for _, ranges in self._owned_ranges(use) for part in ranges.within(use.mapping.start, use.mapping.end))
+        taken = union(part for _, ranges in self._owned_ranges(use) for part in ranges.within(use.mapping.start, use.mapping.end))
         edges = [use.mapping.start, *(edge for part in taken for edge in part), use.mapping.end]
         return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]
 

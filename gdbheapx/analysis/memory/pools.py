@@ -1,10 +1,11 @@
 """Probes: a few words that tell whose a mapping is, where its length and place do not."""
 
 import struct
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Sequence
+
+from gdbheapx.ranges import Range
 
 Read = Callable[[int, int], bytes]
-Range = Tuple[int, int]
 
 SAMPLES = 6
 POOL_SIZES = (16 << 10, 4 << 10)

@@ -5,10 +5,11 @@ from typing import Callable, List, Optional, Sequence
 from gdbheapx.analysis.memory import pools
 from gdbheapx.analysis.memory.kinds import JIT, NAMED, RUNTIME, SHARED, Owner, given_name
 from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.pools import Range, Read
+from gdbheapx.analysis.memory.pools import Read
 from gdbheapx.analysis.memory.runtimes import NAMES, RUNTIMES, Runtime, Shape
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import CERTAIN, GUESS, LIKELY
+from gdbheapx.ranges import Range
 
 
 def present(target: Target) -> List[Runtime]:

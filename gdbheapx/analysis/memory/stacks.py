@@ -5,10 +5,10 @@ from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequen
 
 from gdbheapx.analysis.memory.kinds import STACK, Owner
 from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.arch import Architecture
 from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.model import LIKELY
+from gdbheapx.ranges import Range, Ranges
 
 MAX_GUARD_BYTES = 1 << 20
 """Above a larger gap lies no stack, but a part of some reservation."""

@@ -10,10 +10,10 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import Any, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis.memory.ranges import Range
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.interface import Kernel
+from gdbheapx.ranges import Range
 
 
 class WrittenPages:

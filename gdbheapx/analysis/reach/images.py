@@ -2,8 +2,8 @@
 
 from typing import List, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.inferior.base import BulkSource, CallSource, ProcessSource, Target
+from gdbheapx.ranges import Range, Ranges
 
 
 def ranges(target: Target) -> List[Range]:

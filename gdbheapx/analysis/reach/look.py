@@ -7,7 +7,6 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.analysis.memory.ranges import Ranges, joined
 from gdbheapx.analysis.reach import frames, images, regions, unwritten
 from gdbheapx.analysis.reach.regions import Node, Regions, Root
 from gdbheapx.analysis.reach.symbols import Symbols
@@ -18,6 +17,7 @@ from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbe
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.problems import NOT_IN_SNAPSHOT, Nature
+from gdbheapx.ranges import Ranges, union
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
 
@@ -202,7 +202,7 @@ def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World
     target, heaps = session.target, session.heaps.all()
     claims = mapped(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
     own = [part for heap in heaps for part in heap.own_data()]
-    found = regions.find(target, joined([*claims, *own]))
+    found = regions.find(target, union([*claims, *own]))
     shape = GraphShape(
         heaps=claims,
         mappings=[(node.start, node.end) for node in found.nodes],
@@ -235,7 +235,7 @@ def without(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
 
 def mapped(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
     """What of them is memory of the process: damage may lead an allocator anywhere, and the index of blocks spans all of it."""
-    return joined(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
+    return union(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
 
 
 def gather(session: Session, slots: bool, names: bool = False, signer: Optional[Signer] = None, further: Further = NO_FURTHER) -> Read:

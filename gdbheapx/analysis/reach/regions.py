@@ -5,9 +5,9 @@ from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory import kinds, shapes, stacks
 from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.ranges import Range, Ranges
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Target, Thread
 from gdbheapx.model import GUESS
+from gdbheapx.ranges import Range, Ranges
 
 MOST_STATIC_BYTES = 64 << 10
 """Static thread-local storage below the thread pointer, with what dlopen may add."""
@@ -53,12 +53,6 @@ class Regions(NamedTuple):
     """Threads whose registers cannot be read: their stacks are roots as a whole."""
 
 
-def without(start: int, end: int, taken: Ranges) -> List[Range]:
-    """The parts of a range that are not taken."""
-    edges = [start, *(edge for part in taken.within(start, end) for edge in part), end]
-    return [(low, high) for low, high in zip(edges[::2], edges[1::2]) if low < high]
-
-
 def find(target: Target, claims: Iterable[Range]) -> Regions:
     """Roots and nodes of a target. `claims`: what allocators hold."""
     return Finder(target, Ranges(claims)).find()
@@ -97,7 +91,7 @@ class Finder:
             start, end = use.mapping.start, use.mapping.end
             if place in dead:  # of a living one what is in use is a root already
                 start = max(start, self._stacks.ends.get(place, end))
-            for low, high in without(start, end, own) if self._may_point(use) else ():
+            for low, high in own.outside(start, end) if self._may_point(use) else ():
                 self._add(use, low, high, images)
         order = {kind: number for number, kind in enumerate(STRONG_FIRST)}
         self._roots.sort(key=lambda root: (order[root.kind], root.start))
@@ -128,7 +122,7 @@ class Finder:
 
     def _add(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
         """One part of a mapping: an object's data is a root, what is left of it a node."""
-        for low, high in without(start, end, self._claims):
+        for low, high in self._claims.outside(start, end):
             data = [(max(low, first), min(high, last), module) for first, last, module in images if first < high and last > low]
             for first, last, module in data:
                 before = self._roots[-1] if self._roots else None
@@ -136,7 +130,7 @@ class Finder:
                     self._roots[-1] = before._replace(end=last)
                 else:
                     self._roots.append(Root(DATA, first, last, module))
-            for first, last in without(low, high, Ranges((first, last) for first, last, _ in data)):
+            for first, last in Ranges((first, last) for first, last, _ in data).outside(low, high):
                 self._nodes.append(Node(first, last, use, self._whose(use, first, last)))
 
     def _whose(self, use: MappingUse, start: int, end: int) -> Optional[str]:
@@ -241,5 +235,5 @@ class Finder:
             return
         mapping = self._uses[place].mapping
         low, high = max(mapping.start, self._static_start(pointer)), min(mapping.end, pointer + self._target.arch.pthread_bytes)
-        for start, end in without(low, high, self._claims):
+        for start, end in self._claims.outside(low, high):
             self._roots.append(Root(THREAD_LOCAL, start, end, thread=thread))

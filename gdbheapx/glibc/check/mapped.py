@@ -7,10 +7,11 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes, mmapped
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import Range, joined_ranges, private_mappings, reaches, without
+from gdbheapx.glibc.memory import private_mappings, reaches, united
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.problems import Complaint, Report
+from gdbheapx.ranges import Range, subtract
 
 PREV_INUSE, MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
 MOST_LOOKED_AT = 4096
@@ -86,7 +87,7 @@ class Damaged:
         others = sorted([*heaps, *context.others()])
         mappings = private_mappings(context.target)
         self._others = others
-        self._free = without(joined_ranges(mappings), sorted([*others, *there.chunks.spans()]))
+        self._free = subtract(united(mappings), sorted([*others, *there.chunks.spans()]))
         self._begins = sorted(mmapped.where(context, heaps))
         edges = {edge for mapping in mappings for edge in (mapping.start, mapping.end)}
         self._mapping_edges = frozenset(edges)

@@ -10,6 +10,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, PageTable
 from gdbheapx.inferior.live import procfs
+from gdbheapx.ranges import union
 
 SWITCH = "GDBHEAPX_PAGEMAP_SCAN"
 """Set to 0 it has everything done without PAGEMAP_SCAN, as on older kernels: for tests."""
@@ -98,12 +99,6 @@ def present(pid: int, start: int, end: int, page_bytes: int, wanted: int = PRESE
             data = os.pread(file.fileno(), ENTRY_BYTES * (last - first), ENTRY_BYTES * first)
     except (OSError, OverflowError):
         return []
-    found: List[Tuple[int, int]] = []
-    for number, entry in enumerate(array("Q", data[: len(data) & -ENTRY_BYTES])):
-        if entry & wanted and not entry & GUARD:
-            at = (first + number) * page_bytes
-            if found and found[-1][1] == at:
-                found[-1] = (found[-1][0], at + page_bytes)
-            else:
-                found.append((at, at + page_bytes))
-    return [(max(low, start), min(high, end)) for low, high in found]
+    entries = enumerate(array("Q", data[: len(data) & -ENTRY_BYTES]), first)
+    pages = (number * page_bytes for number, entry in entries if entry & wanted and not entry & GUARD)
+    return [(max(low, start), min(high, end)) for low, high in union((page, page + page_bytes) for page in pages)]

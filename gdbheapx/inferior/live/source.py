@@ -10,8 +10,9 @@ from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.death import Deaths
 from gdbheapx.inferior.live.memory import LiveMemory
 from gdbheapx.inferior.live.swap_room import LiveSwapRoom
-from gdbheapx.inferior.source import Source, joined
+from gdbheapx.inferior.source import Source
 from gdbheapx.problems import PROCESS_ENDED, Complaint
+from gdbheapx.ranges import union
 
 
 class LiveSource(Source):
@@ -88,7 +89,7 @@ class LiveSource(Source):
         return None
 
     def bulk_source(self) -> BulkSource:
-        zeros = joined((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)
+        zeros = union((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)
         table = self.page_table()
         return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, table is not None and table.scans)
 

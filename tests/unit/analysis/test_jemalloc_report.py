@@ -7,7 +7,6 @@ import pytest
 from gdbheapx.allocators.owner import Owner
 from gdbheapx.allocators.records import Found
 from gdbheapx.analysis import overview
-from gdbheapx.analysis.memory.ranges import joined
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.detection.unread import Unread
 from gdbheapx.jemalloc.forms import PublicNames
@@ -264,11 +263,6 @@ def test_doctor_says_what_is_not_well() -> None:
     some, none = (jemalloc_checkup.checks(build(threads_with_tsd=number), 4, True)[-1] for number in (3, None))
     assert some.ok is False and "3 of 4" in some.found
     assert none.ok is False and "not found" in none.found
-
-
-def test_ranges_are_joined() -> None:
-    """Touching and overlapping ranges become one; a base block inside an extent's range counts once."""
-    assert joined([(5, 7), (0, 3), (3, 4), (6, 9), (6, 8)]) == [(0, 4), (5, 9)]
 
 
 # ---------------------------------------------------------------------------------------------------- what is not read

@@ -1,6 +1,5 @@
 """Tables of a runtime's memory, of parts made by hand: each byte once, whatever lies where."""
 
-import random
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -10,7 +9,6 @@ from gdbheapx.analysis.census.find import Census, Looked, Managed
 from gdbheapx.analysis.census.signature import EXACT, PLACE, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
-from gdbheapx.analysis.memory.ranges import without
 from gdbheapx.analysis.runtime_tables import Watch
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.model import MemoryPart
@@ -72,14 +70,3 @@ def test_blocks_that_are_not_in_ram(used: int, absent: int, kept: int, missing: 
     found = table("jvm", {TAG: used - 100, Signature("NMT GC+0x8", "jvm", PLACE): 60, None: 40}, {}, absent)
     assert (found["malloc-owned"], found["malloc-other"]) == (used - 100, 100)
     assert (found["malloc-free"], found.get("not-in-ram", 0)) == (kept, missing)
-
-
-def test_what_is_left_of_ranges() -> None:
-    """By a definition of its own: byte by byte."""
-    rng = random.Random(1)
-    for _ in range(50):
-        edges = sorted(rng.sample(range(60), 12))
-        some, others = list(zip(edges[::4], edges[1::4])), list(zip(edges[1::3], edges[2::3]))
-        left = without(some, others)
-        expected = {one for start, end in some for one in range(start, end)} - {one for start, end in others for one in range(start, end)}
-        assert sorted(expected) == [one for start, end in left for one in range(start, end)]

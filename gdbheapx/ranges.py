@@ -1,14 +1,15 @@
-"""Sorted address ranges without overlap."""
+"""Address ranges: united, subtracted, looked up."""
 
 from bisect import bisect_left, bisect_right
+from itertools import islice
 from typing import Iterable, Iterator, List, Sequence, Tuple
 
 Range = Tuple[int, int]
 """First address and end."""
 
 
-def joined(ranges: Iterable[Range]) -> List[Range]:
-    """Sorted, and without overlap."""
+def union(ranges: Iterable[Range]) -> List[Range]:
+    """Sorted, those made one that touch or overlap."""
     found: List[Range] = []
     for start, end in sorted(ranges):
         if found and start <= found[-1][1]:
@@ -18,21 +19,30 @@ def joined(ranges: Iterable[Range]) -> List[Range]:
     return found
 
 
-def without(ranges: Sequence[Range], others: Sequence[Range]) -> List[Range]:
-    """What of them is not in the others. Both sorted, without overlap."""
-    found: List[Range] = []
-    away = Ranges(others)
-    for start, end in ranges:
-        edges = [start, *(edge for part in away.within(start, end) for edge in part), end]
-        found += [(low, high) for low, high in zip(edges[::2], edges[1::2]) if low < high]
-    return found
+def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> List[Range]:
+    """What of each range is not in the others; both sorted by their starts."""
+    left: List[Range] = []
+    first = 0
+    for low, high in ranges:
+        while first < len(others) and others[first][1] <= low:
+            first += 1
+        for start, end in islice(others, first, None):
+            if start >= high:
+                break
+            if end > low:
+                if start > low:
+                    left.append((low, start))
+                low = max(low, end)
+        if low < high:
+            left.append((low, high))
+    return left
 
 
 class Ranges:
     """Many ranges, of which those in one mapping are wanted: an allocator may have a hundred thousand, a process as many mappings."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
-        self._ranges: Sequence[Range] = joined(ranges)
+        self._ranges: Sequence[Range] = union(ranges)
         self._starts = [start for start, _ in self._ranges]
 
     def __iter__(self) -> Iterator[Range]:
@@ -54,3 +64,7 @@ class Ranges:
                 inside.append((low, high))
             place += 1
         return inside
+
+    def outside(self, start: int, end: int) -> List[Range]:
+        """The parts from `start` to `end` that lie in none."""
+        return subtract([(start, end)], self.within(start, end))
