@@ -301,6 +301,12 @@ def test_a_machine_is_known_in_its_file_alone() -> None:
     assert not wrong
 
 
+def test_byte_order_is_named_in_one_place() -> None:
+    """arch.byte_order, of which a target and an ELF header have theirs; the kernel has its own."""
+    sources = [path for path in files() if folder(label(path)) not in ("arch", "kernel")]
+    assert not [label(path) for path in sources if re.search(r'"(little|big)" if', path.read_text())]
+
+
 def test_importing_opens_nothing() -> None:
     """At import no module opens files, runs programs or asks gdb: such calls stand inside functions only."""
     forbidden = {"open", "execute", "run", "Popen", "listdir", "CDLL", "lookup_type", "parse_and_eval"}

@@ -63,7 +63,7 @@ def _target(target: Target) -> List[Check]:
     geometry = "%s, %d-byte words, %s-endian, pages of %d bytes" % (
         target.machine,
         target.word_bytes,
-        "little" if target.little_endian else "big",
+        target.byte_order,
         target.page_bytes,
     )
     rows.append(Check("target", True, name, None))

@@ -7,7 +7,7 @@ A target's `arch` and a file's `header.arch` are one of these records. What one 
 import importlib
 import os
 from functools import cache
-from typing import Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Refusal
 
@@ -26,6 +26,7 @@ REGISTRY: Dict[str, Tuple[int, int, str]] = {
 CALLS_TESTED_ON = "x86-64"
 """Machines with a `calling`, for sentences."""
 NT_FPREGSET = 2
+ByteOrder = Literal["little", "big"]
 
 
 class RegisterSet(NamedTuple):
@@ -171,6 +172,11 @@ class Architecture(NamedTuple):
             what = "calls into %s processes are not supported: they were tested only on %s" % (self.name, CALLS_TESTED_ON)
             raise Refusal(what, "--dry-run works here")
         return self.calling
+
+
+def byte_order(little_endian: bool) -> ByteOrder:
+    """As int.from_bytes takes it."""
+    return "little" if little_endian else "big"
 
 
 @cache

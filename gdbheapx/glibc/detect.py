@@ -321,7 +321,7 @@ def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Tuple[Opti
     pointers: List[int] = []
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
-        pointers.append(int.from_bytes(data, "little" if target.little_endian else "big"))
+        pointers.append(int.from_bytes(data, target.byte_order))
     from gdbheapx.glibc import calibrate
 
     return calibrate.fitting_version(

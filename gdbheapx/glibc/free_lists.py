@@ -71,7 +71,7 @@ def tops(context: Context, arenas: Sequence[Arena]) -> List[Range]:
     found = []
     for arena in arenas:
         field = context.target.read_prefix(arena.top + word, word) if arena.top else b""
-        size = int.from_bytes(field, "little" if context.glibc.geometry.little_endian else "big") & ~7
+        size = int.from_bytes(field, context.target.byte_order) & ~7
         start, end = -(-(arena.top + 4 * word) // page) * page, (arena.top + size) // page * page
         if start < end and size <= arena.state["system_mem"]:
             found.append((start, end))

@@ -51,7 +51,7 @@ def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[Cod
     field = context.target.read_prefix(result.at + geometry.word_bytes, geometry.word_bytes)
     if result.stop in (STOP_UNREADABLE, STOP_END) or len(field) < geometry.word_bytes:
         return code, "%s: %s" % (arena.title, rule)
-    size = int.from_bytes(field, "little" if geometry.little_endian else "big")
+    size = int.from_bytes(field, context.target.byte_order)
     return code, "%s: %s (size field 0x%x)" % (arena.title, rule, size)
 
 

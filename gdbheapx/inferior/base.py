@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
-from gdbheapx.arch import Architecture, named
+from gdbheapx.arch import Architecture, ByteOrder, byte_order, named
 from gdbheapx.budget import Still
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.types import TypeSet, Vtable
@@ -407,6 +407,11 @@ class Target(ABC):
         """What is particular to this machine."""
         return named(self.machine)
 
+    @property
+    def byte_order(self) -> ByteOrder:
+        """As int.from_bytes takes it."""
+        return byte_order(self.little_endian)
+
     @abstractmethod
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         """The readable bytes at `address`, up to size_bytes; shorter, or empty, where memory ends."""
@@ -614,7 +619,12 @@ class Target(ABC):
 
     def read_word(self, address: int) -> int:
         """The pointer-sized unsigned integer at `address`."""
-        return int.from_bytes(self.read(address, self.word_bytes), "little" if self.little_endian else "big")
+        return int.from_bytes(self.read(address, self.word_bytes), self.byte_order)
+
+    def words_in(self, data: bytes) -> List[int]:
+        """The pointer-sized unsigned integers that some of its bytes are; a rest that is no whole word is left out."""
+        word, order = self.word_bytes, self.byte_order
+        return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]
 
     def maps_text(self) -> str:
         """The address space in the format of /proc/PID/maps, which other tools read; empty where file offsets are not known."""

@@ -841,7 +841,7 @@ class ElfTarget(Target):
     def _nothing_loaded(self) -> Complaint:
         """Why no program was found."""
         at = self.auxv().get(AT_PHDR)
-        kind = "%s-endian %d-bit %s (%s)" % ("little" if self.little_endian else "big", 8 * self.word_bytes, self.kind, self.machine)
+        kind = "%s-endian %d-bit %s (%s)" % (self.byte_order, 8 * self.word_bytes, self.kind, self.machine)
         if not at:
             return Complaint(
                 NO_PROGRAM,

@@ -52,4 +52,4 @@ class Context(NamedTuple):
         data = self.target.read_prefix(symbol.address, size_bytes or self.geometry.word_bytes) if symbol is not None else b""
         if len(data) < (size_bytes or self.geometry.word_bytes):
             return None
-        return int.from_bytes(data, "little" if self.geometry.little_endian else "big", signed=signed)
+        return int.from_bytes(data, self.target.byte_order, signed=signed)

@@ -4,6 +4,7 @@ import sys
 from array import array
 from typing import Any, List, Optional
 
+from gdbheapx.arch import byte_order
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import Member, TypeSet
 
@@ -19,7 +20,7 @@ class View:
         self.struct = struct
         self.address = address
         self._data = data
-        self._order = "little" if little_endian else "big"
+        self._order = byte_order(little_endian)
 
     def has(self, path: str) -> bool:
         """This build has the member."""
@@ -79,7 +80,7 @@ class View:
         return member
 
     def _integer(self, offset: int, member: Member) -> int:
-        return int.from_bytes(self._data[offset : offset + member.size_bytes], self._order, signed=member.signed)  # type: ignore[arg-type]
+        return int.from_bytes(self._data[offset : offset + member.size_bytes], self._order, signed=member.signed)
 
 
 def read_view(target: Target, types: TypeSet, struct: str, address: int) -> View:

@@ -46,8 +46,7 @@ class World:
         data = self.read(address, count * size)
         if len(data) < count * size:
             return None
-        order = "little" if self.little_endian else "big"
-        return tuple(int.from_bytes(data[at : at + size], order) for at in range(0, count * size, size))  # type: ignore[arg-type]
+        return tuple(self.target.words_in(data))
 
     def text(self, address: int, limit: int = 256) -> Optional[str]:
         """The string there, if it is printable."""

@@ -54,9 +54,8 @@ def moment(context: Context, walks: Sequence[ArenaWalk]) -> Moment:
 def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:
     if pointer is None:
         return []
-    word, order = context.glibc.geometry.word_bytes, "little" if context.glibc.geometry.little_endian else "big"
-    data = context.target.read_prefix(pointer & -word, FRAME_WORDS * word)
-    return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]  # type: ignore[arg-type]
+    word = context.glibc.geometry.word_bytes
+    return context.target.words_in(context.target.read_prefix(pointer & -word, FRAME_WORDS * word))
 
 
 class Findings:

@@ -208,10 +208,9 @@ def _key(context: Context, singles: Singles) -> int:
 
 def _second_words(context: Context, entry: int, count: int) -> Iterator[int]:
     """Of the first entries of a thread cache's list, which has so many."""
-    word, order = context.glibc.geometry.word_bytes, "little" if context.glibc.geometry.little_endian else "big"
+    size = 2 * context.glibc.geometry.word_bytes
     for _ in range(count):
-        data = context.target.read_prefix(entry, 2 * word)
-        link, second = (int.from_bytes(data[at : at + word], order) for at in (0, word))  # type: ignore[arg-type]
+        link, second = context.target.words_in(context.target.read_prefix(entry, size).ljust(size, b"\0"))
         yield second
         entry = link ^ entry >> 12 if context.glibc.traits.safe_linking else link
 

@@ -125,8 +125,7 @@ class Damaged:
         data = target.read_prefix(address, 2 * word)
         if len(data) < 2 * word:
             return None
-        order = "little" if self._geometry.little_endian else "big"
-        before, field = (int.from_bytes(data[at : at + word], order) for at in (0, word))  # type: ignore[arg-type]
+        before, field = target.words_in(data)
         return (before & ~1 if self._trailer else before), field
 
     def _places(self, block: int, end: int) -> Iterator[int]:

@@ -139,9 +139,7 @@ def _add(context: Context, found: Findings, seen: Seen, one: Complaint, known: K
         rule = "unsorted-next-size"
     elif one.code == codes.BREAK_DISAGREES and walk is not None:
         top, word = walk.arena.top, context.glibc.geometry.word_bytes
-        size = (
-            int.from_bytes(context.target.read_prefix(top + word, word), "little" if context.glibc.geometry.little_endian else "big") & ~7
-        )
+        size = int.from_bytes(context.target.read_prefix(top + word, word), context.target.byte_order) & ~7
         here = context.glibc.break_address(context.target)
         rule = "break-below-top" if here is not None and here < top + size else rule
     if one.code == codes.HEAP_DAMAGED and one.address is not None:

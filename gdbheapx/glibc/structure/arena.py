@@ -92,7 +92,7 @@ def find(target: Target, areas: Sequence[Area], every: Sequence[Row]) -> List[Ca
 
 def _word(area: Area, target: Target, address: int) -> int:
     data = area.data[address - area.start : address - area.start + target.word_bytes]
-    return int.from_bytes(data, "little" if target.little_endian else "big")
+    return int.from_bytes(data, target.byte_order)
 
 
 def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[Tuple[int, Module]]:

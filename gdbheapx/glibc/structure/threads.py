@@ -140,7 +140,7 @@ def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) ->
     """sizeof the tcache_perthread_struct that stands here in a chunk of its own; 0 if none does."""
     word, align = target.word_bytes, 2 * target.word_bytes
     head = target.read_prefix(address - word, word)
-    size = int.from_bytes(head, "little" if target.little_endian else "big")
+    size = int.from_bytes(head, target.byte_order)
     for struct in structs:
         least = -(-(struct.size_bytes + word) // align) * align
         if size & 2 or not least <= size & ~7 <= least + 16:
@@ -155,8 +155,8 @@ def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) ->
 
 
 def _numbers(target: Target, data: bytes, offset: int, count: int) -> List[int]:
-    word, order = target.word_bytes, "little" if target.little_endian else "big"
-    return [int.from_bytes(data[at : at + word], order) for at in range(offset, offset + count * word, word)]  # type: ignore[arg-type]
+    size = count * target.word_bytes
+    return target.words_in(data[offset : offset + size].ljust(size, b"\0"))
 
 
 def _is_entry(target: Target, entry: int, align: int) -> bool:

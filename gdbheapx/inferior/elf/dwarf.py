@@ -7,6 +7,7 @@ asked then. Why not pyelftools: the structs of libc's malloc.c take 70 ms here a
 """
 
 import struct
+import sys
 import zlib
 from array import array
 from bisect import bisect_right
@@ -290,7 +291,7 @@ class Dwarf:
             first = head + 4 + (8 if wide else 4)
             first += -(first - at) % (2 * word)
             words = array("Q" if word == 8 else "I", data[first : first + (head + length - first) // (2 * word) * 2 * word])
-            if self.order != NATIVE:
+            if self.order != sys.byteorder:
                 words.byteswap()
             if any(start <= address < start + size for start, size in zip(words[::2], words[1::2])):
                 return int(unit)
@@ -528,6 +529,3 @@ def abbreviations(data: bytes, unit: Unit) -> Dict[int, Abbreviation]:
         found[code] = Abbreviation(tag, bool(has_children), tuple(steps))
         code, at = uleb(data, at)
     return found
-
-
-NATIVE = "little" if array("H", [1]).tobytes() == b"\1\0" else "big"

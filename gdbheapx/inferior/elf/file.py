@@ -8,9 +8,9 @@ memory.
 import os
 import struct
 from array import array
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.arch import Architecture, of_elf
+from gdbheapx.arch import Architecture, ByteOrder, byte_order, of_elf
 from gdbheapx.files import open_regular
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
@@ -46,9 +46,9 @@ class Header(NamedTuple):
         return "<" if self.little_endian else ">"
 
     @property
-    def byte_order(self) -> Any:
+    def byte_order(self) -> ByteOrder:
         """The same as int.from_bytes takes it."""
-        return "little" if self.little_endian else "big"
+        return byte_order(self.little_endian)
 
     @property
     def arch(self) -> Architecture:
@@ -219,9 +219,7 @@ class ElfFile:
         for entry in self.program_headers():
             if entry.type == PT_LOAD and entry.vaddr <= address < entry.vaddr + entry.filesz:
                 data = self.pread(entry.offset + address - entry.vaddr, self.header.word_bytes)
-                return (
-                    int.from_bytes(data, "little" if self.header.little_endian else "big") if len(data) == self.header.word_bytes else None
-                )
+                return int.from_bytes(data, self.header.byte_order) if len(data) == self.header.word_bytes else None
         return None
 
     def build_id(self) -> Optional[str]:

@@ -1,6 +1,6 @@
 """The dynamic linker's list of loaded objects, read from memory alone, and symbols looked up in it as ld.so does."""
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.inferior.elf.file import (
     PT_DYNAMIC,
@@ -43,12 +43,12 @@ class Memory:
         self.read = read
         self.header = header
         self.word_bytes = header.word_bytes
-        self._order = "little" if header.little_endian else "big"
+        self._order = header.byte_order
 
     def number(self, address: int, size_bytes: int) -> Optional[int]:
         """An unsigned integer; None if unreadable."""
         data = self.read(address, size_bytes)
-        return int.from_bytes(data, self._order) if len(data) == size_bytes else None  # type: ignore[arg-type]
+        return int.from_bytes(data, self._order) if len(data) == size_bytes else None
 
     def word(self, address: int) -> Optional[int]:
         """A pointer-sized unsigned integer."""
@@ -126,10 +126,10 @@ class Loaded:
             data = self.memory.read(at, 128 * 2 * word) if at else b""
             for place in range(0, len(data) - 2 * word + 1, 2 * word):
                 order = self.memory._order
-                tag = int.from_bytes(data[place : place + word], order)  # type: ignore[arg-type]
+                tag = int.from_bytes(data[place : place + word], order)
                 if tag == 0:
                     break
-                self._dynamic.setdefault(tag, int.from_bytes(data[place + word : place + 2 * word], order))  # type: ignore[arg-type]
+                self._dynamic.setdefault(tag, int.from_bytes(data[place + word : place + 2 * word], order))
         return self._dynamic
 
     def pointer(self, tag: int) -> Optional[int]:
@@ -193,8 +193,7 @@ class Loaded:
         buckets, first, bloom = (memory.number(gnu + 4 * place, 4) or 0 for place in range(3))
         at = gnu + 16 + bloom * memory.word_bytes
         data = memory.read(at, 4 * min(buckets, MAX_EXPORTED))
-        order: Any = "little" if memory.header.little_endian else "big"
-        last = max((int.from_bytes(data[place : place + 4], order) for place in range(0, len(data), 4)), default=0)
+        last = max((int.from_bytes(data[place : place + 4], memory.header.byte_order) for place in range(0, len(data), 4)), default=0)
         yield from range(first, min(last, MAX_EXPORTED))
         while first <= last < MAX_EXPORTED:
             yield last
@@ -316,7 +315,7 @@ class LinkMap:
             seen.add(node)
             order = self.memory._order
             words = (data[i * word : (i + 1) * word] for i in range(4))
-            base, name_at, dynamic, following = (int.from_bytes(one, order) for one in words)  # type: ignore[arg-type]
+            base, name_at, dynamic, following = (int.from_bytes(one, order) for one in words)
             name = self.memory.string(name_at) if name_at else b""
             text = (name or b"").decode("utf-8", "surrogateescape")
             if base == executable.base and (not text or dynamic == executable._dynamic_at):

@@ -26,8 +26,7 @@ def words(target: Target, address: int, count: int, size_bytes: int = 0) -> List
     """`count` unsigned integers from `address`. Unreadable if one is missing."""
     size = size_bytes or target.word_bytes
     data = target.read(address, count * size)
-    order = "little" if target.little_endian else "big"
-    return [int.from_bytes(data[at : at + size], order) for at in range(0, len(data), size)]  # type: ignore[arg-type]
+    return [int.from_bytes(data[at : at + size], target.byte_order) for at in range(0, len(data), size)]
 
 
 def scalar(target: Target, symbols: Symbols, name: str, size_bytes: int) -> Optional[int]:
@@ -152,12 +151,11 @@ def _names(target: Target, types: TypeSet, arenas: Sequence[int]) -> _Proof:
 
 def own_index(target: Target, types: TypeSet, address: int) -> Optional[int]:
     """arena_s.ind (from 5.3), or that of its base (base_s.ind); None if neither can be read."""
-    order = "little" if target.little_endian else "big"
     try:
         for struct, path in (("arena_s", "ind"), ("arena_s", "base"), ("base_s", "ind")):
             place = types.place(struct, path)
             if place is not None:
-                value = int.from_bytes(target.read(address + place.offset, place.size_bytes), order)  # type: ignore[arg-type]
+                value = int.from_bytes(target.read(address + place.offset, place.size_bytes), target.byte_order)
                 if path == "ind":
                     return value
                 address = value

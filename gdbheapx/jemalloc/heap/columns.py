@@ -3,6 +3,7 @@
 import struct
 from typing import Dict, List, Optional, Sequence
 
+from gdbheapx.arch import byte_order
 from gdbheapx.layout.view import View
 
 
@@ -24,9 +25,8 @@ def strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endia
         letter = LETTERS[size_bytes].lower() if signed else LETTERS[size_bytes]
         numbers = struct.unpack_from("%s%d%s" % ("<" if little_endian else ">", len(data) // size_bytes, letter), data)
         return list(numbers[offset // size_bytes :: stride // size_bytes])
-    order = "little" if little_endian else "big"
-    ends = range(offset, len(data) - size_bytes + 1, stride)
-    return [int.from_bytes(data[at : at + size_bytes], order, signed=signed) for at in ends]  # type: ignore[arg-type]
+    order, ends = byte_order(little_endian), range(offset, len(data) - size_bytes + 1, stride)
+    return [int.from_bytes(data[at : at + size_bytes], order, signed=signed) for at in ends]
 
 
 def rows(columns: Dict[str, Optional[List[int]]], count: int) -> List[Dict[str, Optional[int]]]:

@@ -68,10 +68,8 @@ def _object_at(mappings: Sequence[Mapping], address: int) -> str:
 def _top_of_stack(context: Context, thread: Thread, most_bytes: int = FRAMES_BYTES) -> List[int]:
     if thread.stack_pointer is None:
         return []
-    word, order = context.geometry.word_bytes, "little" if context.geometry.little_endian else "big"
-    start, end = thread.stack_pointer & -word, thread.thread_pointer or 0
-    data = context.target.read_prefix(start, min(most_bytes, end - start) if end > start else most_bytes)
-    return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]  # type: ignore[arg-type]
+    start, end = thread.stack_pointer & -context.geometry.word_bytes, thread.thread_pointer or 0
+    return context.target.words_in(context.target.read_prefix(start, min(most_bytes, end - start) if end > start else most_bytes))
 
 
 class Explanation(NamedTuple):

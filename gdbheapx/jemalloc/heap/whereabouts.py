@@ -59,9 +59,8 @@ def _read(context: Context, struct: int) -> Optional[Extent]:
             data = context.target.read(struct + (place.offset if place is not None else 0), used)
         except Unreadable:
             return None
-        order = "little" if geometry.little_endian else "big"
-        groups = [int.from_bytes(data[at : at + word], order) for at in range(0, used, word)]  # type: ignore[arg-type]
-        free = sum(group << 8 * word * number for number, group in enumerate(groups)) & (1 << nregs) - 1
+        groups = enumerate(context.target.words_in(data))
+        free = sum(group << 8 * word * number for number, group in groups) & (1 << nregs) - 1
     end = begin + (view["e_size_esn"] & -geometry.page_bytes)
     return Extent(struct, begin, end, view["e_addr"], of["arena"], of["state"], of["szind"], is_slab, free)
 

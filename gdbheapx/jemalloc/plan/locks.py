@@ -99,11 +99,10 @@ def _at(context: Context, struct: str, address: int, label: str) -> List[Held]:
         data = context.target.read(address + first, last - first)
     except Unreadable:
         return [Held("%s, which cannot be read" % label, None)]
-    order = "little" if context.geometry.little_endian else "big"
-    found = []
+    found, order = [], context.target.byte_order
     for offset, path in places:
         start = offset - first
-        state, owner = (int.from_bytes(data[start + at : start + at + 4], order) for at in (0, 8))  # type: ignore[arg-type]
+        state, owner = (int.from_bytes(data[start + at : start + at + 4], order) for at in (0, 8))
         if state:
             name = "%s: %s" % (label, path) if path else label
             found.append(Held(name, owner or None))

@@ -160,7 +160,6 @@ def _table(context: Context, address: int) -> List[int]:
         )
         return []
     size = (CACHE_LINE_BYTES // word // 2 << lg) * 2 * word
-    order = "little" if context.geometry.little_endian else "big"
     found = []
     for at in range(0, size, SLICE_BYTES):
         length = min(SLICE_BYTES, size - at)
@@ -172,8 +171,7 @@ def _table(context: Context, address: int) -> List[int]:
                 "cannot read part of jemalloc's table of backtraces",
                 "backtraces are missing here",
             )
-        whole = len(data) - len(data) % (2 * word)
-        cells = [int.from_bytes(data[i : i + word], order) for i in range(0, whole, word)]  # type: ignore[arg-type]
+        cells = context.target.words_in(data)
         found += [value for key, value in zip(cells[::2], cells[1::2]) if key and value]
     if len(found) != table["count"]:
         text = "jemalloc's table of backtraces contains %d of the %d that it counts" % (len(found), table["count"])
@@ -284,8 +282,7 @@ def _frames(context: Context, gctxs: Dict[int, View]) -> Dict[int, bytes]:
 
 
 def _addresses(context: Context, data: bytes) -> Tuple[int, ...]:
-    word, order = context.geometry.word_bytes, "little" if context.geometry.little_endian else "big"
-    return tuple(int.from_bytes(data[at : at + word], order) for at in range(0, len(data), word))  # type: ignore[arg-type]
+    return tuple(context.target.words_in(data))
 
 
 def _name(context: Context, view: View) -> Optional[str]:

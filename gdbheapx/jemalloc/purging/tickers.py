@@ -197,9 +197,7 @@ class _Scan:
             return True
         word = self.context.geometry.word_bytes
         data = self.context.target.read_prefix(stack_pointer & -word, STACK_BYTES if self._exact else NEAR_WORDS * word)
-        order = "little" if self.context.geometry.little_endian else "big"
-        values = (int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word))  # type: ignore[arg-type]
-        return any(_inside(code, value - 1) for value in values)
+        return any(_inside(code, value - 1) for value in self.context.target.words_in(data))
 
     def code(self) -> Sequence[Tuple[int, int]]:
         """The function's addresses, or all of the object's code where no symbol has it."""

@@ -7,7 +7,7 @@ allocated meanwhile. Where a group of counters has not changed since the sample 
 from array import array
 from functools import partial
 from operator import mul
-from typing import Callable, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.metering import Figure, Reading, nothing
 from gdbheapx.errors import Unreadable
@@ -99,7 +99,7 @@ class JemallocMeter:
         allocated: Optional[int] = 0
         arenas = self._arenas()
         word = self._context.geometry.word_bytes
-        order: Literal["little", "big"] = "little" if self._context.geometry.little_endian else "big"
+        order = self._context.target.byte_order
         for _, address in arenas:
             data = self._context.target.read_prefix(address, self._reach.get(address, self._arena_bytes))
             if len(data) < self._arena_bytes:

@@ -217,7 +217,7 @@ def integer(context: Context, address: int, size_bytes: int, signed: bool = Fals
         data = context.target.read(address, size_bytes)
     except Unreadable:
         return None
-    return int.from_bytes(data, "little" if context.geometry.little_endian else "big", signed=signed)
+    return int.from_bytes(data, context.target.byte_order, signed=signed)
 
 
 def fixed_point(number: int) -> str:

@@ -104,7 +104,6 @@ class _Reader:
         self.context = context
         self.view = view
         self.word = context.geometry.word_bytes
-        self.order = "little" if context.geometry.little_endian else "big"
         self.stacks: List[Stack] = []
         self.counted: List[Stack] = []
         self.complete = True

@@ -33,6 +33,7 @@ def test_who_is_inside(pc: Any, words: List[int], told: str) -> None:
         mappings=lambda: [Mapping(start, start + 0x1000, True, False, True, False, name, None) for start, name in NAMES.items()],
         threads=lambda: [Thread(7, None, None, STACK, pc)],
         read_prefix=lambda address, size: data,
+        words_in=lambda read: list(memoryview(read).cast("Q")),
     )
     module = SimpleNamespace(base=JEMALLOC, name=NAMES[JEMALLOC])
     geometry = SimpleNamespace(word_bytes=8, little_endian=True)

@@ -61,13 +61,13 @@ def arenas(world: World, found: Sequence[Signed]) -> List[Arena]:
 def table(world: World, address: int, size_bytes: int) -> List[Arena]:
     """The arenas of one table; none where it is no table."""
     data = world.read(address, size_bytes)
-    order = "little" if world.little_endian else "big"
+    order = world.target.byte_order
     pool_bytes: Optional[int] = None
     every = []
     for index in range(len(data) // ENTRY):
         entry = data[index * ENTRY : index * ENTRY + ENTRY]
-        start, following = (int.from_bytes(entry[at : at + 8], order) for at in (0, 8))  # type: ignore[arg-type]
-        free, pools = (int.from_bytes(entry[at : at + 4], order) for at in (16, 20))  # type: ignore[arg-type]
+        start, following = (int.from_bytes(entry[at : at + 8], order) for at in (0, 8))
+        free, pools = (int.from_bytes(entry[at : at + 4], order) for at in (16, 20))
         if not start or start & 0xFFF or pools not in (POOLS - 1, POOLS) or free > pools:
             continue
         if pool_bytes is None:
@@ -88,8 +88,8 @@ def pool_size(world: World, start: int, index: int) -> Optional[int]:
 def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
     """It has the arena's index, and its cells end where a pool of this size does."""
     data = world.read(at, HEADER_BYTES)
-    order = "little" if world.little_endian else "big"
-    of, class_, _, last = (int.from_bytes(data[place : place + 4], order) for place in (32, 36, 40, 44))  # type: ignore[arg-type]
+    order = world.target.byte_order
+    of, class_, _, last = (int.from_bytes(data[place : place + 4], order) for place in (32, 36, 40, 44))
     return len(data) == HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
 
 
