@@ -18,13 +18,10 @@ def result(*codes: int) -> api.ExtentsResult:
 
 
 class Walking:
-    """A kernel whose walk is known."""
+    """A walker whose walk is known."""
 
     def __init__(self, walked: api.ExtentsResult) -> None:
         self.walked = walked
-
-    def jemalloc(self, *bound: Any) -> Any:
-        return self
 
     def walk(self, *arguments: Any) -> api.ExtentsResult:
         return self.walked
@@ -35,9 +32,8 @@ def told(options: Dict[str, Tuple[int, int]], monkeypatch: pytest.MonkeyPatch, *
     world = World((5, 3, 0))
     for name, (value, size) in options.items():
         world.variable(name, value, size)
-    monkeypatch.setattr(extents, "heap_layout", lambda context: None)
-    kernel: Any = Walking(result(*codes))
-    walked = extents.walk(world.context._replace(kernel=kernel), ())
+    monkeypatch.setattr(extents, "walker", lambda context: Walking(result(*codes)))
+    walked = extents.walk(world.context, ())
     return world.problems, walked
 
 
