@@ -19,6 +19,6 @@ def check(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis import broken
     from gdbheapx.report import broken as shown
 
-    found = broken.look(session.heaps.all(), session.looks, session.problem)
+    found = broken.look(session.heaps.all(), session.attempts, session.problem)
     found = broken.with_suspects(session, found)
     return Answer(lambda: {"findings": found.rows}, lambda style: shown.text(style, found.rows), finding=found.is_finding, read=True)

@@ -8,17 +8,17 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, ca
 
 from gdbheapx import __version__, loader, parse, problems, stops, units
 from gdbheapx import kernel as kernels
+from gdbheapx.attempts import Attempts
 from gdbheapx.budget import Budget
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.interrupt import Interrupts
-from gdbheapx.looks import Looks
 from gdbheapx.output import CannotWrite, Sink, Spool, Write
 from gdbheapx.session import Session
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
-MORE_LOOKS, MORE_STOPPED_S = 8, 0.5
+MORE_ATTEMPTS, MORE_STOPPED_S = 8, 0.5
 """How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still
 for that in all."""
 SEARCHED_IN_STOP = (
@@ -170,7 +170,7 @@ class Run:
         self.budget = Budget(None)
         # another budget may be in its place by then
         self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), restores=host.name != SHELL)  # noqa: PLW0108
-        self.looks = Looks()
+        self.attempts = Attempts()
         self.spool: Optional[Spool] = None
         self.collects_garbage = False
         """Python's collector was on, and is put back on when the process runs."""
@@ -296,13 +296,13 @@ class Run:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
         more_stopped_s = 0.0
-        for look in range(1 + MORE_LOOKS):
+        for look in range(1 + MORE_ATTEMPTS):
             held, began = self._hold(), time.monotonic()
             session = self.session = self.session or self._new_session()
             if look == 0:
                 self._start_budget()
             session.budget = self.budget
-            self.looks.begin(look + 1, held and look < MORE_LOOKS)
+            self.attempts.begin(look + 1, held and look < MORE_ATTEMPTS)
             if held and not session.discovery.confirm():
                 session.problem(problems.SEARCHED_IN_STOP, None, SEARCHED_IN_STOP, None, partial=False)
             answer = self._run(session)
@@ -317,21 +317,21 @@ class Run:
                 self._check_death()
             took_s = time.monotonic() - began
             more_stopped_s += took_s if look else 0.0
-            if not held or look == MORE_LOOKS or self._is_cut():
+            if not held or look == MORE_ATTEMPTS or self._is_cut():
                 break
-            if not self.looks.has_work and not ((self.looks.is_unsettled or session.passing) and more_stopped_s + took_s <= MORE_STOPPED_S):
+            if not self.attempts.has_work and not (
+                (self.attempts.is_unsettled or session.passing) and more_stopped_s + took_s <= MORE_STOPPED_S
+            ):
                 break
             self._let_go()
-            self.looks.between()
+            self.attempts.between()
             if self._is_cut():
                 break
             self.wrote = False
-        moments = self.looks.moments
-        self.looks.tell()
-        if moments > 1 and self.session is not None:
-            what = (
-                "the arenas were read at %d different moments: those that were inconsistent were read again, the others were not" % moments
-            )
+        stops = self.attempts.stops
+        self.attempts.tell()
+        if stops > 1 and self.session is not None:
+            what = "the arenas were read at %d different moments: those that were inconsistent were read again, the others were not" % stops
             self.session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
@@ -361,9 +361,9 @@ class Run:
         return self.budget.reason is not None
 
     def _new_session(self) -> Session:
-        session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.looks)
+        session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.attempts)
         if self.target is not None and self.target.kind == "snapshot":
-            session = Session(self.target, self.budget, None, self.looks, cast(Any, self.target).discovery)
+            session = Session(self.target, self.budget, None, self.attempts, cast(Any, self.target).discovery)
         session.debugger_version = debugger_version(self.target)
         session.in_gdb = self.host.name != SHELL
         session.pack_directories = self.host.settings.symbols_path
@@ -406,7 +406,7 @@ class Run:
             if stop() or attempt == TRIES - 1:
                 break
             self._let_go()
-            self.looks.forget_objects()
+            self.attempts.forget_objects()
         return True
 
     def _predict(self, session: Session) -> None:
@@ -447,9 +447,9 @@ class Run:
         What a process that stands still must not wait for is known then, whatever the command: modules are imported, symbols looked up,
         files open. A process is not stopped for what this machine cannot answer.
         """
-        if self.looks.has_rehearsed:
+        if self.attempts.has_rehearsed:
             return
-        self.looks.has_rehearsed = True
+        self.attempts.has_rehearsed = True
         try:
             answer = self.command.run(session.rehearsal(), self.options)
             if self.options.json and not answer.live:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Seque
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
+from gdbheapx.attempts import Attempts
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
-from gdbheapx.looks import Looks
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, Code, Nature
 from gdbheapx.stops import Process, Reads, about, predict_ms, slowness
@@ -49,11 +49,11 @@ class Session:
         target: Optional[Target],
         budget: Optional[Budget] = None,
         allocator_id: Optional[str] = None,
-        looks: Optional[Looks] = None,
+        attempts: Optional[Attempts] = None,
         discovery: "Optional[Discovery]" = None,
     ) -> None:
         self._target = target
-        self.looks = looks or Looks()
+        self.attempts = attempts or Attempts()
         self.budget = budget or Budget()
         self.allocator_id = allocator_id
         self.debugger_version: Optional[str] = None
@@ -70,7 +70,7 @@ class Session:
         """The command was typed in a gdb, not in a shell."""
         self.is_rehearsal = False
         """Its answer is thrown away: nothing is written."""
-        self.constants = self.looks.constants
+        self.constants = self.attempts.constants
         """For every look, and for its rehearsal."""
         self.process: Optional[Process] = None
         """What was known of a process before it was stopped."""
@@ -133,7 +133,7 @@ class Session:
     def _around(self) -> "Around":
         from gdbheapx.allocators.records import Around
 
-        return Around(self.target, self.kernel, self.budget, self.report, self.ram, self.looks)
+        return Around(self.target, self.kernel, self.budget, self.report, self.ram, self.attempts)
 
     def stop_for(self, reads: Reads) -> Optional[float]:
         """For how many milliseconds a process that runs on this machine will stand still when this is read of it; None where that is not

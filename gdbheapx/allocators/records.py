@@ -17,12 +17,12 @@ from typing import (
 )
 
 from gdbheapx.allocators import OfAllocator
+from gdbheapx.attempts import Attempts
 from gdbheapx.budget import Budget
 from gdbheapx.columns import Table
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.interface import Kernel
-from gdbheapx.looks import Looks
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
 from gdbheapx.problems import Report
 from gdbheapx.verdict import UNBOUNDED, Verdict
@@ -97,7 +97,7 @@ class Around(NamedTuple):
     budget: Budget
     report: Report
     ram: Ram
-    looks: Looks
+    attempts: Attempts
     others: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Gives the ranges that other allocators hold."""
 
@@ -108,7 +108,7 @@ class Around(NamedTuple):
 
 def around(target: Target, kernel: Kernel, budget: Budget, report: Report) -> Around:
     """For a look of its own."""
-    return Around(target, kernel, budget, report, Ram(target, kernel), Looks())
+    return Around(target, kernel, budget, report, Ram(target, kernel), Attempts())
 
 
 class Part(NamedTuple):

@@ -7,7 +7,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reach import holders, room
-from gdbheapx.looks import Looks, Seen
+from gdbheapx.attempts import Attempts, Contradictions
 from gdbheapx.problems import Complaint, Note
 from gdbheapx.session import Session
 from gdbheapx.units import plural
@@ -32,15 +32,15 @@ class Look(NamedTuple):
         return any(one.is_sure for one in self.rows)
 
 
-def look(heaps: Sequence[Heap], looks: Looks, note: Note) -> Look:
+def look(heaps: Sequence[Heap], attempts: Attempts, note: Note) -> Look:
     """All heaps. What not every look has shown was a change under way, and is left out."""
     found = [one for heap in heaps for one in heap.rules()]
-    if looks.has_work:  # what was put off belongs to it: the next look is the first that has all
+    if attempts.has_work:  # what was put off belongs to it: the next look is the first that has all
         return Look(found)
-    rows = _stay(found, looks)
+    rows = _stay(found, attempts)
     if found:
         said = [Complaint(one.code, one.address, one.rule, None) for one in found]
-        looks.contradicts(PART, said, lambda seen: _tell(rows, seen, note), not any(one.is_sure for one in rows))
+        attempts.contradicts(PART, said, lambda seen: _tell(rows, seen, note), not any(one.is_sure for one in rows))
     return Look(rows)
 
 
@@ -67,14 +67,14 @@ def with_suspects(session: Session, found: Look) -> Look:
     return Look([one._replace(suspect=told(one.suspect)) if one.suspect is not None else one for one in found.rows])
 
 
-def _stay(found: Sequence[BrokenRule], looks: Looks) -> List[BrokenRule]:
-    seen: Dict[int, FrozenSet[Key]] = looks.kept.setdefault(PART, {})
-    seen[looks.count] = frozenset((one.allocator, one.rule, one.address) for one in found)
+def _stay(found: Sequence[BrokenRule], attempts: Attempts) -> List[BrokenRule]:
+    seen: Dict[int, FrozenSet[Key]] = attempts.kept.setdefault(PART, {})
+    seen[attempts.count] = frozenset((one.allocator, one.rule, one.address) for one in found)
     always = frozenset.intersection(*seen.values())
     return [one for one in found if (one.allocator, one.rule, one.address) in always]
 
 
-def _tell(rows: Sequence[BrokenRule], seen: Seen, note: Note) -> None:
+def _tell(rows: Sequence[BrokenRule], seen: Contradictions, note: Note) -> None:
     """Nobody looks again: what an unfinished change may explain makes the answer partial."""
     unsure = sum(not one.is_sure for one in rows)
     if unsure:

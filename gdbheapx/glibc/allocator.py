@@ -56,8 +56,8 @@ class GlibcMalloc(Heap):
     """Everything one copy of glibc malloc can be asked for."""
 
     def __init__(self, glibc: Glibc, around: Around) -> None:
-        target, kernel, budget, report, ram, looks, others = around
-        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, looks, others)
+        target, kernel, budget, report, ram, attempts, others = around
+        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, attempts, others)
         self.glibc = glibc
         self.around = around
         self._survey: Optional[Survey] = None
@@ -110,7 +110,7 @@ class GlibcMalloc(Heap):
     def survey_at_once(self) -> Survey:
         """The same for who reads the chunks again: nothing in it is from an earlier stop."""
         if self._at_once is None:
-            is_now = self._survey is not None and all(walk.look == self.context.looks.count for walk in self._survey.walks)
+            is_now = self._survey is not None and all(walk.look == self.context.attempts.count for walk in self._survey.walks)
             self._survey = self._at_once = self._survey if is_now else survey_heaps(self.context, at_once=True)
         assert self._at_once is not None
         return self._at_once
@@ -227,7 +227,7 @@ class GlibcMalloc(Heap):
         from gdbheapx.glibc.check import run
 
         told: List[Complaint] = []
-        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told), looks=self.around.looks.apart()))
+        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told), attempts=self.around.attempts.apart()))
         survey = own.survey_at_once()
         yield from run.rules(own.context, survey, told, self.around, own.arena_ranges)
 

@@ -2,6 +2,7 @@
 
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.attempts import Attempts
 from gdbheapx.budget import Budget
 from gdbheapx.glibc.arenas import Arena, Heap
 from gdbheapx.glibc.located import Glibc
@@ -13,7 +14,6 @@ from gdbheapx.kernel.common.records import STOP_TOP
 from gdbheapx.kernel.glibc.interface import ChunkWalker
 from gdbheapx.kernel.glibc.records import Region, WalkResult, add_results
 from gdbheapx.kernel.glibc.walkers import chunk_walker
-from gdbheapx.looks import Looks
 from gdbheapx.problems import Report
 
 
@@ -28,7 +28,7 @@ class Context(NamedTuple):
     report: Report
     ram: Ram
     """What tells what is in RAM."""
-    looks: Looks
+    attempts: Attempts
     """What earlier looks have learned."""
     others: Callable[[], Sequence[Tuple[int, int]]]
     """Ranges that other allocators hold."""

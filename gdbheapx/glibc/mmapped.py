@@ -74,7 +74,7 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
     """
     if wanted is None or not wanted.chunks or wanted.bytes is None:
         return Mmapped(MmappedChunks(array("Q")), wanted is not None)
-    known = context.looks.mapped.get(context.glibc.id)
+    known = context.attempts.mapped.get(context.glibc.id)
     ranges = where(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
@@ -84,10 +84,10 @@ def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotal
     if _is_blind(context):
         found = _scan(context, ranges, search._replace(most_pages=0))
     else:
-        found = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if context.looks.can_wait else None))
+        found = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if context.attempts.can_wait else None))
     is_put_off = found.cut and known is None and not _is_blind(context)
     if is_put_off:
-        context.looks.later(lambda: _search_while_it_runs(context, ranges, search))
+        context.attempts.later(lambda: _search_while_it_runs(context, ranges, search))
     elif not found.complete and not context.budget.expired():
         _tell(context, found, wanted, ranges)
     return Mmapped(found.chunks, found.complete, not (is_put_off or _is_blind(context)))
@@ -104,7 +104,7 @@ def _scan(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> M
 
 
 def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> None:
-    context.looks.mapped[context.glibc.id] = _scan(context, ranges, search).chunks.chunks
+    context.attempts.mapped[context.glibc.id] = _scan(context, ranges, search).chunks.chunks
 
 
 def where(context: Context, heaps: Sequence[Range]) -> List[Range]:

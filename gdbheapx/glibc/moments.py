@@ -6,10 +6,10 @@ stops. malloc.c changes an arena under its mutex, but for a process of one threa
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from gdbheapx.attempts import Contradictions
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.looks import Seen
 from gdbheapx.problems import Code, Complaint, Report
 
 LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so this may not be damage"
@@ -25,7 +25,7 @@ class Moments:
 
     def kept(self, arena: Arena) -> Any:
         """What an earlier look has found whole of this arena; None if it must be read."""
-        return self._context.looks.kept.get(self._part(arena.address)) if self._keep else None
+        return self._context.attempts.kept.get(self._part(arena.address)) if self._keep else None
 
     def report(self, arena: Arena) -> Report:
         """Collects what does not add up in this arena."""
@@ -33,17 +33,17 @@ class Moments:
 
     def settle(self, arena: Arena, made: Any, keep: bool = True) -> None:
         """The arena was read: keep what was made of it, unless it contradicts itself."""
-        found, looks = self._found.get(arena.address, []), self._context.looks
+        found, attempts = self._found.get(arena.address, []), self._context.attempts
         if found:
-            looks.contradicts(self._part(arena.address), found, lambda seen: self._tell(arena, found, seen), bool(arena.state["mutex"]))
+            attempts.contradicts(self._part(arena.address), found, lambda seen: self._tell(arena, found, seen), bool(arena.state["mutex"]))
         elif self._keep and keep:
-            looks.keep(self._part(arena.address), made)
+            attempts.keep(self._part(arena.address), made)
 
     def _part(self, address: int) -> Tuple[str, str, int]:
         return (self._context.glibc.id, self._purpose, address)
 
-    def _tell(self, arena: Arena, found: List[Complaint], seen: Seen) -> None:
-        context, count, is_locked = self._context, self._context.looks.count, bool(arena.state["mutex"])
+    def _tell(self, arena: Arena, found: List[Complaint], seen: Contradictions) -> None:
+        context, count, is_locked = self._context, self._context.attempts.count, bool(arena.state["mutex"])
         stays = seen.stays(count)
         if (is_locked and context.target.kind == "live") or (count > 1 and not stays):
             held, often = ": a thread holds its mutex" if is_locked else "", " at each of %d looks" % count if count > 1 else ""
@@ -77,18 +77,20 @@ def tell_if_it_stays(
 
     `slight`: those that a living process shows now and then; one look at it proves nothing.
     """
-    looks = context.looks
+    attempts = context.attempts
     if not found:
         return
 
-    def tell(seen: Seen) -> None:
-        once = looks.count == 1
+    def tell(seen: Contradictions) -> None:
+        once = attempts.count == 1
         stays = [
-            one for one in found if (not (one in slight and context.target.kind == "live") if once else one[:3] in seen.stays(looks.count))
+            one
+            for one in found
+            if (not (one in slight and context.target.kind == "live") if once else one[:3] in seen.stays(attempts.count))
         ]
         for one in stays:
             context.report(*one)
         if not stays and not once and otherwise is not None:
             context.report(*otherwise)
 
-    looks.contradicts((context.glibc.id, part), found, tell)
+    attempts.contradicts((context.glibc.id, part), found, tell)

@@ -150,7 +150,7 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
         lost = find_remnant(context, walks)
     _check(context, fresh, lists.specials, len(fresh) == len(walks))
     for walk in fresh:
-        walk.look = context.looks.count
+        walk.look = context.attempts.count
         moments.settle(walk.arena, walk, lists.are_whole)
     are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
     return Survey(context, walks, lists.caches, lists.specials, lists.singles, heap_max, lost, are_all)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import loader, looks, runner
+from gdbheapx import attempts, loader, runner
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
@@ -149,7 +149,7 @@ def test_nor_in_a_second_stop(lasting: Lasting, watch: Watch, live: str, monkeyp
     process = lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
     watch.pid = process.pid
     stops: List[int] = []
-    monkeypatch.setattr(looks.Looks, "is_unsettled", property(lambda self: stops.append(self.count) or self.count == 1))
+    monkeypatch.setattr(attempts.Attempts, "is_unsettled", property(lambda self: stops.append(self.count) or self.count == 1))
     ended = ask(process.pid, command.split())
     assert ended.code in (0, 1, 4) and "internal error" not in (ended.line or ""), ended
     assert watch.seen == [] and 2 in stops

@@ -60,7 +60,7 @@ class Watcher(threading.Thread):
         return self.longest_ms
 
 
-def looks(target: List[str], folder: Path, way: Callable[..., Outcome], count: int) -> List[Tuple[float, str, Optional[float], str]]:
+def attempts(target: List[str], folder: Path, way: Callable[..., Outcome], count: int) -> List[Tuple[float, str, Optional[float], str]]:
     """(the longest overrun in ms, the command, its limit, by whom it was measured), the longest first."""
     found = []
     for number in range(count):
@@ -86,7 +86,7 @@ def test_no_stop_is_over_its_limit(
 ) -> None:
     """Sixteen threads in malloc, without and with gdb."""
     process = stage.start("busy", "16")
-    found = looks(list(process.target(live)), tmp_path, way, count)
+    found = attempts(list(process.target(live)), tmp_path, way, count)
     record_property("overrun", found[0])
     print(found[:5])
     assert found[0][0] <= TOLERANCE_MS, found[:10]
@@ -104,7 +104,7 @@ def test_redis_under_its_benchmark(load: None, tmp_path: Path, record_property: 
         made = "redis-benchmark -s %s -q -l -r 1000000 -d 200 -t set,lpush" % socket
         bench = subprocess.Popen(made.split(), stdout=subprocess.DEVNULL)
         try:
-            found = looks(["--pid", str(server.pid)], tmp_path, alone, LOOKS // 4)
+            found = attempts(["--pid", str(server.pid)], tmp_path, alone, LOOKS // 4)
         finally:
             bench.kill()
             bench.wait()

@@ -13,7 +13,6 @@ PIECE_BYTES, OVERLAP_BYTES = 4 << 20, 4096
 MOST_THREAD_LOCAL_BYTES = 1 << 20
 
 
-
 class WritableSegment(NamedTuple):
     """One writable PT_LOAD where it was loaded."""
 

@@ -6,8 +6,8 @@ import pytest
 
 from gdbheapx.allocators.rules import LOCKED, BrokenRule, Suspect
 from gdbheapx.analysis import broken
+from gdbheapx.attempts import SURE_ATTEMPTS, Attempts
 from gdbheapx.command import Style
-from gdbheapx.looks import SURE_LOOKS, Looks
 from gdbheapx.model import Address
 from gdbheapx.problems import Code, Nature
 from gdbheapx.report import broken as shown
@@ -33,8 +33,8 @@ def rule(name: str, address: int, evidence: Optional[str] = None, suspect: Optio
 class FakeHeap:
     """A heap that has these broken rules, look by look."""
 
-    def __init__(self, *looks: Sequence[BrokenRule]) -> None:
-        self._looks = iter(looks)
+    def __init__(self, *attempts: Sequence[BrokenRule]) -> None:
+        self._looks = iter(attempts)
 
     def rules(self) -> Iterator[BrokenRule]:
         return iter(next(self._looks))
@@ -53,12 +53,12 @@ class Told:
 def look(*rows: Sequence[BrokenRule]) -> Any:
     """(what the last look gives, the notes, whether another one is wanted) after these looks of a living process."""
     heap: Any = FakeHeap(*rows)
-    looks, told, found = Looks(), Told(), broken.Look(())
+    attempts, told, found = Attempts(), Told(), broken.Look(())
     for number in range(1, len(rows) + 1):
-        looks.begin(number, number < 8)
-        found = broken.look([heap], looks, told)
-    unsettled = looks.is_unsettled
-    looks.tell()
+        attempts.begin(number, number < 8)
+        found = broken.look([heap], attempts, told)
+    unsettled = attempts.is_unsettled
+    attempts.tell()
     return found, told.codes, unsettled
 
 
@@ -74,9 +74,9 @@ WAITS = rule("a", 16, LOCKED)
         ([[A, B], [A]], [A], True, [], True),
         ([[A], []], [], False, [], False),
         ([[], [A]], [], False, [], True),
-        ([[A]] * SURE_LOOKS, [A], True, [], False),
+        ([[A]] * SURE_ATTEMPTS, [A], True, [], False),
         ([[WAITS]], [WAITS], False, ["check-unsettled"], True),
-        ([[WAITS]] * SURE_LOOKS, [WAITS], False, ["check-unsettled"], True),
+        ([[WAITS]] * SURE_ATTEMPTS, [WAITS], False, ["check-unsettled"], True),
         ([[WAITS, B]], [WAITS, B], True, ["check-unsettled"], True),
     ],
 )
@@ -98,11 +98,11 @@ def test_text() -> None:
 def test_a_look_whose_work_is_put_off_proves_nothing() -> None:
     """What it does not show is not gone: the next look is the first that has all."""
     heap: Any = FakeHeap([], [A], [A])
-    looks, told = Looks(), Told()
-    looks.begin(1, True)
-    looks.later(lambda: None)
-    assert list(broken.look([heap], looks, told).rows) == []
-    looks.between()
+    attempts, told = Attempts(), Told()
+    attempts.begin(1, True)
+    attempts.later(lambda: None)
+    assert list(broken.look([heap], attempts, told).rows) == []
+    attempts.between()
     for number in (2, 3):
-        looks.begin(number, True)
-        assert list(broken.look([heap], looks, told).rows) == [A]
+        attempts.begin(number, True)
+        assert list(broken.look([heap], attempts, told).rows) == [A]

@@ -4,9 +4,9 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 import pytest
 
+from gdbheapx.attempts import SURE_ATTEMPTS, Attempts
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
-from gdbheapx.looks import SURE_LOOKS, Looks
 from gdbheapx.problems import Code, Complaint
 
 
@@ -25,8 +25,8 @@ class FakeGlibc(NamedTuple):
 class FakeContext:
     """What is asked of a context."""
 
-    def __init__(self, kind: str, looks: Looks) -> None:
-        self.target, self.glibc, self.looks = FakeTarget(kind), FakeGlibc("glibc"), looks
+    def __init__(self, kind: str, attempts: Attempts) -> None:
+        self.target, self.glibc, self.attempts = FakeTarget(kind), FakeGlibc("glibc"), attempts
         self.told: List[Code] = []
 
     def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
@@ -41,12 +41,12 @@ Contradictions = Tuple[Any, ...]
 
 def after(kind: str, *looks_at: Contradictions) -> List[Code]:
     """What is told after these looks, of which each could be followed by another but for the last."""
-    looks = Looks()
-    context: Any = FakeContext(kind, looks)
+    attempts = Attempts()
+    context: Any = FakeContext(kind, attempts)
     for number, found in enumerate(looks_at, 1):
-        looks.begin(number, number < len(looks_at))
+        attempts.begin(number, number < len(looks_at))
         tell_if_it_stays(context, "caches", list(found), CHANGING, [SLIGHT])
-    looks.tell()
+    attempts.tell()
     return context.told  # type: ignore[no-any-return]
 
 
@@ -59,7 +59,7 @@ def test_one_look_proves_little_of_a_living_process() -> None:
 
 def test_what_stays_is_told() -> None:
     """The same at each look is told as it is; what was there once is in the middle of a change; what is gone is not told."""
-    assert after("live", *[(BROKEN,)] * SURE_LOOKS) == [BROKEN.code]
+    assert after("live", *[(BROKEN,)] * SURE_ATTEMPTS) == [BROKEN.code]
     assert after("live", (), (BROKEN,)) == [CHANGING.code]
     assert after("live", (BROKEN,), ()) == []
     assert after("live", (SLIGHT,), (SLIGHT,)) == [SLIGHT.code]
@@ -68,23 +68,23 @@ def test_what_stays_is_told() -> None:
 @pytest.mark.parametrize("is_explained", [False, True])
 def test_what_is_sure_is_not_looked_for_again(is_explained: bool) -> None:
     """Three looks that show the same settle it, unless somebody is known to be changing it."""
-    looks, told = Looks(), []  # type: ignore[var-annotated]
-    for number in range(1, SURE_LOOKS + 1):
-        looks.begin(number, True)
-        looks.contradicts("part", [BROKEN], lambda seen: told.append(len(seen.looks)), is_explained)
-    assert looks.is_unsettled == is_explained
-    assert told == ([] if is_explained else [SURE_LOOKS])
+    attempts, told = Attempts(), []  # type: ignore[var-annotated]
+    for number in range(1, SURE_ATTEMPTS + 1):
+        attempts.begin(number, True)
+        attempts.contradicts("part", [BROKEN], lambda seen: told.append(len(seen.attempts)), is_explained)
+    assert attempts.is_unsettled == is_explained
+    assert told == ([] if is_explained else [SURE_ATTEMPTS])
 
 
 def test_who_judges_by_itself_is_told_at_once() -> None:
     """A contradiction that waits for the next look everywhere else; work that is put off, and what was found, are shared."""
-    looks = Looks()
-    looks.begin(1, True)
-    own, told, done = looks.apart(), [], []  # type: ignore[var-annotated]
+    attempts = Attempts()
+    attempts.begin(1, True)
+    own, told, done = attempts.apart(), [], []  # type: ignore[var-annotated]
     own.contradicts("part", [BROKEN], lambda seen: told.append(1))
-    assert (told, looks.is_unsettled, own.is_unsettled, own.can_wait) == ([1], False, False, True)
+    assert (told, attempts.is_unsettled, own.is_unsettled, own.can_wait) == ([1], False, False, True)
     own.mapped["glibc"] = [16]
     own.later(lambda: done.append(1))
-    assert looks.has_work and looks.mapped == {"glibc": [16]}
-    looks.between()
-    assert (done, looks.has_work, own.has_work) == ([1], False, False)
+    assert attempts.has_work and attempts.mapped == {"glibc": [16]}
+    attempts.between()
+    assert (done, attempts.has_work, own.has_work) == ([1], False, False)

@@ -8,30 +8,30 @@ from gdbheapx.problems import Code, Complaint
 Same = FrozenSet[Tuple[Code, Optional[int], str]]
 """Complaints without their hints, which depend on who stood where."""
 
-SURE_LOOKS = 3
+SURE_ATTEMPTS = 3
 """A contradiction that nothing explains and that so many looks have shown alike is no change that is under way."""
 PAUSE_S = 0.02
 """Between two looks: a thread that was interrupted inside the allocator gets on."""
 
 
-class Seen:
+class Contradictions:
     """What contradicted itself in one part of an allocator, look by look."""
 
     def __init__(self) -> None:
-        self.looks: Dict[int, Same] = {}
+        self.attempts: Dict[int, Same] = {}
         """By the look's number: a command may read the same part twice in one."""
 
     def add(self, look: int, found: Sequence[Complaint]) -> Same:
         """All that was seen at this look."""
-        self.looks[look] = self.looks.get(look, frozenset()).union((one.code, one.address, one.what) for one in found)
-        return self.looks[look]
+        self.attempts[look] = self.attempts.get(look, frozenset()).union((one.code, one.address, one.what) for one in found)
+        return self.attempts[look]
 
     def stays(self, count: int) -> Same:
         """What was there, exactly so, at each of `count` looks."""
-        return frozenset.intersection(*self.looks.values()) if len(self.looks) == count else frozenset()
+        return frozenset.intersection(*self.attempts.values()) if len(self.attempts) == count else frozenset()
 
 
-class Looks:
+class Attempts:
     """Outlives the session of one look. `can_wait`: the process was stopped for this look alone and may be let go and stopped again."""
 
     def __init__(self) -> None:
@@ -46,21 +46,21 @@ class Looks:
         """Chunks with a mapping of their own that were found before, by allocator id: to be looked at first."""
         self.kept: Dict[Hashable, Any] = {}
         """Parts that an earlier look has read without a contradiction: they are not read again."""
-        self._moments: Set[int] = set()
+        self._stops: Set[int] = set()
         self._contradicted = False
         """Something did at this look."""
         self._later: List[Callable[[], None]] = []
-        self._seen: Dict[Hashable, Seen] = {}
+        self._seen: Dict[Hashable, Contradictions] = {}
         self._untold: List[Callable[[], None]] = []
         self._tells_at_once = False
 
-    def apart(self) -> "Looks":
+    def apart(self) -> "Attempts":
         """This look for somebody who judges by itself what stays: contradictions are told at once and nothing is kept from look to look.
         Work that is put off, and chunks that were found, are everybody's.
 
         One that nobody asks would swallow what it is told: whoever needs another one takes it from here.
         """
-        own = Looks()
+        own = Attempts()
         own.can_wait, own.mapped, own._later, own._tells_at_once = self.can_wait, self.mapped, self._later, True
         return own
 
@@ -77,12 +77,12 @@ class Looks:
     def keep(self, part: Hashable, made: Any) -> None:
         """A part was read without a contradiction."""
         self.kept[part] = made
-        self._moments.add(self.count)
+        self._stops.add(self.count)
 
     @property
-    def moments(self) -> int:
+    def stops(self) -> int:
         """How many stops the parts are from; 0 where nothing is kept."""
-        return len(self._moments.union([self.count] if self._contradicted else [])) if self._moments else 0
+        return len(self._stops.union([self.count] if self._contradicted else [])) if self._stops else 0
 
     def later(self, work: Callable[[], None]) -> None:
         """Do this while the process runs, and look again."""
@@ -104,15 +104,17 @@ class Looks:
         """Something contradicts itself that may be gone at another look."""
         return bool(self._untold)
 
-    def contradicts(self, part: Hashable, found: Sequence[Complaint], tell: Callable[[Seen], None], is_explained: bool = False) -> None:
+    def contradicts(
+        self, part: Hashable, found: Sequence[Complaint], tell: Callable[[Contradictions], None], is_explained: bool = False
+    ) -> None:
         """A part contradicts itself. `tell` records that as a problem: now, or once it is known that there is no further look.
 
         `is_explained`: a thread is known to be changing it.
         """
         self._contradicted = True
-        seen = self._seen.setdefault(part, Seen())
+        seen = self._seen.setdefault(part, Contradictions())
         here = seen.add(self.count, found)
-        is_sure = self.count >= SURE_LOOKS and not is_explained and seen.stays(self.count) == here
+        is_sure = self.count >= SURE_ATTEMPTS and not is_explained and seen.stays(self.count) == here
         if self.can_wait and not is_sure and not self._tells_at_once:
             self._untold.append(lambda: tell(seen))
         else:
