@@ -16,7 +16,7 @@ from gdbheapx.units import Size, say
 if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery
     from gdbheapx.allocators.heaps import Heaps
-    from gdbheapx.allocators.records import Around
+    from gdbheapx.allocators.records import HeapContext
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
     from gdbheapx.kernel.common.interface import Kernel
@@ -130,10 +130,10 @@ class Session:
             self._heaps = Heaps(self.discovery, self._around, self.problem, self.allocator_id)
         return self._heaps
 
-    def _around(self) -> "Around":
-        from gdbheapx.allocators.records import Around
+    def _around(self) -> "HeapContext":
+        from gdbheapx.allocators.records import HeapContext
 
-        return Around(self.target, self.kernel, self.budget, self.report, self.ram, self.attempts)
+        return HeapContext(self.target, self.kernel, self.budget, self.report, self.ram, self.attempts)
 
     def stop_for(self, reads: Reads) -> Optional[float]:
         """For how many milliseconds a process that runs on this machine will stand still when this is read of it; None where that is not

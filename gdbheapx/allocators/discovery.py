@@ -7,7 +7,7 @@ from gdbheapx import allocators
 from gdbheapx.allocators import fingerprints, owner
 from gdbheapx.allocators.heap import Allocator
 from gdbheapx.allocators.owner import Owner
-from gdbheapx.allocators.records import Found, Located, NotRead, Unread
+from gdbheapx.allocators.records import Instance, Instances, NotRead, Unread
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.inner import Inner
 
 
-class Copy(NamedTuple):
+class Listed(NamedTuple):
     """One copy of an allocator."""
 
     allocator: Allocator[Any, Any]
-    located: Located
+    located: Instance
 
 
 class Discovery:
@@ -28,7 +28,7 @@ class Discovery:
     def __init__(self, target: Target, pack_directories: Sequence[str]) -> None:
         self._target = target
         self._pack_directories = pack_directories
-        self._found: Dict[str, Found] = {}
+        self._found: Dict[str, Instances] = {}
         self._owner: List[Optional[Owner]] = []
         self._inner: List[Sequence[Inner]] = []
         self._runtime: List[Optional[str]] = []
@@ -44,15 +44,15 @@ class Discovery:
         """Where it looks."""
         return self._target
 
-    def found(self, allocator: Allocator[Any, Any]) -> Found:
+    def found(self, allocator: Allocator[Any, Any]) -> Instances:
         """Every copy of one allocator."""
         if allocator.name not in self._found:
             self._found[allocator.name] = allocator.find(self._target, self._pack_directories)
         return self._found[allocator.name]
 
-    def copies(self) -> List[Copy]:
+    def copies(self) -> List[Listed]:
         """All that can be read, in the registry's order."""
-        return [Copy(allocator, one) for allocator in allocators.every() for one in self.found(allocator).located]
+        return [Listed(allocator, one) for allocator in allocators.every() for one in self.found(allocator).located]
 
     def offering(self, offer: str) -> List[Allocator[Any, Any]]:
         """Allocators that may have an offer."""

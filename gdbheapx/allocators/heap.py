@@ -24,11 +24,11 @@ from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.records import (
     Answered,
     ArenaRow,
-    Around,
     Facts,
-    Found,
+    HeapContext,
+    Instance,
+    Instances,
     Judged,
-    Located,
     Page,
     Part,
     PlainFacts,
@@ -118,7 +118,7 @@ class Heap(ABC):
         if claim is None:
             return None
         part = places.Part("memory", claim.what, Address(claim.start), Address(claim.end))
-        return places.place(places.around(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part])
+        return places.place(places.neighbours(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
@@ -173,7 +173,7 @@ class Heap(ABC):
         return []
 
 
-OneLocated = TypeVar("OneLocated", bound=Located)
+OneLocated = TypeVar("OneLocated", bound=Instance)
 OneFacts = TypeVar("OneFacts", bound=Facts)
 
 
@@ -190,11 +190,11 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     """Where the types of its own records are: of a row of `arenas` and of `bins`, of `tunables`, of what offers give. [a snapshot; SQL]"""
 
     @abstractmethod
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every copy in the target."""
 
     @abstractmethod
-    def open(self, located: OneLocated, around: Around) -> Heap:
+    def open(self, located: OneLocated, around: HeapContext) -> Heap:
         """One of them, to be read."""
 
     def warm(self) -> None:
@@ -217,7 +217,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """There is one that a pack can be made of, though it cannot be read yet."""
         return False
 
-    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+    def pack(self, target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
         """The pack of one copy, for the offer `pack`."""
         raise NotImplementedError
 

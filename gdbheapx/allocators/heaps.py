@@ -3,9 +3,9 @@
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.discovery import Copy, Discovery
+from gdbheapx.allocators.discovery import Discovery, Listed
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.records import Answered, Around, Unread
+from gdbheapx.allocators.records import Answered, HeapContext, Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.layout.pack import Pack
 from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, Note
@@ -16,7 +16,7 @@ HOW_TO_SEE = "see `gdbheapx doctor`"
 class Heaps:
     """Opened when they are asked for, once each."""
 
-    def __init__(self, discovery: Discovery, around: Callable[[], Around], note: Note, allocator_id: Optional[str]) -> None:
+    def __init__(self, discovery: Discovery, around: Callable[[], HeapContext], note: Note, allocator_id: Optional[str]) -> None:
         self.discovery = discovery
         self.allocator_id = allocator_id
         """What --allocator names."""
@@ -36,7 +36,7 @@ class Heaps:
             self._all = sorted(found, key=lambda heap: heap.info.owns_malloc is not True)
         return self._all
 
-    def open(self, one: Copy) -> Heap:
+    def open(self, one: Listed) -> Heap:
         """An uncached heap."""
         if one.located.unlisted:
             self._note(problems.UNLISTED_RELEASE, None, one.located.unlisted, "check for a newer gdbheapx", partial=False)
@@ -114,7 +114,7 @@ class Heaps:
         what = unread.what + ("; it owns malloc" if self._owns_malloc(unread) else "")
         self._note(problems.ALLOCATOR_UNREAD, unread.module.file_name, what, unread.hint, partial=partial)
 
-    def _held_by_others(self, one: Copy) -> List[Tuple[int, int]]:
+    def _held_by_others(self, one: Listed) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""
         name = one.allocator.name
         opened = (

@@ -45,7 +45,7 @@ class Place(NamedTuple):
     """From the smallest to the largest."""
 
 
-class Around(NamedTuple):
+class Neighbours(NamedTuple):
     """Rows of a stream: (address, usable bytes, class, kind, arena)."""
 
     previous: Optional[Tuple[int, ...]]
@@ -57,7 +57,7 @@ def _row(blocks: Blocks, index: int) -> Tuple[int, ...]:
     return tuple(column[index] for column in blocks)
 
 
-def around(batches: Iterable[Blocks], shape: BlockShape, address: int) -> Around:
+def neighbours(batches: Iterable[Blocks], shape: BlockShape, address: int) -> Neighbours:
     """The block that holds the address, header included, and its neighbours, from a stream that begins below it."""
     lead = shape.header_bytes or 0
     before: List[Tuple[int, ...]] = []
@@ -75,11 +75,11 @@ def around(batches: Iterable[Blocks], shape: BlockShape, address: int) -> Around
     return _settled(before, None, shape, address)
 
 
-def _settled(before: List[Tuple[int, ...]], after: Optional[Tuple[int, ...]], shape: BlockShape, address: int) -> Around:
+def _settled(before: List[Tuple[int, ...]], after: Optional[Tuple[int, ...]], shape: BlockShape, address: int) -> Neighbours:
     last = before[-1] if before else None
     if last is not None and address < last[0] - (shape.header_bytes or 0) + last[1] + shape.overheads[last[3]]:
-        return Around(before[-2] if len(before) > 1 else None, last, after)
-    return Around(last, None, after)
+        return Neighbours(before[-2] if len(before) > 1 else None, last, after)
+    return Neighbours(last, None, after)
 
 
 def neighbour(row: Optional[Tuple[int, ...]], shape: BlockShape) -> Optional[Neighbour]:
@@ -89,7 +89,7 @@ def neighbour(row: Optional[Tuple[int, ...]], shape: BlockShape) -> Optional[Nei
     return Neighbour(Address(row[0]), row[1] + shape.overheads[row[3]], row[1], shape.words[row[3]])
 
 
-def place(found: Around, shape: BlockShape, allocator: str, address: int, parts: Sequence[Part] = ()) -> Place:
+def place(found: Neighbours, shape: BlockShape, allocator: str, address: int, parts: Sequence[Part] = ()) -> Place:
     """What the rows say. A neighbour counts only if it touches the block."""
     here, lead = found.here, shape.header_bytes or 0
     previous, after = neighbour(found.previous, shape), neighbour(found.next, shape)

@@ -31,7 +31,7 @@ Page = Iterable[Union[str, Table]]
 """What a command shows, from top to bottom: sentences and tables."""
 
 
-class Located(Protocol):
+class Instance(Protocol):
     """One copy of an allocator in the target that can be read, and all that is constant about it."""
 
     @property
@@ -75,10 +75,10 @@ class NotRead(NamedTuple):
     hint: Optional[str]
 
 
-class Found(NamedTuple):
+class Instances(NamedTuple):
     """Every copy of one allocator in a target."""
 
-    located: Sequence[Located]
+    located: Sequence[Instance]
     """In the dynamic linker's order."""
     unread: Sequence[Unread] = ()
     missing: Sequence[NotRead] = ()
@@ -89,7 +89,7 @@ class Found(NamedTuple):
     """Objects that hold one from which nothing was ever allocated: there is no heap to read, and nothing is missing."""
 
 
-class Around(NamedTuple):
+class HeapContext(NamedTuple):
     """What a heap is read with."""
 
     target: Target
@@ -101,14 +101,14 @@ class Around(NamedTuple):
     others: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Gives the ranges that other allocators hold."""
 
-    def anew(self, report: Report) -> "Around":
+    def anew(self, report: Report) -> "HeapContext":
         """For a second look at the same process, which knows nothing of the first and tells somebody else."""
-        return around(self.target, self.kernel, self.budget, report)
+        return heap_context(self.target, self.kernel, self.budget, report)
 
 
-def around(target: Target, kernel: Kernel, budget: Budget, report: Report) -> Around:
+def heap_context(target: Target, kernel: Kernel, budget: Budget, report: Report) -> HeapContext:
     """For a look of its own."""
-    return Around(target, kernel, budget, report, Ram(target, kernel), Attempts())
+    return HeapContext(target, kernel, budget, report, Ram(target, kernel), Attempts())
 
 
 class Part(NamedTuple):

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.records import Around
+from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, layouts, mmapped, tcache, tcache_struct, totals, trim_model
 from gdbheapx.glibc.context import Context
@@ -55,7 +55,7 @@ MAPPED = (api.STATUS_MAPPED, api.STATUS_MAPPED_TCACHE)
 class GlibcMalloc(Heap):
     """Everything one copy of glibc malloc can be asked for."""
 
-    def __init__(self, glibc: Glibc, around: Around) -> None:
+    def __init__(self, glibc: Glibc, around: HeapContext) -> None:
         target, kernel, budget, report, ram, attempts, others = around
         self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, attempts, others)
         self.glibc = glibc

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, NotRead, Page, Surroundings
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NotRead, Page, Surroundings
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
 
@@ -42,18 +42,18 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         }
     )
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every copy, by symbols, packs or structure."""
         from gdbheapx.glibc import detect
 
         try:
             located = detect.find(target, pack_directories)
         except detect.NoLayout as error:
-            return Found((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
+            return Instances((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
         known = [one.module for one in located]
         missing = [without_symbols(target, one) for one in target.modules() if OBJECTS.match(one.file_name) and one not in known]
         is_hidden = target.kind == "live" and bool(missing) and not located  # while it runs its structure may be in the middle of a change
-        return Found(located, (), missing, is_hidden or any(one.is_provisional for one in located))
+        return Instances(located, (), missing, is_hidden or any(one.is_provisional for one in located))
 
     def warm(self) -> None:
         """Nearly every process has it."""
@@ -69,13 +69,13 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         """Where its threads have their variables."""
         located.prepare(target)
 
-    def open(self, located: "Glibc", around: Around) -> Heap:
+    def open(self, located: "Glibc", around: HeapContext) -> Heap:
         """One copy."""
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         return GlibcMalloc(located, around)
 
-    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+    def pack(self, target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
         from gdbheapx.glibc import export
 

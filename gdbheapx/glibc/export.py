@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from gdbheapx.allocators.records import Found
+from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc.detect import NEEDED, STRUCTS
 from gdbheapx.glibc.located import Glibc
@@ -38,7 +38,7 @@ def check(types: TypeSet, what: str) -> None:
             )
 
 
-def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+def of_target(target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
     """The pack of the glibc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is
     missing."""
     wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]

@@ -7,7 +7,7 @@ walked twice, and is unknown where the two differ.
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, nothing
-from gdbheapx.allocators.records import Around
+from gdbheapx.allocators.records import HeapContext
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, read_ring
@@ -65,7 +65,7 @@ class GlibcMeter:
 
     figures = FIGURES
 
-    def __init__(self, glibc: Glibc, around: Around) -> None:
+    def __init__(self, glibc: Glibc, around: HeapContext) -> None:
         self.glibc, self.around = glibc, around
         self._source = around.target.bulk_source()
         if isinstance(self._source, ProcessSource):  # what is untouched now may be touched at the next sample

@@ -4,7 +4,7 @@ from typing import Callable, List
 
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall, Troubles, in_time
 from gdbheapx.allocators.predicted import Predicted, total
-from gdbheapx.allocators.records import Around
+from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
 from gdbheapx.glibc.located import Glibc
@@ -20,7 +20,7 @@ class Trim(Plan):
     system_calls = (SystemCall("madvise", (None, None, DONTNEED)), SystemCall("brk"), *FUTEX)
     """mtrim and systrim (malloc.c). sbrk does not bear that brk fails with an error: it takes the number for the new break."""
 
-    def __init__(self, around: Around, glibc: Glibc, look: Callable[[Report, int], List[Predicted]], pad: int) -> None:
+    def __init__(self, around: HeapContext, glibc: Glibc, look: Callable[[Report, int], List[Predicted]], pad: int) -> None:
         self.target, self.budget, self.glibc, self.pad, self._look = around.target, around.budget, glibc, pad, look
         self.shown, self.arguments = "malloc_trim(%d)" % pad, [pad]
         function = self.target.module_symbol(glibc.module, "malloc_trim")

@@ -99,7 +99,7 @@ def _in_region(malloc: "GlibcMalloc", lists: Lists, region: Region, arena: Arena
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
         stream = malloc.context.walker.blocks([Listed(region, arena.index)], lists.specials.chunks, Wanted(start=start))
-        found = places.around(stream, malloc.shape, address)
+        found = places.neighbours(stream, malloc.shape, address)
         if found.here is not None and (found.previous is not None or not start):
             more = list(_lists_of(malloc.context, lists, arena, found.here))
             return places.place(found, malloc.shape, malloc.glibc.id, address, [*more, *parts])
@@ -135,7 +135,7 @@ def _mapped(malloc: "GlibcMalloc", ring: Sequence[Arena], heap_max: int, lists: 
             kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.specials.mapped else STATUS_MAPPED
             row = (chunk.chunk + header, chunk.size_bytes - malloc.shape.overheads[kind], 0, kind, NO_ARENA)
             part = Part("mapping", "mapped chunk", Address(start), Address(end))
-            return places.place(places.Around(None, row, None), malloc.shape, malloc.glibc.id, address, [part])
+            return places.place(places.Neighbours(None, row, None), malloc.shape, malloc.glibc.id, address, [part])
     return None
 
 

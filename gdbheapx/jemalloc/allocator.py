@@ -4,7 +4,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.records import Around
+from gdbheapx.allocators.records import HeapContext
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.heap import arenas as arena_list
@@ -48,7 +48,7 @@ MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) 
 class JemallocMalloc(Heap):
     """Everything one jemalloc can be asked for."""
 
-    def __init__(self, jemalloc: Jemalloc, around: Around) -> None:
+    def __init__(self, jemalloc: Jemalloc, around: HeapContext) -> None:
         self.context = Context(
             around.target, jemalloc, around.kernel, around.target.bulk_source(), around.budget, around.report, around.ram
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, Around, Found, Judged, Page, Part, Surroundings
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Surroundings
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.pack import Pack
 
@@ -37,13 +37,13 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         }
     )
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every one of them, calibrated before it is believed."""
         from gdbheapx.jemalloc.detection import traces
 
         suspects = traces.suspects(target, pack_directories)
         if not suspects:
-            return Found(())
+            return Instances(())
         from gdbheapx.jemalloc.detection import detect
 
         return detect.find(target, suspects)
@@ -58,7 +58,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         """Its symbols."""
         located.symbols.prepare()
 
-    def open(self, located: "Jemalloc", around: Around) -> Heap:
+    def open(self, located: "Jemalloc", around: HeapContext) -> Heap:
         """One of them."""
         from gdbheapx.jemalloc.allocator import JemallocMalloc
 
@@ -77,7 +77,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return bool(export.with_symbols(target))
 
-    def pack(self, target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+    def pack(self, target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
         from gdbheapx.jemalloc.detection import export
 

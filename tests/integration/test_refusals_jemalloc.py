@@ -9,7 +9,7 @@ from typing import Any, Iterator, Tuple
 import pytest
 
 from gdbheapx import kernel as kernels
-from gdbheapx.allocators.records import around
+from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
@@ -33,7 +33,7 @@ RESTING = ("35", "202", "230")
 def model(process: Process) -> JemallocMalloc:
     """The tool's own view of it, while it runs."""
     target = open_elf_target(pid=process.pid)
-    return JemallocMalloc(ALLOCATOR.find(target, ()).located[0], around(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
+    return JemallocMalloc(ALLOCATOR.find(target, ()).located[0], heap_context(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
 
 
 def exchange(process: Process, address: int, data: bytes) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx import kernel as kernels
 from gdbheapx import loader, runner
-from gdbheapx.allocators.records import around
+from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.jemalloc.allocator import JemallocMalloc
@@ -93,7 +93,7 @@ class Patient:
     def look(self, target: ElfTarget, jemalloc: detect.Jemalloc, problems: Optional[List[Any]] = None) -> JemallocMalloc:
         """The model, with its problems kept in that list."""
         kept = problems if problems is not None else []
-        return JemallocMalloc(jemalloc, around(target, kernels.load(), Budget(), lambda *problem: kept.append(problem)))
+        return JemallocMalloc(jemalloc, heap_context(target, kernels.load(), Budget(), lambda *problem: kept.append(problem)))
 
     # ------------------------------------------------------------------------------------------------ what lies where
 

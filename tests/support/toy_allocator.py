@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import Around, Facts, Found, NotRead
+from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
@@ -55,12 +55,12 @@ class TinyHeap(Heap):
 class Toy(Allocator[Tiny, Facts]):
     name, statuses, records = "tiny", ("used", "idle"), {"arenas": "tests.support.toy_allocator.Room"}
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Found:
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         found = [Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name]
         unused = [NotRead(one.module, "tiny in %s was never used" % one.module.file_name, None) for one in found if not target.read_word(one.next.address)]
-        return Found([one for one in found if target.read_word(one.next.address)], unused=unused)
+        return Instances([one for one in found if target.read_word(one.next.address)], unused=unused)
 
-    def open(self, located: Any, around: Around) -> Heap:
+    def open(self, located: Any, around: HeapContext) -> Heap:
         return TinyHeap(located, around.target)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.allocators.records import Around
+from gdbheapx.allocators.records import HeapContext
 from gdbheapx.allocators.rules import BrokenRule, Known, collector, sorted_out
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
@@ -58,7 +58,7 @@ SIZES = (codes.CHUNK_SMALL, codes.CHUNK_MISALIGNED, codes.CHUNK_OVERRUN, codes.F
 
 
 def rules(
-    own: Context, survey: Survey, told: Sequence[Complaint], around: Around, ranges: Callable[[], List[Tuple[int, int]]]
+    own: Context, survey: Survey, told: Sequence[Complaint], around: HeapContext, ranges: Callable[[], List[Tuple[int, int]]]
 ) -> List[BrokenRule]:
     """What is broken. `own`: a context whose complaints are in `told`, with which the chunks were walked; `around`: what all looks share;
     `ranges`: what the arenas occupy."""

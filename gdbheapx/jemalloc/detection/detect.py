@@ -2,7 +2,7 @@
 
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.records import Found
+from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
@@ -83,7 +83,7 @@ class Jemalloc(NamedTuple):
         )
 
 
-def find(target: Target, suspects: Sequence[traces.Suspect]) -> Found:
+def find(target: Target, suspects: Sequence[traces.Suspect]) -> Instances:
     """Every jemalloc of these, and those that are there but are not read, each with the reason."""
     found: List[Jemalloc] = []
     not_read: List[Unread] = []
@@ -93,7 +93,7 @@ def find(target: Target, suspects: Sequence[traces.Suspect]) -> Found:
             found.append(one)
         else:
             not_read.append(one)
-    return Found(found, not_read)
+    return Instances(found, not_read)
 
 
 def _named(target: Target, suspect: traces.Suspect, number: int) -> "Jemalloc | Unread":

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.records import Found
+from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
@@ -97,7 +97,7 @@ def with_symbols(target: Target) -> List[Tuple[Module, str]]:
     return list(found.values())
 
 
-def of_target(target: Target, found: Found, allocator_id: Optional[str]) -> Pack:
+def of_target(target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
     """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is
     missing."""
     wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]

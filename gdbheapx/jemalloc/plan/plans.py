@@ -4,7 +4,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.plan import FUTEX, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time
 from gdbheapx.allocators.predicted import Predicted, total
-from gdbheapx.allocators.records import Around
+from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Refusal
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.jemalloc.detection import layouts
@@ -53,7 +53,7 @@ def check_names(found: Jemalloc) -> None:
         )
 
 
-def spans(around: Around, found: Jemalloc) -> List[Span]:
+def spans(around: HeapContext, found: Jemalloc) -> List[Span]:
     """The code of this jemalloc; Refusal if it is not known."""
     known = code.spans(around.target, found.module, found.symbols.prefix, found.symbols.public_names.prefix)
     if known is None:
@@ -71,7 +71,7 @@ class Purge(Plan):
     """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do
     not."""
 
-    def __init__(self, around: Around, found: Jemalloc, open_anew: Open, arena: Optional[int], what: str) -> None:
+    def __init__(self, around: HeapContext, found: Jemalloc, open_anew: Open, arena: Optional[int], what: str) -> None:
         self.around, self.target, self.budget, self.found, self.arena = around, around.target, around.budget, found, arena
         self._open = open_anew
         check_names(found)
@@ -155,7 +155,7 @@ class Cure(CurePlan):
     system_calls = SYSTEM_CALLS
     done = "%s was set and is 0 now; the next tick creates its ticker" % BYPASS
 
-    def __init__(self, around: Around, found: Jemalloc, open_anew: Open) -> None:
+    def __init__(self, around: HeapContext, found: Jemalloc, open_anew: Open) -> None:
         if not layouts.has_ticker_bug(found.types, found.version):
             raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % found.version_name, "see `gdbheapx decay`")
         check_names(found)

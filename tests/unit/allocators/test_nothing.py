@@ -5,7 +5,7 @@ from typing import Any, List, NamedTuple, Optional
 import pytest
 
 from gdbheapx.allocators import nothing
-from gdbheapx.allocators.records import Found
+from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Module
 
@@ -44,8 +44,8 @@ class Looked(NamedTuple):
     def target(self) -> Any:
         return self
 
-    def found(self, allocator: Any) -> Found:
-        return Found((), self.not_read if allocator.name == "jemalloc" else ())
+    def found(self, allocator: Any) -> Instances:
+        return Instances((), self.not_read if allocator.name == "jemalloc" else ())
 
     def unused(self) -> List[Any]:
         return []

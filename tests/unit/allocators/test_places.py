@@ -15,7 +15,7 @@ ROWS = [(0x1010, 24, 0, 0, 3), (0x1030, 40, 0, 1, 3), (0x1060, 24, 0, 0, 3), (0x
 
 def ask(rows: Any, shape: BlockShape, address: int, batch: int) -> places.Place:
     batches = [make_blocks(rows[at : at + batch]) for at in range(0, len(rows), batch)]
-    return places.place(places.around(batches, shape, address), shape, "fake", address)
+    return places.place(places.neighbours(batches, shape, address), shape, "fake", address)
 
 
 def brief(one: Optional[places.Neighbour]) -> Optional[Tuple[int, int, str]]:

@@ -5,7 +5,7 @@ from typing import Any, List, Optional
 import pytest
 
 from gdbheapx.allocators.owner import Owner
-from gdbheapx.allocators.records import Found
+from gdbheapx.allocators.records import Instances
 from gdbheapx.analysis import overview
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.detection.unread import Unread
@@ -285,8 +285,8 @@ class Looked:
     def unread(self) -> List[Unread]:
         return [Unread(Module("/srv/service", 0x1000, True, None, None), "jemalloc in /srv/service: no layouts", "make a pack")]
 
-    def found(self, allocator: Any) -> Found:
-        return Found((), self.unread() if allocator.name == "jemalloc" else ())
+    def found(self, allocator: Any) -> Instances:
+        return Instances((), self.unread() if allocator.name == "jemalloc" else ())
 
 
 def test_memory_outside_is_not_called_foreign_while_a_jemalloc_is_unread() -> None:
