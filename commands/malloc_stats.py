@@ -35,7 +35,7 @@ def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[st
     from gdbheapx.analysis import beside
 
     heap = session.heaps.one_offering("native-stats")
-    found = heap.offers["native-stats"]()
+    found = heap.capabilities["native-stats"]()
     if is_merged:
         if not hasattr(found, "merged_only"):
             raise UsageError(
@@ -44,7 +44,7 @@ def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[st
         found = found.merged_only()
     if session.allocator_id is None:
         for what, hint in beside.larger(
-            found.held_bytes, [one for one in session.heaps.all() if one is not heap and "held-bytes" in one.offers]
+            found.held_bytes, [one for one in session.heaps.all() if one is not heap and "held-bytes" in one.capabilities]
         ):
             session.problem(OTHER_IS_LARGER, heap.info.id, what, hint, partial=False)
     return found.data(), list(found.lines())

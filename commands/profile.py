@@ -16,7 +16,7 @@ Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE
 def profile(session: Session, options: Options) -> Answer:
     """The command `profile`."""
     heap = session.heaps.one_offering("profile")
-    found, maps = heap.offers["profile"](), session.target.maps_text()
+    found, maps = heap.capabilities["profile"](), session.target.maps_text()
 
     def data() -> Any:
         text = "\n".join(found.lines(maps)) + "\n"

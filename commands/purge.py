@@ -36,7 +36,7 @@ def purge(session: Session, options: Options) -> Answer:
     from gdbheapx.actions import call
     from gdbheapx.report import acted
 
-    return acted.answer(call.run(session, options, call.PURGE, lambda heap: heap.offers["purge"](options.arena, _what(options))))
+    return acted.answer(call.run(session, options, call.PURGE, lambda heap: heap.capabilities["purge"](options.arena, _what(options))))
 
 
 def _what(options: Options) -> str:
@@ -50,7 +50,7 @@ def predict(session: Session, options: Options) -> Answer:
 
     heap = session.heaps.one_offering("purge", rather="trim")
     is_refused = foreseen.is_refused(session, call.PURGE, heap, (options.arena, _what(options)), options.accept_seccomp)
-    found = heap.offers["purge-dry-run"](options.arena)
+    found = heap.capabilities["purge-dry-run"](options.arena)
     if is_refused:
         found = found._replace(way=found.way._replace(is_refused=True))
     return Answer(lambda: found.data, lambda style: show(style, found.page), read=True)

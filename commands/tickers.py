@@ -60,7 +60,7 @@ def read(session: Session) -> Any:
     found: Any = session.heaps.together("tickers")
     heaps = session.heaps.offering("tickers") if found.found else ()  # no jemalloc is an answer, and no error
     known = {heap.info.id: foreseen.advisable(session, heap) for heap in heaps}
-    refused = [(name, offer) for name, offers in known.items() for offer in ("cure", "purge") if offer not in offers]
+    refused = [(name, offer) for name, capabilities in known.items() for offer in ("cure", "purge") if offer not in capabilities]
     return found.without(refused)
 
 

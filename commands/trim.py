@@ -52,7 +52,7 @@ def trim(session: Session, options: Options) -> Answer:
     from gdbheapx.actions import call
     from gdbheapx.report import acted
 
-    return acted.answer(call.run(session, options, call.TRIM, lambda heap: heap.offers["trim"](options.pad)))
+    return acted.answer(call.run(session, options, call.TRIM, lambda heap: heap.capabilities["trim"](options.pad)))
 
 
 def predict(session: Session, options: Options) -> Answer:
@@ -65,9 +65,9 @@ def predict(session: Session, options: Options) -> Answer:
     if options.probe:
         from gdbheapx.actions import probe
 
-        tried, found = probe.run(session, lambda: heap.offers["trim-dry-run"](options.pad))
+        tried, found = probe.run(session, lambda: heap.capabilities["trim-dry-run"](options.pad))
     else:
-        found = heap.offers["trim-dry-run"](options.pad)
+        found = heap.capabilities["trim-dry-run"](options.pad)
     if is_refused:
         found = found._replace(way=found.way._replace(is_refused=True))
 

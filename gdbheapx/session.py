@@ -235,7 +235,7 @@ class Session:
         from gdbheapx.allocators.metering import nothing
 
         try:
-            meters = [heap.offers["meter"]() if "meter" in heap.offers else None for heap in self.rehearsal().heaps.all()]
+            meters = [heap.capabilities["meter"]() if "meter" in heap.capabilities else None for heap in self.rehearsal().heaps.all()]
             found = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
         except HeapxError:
             return None, 0

@@ -96,7 +96,7 @@ def run(session: Session, options: Options) -> Any:
 
     preflight.permitted(setting, call=False)
     heap: Heap = call.in_use(session, CURE)
-    plan: CurePlan = heap.offers[CURE.offer]()
+    plan: CurePlan = heap.capabilities[CURE.offer]()
     control = Control(target)
     preflight.vfork_child(control.pid)
     preflight.writable(control.pid)

@@ -71,7 +71,7 @@ def one(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optio
         message = "below the limit"
     else:
         try:
-            done = call.run(session, options, call.TRIM, lambda heap: heap.offers["trim"](options.pad))
+            done = call.run(session, options, call.TRIM, lambda heap: heap.capabilities["trim"](options.pad))
             message = done.trouble or (NOTHING if gave_nothing(done) else "trimmed")
         except HeapxError as error:
             message, refusal = error.line(), error

@@ -16,12 +16,12 @@ PLANS: Dict[str, Tuple[Any, ...]] = {"trim": (0,), "purge": (None, "purge"), "cu
 
 
 def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
-    """Those of the heap's offers that change a process and may be advised: here is a process, a gdb for the call, and nothing that is known
-    of its allocator forbids them. What its sandbox and the threads allow is asked when it is done."""
+    """Those of the heap's capabilities that change a process and may be advised: here is a process, a gdb for the call, and nothing that is
+    known of its allocator forbids them. What its sandbox and the threads allow is asked when it is done."""
     target = session.target
     if target.kind != "live" or (target.debugger_version is None and shutil.which("gdb") is None):
         return frozenset()
-    found = (name for name, words in PLANS.items() if name in heap.offers and _forbidden(session, heap, name, words) is None)
+    found = (name for name, words in PLANS.items() if name in heap.capabilities and _forbidden(session, heap, name, words) is None)
     return frozenset(found)
 
 
@@ -40,7 +40,7 @@ def _forbidden(session: Session, heap: Heap, name: str, words: Tuple[Any, ...]) 
 
     def check() -> None:
         preflight.callable_here(session.target)
-        heap.offers[name](*words).check()
+        heap.capabilities[name](*words).check()
 
     found: Optional[HeapxError] = _once(session, (_forbidden, heap.info.id, name, words), check)
     return found
@@ -54,7 +54,7 @@ def _confined(pid: int) -> List[Tuple[int, str]]:
 
 def _sandbox(heap: Heap, kind: call.Kind, words: Tuple[Any, ...], accepted: bool) -> Sandbox:
     """Asked before the process is stopped: a plan looks up symbols."""
-    plan = heap.offers[kind.offer](*words)
+    plan = heap.capabilities[kind.offer](*words)
     return Sandbox(plan.target, plan.system_calls, plan.shown, accepted)
 
 
@@ -81,7 +81,7 @@ def _refusal(session: Session, kind: call.Kind, heap: Heap, words: Tuple[Any, ..
                 raise found
         key = (Sandbox, heap.info.id, kind.offer, words)
         sandbox = _once(session, key, lambda: _sandbox(heap, kind, words, accepted)) if threads else None
-        preflight.in_ram(target, lambda: heap.offers[kind.offer](*words).predict())
+        preflight.in_ram(target, lambda: heap.capabilities[kind.offer](*words).predict())
         if isinstance(sandbox, Sandbox):
             sandbox.check(threads)
     except Refusal as refusal:

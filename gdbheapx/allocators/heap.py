@@ -80,7 +80,7 @@ class Heap(ABC):
         """Its entry in the envelope."""
 
     @property
-    def offers(self) -> Mapping[str, Callable[..., Any]]:
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
         """What only some allocators can: `trim`, `purge`, `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`,
         `held-bytes`; `meter`, which reads its counters while the process runs, and `exact-reading`, the same of one that stands still."""
         return {}
@@ -183,7 +183,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     name: str
     fingerprint: Fingerprint = Fingerprint()
     offered: FrozenSet[str] = frozenset()
-    """What its heaps may have among their offers."""
+    """What its heaps may have among their capabilities."""
     statuses: Sequence[str] = ("used", "free")
     """The words of BlockShape.words that its heaps may have. [chunks --status]"""
     records: Mapping[str, str] = {}

@@ -48,7 +48,7 @@ class Heaps:
 
     def offering(self, offer: str, rather: Optional[str] = None) -> List[Heap]:
         """Those of them that have this offer; HeapxError where none has. `rather`: the command for the others."""
-        found = [heap for heap in self.all() if offer in heap.offers]
+        found = [heap for heap in self.all() if offer in heap.capabilities]
         if not found:
             raise self._none_offers(offer, rather)
         return found
@@ -58,7 +58,7 @@ class Heaps:
         unless --allocator names this one all the same."""
         found = _in_use(self.offering(offer, rather))
         owner = _in_use(self.all())
-        if for_owner and owner.info.owns_malloc and not found.info.owns_malloc and rather in owner.offers:
+        if for_owner and owner.info.owns_malloc and not found.info.owns_malloc and rather in owner.capabilities:
             hint = "use `gdbheapx %s --dry-run`; --allocator %s asks about the other heap" % (rather, found.info.id)
             raise HeapxError("%s owns malloc here" % owner.kind, hint, code=NO_ALLOCATOR)
         return found
@@ -67,7 +67,7 @@ class Heaps:
         """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read
         makes the answer partial."""
         copies = [one for one in self.discovery.copies() if offer in one.allocator.offered and self.allocator_id in (None, one.located.id)]
-        heaps = [heap for heap in self.all() if offer in heap.offers] if copies or self.allocator_id is not None else []
+        heaps = [heap for heap in self.all() if offer in heap.capabilities] if copies or self.allocator_id is not None else []
         for unread in self.unread_offering(offer) if self.allocator_id is None else ():
             self._tell(unread, partial=True)
         return heaps
@@ -77,7 +77,7 @@ class Heaps:
         heaps = self.in_question(offer)
         allocator, target = self.discovery.offering(offer)[0], self.discovery.target
         unsure = not heaps and (bool(self.discovery.found(allocator).missing) or target.lost_bytes() != 0)
-        return allocator.together(offer, [(heap.info, heap.offers[offer]()) for heap in heaps], self.unread_offering(offer), unsure)
+        return allocator.together(offer, [(heap.info, heap.capabilities[offer]()) for heap in heaps], self.unread_offering(offer), unsure)
 
     def pack(self) -> Pack:
         """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
@@ -101,7 +101,7 @@ class Heaps:
         for unread in self.unread_offering(offer):
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         names = " or ".join(allocator.name for allocator in self.discovery.offering(offer))
-        others = [heap.kind for heap in self.all() if rather in heap.offers]
+        others = [heap.kind for heap in self.all() if rather in heap.capabilities]
         hint = "for %s use `gdbheapx %s`" % (others[0], rather) if others else HOW_TO_SEE
         return HeapxError("no %s in this target: this command requires it" % names, hint, code=NO_ALLOCATOR)
 

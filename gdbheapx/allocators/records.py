@@ -221,7 +221,7 @@ class Surroundings(NamedTuple):
     beyond_bytes: int = UNBOUNDED
     """The most that an allocator may hold beyond what was read of it, where it was not read whole."""
     advisable: Mapping[str, FrozenSet[str]] = {}
-    """By id: offers that change the process (`trim`, `purge`, `cure`) and would not be refused here, as far as that is known beforehand."""
+    """By id: capabilities that change the process (`trim`, `purge`, `cure`) and would not be refused here, as far as is known."""
     is_cut: bool = False
     """The target lacks memory that the process had."""
 

@@ -13,7 +13,7 @@ def larger(shown_bytes: int, others: Sequence[Heap]) -> List[Tuple[str, str]]:
     """(what, hint) for each of the others that holds much more than what is shown, by its own counters."""
     notes: List[Tuple[str, str]] = []
     for heap in others:
-        held = heap.offers["held-bytes"]()
+        held = heap.capabilities["held-bytes"]()
         if held is not None and held >= TIMES * max(shown_bytes, 1):
             times = " (%d times as much)" % (held // shown_bytes) if shown_bytes else ""
             text = "these figures, %s, belong to the malloc that the program calls; %s in %s holds %s%s"

@@ -63,8 +63,8 @@ def overview(
     advisable: Callable[[Heap], FrozenSet[str]] = lambda heap: frozenset(),
 ) -> Tuple[Overview, Optional[PageParts]]:
     """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
-    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of a heap's offers that
-    change the process would not be refused."""
+    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of a heap's
+    capabilities that change the process would not be refused."""
     target, heaps, _ = (
         session.target,
         session.heaps.all(),

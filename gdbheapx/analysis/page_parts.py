@@ -54,7 +54,7 @@ class PageParts(NamedTuple):
 
 def still(session: Session, facts: Sequence[Facts]) -> PageParts:
     """What is asked of the heaps while they stand still."""
-    answers = [heap.offers["decay"]() for heap in session.heaps.all() if "decay" in heap.offers]
+    answers = [heap.capabilities["decay"]() for heap in session.heaps.all() if "decay" in heap.capabilities]
     rows: List[Any] = [row for one in answers for row in one.rows]
     return PageParts(
         map=_maps(session, facts),

@@ -73,7 +73,7 @@ class GlibcMalloc(Heap):
         return self.glibc.info()
 
     @property
-    def offers(self) -> Mapping[str, Callable[..., Any]]:
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
         """What other allocators cannot."""
         return {
             "trim": self.trim,

@@ -68,7 +68,7 @@ class JemallocMalloc(Heap):
         return self.jemalloc.info()
 
     @property
-    def offers(self) -> Mapping[str, Callable[..., Any]]:
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
         """What other allocators cannot."""
         return {
             "purge": self.purge,

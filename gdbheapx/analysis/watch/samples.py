@@ -110,14 +110,14 @@ class Sampler:
         self._counting = counting
         self.name = counting.name() or "?"
         session.heaps.may_be_none = True
-        heaps = [heap for heap in session.heaps.all() if "meter" in heap.offers]
+        heaps = [heap for heap in session.heaps.all() if "meter" in heap.capabilities]
         for heap in session.heaps.all():
             if heap not in heaps:
                 what = "%s has no counters that can be read while the process runs: what it holds is in none of these figures"
                 session.problem(
                     NO_COUNTERS, None, what % heap.info.id, "`gdbheapx arenas` shows it at one moment", heap.info.owns_malloc is not False
                 )
-        self._meters: List[Meter] = [heap.offers["meter"]() for heap in heaps]
+        self._meters: List[Meter] = [heap.capabilities["meter"]() for heap in heaps]
         self.watched = [Watched(one.info, one.figures, returns_by(heap)) for one, heap in zip(self._meters, heaps)]
         self._began: Optional[float] = None
         self._pages_at = self._walk_at = float("-inf")
@@ -201,7 +201,9 @@ class Sampler:
             self._has_stopped = True
             session.budget = Budget(None, target.still)
             session.discovery.confirm()
-            return {heap.info.id: heap.offers["exact-reading"]() for heap in session.heaps.all() if "exact-reading" in heap.offers}
+            return {
+                heap.info.id: heap.capabilities["exact-reading"]() for heap in session.heaps.all() if "exact-reading" in heap.capabilities
+            }
         except StopOver:
             session.partial = True
             return {}
@@ -220,7 +222,7 @@ class Sampler:
         session.heaps.may_be_none = True
         try:
             for heap in session.heaps.all():
-                heap.offers["exact-reading"]()
+                heap.capabilities["exact-reading"]()
         except Exception:  # whatever is wrong shows again when it counts
             pass
 
@@ -246,4 +248,4 @@ def _read(meter: Meter, walk_seconds: float) -> Reading:
 def returns_by(heap: Heap) -> Optional[str]:
     """The command that says what this heap would return to the OS; None where none does."""
     known = {"trim-dry-run": "trim --dry-run", "purge-dry-run": "purge --dry-run"}
-    return next((command for offer, command in known.items() if offer in heap.offers), None)
+    return next((command for offer, command in known.items() if offer in heap.capabilities), None)

@@ -17,7 +17,7 @@ OTHER = Module("/usr/lib/libservice.so", 0x2000, False, None, None)
 
 def holding(size_bytes: Optional[int]) -> Any:
     """A jemalloc with so many bytes in pages."""
-    return SimpleNamespace(info=SimpleNamespace(id="jemalloc", object="libarrow.so.2600"), offers={"held-bytes": lambda: size_bytes})
+    return SimpleNamespace(info=SimpleNamespace(id="jemalloc", object="libarrow.so.2600"), capabilities={"held-bytes": lambda: size_bytes})
 
 
 def test_who_holds_more_than_what_is_shown_is_named() -> None:

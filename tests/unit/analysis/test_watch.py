@@ -309,7 +309,7 @@ class Heap:
     """Of the meter."""
 
     def __init__(self, meter: Meter) -> None:
-        self.offers = {"meter": lambda: meter}
+        self.capabilities = {"meter": lambda: meter}
 
 
 class Heaps:

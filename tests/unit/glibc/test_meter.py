@@ -16,7 +16,7 @@ def name(world: World) -> str:
 
 def meter_of(session: Session) -> GlibcMeter:
     heap: Any = session.heaps.one()
-    made: GlibcMeter = heap.offers["meter"]()
+    made: GlibcMeter = heap.capabilities["meter"]()
     return made
 
 
@@ -32,7 +32,7 @@ def test_counters_are_what_the_walk_finds(world: World) -> None:
         assert list(found.values) == [totals["arenas"], totals["system_bytes"], totals["top_bytes"], totals["mmapped_bytes"], free]
         assert found.held_bytes == totals["system_bytes"] + totals["mmapped_bytes"]
         assert found.kept_bytes == free + totals["top_bytes"] and found.used_bytes == found.held_bytes - found.kept_bytes
-    exact = heap.offers["exact-reading"]()
+    exact = heap.capabilities["exact-reading"]()
     assert list(exact.values) == list(found.values)
     assert exact.used_bytes == totals["used_bytes"] + totals["mmapped_bytes"] < found.used_bytes
 
