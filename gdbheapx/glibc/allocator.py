@@ -11,10 +11,10 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import usable_bytes
 from gdbheapx.glibc.located import Glibc
+from gdbheapx.glibc.messages import arenas as pages
 from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
-from gdbheapx.glibc.words import arenas as pages
 from gdbheapx.kernel.blocks.records import (
     CLASS_CACHED,
     CLASS_USED,
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc import mallinfo
     from gdbheapx.glibc.facts import GlibcFacts, Top
+    from gdbheapx.glibc.messages.stats import NativeStats
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.tunables import Tunables
-    from gdbheapx.glibc.words.stats import NativeStats
 
 WORDS = ("used", "fast", "tcache", "overhead", "free", "top", "overhead", "mmapped", "tcache")
 """The contract's word for each STATUS_ number."""
@@ -192,7 +192,7 @@ class GlibcMalloc(Heap):
 
     def checks(self) -> List[Check]:
         """How thread caches are found."""
-        from gdbheapx.glibc.words import checkup
+        from gdbheapx.glibc.messages import checkup
 
         return checkup.checks(self.context.target, self.glibc)
 
@@ -233,7 +233,7 @@ class GlibcMalloc(Heap):
 
     def native_stats(self) -> "NativeStats":
         """What malloc_stats(3) and mallinfo2 tell."""
-        from gdbheapx.glibc.words.stats import NativeStats
+        from gdbheapx.glibc.messages.stats import NativeStats
 
         fields, mp = self.mallinfo2(), self.mp()
         arenas, total = self.malloc_stats()

@@ -87,19 +87,19 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
-        from gdbheapx.glibc.words.arenas import arenas
+        from gdbheapx.glibc.messages.arenas import arenas
 
         return arenas(cast("Sequence[ArenaTotals]", rows), totals)
 
     def page(self, name: str, found: Any) -> Page:
         """One line per bin, or per setting."""
-        from gdbheapx.glibc.words import arenas, tunables
+        from gdbheapx.glibc.messages import arenas, tunables
 
         return arenas.bins(found) if name == "bins" else tunables.page(found)
 
     def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[Judged]:
         """All copies together."""
-        from gdbheapx.glibc.words.verdict import judge
+        from gdbheapx.glibc.messages.verdict import judge
 
         return judge(facts, around)
 

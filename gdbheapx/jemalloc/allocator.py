@@ -9,13 +9,13 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base, extents, totals
+from gdbheapx.jemalloc.messages import arenas as pages
 from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
 from gdbheapx.jemalloc.stats import about
 from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.stats import config as stats_config
 from gdbheapx.jemalloc.threads import tcache, tsd
-from gdbheapx.jemalloc.words import arenas as pages
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.facts import JemallocFacts
+    from gdbheapx.jemalloc.messages.stats import NativeStats
+    from gdbheapx.jemalloc.messages.tickers import DecayAnswer
     from gdbheapx.jemalloc.plan.plans import Cure, Purge
     from gdbheapx.jemalloc.profile.text import ProfileAnswer
     from gdbheapx.jemalloc.stats.meter import JemallocMeter
     from gdbheapx.jemalloc.stats.tunables import Tunables
-    from gdbheapx.jemalloc.words.stats import NativeStats
-    from gdbheapx.jemalloc.words.tickers import DecayAnswer
 
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
@@ -146,7 +146,7 @@ class JemallocMalloc(Heap):
 
     def checks(self) -> List[Check]:
         """How its build was recognised, and what that build cannot tell."""
-        from gdbheapx.jemalloc.words import checkup
+        from gdbheapx.jemalloc.messages import checkup
 
         return checkup.checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
 
@@ -193,7 +193,7 @@ class JemallocMalloc(Heap):
 
     def native_stats(self) -> "NativeStats":
         """What malloc_stats_print shows, and the pages held."""
-        from gdbheapx.jemalloc.words.stats import NativeStats
+        from gdbheapx.jemalloc.messages.stats import NativeStats
 
         return NativeStats(self.malloc_stats(), self.counted_bytes())
 
@@ -238,7 +238,7 @@ class JemallocMalloc(Heap):
 
     def decay_answer(self) -> "DecayAnswer":
         """The same with its text."""
-        from gdbheapx.jemalloc.words.tickers import DecayAnswer
+        from gdbheapx.jemalloc.messages.tickers import DecayAnswer
 
         return DecayAnswer(self.decay())
 

@@ -32,8 +32,8 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
             "arenas": "gdbheapx.jemalloc.records.JemallocArena",
             "bins": "gdbheapx.jemalloc.records.JemallocBin",
             "tunables": "gdbheapx.jemalloc.stats.tunables.Tunables",
-            "decay": "gdbheapx.jemalloc.words.tickers.DecayAnswer",
-            "tickers": "gdbheapx.jemalloc.words.tickers.TickersAnswer",
+            "decay": "gdbheapx.jemalloc.messages.tickers.DecayAnswer",
+            "tickers": "gdbheapx.jemalloc.messages.tickers.TickersAnswer",
         }
     )
 
@@ -66,7 +66,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
     def together(self, offer: str, found: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
         """All jemallocs of a process as `tickers` answers."""
-        from gdbheapx.jemalloc.words.tickers import TickersAnswer, UnreadRow
+        from gdbheapx.jemalloc.messages.tickers import TickersAnswer, UnreadRow
 
         rows = [UnreadRow(one.module.name, one.version_text, one.page_bytes, one.has_ticker_bug, one.why) for one in unread]
         return TickersAnswer(found, rows, unsure=unsure)
@@ -89,25 +89,25 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
-        from gdbheapx.jemalloc.words.arenas import arenas
+        from gdbheapx.jemalloc.messages.arenas import arenas
 
         return arenas(cast("Sequence[JemallocArena]", rows), totals)
 
     def page(self, name: str, found: Any) -> Page:
         """One line per size class, or per option."""
-        from gdbheapx.jemalloc.words import arenas, tunables
+        from gdbheapx.jemalloc.messages import arenas, tunables
 
         return arenas.bins(found) if name == "bins" else tunables.page(found)
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
         """What it holds."""
-        from gdbheapx.jemalloc.words.judgement import parts_page
+        from gdbheapx.jemalloc.messages.judgement import parts_page
 
         return parts_page(allocator_id, parts, totals)
 
     def judge(self, facts: "Sequence[JemallocFacts]", around: Surroundings) -> List[Judged]:
         """Each by itself."""
-        from gdbheapx.jemalloc.words.judgement import judge
+        from gdbheapx.jemalloc.messages.judgement import judge
 
         return judge(facts, around)
 

@@ -9,11 +9,11 @@ from gdbheapx.errors import Refusal
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.detect import Jemalloc
+from gdbheapx.jemalloc.messages.tickers import TickersAnswer
 from gdbheapx.jemalloc.plan import code, hooks, locks
 from gdbheapx.jemalloc.plan.purge_answer import unused_pages
 from gdbheapx.jemalloc.purging.tickers import BACKGROUND_NAME, BLIND, UNKNOWN
 from gdbheapx.jemalloc.records import JemallocArena, TickerReport
-from gdbheapx.jemalloc.words.tickers import TickersAnswer
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_FOUND, Report
 

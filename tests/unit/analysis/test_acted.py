@@ -9,11 +9,11 @@ from gdbheapx.columns import add
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import trim_answer as trim
+from gdbheapx.glibc.messages import arenas as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.glibc.words import arenas as glibc_arenas
+from gdbheapx.jemalloc.messages import arenas as jemalloc_arenas
+from gdbheapx.jemalloc.messages import tickers as ticking
 from gdbheapx.jemalloc.plan import purge_answer
-from gdbheapx.jemalloc.words import arenas as jemalloc_arenas
-from gdbheapx.jemalloc.words import tickers as ticking
 from gdbheapx.report import acted as acted_text
 from gdbheapx.report.text import show
 from tests.support.builders.records import MB, glibc_arena, jemalloc_arena, ticker_arena, ticker_thread, tickers

@@ -8,7 +8,7 @@ import pytest
 from gdbheapx.allocators import inner
 from gdbheapx.analysis import beside
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.words import arenas
+from gdbheapx.jemalloc.messages import arenas
 
 MB = 1 << 20
 ARROW = Module("/venv/site-packages/pyarrow/libarrow.so.2600", 0x1000, False, None, None)

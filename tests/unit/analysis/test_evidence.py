@@ -19,12 +19,12 @@ from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc.facts import GlibcFacts, Top
+from gdbheapx.glibc.messages import arenas as glibc_pages
+from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
-from gdbheapx.glibc.words import arenas as glibc_pages
-from gdbheapx.glibc.words import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.facts import JemallocFacts
-from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
+from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.model import SURENESS, AllocatorInfo, Claim
 from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
 from tests.support.searches import search

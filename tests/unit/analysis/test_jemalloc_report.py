@@ -10,11 +10,11 @@ from gdbheapx.analysis import overview
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.detection.unread import Unread
 from gdbheapx.jemalloc.forms import PublicNames
+from gdbheapx.jemalloc.messages import checkup as jemalloc_checkup
+from gdbheapx.jemalloc.messages import findings as jemalloc_findings
+from gdbheapx.jemalloc.messages import programs as runtimes
+from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
-from gdbheapx.jemalloc.words import checkup as jemalloc_checkup
-from gdbheapx.jemalloc.words import findings as jemalloc_findings
-from gdbheapx.jemalloc.words import programs as runtimes
-from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
 from gdbheapx.model import Address, Finding
 
 MB = 1 << 20

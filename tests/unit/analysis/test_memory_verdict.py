@@ -10,7 +10,7 @@ from gdbheapx import findings as codes
 from gdbheapx.analysis import memory_verdict, runtimes
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
-from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import Address, MemoryPart, Step, UnclaimedMapping
 

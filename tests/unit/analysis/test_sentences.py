@@ -17,12 +17,12 @@ from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.pins import sentence as pins_sentence
-from gdbheapx.glibc.words import findings as glibc_findings
-from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.glibc.messages import findings as glibc_findings
+from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.forms import PublicNames
-from gdbheapx.jemalloc.words import findings as jemalloc_findings
-from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
+from gdbheapx.jemalloc.messages import findings as jemalloc_findings
+from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.model import Finding, Step
 from tests.support.builders.records import (
     MB,

@@ -13,10 +13,10 @@ from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.glibc.words import findings as glibc_findings
-from gdbheapx.glibc.words import verdict as glibc_verdict
+from gdbheapx.glibc.messages import findings as glibc_findings
+from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
-from gdbheapx.jemalloc.words import verdict as jemalloc_verdict
+from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.model import SURENESS
 from tests.support.builders.records import MB, UNPREFIXED, part, split
 

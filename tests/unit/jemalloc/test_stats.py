@@ -5,13 +5,13 @@ import pytest
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.forms import PrintForm
 from gdbheapx.jemalloc.heap import columns, mutexes
+from gdbheapx.jemalloc.messages import stats as jemalloc_stats
+from gdbheapx.jemalloc.messages import stats_tables as jemalloc_tables
+from gdbheapx.jemalloc.messages import tunables as tunables_page
 from gdbheapx.jemalloc.records import MallocStats
 from gdbheapx.jemalloc.stats import figures as stats
 from gdbheapx.jemalloc.stats import merge as stats_merge
 from gdbheapx.jemalloc.stats import options, tunables
-from gdbheapx.jemalloc.words import stats as jemalloc_stats
-from gdbheapx.jemalloc.words import stats_tables as jemalloc_tables
-from gdbheapx.jemalloc.words import tunables as tunables_page
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}
 FORM = PrintForm(13, 10, True)

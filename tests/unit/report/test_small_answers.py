@@ -4,8 +4,8 @@ from typing import Any, NamedTuple, Optional
 
 from gdbheapx.analysis.packs import PackRow
 from gdbheapx.glibc.mallinfo import Mallinfo2, StatsArena
-from gdbheapx.glibc.words.stats import NativeStats
-from gdbheapx.jemalloc.words.tickers import cured
+from gdbheapx.glibc.messages.stats import NativeStats
+from gdbheapx.jemalloc.messages.tickers import cured
 from gdbheapx.report import pack_text
 
 

@@ -5,9 +5,9 @@ What is not known shows as `unknown`, in tables as `-`.
 
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
+from gdbheapx.jemalloc.messages import stats_tables as tables
 from gdbheapx.jemalloc.records import MallocStats
 from gdbheapx.jemalloc.stats import figures as stats
-from gdbheapx.jemalloc.words import stats_tables as tables
 
 Figures = Dict[str, Any]
 

@@ -12,8 +12,8 @@ from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.glibc.facts import GlibcFacts
+from gdbheapx.glibc.messages import findings
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.glibc.words import findings
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say, share
 from gdbheapx.verdict import (

@@ -5,9 +5,9 @@ from typing import List, Optional, Sequence
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.inferior.base import Module
+from gdbheapx.jemalloc.messages import programs
+from gdbheapx.jemalloc.messages.verdict import Figures
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, TickerArena, TickerReport
-from gdbheapx.jemalloc.words import programs
-from gdbheapx.jemalloc.words.verdict import Figures
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say
 from gdbheapx.verdict import SMALL_BYTES
