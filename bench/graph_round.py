@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reach import look
+from gdbheapx.analysis.reachability import look
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.records import CLASS_USED
 from gdbheapx.session import Session

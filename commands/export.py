@@ -112,7 +112,7 @@ def _perfetto(session: Session, options: Options) -> Answer:
 def _csv(session: Session, options: Options) -> Answer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
     from gdbheapx.analysis.census import find
-    from gdbheapx.analysis.reach import look, room
+    from gdbheapx.analysis.reachability import look, memory_budget
     from gdbheapx.report import csv_rows
 
     if options.json:
@@ -129,7 +129,7 @@ def _csv(session: Session, options: Options) -> Answer:
     heaps = session.heaps.all()
     if options.of != "census":
         return Answer(dict, lambda style: csv_rows.pieces(session.compiled, heaps), document=True, pieces=True)
-    room.check(session)
+    memory_budget.check(session)
     used: List[csv_rows.Used] = []
     told = find.told(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
     signed = csv_rows.signed(told)

@@ -9,7 +9,7 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.reach import leaks as model
+    from gdbheapx.analysis.reachability import leaks as model
 
 HELP = """Which blocks in use nothing points to any more, and how sure that is.
 
@@ -36,14 +36,14 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
     reads=lambda options: Reads.WEAK if options.weak else Reads.GRAPH,
     help=HELP,
     snapshot=True,
-    needs=("gdbheapx.analysis.reach.leaks", "gdbheapx.report.leaks_text", "gdbheapx.analysis.census.block"),
+    needs=("gdbheapx.analysis.reachability.leaks", "gdbheapx.report.leaks_text", "gdbheapx.analysis.census.block"),
 )
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx import problems
     from gdbheapx.analysis.census import block
-    from gdbheapx.analysis.reach import leaks as model
-    from gdbheapx.analysis.reach import look, sweeping
+    from gdbheapx.analysis.reachability import leaks as model
+    from gdbheapx.analysis.reachability import look, sweeping
     from gdbheapx.report import leaks_text
 
     listed: List[model.Told] = []

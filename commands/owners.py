@@ -26,7 +26,7 @@ more; it is followed down to the block where the memory piles up.
     help=HELP,
     snapshot=True,
     needs=(
-        "gdbheapx.analysis.reach.owners",
+        "gdbheapx.analysis.reachability.owners",
         "gdbheapx.report.owners_text",
         "gdbheapx.analysis.census.pieces",
         "gdbheapx.analysis.census.block",
@@ -35,15 +35,15 @@ more; it is followed down to the block where the memory piles up.
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
     from gdbheapx.analysis.census import block, pieces
-    from gdbheapx.analysis.reach import look, room
-    from gdbheapx.analysis.reach import owners as model
-    from gdbheapx.analysis.reach.names import Names
+    from gdbheapx.analysis.reachability import look, memory_budget
+    from gdbheapx.analysis.reachability import owners as model
+    from gdbheapx.analysis.reachability.names import Names
     from gdbheapx.report import owners_text
 
     limit = max(1, options.limit)
 
     def read() -> model.Tallied:
-        room.check(session)
+        memory_budget.check(session)
         reach = look.look(session, slots=True, further=pieces.further(session))
         return model.tally(session, reach, Names(session.target, reach))
 

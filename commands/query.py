@@ -31,8 +31,8 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
     snapshot=True,
     needs=(
         "gdbheapx.analysis.census.find",
-        "gdbheapx.analysis.reach.leaks",
-        "gdbheapx.analysis.reach.owners",
+        "gdbheapx.analysis.reachability.leaks",
+        "gdbheapx.analysis.reachability.owners",
         "gdbheapx.kernel.blocks.csv",
         "gdbheapx.query.look",
         "gdbheapx.snapshot.record",

@@ -25,7 +25,7 @@ leads on (the block is lost with all that is in the chain).
     help=HELP,
     snapshot=True,
     needs=(
-        "gdbheapx.analysis.reach.refs",
+        "gdbheapx.analysis.reachability.refs",
         "gdbheapx.report.refs_text",
         "gdbheapx.analysis.census.pieces",
         "gdbheapx.analysis.census.block",
@@ -34,11 +34,11 @@ leads on (the block is lost with all that is in the chain).
 def refs(session: Session, options: Options) -> Answer:
     """The command `refs`."""
     from gdbheapx.analysis.census import block, pieces
-    from gdbheapx.analysis.reach import look, names, room
-    from gdbheapx.analysis.reach import refs as model
+    from gdbheapx.analysis.reachability import look, memory_budget, names
+    from gdbheapx.analysis.reachability import refs as model
     from gdbheapx.report import refs_text
 
-    room.check(session)
+    memory_budget.check(session)
     reach = look.look(session, slots=True, names=True, further=pieces.further(session))
     found = model.find(reach, names.Names(session.target, reach), options.address)
     look.check_time(session)

@@ -33,7 +33,7 @@ def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import whereabouts
     from gdbheapx.analysis.census import block, find, pieces
-    from gdbheapx.analysis.reach import holders, room
+    from gdbheapx.analysis.reachability import holders, memory_budget
     from gdbheapx.report import whereabouts as shown
 
     if session.target.kind == "snapshot":
@@ -51,7 +51,7 @@ def whatis(session: Session, options: Options) -> Answer:
         found = whereabouts.with_piece(found, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
-    if used and (room.is_small(session) if options.holders is None else options.holders):
+    if used and (memory_budget.is_small(session) if options.holders is None else options.holders):
         what = block.look(session, *used[0])
         found = found._replace(signature=block.words(what) if what is not None else None)
         held = holders.find(session, [options.address], pieces.further(session))

@@ -9,8 +9,8 @@ from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.pins import find as pins
 from gdbheapx.analysis.pins import sentence
-from gdbheapx.analysis.reach import owners, room
-from gdbheapx.analysis.reach.look import lacks_holders
+from gdbheapx.analysis.reachability import memory_budget, owners
+from gdbheapx.analysis.reachability.look import lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError
@@ -50,7 +50,7 @@ class Runtimes:
         if split is None or not session.heaps.all():
             return
         # all memory is read then, not the heap alone
-        if deep or (deep is None and room.is_small(session) and split.memory.total_bytes <= room.SMALL_HEAP_BYTES):
+        if deep or (deep is None and memory_budget.is_small(session) and split.memory.total_bytes <= memory_budget.SMALL_HEAP_BYTES):
             self.world = World(session)
             self.found = runtime_tables.here(self.world)
         else:  # by names of files: a process that stands still is not searched for a hint
@@ -87,7 +87,7 @@ def look(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, 
 
 
 def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
-    wanted, found = deep or (deep is None and room.is_small(session)), NOTHING
+    wanted, found = deep or (deep is None and memory_budget.is_small(session)), NOTHING
     if not session.heaps.all():
         return found
     is_core, told = session.target.kind == "core", "what is in use, and who keeps it"
@@ -104,7 +104,7 @@ def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtime
 
 
 def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
-    room.check(session)
+    memory_budget.check(session)
     split = runtimes.split
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     found = find.looked(session, runtimes.world, watch)

@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import find, owned
-from gdbheapx.analysis.reach import look, owners, regions, room
+from gdbheapx.analysis.reachability import look, memory_budget, owners, regions
 from gdbheapx.analysis.stacks import Frame, Stack
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
 from gdbheapx.session import Session
@@ -41,7 +41,7 @@ class Object(NamedTuple):
 def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
     """All of them, one by one. The process runs on when this has begun. `is_gathered`: by owners, whatever their number."""
     if not is_gathered:
-        room.check(session)
+        memory_budget.check(session)
         told = find.told(session, lambda graph: None, is_cut=True, contents=True)
         tallied = owners.tally(session, told.reach, told.called)
         count = tallied.graph.nodes

@@ -6,7 +6,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import Row
 from gdbheapx.analysis.heap_map import HeapMap, heap_maps
-from gdbheapx.analysis.reach.owners import Owners
+from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import HistogramRow
 from gdbheapx.session import Session

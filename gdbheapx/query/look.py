@@ -13,7 +13,7 @@ from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, Taking
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.reach.owners import Owned
+    from gdbheapx.analysis.reachability.owners import Owned
 
 
 class Wanted(NamedTuple):
@@ -155,11 +155,11 @@ def _mappings(session: Session) -> Iterator[List[Any]]:
 def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
     """Writes the rows of blocks; what is given back writes those with signatures, once all blocks were looked at."""
     from gdbheapx.analysis.census import find as census
-    from gdbheapx.analysis.reach import room
+    from gdbheapx.analysis.reachability import memory_budget
 
     heaps = session.heaps.all()
     if asked.signed is not None:
-        room.check(session)
+        memory_budget.check(session)
     used = [csv_rows.Used(heap, []) for heap in heaps]
     begin(session, asked.rows)
     for heap, batches in used:

@@ -5,8 +5,8 @@ from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union, get_args, get_
 
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.analysis.census.find import Row
-from gdbheapx.analysis.reach.leaks import Group
-from gdbheapx.analysis.reach.owners import Owned
+from gdbheapx.analysis.reachability.leaks import Group
+from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.model import Address, ThreadCache
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN"

@@ -3,7 +3,7 @@
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.reach.leaks import Group, Leaks, LostMapping, Told
+from gdbheapx.analysis.reachability.leaks import Group, Leaks, LostMapping, Told
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum

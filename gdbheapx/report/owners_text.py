@@ -3,7 +3,7 @@
 from typing import Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.reach.owners import Owned, Owners, Suspect
+from gdbheapx.analysis.reachability.owners import Owned, Owners, Suspect
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, Iterator, List, Optional
 
 from gdbheapx.analysis import objects
 from gdbheapx.analysis.objects import Object, Type
-from gdbheapx.analysis.reach import regions
+from gdbheapx.analysis.reachability import regions
 from gdbheapx.report.csv_rows import clean
 from gdbheapx.report.protobuf import MASK, Message, varint
 

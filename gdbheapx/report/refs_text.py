@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterator, List, Sequence
 
-from gdbheapx.analysis.reach.refs import Chain, Refs, Step
+from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import MAYBE
 from gdbheapx.report import text

@@ -4,8 +4,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census
-from gdbheapx.analysis.reach.leaks import Leaks
-from gdbheapx.analysis.reach.owners import SHARED, Owners
+from gdbheapx.analysis.reachability.leaks import Leaks
+from gdbheapx.analysis.reachability.owners import SHARED, Owners
 from gdbheapx.snapshot.growth import DUMPED, Growth, growth
 from gdbheapx.snapshot.record import Outcome, Record
 from gdbheapx.units import Said, Size, joined, say

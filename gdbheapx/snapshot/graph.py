@@ -9,9 +9,9 @@ from typing import Mapping as Parted
 from gdbheapx import problems
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.signature import Signature
-from gdbheapx.analysis.reach import look, owners, regions
-from gdbheapx.analysis.reach.names import Names
-from gdbheapx.analysis.reach.symbols import Variable
+from gdbheapx.analysis.reachability import look, owners, regions
+from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability.symbols import Variable
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, GraphNumbers, Habit

@@ -77,7 +77,7 @@ class Snapshot(WithoutMemory):
     def _unpacked(self, session: Session) -> Dict[str, Any]:
         """What commands share that need the graph. What was wrong with the look at all blocks was wrong with it."""
         from gdbheapx.analysis.census import find
-        from gdbheapx.analysis.reach import look
+        from gdbheapx.analysis.reachability import look
         from gdbheapx.snapshot import graph
 
         self.record.outcomes.get("census", Outcome()).tell(session)

@@ -6,7 +6,7 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx.analysis.reach import look
+from gdbheapx.analysis.reachability import look
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target

@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.analysis import objects
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reach import owners
+from gdbheapx.analysis.reachability import owners
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.session import Session
 from tests.support import hostile, traces

@@ -5,7 +5,7 @@ from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.signature import Signature
-from gdbheapx.analysis.reach import owners
+from gdbheapx.analysis.reachability import owners
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.session import Session

@@ -9,8 +9,8 @@ from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHA
 from gdbheapx.analysis.census.world import Asked, Inner, World, together
 from gdbheapx.analysis.memory import shapes
 from gdbheapx.analysis.memory.runtimes import V8
-from gdbheapx.analysis.reach import look, regions, room
-from gdbheapx.analysis.reach.names import Names
+from gdbheapx.analysis.reachability import look, memory_budget, regions
+from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.records import Blocks
@@ -307,14 +307,14 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
     made = _prepared(session, seen if seen is not None else World(session))
     asked, signer, inner, _ = made
     tally, managed = Tally(), [_managed(one) for one in inner]
-    lacking = room.fits(session, CENSUS_BYTES)
+    lacking = memory_budget.fits(session, CENSUS_BYTES)
     reach, names = None, None
     if lacking is None:
         if contents:
             signer.keep_contents()
         reach, names, outside = _by_graph(session, made, tally, watch)
     else:
-        room.check_least(session, room.SIGNED_BYTES)
+        memory_budget.check_least(session, memory_budget.SIGNED_BYTES)
         gone = sorted(address for one in inner for address in one.instead)
         for heap in session.heaps.all():
             signer.stream(look.apart(heap.blocks(), gone))

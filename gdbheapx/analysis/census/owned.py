@@ -4,7 +4,7 @@ from array import array
 from typing import Dict, List, Tuple
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reach import look, owners, room
+from gdbheapx.analysis.reachability import look, memory_budget, owners
 from gdbheapx.analysis.stacks import NOT_NAMED, Frame, Stack
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
 from gdbheapx.session import Session
@@ -64,7 +64,7 @@ class Paths:
 
 def find_stacks(session: Session) -> List[Stack]:
     """Of all blocks that the census has. HeapxError where there is no room for the graph."""
-    room.check(session)
+    memory_budget.check(session)
     told = find.told(session, lambda graph: None, is_cut=True, contents=True)
     return stacks_of(session, told, owners.tally(session, told.reach, told.called))
 

@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.world import Inner, World
-from gdbheapx.analysis.reach import look
+from gdbheapx.analysis.reachability import look
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.analysis.census.signature import WEAK_ORDER, Ask, Signature
-from gdbheapx.analysis.reach import unwritten
+from gdbheapx.analysis.reachability import unwritten
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, NumberSet, SignatureRow, Signed, Signer

@@ -9,8 +9,8 @@ from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.signature import Signature
 from gdbheapx.analysis.pins.owner import Owners
-from gdbheapx.analysis.reach import room
-from gdbheapx.analysis.reach.owners import LEAST_SHARED, tally
+from gdbheapx.analysis.reachability import memory_budget
+from gdbheapx.analysis.reachability.owners import LEAST_SHARED, tally
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.pins import (
     PIN_CACHED,
@@ -29,7 +29,7 @@ SMALL_SHARE = 0.05
 """Of all that is kept: what keeps less is not ranked by how little it is itself, since that tells nothing."""
 COPY_BYTES = 50
 """Of each block of a living process, which runs on before its blocks are looked at."""
-PINS_BYTES = room.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
+PINS_BYTES = memory_budget.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
 """Of each block, at the peak."""
 USED, CACHED, OWN = "used", "cached", "own"
 STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
@@ -203,12 +203,12 @@ def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
 
 def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
     """What the blocks are, and with `owners` whose."""
-    lacking = room.fits(session, PINS_BYTES) if owners else None
+    lacking = memory_budget.fits(session, PINS_BYTES) if owners else None
     if lacking is not None:
         what = say("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
-        room.check_least(session, room.PINNED_BYTES)
+        memory_budget.check_least(session, memory_budget.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"
         known, names = census.signed(session, (heap.blocks() for heap in session.heaps.all()))
         _look(session, heaps, False)

@@ -3,7 +3,7 @@
 from typing import Dict, Sequence
 
 from gdbheapx.analysis.census import find as census
-from gdbheapx.analysis.reach.owners import Tallied
+from gdbheapx.analysis.reachability.owners import Tallied
 from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pins import BY_NOBODY, BY_SEVERAL
 

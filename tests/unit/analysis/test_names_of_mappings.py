@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from gdbheapx.analysis.reach.names import Names
-from gdbheapx.analysis.reach.regions import Node
+from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability.regions import Node
 from gdbheapx.inferior.base import Mapping, MappingUse
 
 pytestmark = pytest.mark.once  # pure functions

@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx.analysis.reach import room
+from gdbheapx.analysis.reachability import memory_budget
 from gdbheapx.errors import HeapxError
 
 FILES: Dict[str, str] = {
@@ -31,39 +31,39 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
 
     monkeypatch.setattr(builtins, "open", opened)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    monkeypatch.delenv(room.VARIABLE, raising=False)
-    room._allowed_bytes.cache_clear()
+    monkeypatch.delenv(memory_budget.VARIABLE, raising=False)
+    memory_budget._allowed_bytes.cache_clear()
     return made
 
 
 def test_the_groups_limit_decides(files: Dict[str, str]) -> None:
     """Also that of a group above; a part is left to the page cache."""
-    assert room.allowed_bytes() == int(0.7 * 1_000_000_000)
+    assert memory_budget.allowed_bytes() == int(0.7 * 1_000_000_000)
 
 
 def test_version_1_of_groups(files: Dict[str, str]) -> None:
     """The memory controller has its own tree and another name."""
     files["/proc/self/cgroup"] = "9:cpu:/other\n5:memory:/docker/x\n"
     files["/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"] = "2000000\n"
-    assert room.allowed_bytes() == 1_400_000
+    assert memory_budget.allowed_bytes() == 1_400_000
 
 
 def test_the_machine_where_no_group_limits(files: Dict[str, str]) -> None:
     """MemAvailable, and not MemTotal."""
     del files["/sys/fs/cgroup/kubepods/memory.max"]
-    assert room.allowed_bytes() == int(0.7 * 32_000_000 * 1024)
+    assert memory_budget.allowed_bytes() == int(0.7 * 32_000_000 * 1024)
 
 
 def test_the_processes_own_limit(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """RLIMIT_AS."""
     monkeypatch.setattr(resource, "getrlimit", lambda which: (5000, 5000) if which == resource.RLIMIT_AS else (resource.RLIM_INFINITY,) * 2)
-    assert room.allowed_bytes() == 3500
+    assert memory_budget.allowed_bytes() == 3500
 
 
 def test_a_number_that_is_given(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """GDBHEAPX_MEMORY wins."""
-    monkeypatch.setenv(room.VARIABLE, "123")
-    assert room.allowed_bytes() == 123
+    monkeypatch.setenv(memory_budget.VARIABLE, "123")
+    assert memory_budget.allowed_bytes() == 123
 
 
 class Heap:
@@ -81,17 +81,17 @@ class Heap:
 def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """612 MB for the sweeps: refused with both figures where less is allowed; tried where there is as much, and whatever is little."""
     session: Any = SimpleNamespace(target=SimpleNamespace(kind="core"), heaps=SimpleNamespace(all=lambda: [Heap()]))
-    monkeypatch.setenv(room.VARIABLE, "600000000")
+    monkeypatch.setenv(memory_budget.VARIABLE, "600000000")
     with pytest.raises(HeapxError) as refused:
-        room.check_least(session, room.SWEEP_BYTES, indexed=True)
+        memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
     assert "584.1 MiB" in refused.value.message and "572.2 MiB" in refused.value.message and refused.value.hint
-    monkeypatch.setenv(room.VARIABLE, "620000000")
-    room.check_least(session, room.SWEEP_BYTES, indexed=True)
+    monkeypatch.setenv(memory_budget.VARIABLE, "620000000")
+    memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
     with pytest.raises(HeapxError):
-        room.check_least(session, room.PINNED_BYTES)
-    monkeypatch.setenv(room.VARIABLE, "1")
-    monkeypatch.setattr(room, "LITTLE_BYTES", 620_000_000)
-    room.check_least(session, room.SWEEP_BYTES, indexed=True)
+        memory_budget.check_least(session, memory_budget.PINNED_BYTES)
+    monkeypatch.setenv(memory_budget.VARIABLE, "1")
+    monkeypatch.setattr(memory_budget, "LITTLE_BYTES", 620_000_000)
+    memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
     monkeypatch.setattr(Heap, "shape", SimpleNamespace(unit_bytes=8))
     with pytest.raises(HeapxError, match=r"882\.1 MiB"):  # an index of twice as many places
-        room.check_least(session, room.SWEEP_BYTES, indexed=True)
+        memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)

@@ -1,6 +1,6 @@
 """Records of commands as rows of tables."""
 
-from gdbheapx.analysis.reach.owners import Owned
+from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.model import Address
 from gdbheapx.query import look
 from gdbheapx.query.tables import BY_NAME, TABLES

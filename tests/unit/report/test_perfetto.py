@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 from gdbheapx.analysis.objects import UNNAMED, VARIABLE, Object, Type, gathered
-from gdbheapx.analysis.reach import regions
+from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.stacks import Frame, Stack
 from gdbheapx.report import perfetto
 from gdbheapx.report.protobuf import varint

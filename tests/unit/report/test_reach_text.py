@@ -4,10 +4,10 @@ from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx.analysis.reach.holders import Holder
-from gdbheapx.analysis.reach.leaks import Group, Leaks, LostMapping
-from gdbheapx.analysis.reach.owners import Accumulation, Owned, Owners, Suspect
-from gdbheapx.analysis.reach.refs import Chain, Refs, Step
+from gdbheapx.analysis.reachability.holders import Holder
+from gdbheapx.analysis.reachability.leaks import Group, Leaks, LostMapping
+from gdbheapx.analysis.reachability.owners import Accumulation, Owned, Owners, Suspect
+from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import EVIDENCE, Habit, Sum
 from gdbheapx.model import Address

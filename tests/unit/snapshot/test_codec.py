@@ -11,8 +11,8 @@ from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census, Copies, Managed, Row, Same
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.pins.find import Kept
-from gdbheapx.analysis.reach.leaks import Leaks
-from gdbheapx.analysis.reach.owners import Owners
+from gdbheapx.analysis.reachability.leaks import Leaks
+from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.model import Address, AllocatorInfo
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.record import Head, Outcome

@@ -7,7 +7,7 @@ import pytest
 
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census, Row
-from gdbheapx.analysis.reach.owners import Owned, Owners
+from gdbheapx.analysis.reachability.owners import Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.kernel.blocks.graph import Sum

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reach import owners
+from gdbheapx.analysis.reachability import owners
 from gdbheapx.errors import HeapxError
 from gdbheapx.snapshot import graph
 

@@ -2,8 +2,8 @@
 
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.reach.look import Reach
-from gdbheapx.analysis.reach.names import Names
+from gdbheapx.analysis.reachability.look import Reach
+from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.kernel.blocks.graph import EVIDENCE, NO_NODE, NO_SLOT, Referrer, class_of
 from gdbheapx.model import Address
 

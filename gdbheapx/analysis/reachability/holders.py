@@ -2,8 +2,8 @@
 
 from typing import Dict, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis.reach import look, refs, room
-from gdbheapx.analysis.reach.names import Names
+from gdbheapx.analysis.reachability import look, memory_budget, refs
+from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import MAYBE, class_of
 from gdbheapx.model import Address
@@ -35,7 +35,7 @@ class Holder(NamedTuple):
 def find(session: Session, addresses: Sequence[int], further: look.Further = look.NO_FURTHER) -> Dict[int, Holder]:
     """By address, for those that lie in a block in use; empty where there is no graph: the answer it was for stands without it. `further`:
     what counts as blocks, too."""
-    if not addresses or room.fits(session, room.OWNERS_BYTES) is not None:
+    if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
         return {}
     try:
         reach = look.look(session, slots=True, names=True, further=further)

@@ -7,9 +7,9 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.analysis.reach import frames, images, regions, unwritten
-from gdbheapx.analysis.reach.regions import Node, Regions, Root
-from gdbheapx.analysis.reach.symbols import Symbols
+from gdbheapx.analysis.reachability import frames, images, regions, unwritten
+from gdbheapx.analysis.reachability.regions import Node, Regions, Root
+from gdbheapx.analysis.reachability.symbols import Symbols
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import StackCopy, StaticBlock, Target
 from gdbheapx.kernel.blocks import graph as evidence

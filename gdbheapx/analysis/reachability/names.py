@@ -2,10 +2,10 @@
 
 from typing import Optional
 
-from gdbheapx.analysis.reach import regions
-from gdbheapx.analysis.reach.look import Reach
-from gdbheapx.analysis.reach.regions import Root
-from gdbheapx.analysis.reach.symbols import Symbols, TargetSymbols, Variable
+from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability.look import Reach
+from gdbheapx.analysis.reachability.regions import Root
+from gdbheapx.analysis.reachability.symbols import Symbols, TargetSymbols, Variable
 from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import NO_SLOT
 

@@ -3,7 +3,7 @@
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.reach import leaks, look, room, unwritten
+from gdbheapx.analysis.reachability import leaks, look, memory_budget, unwritten
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, LEAKED
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
@@ -15,10 +15,10 @@ def find(session: Session, interior_holds: bool) -> Optional[leaks.Leaks]:
     """The classes; None where the graph fits. The process stays stopped for all passes."""
     if session.target.kind == "snapshot":  # its graph is there
         return None
-    lacking = room.fits(session, room.LEAKS_BYTES)
+    lacking = memory_budget.fits(session, memory_budget.LEAKS_BYTES)
     if lacking is None:
         return None
-    room.check_least(session, room.SWEEP_BYTES, indexed=True)
+    memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
     target = session.target
     session.budget.progress.stage = "sweeping over all blocks"
     made = look.world(session, slots=False)

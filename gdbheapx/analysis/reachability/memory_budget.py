@@ -5,7 +5,7 @@ import resource
 from functools import lru_cache
 from typing import Iterator, Optional, Tuple
 
-from gdbheapx.analysis.reach import look
+from gdbheapx.analysis.reachability import look
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import OUT_OF_MEMORY
 from gdbheapx.session import Session

@@ -4,8 +4,8 @@ from array import array
 from typing import Annotated, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.block import Labels
-from gdbheapx.analysis.reach.look import Reach
-from gdbheapx.analysis.reach.regions import Node
+from gdbheapx.analysis.reachability.look import Reach
+from gdbheapx.analysis.reachability.regions import Node
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, Sum
 from gdbheapx.model import Address

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from typing import Dict, List, Optional, Sequence
 
-from gdbheapx.analysis.reach.regions import STACK, Root
+from gdbheapx.analysis.reachability.regions import STACK, Root
 from gdbheapx.inferior.base import Call, Function, StackCopy, Target
 
 MOST_BYTES, MOST_OF_ALL, LEAST_BYTES = 256 << 10, 64 << 20, 4096

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from gdbheapx.analysis.reach.frames import Frames
+from gdbheapx.analysis.reachability.frames import Frames
 from gdbheapx.inferior.base import Module, StackCopy, StaticBlock, Target, Thread
 
 FAR_BYTES = 1 << 30
