@@ -3,7 +3,7 @@
 import time
 from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.problems import Code, Complaint
+from gdbheapx.problems import Code, Diagnostic
 
 Same = FrozenSet[Tuple[Code, Optional[int], str]]
 """Complaints without their hints, which depend on who stood where."""
@@ -21,7 +21,7 @@ class Contradictions:
         self.attempts: Dict[int, Same] = {}
         """By the look's number: a command may read the same part twice in one."""
 
-    def add(self, look: int, found: Sequence[Complaint]) -> Same:
+    def add(self, look: int, found: Sequence[Diagnostic]) -> Same:
         """All that was seen at this look."""
         self.attempts[look] = self.attempts.get(look, frozenset()).union((one.code, one.address, one.what) for one in found)
         return self.attempts[look]
@@ -105,7 +105,7 @@ class Attempts:
         return bool(self._untold)
 
     def contradicts(
-        self, part: Hashable, found: Sequence[Complaint], tell: Callable[[Contradictions], None], is_explained: bool = False
+        self, part: Hashable, found: Sequence[Diagnostic], tell: Callable[[Contradictions], None], is_explained: bool = False
     ) -> None:
         """A part contradicts itself. `tell` records that as a problem: now, or once it is known that there is no further look.
 

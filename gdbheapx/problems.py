@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Dict, NamedTuple, Optional, Protocol
 
 
-class Nature(Enum):
+class Severity(Enum):
     """What kind of thing a problem is: whether a call into the process is refused hangs on that."""
 
     DAMAGE = "what is there breaks a rule of the allocator, or contradicts itself"
@@ -24,11 +24,11 @@ KNOWN: Dict[str, "Code"] = {}
 class Code(str):
     """The code of a problem, as JSON shows it."""
 
-    nature: Nature
+    nature: Severity
     meaning: str
     """As the reference says it: of every code that only an error has."""
 
-    def __new__(cls, text: str, nature: Nature, meaning: str = "") -> "Code":
+    def __new__(cls, text: str, nature: Severity, meaning: str = "") -> "Code":
         """A code that no other module uses; ValueError where one does."""
         if text in KNOWN:
             raise ValueError("two problems have the code %s" % text)
@@ -41,7 +41,7 @@ class Code(str):
     def unknown(cls, text: str) -> "Code":
         """One that this version does not know: of a snapshot that a later one took."""
         made = super().__new__(cls, text)
-        made.nature, made.meaning = Nature.NOTE, ""
+        made.nature, made.meaning = Severity.NOTE, ""
         return made
 
     @classmethod
@@ -52,10 +52,10 @@ class Code(str):
     @property
     def forbids_calls(self) -> bool:
         """A function of the allocator that runs on what was read could end the process; so could what was not read to its end."""
-        return self.nature in (Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT, Nature.TIME)
+        return self.nature in (Severity.DAMAGE, Severity.UNREAD, Severity.MOMENT, Severity.TIME)
 
 
-class Complaint(NamedTuple):
+class Diagnostic(NamedTuple):
     """One thing that is wrong, as those tell it who read the target."""
 
     code: Code
@@ -86,135 +86,135 @@ class Report(Protocol):
 
 
 # ---- the target
-MEMORY_UNREADABLE = Code("memory-unreadable", Nature.UNREAD)
-CORE_CUT = Code("core-truncated", Nature.UNREAD)
+MEMORY_UNREADABLE = Code("memory-unreadable", Severity.UNREAD)
+CORE_CUT = Code("core-truncated", Severity.UNREAD)
 """The core is shorter than it says, or cannot be read to its end."""
-CORE_DAMAGED = Code("core-damaged", Nature.DAMAGE)
+CORE_DAMAGED = Code("core-damaged", Severity.DAMAGE)
 """The core's program headers contradict each other."""
-MEMORY_LEFT_OUT = Code("memory-left-out", Nature.UNREAD)
+MEMORY_LEFT_OUT = Code("memory-left-out", Severity.UNREAD)
 """The core was written without the memory that answers are made from."""
-WRONG_FILE = Code("wrong-file", Nature.ENVIRONMENT)
+WRONG_FILE = Code("wrong-file", Severity.ENVIRONMENT)
 """A file that was given, or found, is not the one that the process runs."""
-NO_PROGRAM = Code("no-program", Nature.UNREAD)
+NO_PROGRAM = Code("no-program", Severity.UNREAD)
 """Nothing tells which objects are loaded."""
-OBJECTS_CUT = Code("objects-incomplete", Nature.DAMAGE)
+OBJECTS_CUT = Code("objects-incomplete", Severity.DAMAGE)
 """The dynamic linker's list of objects is damaged or cut."""
-PROCESS_ENDED = Code("process-ended", Nature.UNREAD)
+PROCESS_ENDED = Code("process-ended", Severity.UNREAD)
 """It is gone, and how is not known; the next four say how."""
-PROCESS_EXITED = Code("process-exited", Nature.UNREAD)
-PROCESS_KILLED = Code("process-killed", Nature.UNREAD)
-PROCESS_OUT_OF_MEMORY = Code("process-out-of-memory", Nature.UNREAD)
+PROCESS_EXITED = Code("process-exited", Severity.UNREAD)
+PROCESS_KILLED = Code("process-killed", Severity.UNREAD)
+PROCESS_OUT_OF_MEMORY = Code("process-out-of-memory", Severity.UNREAD)
 """The kernel killed it because a memory cgroup was full."""
-PROCESS_EXECUTED = Code("process-executed", Nature.UNREAD)
+PROCESS_EXECUTED = Code("process-executed", Severity.UNREAD)
 """It runs another program now."""
 ENDS = (PROCESS_ENDED, PROCESS_EXITED, PROCESS_KILLED, PROCESS_OUT_OF_MEMORY, PROCESS_EXECUTED)
-CALL_LEFT = Code("call-unfinished", Nature.DAMAGE)
+CALL_LEFT = Code("call-unfinished", Severity.DAMAGE)
 """A call into the process did not end as it should."""
 
-IN_SWAP = Code("in-swap", Nature.UNREAD)
+IN_SWAP = Code("in-swap", Severity.UNREAD)
 """Pages in swap were not read, because the process's memory limit, or the machine, has no room for them; or because they are shared,
 which the page table does not tell from pages that were never touched."""
-ROOTS_UNREAD = Code("roots-unreadable", Nature.UNREAD)
+ROOTS_UNREAD = Code("roots-unreadable", Severity.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
-NOT_DUMPED = Code("heap-not-dumped", Nature.NOTE)
+NOT_DUMPED = Code("heap-not-dumped", Severity.NOTE)
 """A core lacks memory of blocks in use that was never written to, or was to be left out: it counts as zeros."""
-SWEPT = Code("graph-too-large", Nature.ENVIRONMENT)
+SWEPT = Code("graph-too-large", Severity.ENVIRONMENT)
 """There was no room for the graph of blocks: what holds them was told without it."""
-NO_COUNTERS = Code("no-counters", Nature.ENVIRONMENT)
+NO_COUNTERS = Code("no-counters", Severity.ENVIRONMENT)
 """What an allocator holds cannot be told while the process runs: it is in no figure."""
-NO_RULE = Code("no-return-rule", Nature.ENVIRONMENT)
+NO_RULE = Code("no-return-rule", Severity.ENVIRONMENT)
 """By what rule an allocator returns memory is not known here."""
-REGISTERS_UNREAD = Code("registers-unreadable", Nature.ENVIRONMENT)
+REGISTERS_UNREAD = Code("registers-unreadable", Severity.ENVIRONMENT)
 
 # ---- this machine and this call
-PAGEMAP_UNREADABLE = Code("pagemap-unreadable", Nature.ENVIRONMENT)
-SHARED_PAGES_UNKNOWN = Code("shared-pages-unknown", Nature.ENVIRONMENT)
-SWAPPED_IN = Code("swapped-in", Nature.NOTE)
-SEVERAL_MOMENTS = Code("several-moments", Nature.NOTE)
-OBJECTS_GATHERED = Code("objects-gathered", Nature.NOTE)
+PAGEMAP_UNREADABLE = Code("pagemap-unreadable", Severity.ENVIRONMENT)
+SHARED_PAGES_UNKNOWN = Code("shared-pages-unknown", Severity.ENVIRONMENT)
+SWAPPED_IN = Code("swapped-in", Severity.NOTE)
+SEVERAL_MOMENTS = Code("several-moments", Severity.NOTE)
+OBJECTS_GATHERED = Code("objects-gathered", Severity.NOTE)
 """So many objects that those with the same owners are shown as one."""
-NO_FOLDER = Code("no-folder", Nature.ENVIRONMENT)
-SECCOMP = Code("seccomp", Nature.ENVIRONMENT)
+NO_FOLDER = Code("no-folder", Severity.ENVIRONMENT)
+SECCOMP = Code("seccomp", Severity.ENVIRONMENT)
 """A thread's seccomp filter forbids what a call into the process needs, or cannot be read."""
-NOT_WRITABLE = Code("memory-not-writable", Nature.ENVIRONMENT)
+NOT_WRITABLE = Code("memory-not-writable", Severity.ENVIRONMENT)
 """This process may read the other's memory and may not write it."""
-FILES_NOT_DUMPED = Code("mapped-files-not-in-core", Nature.NOTE)
+FILES_NOT_DUMPED = Code("mapped-files-not-in-core", Severity.NOTE)
 """A core has no shared mappings of files, unless the program's coredump_filter asks for them: what only they hold looks leaked."""
-SECCOMP_SLEEP = Code("seccomp-sleep", Nature.NOTE)
+SECCOMP_SLEEP = Code("seccomp-sleep", Severity.NOTE)
 """gdb stopped a thread in a sleep, and its seccomp filter does not let the kernel go on with that: letting it run kills the process."""
-CALL_REFUSED = Code("call-refused", Nature.NOTE)
+CALL_REFUSED = Code("call-refused", Severity.NOTE)
 """What was only predicted would not be done here, and why."""
-NO_REGISTER_CALLS = Code("no-register-calls", Nature.ENVIRONMENT)
+NO_REGISTER_CALLS = Code("no-register-calls", Severity.ENVIRONMENT)
 """gdb cannot write registers here and set them back."""
-THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Nature.ENVIRONMENT)
+THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Severity.ENVIRONMENT)
 """Where threads have their variables cannot be told: without symbols or registers, not for damage. What trim predicts does not rest on
 it."""
 
 # ---- the answer
-CUT = Code("stopped-early", Nature.TIME)
+CUT = Code("stopped-early", Severity.TIME)
 """Time ran out, or Ctrl-C or a signal came."""
-STOP_LIMIT = Code("stop-limit", Nature.TIME)
+STOP_LIMIT = Code("stop-limit", Severity.TIME)
 """The process had to go on before everything of it was read."""
-NO_ANSWER = Code("no-answer", Nature.ENVIRONMENT)
+NO_ANSWER = Code("no-answer", Severity.ENVIRONMENT)
 """A part of the answer could not be given."""
-ALLOCATOR_UNREAD = Code("allocator-unread", Nature.UNREAD)
+ALLOCATOR_UNREAD = Code("allocator-unread", Severity.UNREAD)
 """An allocator is there and cannot be read."""
-OWNER_UNREAD = Code("owner-unread", Nature.UNREAD)
+OWNER_UNREAD = Code("owner-unread", Severity.UNREAD)
 """Malloc belongs to an allocator that cannot be read."""
-NO_ALLOCATOR = Code("no-allocator", Nature.UNREAD)
-OTHER_IS_LARGER = Code("other-allocator-larger", Nature.NOTE)
+NO_ALLOCATOR = Code("no-allocator", Severity.UNREAD)
+OTHER_IS_LARGER = Code("other-allocator-larger", Severity.NOTE)
 """Another allocator in this process holds more than the one that is shown."""
-UNLISTED_RELEASE = Code("unlisted-release", Nature.NOTE)
+UNLISTED_RELEASE = Code("unlisted-release", Severity.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
-SEARCHED_IN_STOP = Code("searched-in-stop", Nature.NOTE)
+SEARCHED_IN_STOP = Code("searched-in-stop", Severity.NOTE)
 """What was found while the process ran did not hold when it stood still, and was searched again."""
-LEAK_UNKNOWN = Code("leak-unknown", Nature.NOTE)
+LEAK_UNKNOWN = Code("leak-unknown", Severity.NOTE)
 """Whether as much is leaked as was asked about: what may hold it was not read."""
-GROWTH_UNKNOWN = Code("growth-unknown", Nature.NOTE)
+GROWTH_UNKNOWN = Code("growth-unknown", Severity.NOTE)
 """A limit on growth was asked for, and what one of the two looks lacks may have grown beyond it."""
-CHECK_UNSETTLED = Code("check-unsettled", Nature.MOMENT)
+CHECK_UNSETTLED = Code("check-unsettled", Severity.MOMENT)
 """What breaks a rule of the allocator may be an unfinished change."""
-PART_MISSING = Code("part-missing", Nature.ENVIRONMENT)
+PART_MISSING = Code("part-missing", Severity.ENVIRONMENT)
 """What `doctor` found to be missing."""
-ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Nature.TIME)
+ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Severity.TIME)
 """Pages of zeros in a core were not all told from memory that was in use."""
 
 # ---- errors: there is no answer
-USAGE = Code("usage", Nature.USAGE, "an option or a value is wrong, or cannot be combined with another")
-NO_TARGET = Code("no-target", Nature.USAGE, "the command requires a process, core or snapshot, and none was given")
-NOT_FOUND = Code("not-found", Nature.USAGE, "the target has no arena, thread, module, block or variable of this name or address")
-NOT_IN_SNAPSHOT = Code("not-in-snapshot", Nature.USAGE, "a snapshot does not contain what this requires: ask the process or its core")
-SHELL_ONLY = Code("shell-only", Nature.USAGE, "the command runs from a shell, not inside gdb or from the single file")
-QUERY_FAILED = Code("query-failed", Nature.USAGE, "DuckDB cannot run the SQL")
+USAGE = Code("usage", Severity.USAGE, "an option or a value is wrong, or cannot be combined with another")
+NO_TARGET = Code("no-target", Severity.USAGE, "the command requires a process, core or snapshot, and none was given")
+NOT_FOUND = Code("not-found", Severity.USAGE, "the target has no arena, thread, module, block or variable of this name or address")
+NOT_IN_SNAPSHOT = Code("not-in-snapshot", Severity.USAGE, "a snapshot does not contain what this requires: ask the process or its core")
+SHELL_ONLY = Code("shell-only", Severity.USAGE, "the command runs from a shell, not inside gdb or from the single file")
+QUERY_FAILED = Code("query-failed", Severity.USAGE, "DuckDB cannot run the SQL")
 
-NO_PROCESS = Code("no-process", Nature.ENVIRONMENT, "no process has this id, or what has it is a thread or belongs to the kernel")
-NOT_PERMITTED = Code("not-permitted", Nature.ENVIRONMENT, "this user may not read or trace the process, or not read the file")
-ALREADY_TRACED = Code("already-traced", Nature.ENVIRONMENT, "a debugger is attached to the process")
-PROC_UNUSABLE = Code("proc-unusable", Nature.ENVIRONMENT, "/proc is not mounted, or belongs to another pid namespace")
-FILE_NOT_FOUND = Code("file-not-found", Nature.ENVIRONMENT, "there is no file or folder of this name")
-FILE_UNREADABLE = Code("file-unreadable", Nature.ENVIRONMENT, "a file cannot be opened or read, or is no regular file")
-NOT_A_CORE = Code("not-a-core", Nature.ENVIRONMENT, "the file is not an ELF core, is empty, or contradicts itself")
-NOT_A_SNAPSHOT = Code("not-a-snapshot", Nature.ENVIRONMENT, "the file is not a snapshot, or has the format of another version")
-SNAPSHOT_DAMAGED = Code("snapshot-damaged", Nature.ENVIRONMENT, "the snapshot is cut or damaged")
-BAD_PACK = Code("bad-pack", Nature.ENVIRONMENT, "the file is not a symbol pack, or is the pack of another build")
-CANNOT_UNPACK = Code("cannot-unpack", Nature.ENVIRONMENT, "a compressed core cannot be unpacked")
-CANNOT_WRITE = Code("cannot-write", Nature.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
-UNSAFE_PATH = Code("unsafe-path", Nature.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
-MISSING_PACKAGE = Code("missing-package", Nature.ENVIRONMENT, "an optional Python package is not installed")
+NO_PROCESS = Code("no-process", Severity.ENVIRONMENT, "no process has this id, or what has it is a thread or belongs to the kernel")
+NOT_PERMITTED = Code("not-permitted", Severity.ENVIRONMENT, "this user may not read or trace the process, or not read the file")
+ALREADY_TRACED = Code("already-traced", Severity.ENVIRONMENT, "a debugger is attached to the process")
+PROC_UNUSABLE = Code("proc-unusable", Severity.ENVIRONMENT, "/proc is not mounted, or belongs to another pid namespace")
+FILE_NOT_FOUND = Code("file-not-found", Severity.ENVIRONMENT, "there is no file or folder of this name")
+FILE_UNREADABLE = Code("file-unreadable", Severity.ENVIRONMENT, "a file cannot be opened or read, or is no regular file")
+NOT_A_CORE = Code("not-a-core", Severity.ENVIRONMENT, "the file is not an ELF core, is empty, or contradicts itself")
+NOT_A_SNAPSHOT = Code("not-a-snapshot", Severity.ENVIRONMENT, "the file is not a snapshot, or has the format of another version")
+SNAPSHOT_DAMAGED = Code("snapshot-damaged", Severity.ENVIRONMENT, "the snapshot is cut or damaged")
+BAD_PACK = Code("bad-pack", Severity.ENVIRONMENT, "the file is not a symbol pack, or is the pack of another build")
+CANNOT_UNPACK = Code("cannot-unpack", Severity.ENVIRONMENT, "a compressed core cannot be unpacked")
+CANNOT_WRITE = Code("cannot-write", Severity.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
+UNSAFE_PATH = Code("unsafe-path", Severity.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
+MISSING_PACKAGE = Code("missing-package", Severity.ENVIRONMENT, "an optional Python package is not installed")
 KERNEL_MISSING = Code(
-    "kernel-missing", Nature.ENVIRONMENT, "the C kernel is not built here, and the command follows pointers or looks into blocks"
+    "kernel-missing", Severity.ENVIRONMENT, "the C kernel is not built here, and the command follows pointers or looks into blocks"
 )
-MISSING_SYMBOLS = Code("missing-symbols", Nature.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
-NOT_PROFILED = Code("not-profiled", Nature.ENVIRONMENT, "the allocator does not sample allocations in this process")
-GDB_MISSING = Code("gdb-missing", Nature.ENVIRONMENT, "the named gdb cannot be run, or what is asked for requires a gdb")
-GDB_FAILED = Code("gdb-failed", Nature.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or cannot do what is needed")
-NO_SCHEDULER = Code("no-scheduler", Nature.ENVIRONMENT, "the scheduler of the Dask cluster does not answer")
-OUT_OF_MEMORY = Code("out-of-memory", Nature.ENVIRONMENT, "there is not enough memory for the answer")
-INTERNAL = Code("internal-error", Nature.ENVIRONMENT, "a defect of gdbheapx")
+MISSING_SYMBOLS = Code("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
+NOT_PROFILED = Code("not-profiled", Severity.ENVIRONMENT, "the allocator does not sample allocations in this process")
+GDB_MISSING = Code("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or what is asked for requires a gdb")
+GDB_FAILED = Code("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or cannot do what is needed")
+NO_SCHEDULER = Code("no-scheduler", Severity.ENVIRONMENT, "the scheduler of the Dask cluster does not answer")
+OUT_OF_MEMORY = Code("out-of-memory", Severity.ENVIRONMENT, "there is not enough memory for the answer")
+INTERNAL = Code("internal-error", Severity.ENVIRONMENT, "a defect of gdbheapx")
 
-INTERRUPTED = Code("interrupted", Nature.TIME, "Ctrl-C, SIGTERM or SIGHUP came before there was a result")
+INTERRUPTED = Code("interrupted", Severity.TIME, "Ctrl-C, SIGTERM or SIGHUP came before there was a result")
 
-REFUSED = Code("refused", Nature.REFUSED, "a call into the process would not be safe, or would not do what is asked for")
-BUSY = Code("busy", Nature.REFUSED, "threads of the process are inside the allocator, or hold its locks")
-NOT_LIVE = Code("not-live", Nature.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process")
-NOT_CONFIRMED = Code("not-confirmed", Nature.REFUSED, "nobody confirmed the change: --yes is missing, or the answer was no")
+REFUSED = Code("refused", Severity.REFUSED, "a call into the process would not be safe, or would not do what is asked for")
+BUSY = Code("busy", Severity.REFUSED, "threads of the process are inside the allocator, or hold its locks")
+NOT_LIVE = Code("not-live", Severity.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process")
+NOT_CONFIRMED = Code("not-confirmed", Severity.REFUSED, "nobody confirmed the change: --yes is missing, or the answer was no")

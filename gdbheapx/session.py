@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem
-from gdbheapx.problems import NO_TARGET, Code, Nature
+from gdbheapx.problems import NO_TARGET, Code, Severity
 from gdbheapx.stops import Process, Reads, about, predict_ms, slowness
 from gdbheapx.units import Size, say
 
@@ -175,7 +175,7 @@ class Session:
         What lacks only because the process had to go on is no fault of it: that is said once, by the runner.
         """
         self.partial = self.partial or partial
-        if code.nature in (Nature.DAMAGE, Nature.UNREAD) and self.budget.is_past_stop:
+        if code.nature in (Severity.DAMAGE, Severity.UNREAD) and self.budget.is_past_stop:
             return
         same = [one for one in self.problems if (one.where, one.what) == (where, what)]
         for one in same if first else ():  # a cause is told by its own code, and once

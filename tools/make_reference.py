@@ -95,12 +95,12 @@ or null). `code` is one of these, or one of a problem above that leaves nothing 
 
 def codes() -> List[str]:
     """Every code by its nature; those that only errors have, with their meanings."""
-    from gdbheapx.problems import KNOWN, Nature
+    from gdbheapx.problems import KNOWN, Severity
 
     for name in ("glibc", "jemalloc"):
         importlib.import_module("gdbheapx.%s.codes" % name)
     of_problems = [code for code in sorted(KNOWN) if not KNOWN[code].meaning]
-    by_nature = [(nature, [code for code in of_problems if KNOWN[code].nature is nature]) for nature in Nature]
+    by_nature = [(nature, [code for code in of_problems if KNOWN[code].nature is nature]) for nature in Severity]
     rows = ["| %s | %s |" % (nature.value, ", ".join("`%s`" % code for code in codes)) for nature, codes in by_nature if codes]
     meanings = ["| `%s` | %s |" % (code, KNOWN[code].meaning) for code in sorted(KNOWN) if KNOWN[code].meaning]
     return [CODES, *rows, "", ERRORS, *meanings]

@@ -10,7 +10,7 @@ from gdbheapx.errors import Busy, OutOfTime, Refusal
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Code, Complaint, Nature
+from gdbheapx.problems import Code, Diagnostic, Severity
 
 
 class Span(NamedTuple):
@@ -145,23 +145,23 @@ class Troubles:
 
     def __init__(self) -> None:
         self.found: List[str] = []
-        self._natures: List[Nature] = []
+        self._natures: List[Severity] = []
 
     def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         """As problems.Report."""
         if code.forbids_calls:
-            self.found.append(Complaint(code, address, what, hint, is_passing).line())
+            self.found.append(Diagnostic(code, address, what, hint, is_passing).line())
             self._natures.append(code.nature)
 
     def refuse(self, what: str, risk: str, hint: str) -> None:
         """Raises if there is any: damage is called so, what was not read is not, and what will have passed is Busy. `what`: the heap;
         `risk`: what a call would do to it."""
-        for nature, line in sorted(zip(self._natures, self.found), key=lambda one: one[0] is not Nature.DAMAGE):
-            if nature is Nature.DAMAGE:
+        for nature, line in sorted(zip(self._natures, self.found), key=lambda one: one[0] is not Severity.DAMAGE):
+            if nature is Severity.DAMAGE:
                 raise Refusal("%s is damaged, and %s (%s)" % (what, risk, line), hint)
-            if nature is Nature.MOMENT and all(one is Nature.MOMENT for one in self._natures):
+            if nature is Severity.MOMENT and all(one is Severity.MOMENT for one in self._natures):
                 raise Busy("%s is in the middle of a change (%s)" % (what, line))
-            if nature is not Nature.MOMENT:
+            if nature is not Severity.MOMENT:
                 raise Refusal("%s could not be read in full, so it is unknown whether %s (%s)" % (what, risk, line), hint)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Callable, Iterable, List, Mapping, NamedTuple, Opt
 
 from gdbheapx.columns import IF_ANY, TEXT, Column
 from gdbheapx.model import Address
-from gdbheapx.problems import Code, Complaint, Nature, Report
+from gdbheapx.problems import Code, Diagnostic, Report, Severity
 
 LOCKED = "locked"
 """Evidence: a lock over what is broken is held, so that a thread was changing it."""
@@ -60,20 +60,20 @@ class Known(NamedTuple):
     abort: Optional[str] = None
 
 
-def collector(found: List[Complaint]) -> Report:
+def collector(found: List[Diagnostic]) -> Report:
     """A report that collects."""
 
     def report(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
-        found.append(Complaint(code, address, what, hint, is_passing))
+        found.append(Diagnostic(code, address, what, hint, is_passing))
 
     return report
 
 
-def sorted_out(found: Iterable[Complaint], known: Mapping[Code, Known], rest: Report, make: Callable[[Complaint, Known], None]) -> None:
+def sorted_out(found: Iterable[Diagnostic], known: Mapping[Code, Known], rest: Report, make: Callable[[Diagnostic, Known], None]) -> None:
     """Complaints of damage whose codes are known become broken rules, all others are reported: those of the moment
     as what another look may not show."""
     for one in found:
-        if one.code.nature == Nature.DAMAGE and one.code in known:
+        if one.code.nature == Severity.DAMAGE and one.code in known:
             make(one, known[one.code])
         else:
-            rest(*one[:4], one.is_passing or one.code.nature == Nature.MOMENT)
+            rest(*one[:4], one.is_passing or one.code.nature == Severity.MOMENT)

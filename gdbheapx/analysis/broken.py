@@ -8,7 +8,7 @@ from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reachability import holders, memory_budget
 from gdbheapx.attempts import Attempts, Contradictions
-from gdbheapx.problems import Complaint, Note
+from gdbheapx.problems import Diagnostic, Note
 from gdbheapx.session import Session
 from gdbheapx.units import plural
 
@@ -39,7 +39,7 @@ def look(heaps: Sequence[Heap], attempts: Attempts, note: Note) -> Look:
         return Look(found)
     rows = _stay(found, attempts)
     if found:
-        said = [Complaint(one.code, one.address, one.rule, None) for one in found]
+        said = [Diagnostic(one.code, one.address, one.rule, None) for one in found]
         attempts.contradicts(PART, said, lambda seen: _tell(rows, seen, note), not any(one.is_sure for one in rows))
     return Look(rows)
 

@@ -32,7 +32,7 @@ from gdbheapx.kernel.glibc.list_records import CUT, Followed
 from gdbheapx.kernel.glibc.records import Listed
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import Complaint, Report
+from gdbheapx.problems import Diagnostic, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
@@ -226,7 +226,7 @@ class GlibcMalloc(Heap):
         from gdbheapx.allocators.rules import collector
         from gdbheapx.glibc.check import run
 
-        told: List[Complaint] = []
+        told: List[Diagnostic] = []
         own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told), attempts=self.around.attempts.apart()))
         survey = own.survey_at_once()
         yield from run.rules(own.context, survey, told, self.around, own.arena_ranges)

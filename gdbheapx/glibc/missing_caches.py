@@ -15,7 +15,7 @@ from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.inferior.base import Target
-from gdbheapx.problems import Complaint
+from gdbheapx.problems import Diagnostic
 from gdbheapx.units import plural
 
 NOT_DUMPED = (
@@ -28,7 +28,7 @@ MAX_REPORTED = 8
 
 def settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]) -> Tuple[List[Cache], bool]:
     """The caches, and whether all are known; what is not known is reported, of a living process if another look shows the same."""
-    told: List[Complaint] = []
+    told: List[Diagnostic] = []
     found, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
     tell_if_it_stays(
         context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")

@@ -11,7 +11,7 @@ from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
-from gdbheapx.problems import Complaint
+from gdbheapx.problems import Diagnostic
 from gdbheapx.ranges import Range, subtract
 
 MOST_LEFT_BYTES = 1 << 20
@@ -46,7 +46,7 @@ def counters(context: Context) -> Optional[MmappedTotals]:
         what = "mp_ counts %d mapped chunks of %d bytes" % (chunks, bytes_)
         hint = "one of these counts is wrong, so mapped chunks are unknown"
         changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: mp_ is in the middle of a change")
-        tell_if_it_stays(context, "mp_", [Complaint(codes.MP_DISAGREES, context.glibc.mp.address, what, hint)], changing)
+        tell_if_it_stays(context, "mp_", [Diagnostic(codes.MP_DISAGREES, context.glibc.mp.address, what, hint)], changing)
         return None
     return MmappedTotals(chunks, bytes_)
 
@@ -141,4 +141,4 @@ def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: 
         else "a header is damaged (`check` shows where), or in swap, or one was just being made or freed: then retry"
     )
     changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: their number does not match mp_")
-    tell_if_it_stays(context, "mapped chunks", [Complaint(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)
+    tell_if_it_stays(context, "mapped chunks", [Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)

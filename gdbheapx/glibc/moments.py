@@ -10,7 +10,7 @@ from gdbheapx.attempts import Contradictions
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.problems import Code, Complaint, Report
+from gdbheapx.problems import Code, Diagnostic, Report
 
 LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so this may not be damage"
 LOOK_AGAIN = "retry; if it persists, `thread apply all backtrace` in gdb shows which thread is inside malloc"
@@ -21,7 +21,7 @@ class Moments:
 
     def __init__(self, context: Context, purpose: str, keep: bool = True) -> None:
         self._context, self._purpose, self._keep = context, purpose, keep
-        self._found: Dict[int, List[Complaint]] = {}
+        self._found: Dict[int, List[Diagnostic]] = {}
 
     def kept(self, arena: Arena) -> Any:
         """What an earlier look has found whole of this arena; None if it must be read."""
@@ -42,7 +42,7 @@ class Moments:
     def _part(self, address: int) -> Tuple[str, str, int]:
         return (self._context.glibc.id, self._purpose, address)
 
-    def _tell(self, arena: Arena, found: List[Complaint], seen: Contradictions) -> None:
+    def _tell(self, arena: Arena, found: List[Diagnostic], seen: Contradictions) -> None:
         context, count, is_locked = self._context, self._context.attempts.count, bool(arena.state["mutex"])
         stays = seen.stays(count)
         if (is_locked and context.target.kind == "live") or (count > 1 and not stays):
@@ -56,22 +56,22 @@ class Moments:
                 context.report(code, address, what, LOCKED_ONCE if is_locked else hint)
 
 
-def collector(found: List[Complaint]) -> Report:
+def collector(found: List[Diagnostic]) -> Report:
     """A report that collects."""
 
     def report(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
-        found.append(Complaint(code, address, what, hint, is_passing))
+        found.append(Diagnostic(code, address, what, hint, is_passing))
 
     return report
 
 
-def passing_by(code: Code, what: str) -> Complaint:
+def passing_by(code: Code, what: str) -> Diagnostic:
     """What is said of all that another look did not show again."""
-    return Complaint(code, None, what, LOOK_AGAIN)
+    return Diagnostic(code, None, what, LOOK_AGAIN)
 
 
 def tell_if_it_stays(
-    context: Context, part: str, found: List[Complaint], otherwise: Optional[Complaint], slight: Sequence[Complaint] = ()
+    context: Context, part: str, found: List[Diagnostic], otherwise: Optional[Diagnostic], slight: Sequence[Diagnostic] = ()
 ) -> None:
     """For what belongs to no arena: told as it is if it was so at every look, else as `otherwise`, or not at all where that is None.
 

@@ -18,7 +18,7 @@ from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
 from gdbheapx.layout.view import View
 from gdbheapx.model import CacheBin
-from gdbheapx.problems import Complaint
+from gdbheapx.problems import Diagnostic
 from gdbheapx.units import plural
 
 SMALL_BINS = 64
@@ -183,8 +183,8 @@ def check(context: Context, caches: Caches, found: Followed) -> bool:
 
     A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
     """
-    told: List[Complaint] = []
-    slight: List[Complaint] = []  # one chunk more or less: a step of tcache_put or tcache_get
+    told: List[Diagnostic] = []
+    slight: List[Diagnostic] = []  # one chunk more or less: a step of tcache_put or tcache_get
     asked = sum(len(caches.lists(cache)) for cache in caches.caches)
     if not any(found.problems[:asked]) and (not caches.expected or caches.expected == found.counts[:asked]):
         return False

@@ -26,7 +26,7 @@ from gdbheapx.kernel.glibc.records import (
     Region,
 )
 from gdbheapx.model import Address
-from gdbheapx.problems import Complaint, Nature
+from gdbheapx.problems import Diagnostic, Severity
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.allocator import GlibcMalloc
@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
 def find(malloc: "GlibcMalloc", address: int) -> Optional[Place]:
     """Where it lies; None if it is in no memory of this malloc's."""
-    told: List[Complaint] = []
+    told: List[Diagnostic] = []
     context = malloc.context._replace(report=collector(told))
     ring, heap_max = find_arenas(context)
     try:
@@ -61,7 +61,7 @@ def find(malloc: "GlibcMalloc", address: int) -> Optional[Place]:
         return None
     finally:
         for one in told:
-            if one.code.nature != Nature.DAMAGE:
+            if one.code.nature != Severity.DAMAGE:
                 malloc.context.report(*one)
 
 

@@ -10,7 +10,7 @@ from gdbheapx.arch import Architecture, ByteOrder, byte_order, named
 from gdbheapx.budget import Still
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.types import TypeSet, Vtable
-from gdbheapx.problems import Complaint
+from gdbheapx.problems import Diagnostic
 
 HUGETLB = "/anon_hugepage"
 """What MAP_HUGETLB | MAP_ANONYMOUS memory is called in /proc/PID/maps (mm/hugetlb.c, fs/hugetlbfs/inode.c)."""
@@ -210,7 +210,7 @@ class SwapRoom:
         """Why not everything that is in swap may be brought in; None where it may."""
         return None
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         """That pages were not read, if so."""
         return []
 
@@ -697,7 +697,7 @@ class Target(ABC):
         """The process is gone, or going: nothing of it can be read any more. False for cores."""
         return False
 
-    def death(self) -> Optional[Complaint]:
+    def death(self) -> Optional[Diagnostic]:
         """How the process ended, if it has; lets go of it. None for cores."""
         return None
 
@@ -713,7 +713,7 @@ class Target(ABC):
         """How to get the debug information that is missing for `module`, of which these packages have it."""
         return DebugHint(module.build_id, None, ())
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         """What is wrong with the target as a whole: a truncated core, for example."""
         return []
 

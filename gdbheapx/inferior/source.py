@@ -12,7 +12,7 @@ from gdbheapx.inferior.core.file import WRITABLE, CoreFile, FileMapping
 from gdbheapx.inferior.elf import tree
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
 from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
-from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Complaint
+from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.core.assumed import Found
@@ -113,7 +113,7 @@ class Source(ABC):
         """As Target.has_ended."""
         return False
 
-    def cause_of_death(self) -> Optional[Complaint]:
+    def cause_of_death(self) -> Optional[Diagnostic]:
         """How a process that has ended did so."""
         return None
 
@@ -121,7 +121,7 @@ class Source(ABC):
         """Where the target's file `name` is found on this machine."""
         return tree.resolve(self.sysroot, name) if self.sysroot else name
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         """As Target.problems."""
         return []
 
@@ -159,7 +159,7 @@ class CoreSource(Source):
         self.header = self.core.header
         self.sysroot = sysroot
         self._files: Dict[str, Optional[ElfFile]] = {}
-        self._refused: List[Complaint] = []
+        self._refused: List[Diagnostic] = []
         self.given_executable = executable
         notes = self.core.notes()
         self.pid = notes.pid
@@ -194,7 +194,7 @@ class CoreSource(Source):
                     else "give the file tree of the machine that wrote the core with --sysroot DIR"
                 )
                 self._refused.append(
-                    Complaint(
+                    Diagnostic(
                         WRONG_FILE,
                         None,
                         "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % one.path,
@@ -291,7 +291,7 @@ class CoreSource(Source):
                 else "give the file tree of the machine that wrote the core with --sysroot DIR"
             )
             self._refused.append(
-                Complaint(WRONG_FILE, None, "%s here is a different build than the one in the core; gdbheapx does not use it" % path, hint)
+                Diagnostic(WRONG_FILE, None, "%s here is a different build than the one in the core; gdbheapx does not use it" % path, hint)
             )
             return None
         return file
@@ -354,11 +354,11 @@ class CoreSource(Source):
         if name == self.executable:
             hint = "give the program that wrote the core with --exe FILE"
             what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted)
-            self._refused.append(Complaint(WRONG_FILE, None, what, hint))
+            self._refused.append(Diagnostic(WRONG_FILE, None, what, hint))
         else:
             hint = "give the file tree of the machine that wrote the core with --sysroot DIR"
             what = "%s here has build-id %s, but the core was written with %s; gdbheapx does not use it" % (path, found or "none", wanted)
-            self._refused.append(Complaint(WRONG_FILE, None, what, hint))
+            self._refused.append(Diagnostic(WRONG_FILE, None, what, hint))
 
     def mappings(self) -> List[Mapping]:
         return self.core.mappings()
@@ -396,21 +396,21 @@ class CoreSource(Source):
         core = self.core
         return None if core.missing_headers > 0 or core.lacks_private_memory or self._trouble is not None else core.missing_bytes
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         core = self.core
-        found: List[Complaint] = []
+        found: List[Diagnostic] = []
         if self._trouble is not None:
-            found.append(Complaint(CORE_CUT, None, self._trouble, "copy the core again, or take a new one"))
+            found.append(Diagnostic(CORE_CUT, None, self._trouble, "copy the core again, or take a new one"))
         lost = self._what_is_cut()
         if lost is not None:
             what = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
-            found.append(Complaint(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
+            found.append(Diagnostic(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
         if core.has_overlap:
             what = "the core is damaged: its program headers overlap, and what they claim twice is counted once"
-            found.append(Complaint(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
+            found.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
         if core.lacks_private_memory:
             found.append(
-                Complaint(
+                Diagnostic(
                     MEMORY_LEFT_OUT,
                     None,
                     "the core has no heaps and no stacks: the process's coredump_filter left out private memory",

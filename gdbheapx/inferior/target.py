@@ -33,7 +33,7 @@ from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap,
 from gdbheapx.inferior.elf.registers import words_of
 from gdbheapx.inferior.source import CoreSource, Source, page_bytes
 from gdbheapx.inferior.types import TypeSet, Vtable
-from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Complaint
+from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
 from gdbheapx.ranges import union
 
 if TYPE_CHECKING:
@@ -501,7 +501,7 @@ class ElfTarget(Target):
     def has_ended(self) -> bool:
         return self.source.has_ended()
 
-    def death(self) -> Optional[Complaint]:
+    def death(self) -> Optional[Diagnostic]:
         if not self.source.has_ended():
             return None
         self.let_go()  # who holds it learns how it ended
@@ -826,31 +826,31 @@ class ElfTarget(Target):
     def lost_bytes(self) -> Optional[int]:
         return self.source.lost_bytes()
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         found = list(self.source.problems())
         if not self.link_map().objects():
             found.append(self._nothing_loaded())
         if not self.link_map().complete:
             found.append(
-                Complaint(
+                Diagnostic(
                     OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None
                 )
             )
         return found
 
-    def _nothing_loaded(self) -> Complaint:
+    def _nothing_loaded(self) -> Diagnostic:
         """Why no program was found."""
         at = self.auxv().get(AT_PHDR)
         kind = "%s-endian %d-bit %s (%s)" % (self.byte_order, 8 * self.word_bytes, self.kind, self.machine)
         if not at:
-            return Complaint(
+            return Diagnostic(
                 NO_PROGRAM,
                 None,
                 "no program found in this %s: it has no auxiliary vector, which would say where the program is" % kind,
                 None,
             )
         hint = "give the program with --exe FILE" if self.kind == "core" else None
-        return Complaint(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
+        return Diagnostic(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
 
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:

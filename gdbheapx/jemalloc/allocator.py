@@ -20,7 +20,7 @@ from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, B
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import Complaint, Report
+from gdbheapx.problems import Diagnostic, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
@@ -280,7 +280,7 @@ class JemallocMalloc(Heap):
         from gdbheapx.allocators.rules import collector
         from gdbheapx.jemalloc.check import run
 
-        told: List[Complaint] = []
+        told: List[Diagnostic] = []
         own = JemallocMalloc(self.jemalloc, self.around._replace(report=collector(told)))
         arenas, walked = own.arena_list(), own.survey()
         for arena in arenas:

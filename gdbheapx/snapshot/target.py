@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from gdbheapx import command, parse
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import NOT_IN_SNAPSHOT, Complaint
+from gdbheapx.problems import NOT_IN_SNAPSHOT, Diagnostic
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, Outcome, Reading, Record, opened
 
@@ -53,7 +53,7 @@ class Snapshot(WithoutMemory):
         self.stopped_ms, self.stops = head.stopped_ms, head.stops
         self.discovery = Infos(head.allocators)
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         """What was wrong is told with the models."""
         return []
 

@@ -11,7 +11,7 @@ from gdbheapx.allocators.plan import Troubles
 from gdbheapx.errors import Busy, Refusal
 from gdbheapx.glibc import codes as glibc_codes
 from gdbheapx.jemalloc import codes as jemalloc_codes
-from gdbheapx.problems import KNOWN, Code, Complaint, Nature
+from gdbheapx.problems import KNOWN, Code, Diagnostic, Severity
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_code_is_used_once() -> None:
     """A second problem cannot take a code that there is."""
     with pytest.raises(ValueError):
-        Code("walk-incomplete", Nature.TIME)
+        Code("walk-incomplete", Severity.TIME)
     assert KNOWN["walk-incomplete"] is glibc_codes.WALK_CUT
 
 
@@ -59,13 +59,13 @@ def test_errors_read_alike() -> None:
 
 def test_what_forbids_a_call() -> None:
     """Damage, what cannot be read, a change under way and a walk that was cut forbid it; what the machine lacks and notes do not."""
-    assert {code.nature for code in KNOWN.values() if code.forbids_calls} == {Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT, Nature.TIME}
+    assert {code.nature for code in KNOWN.values() if code.forbids_calls} == {Severity.DAMAGE, Severity.UNREAD, Severity.MOMENT, Severity.TIME}
 
 
 def test_a_complaint_in_one_line() -> None:
     """The address first, if there is one."""
-    assert Complaint(problems.CORE_CUT, None, "it is cut", None).line() == "it is cut"
-    assert Complaint(problems.CORE_CUT, 0x1000, "it is cut", None).line() == "0x1000: it is cut"
+    assert Diagnostic(problems.CORE_CUT, None, "it is cut", None).line() == "it is cut"
+    assert Diagnostic(problems.CORE_CUT, 0x1000, "it is cut", None).line() == "0x1000: it is cut"
 
 
 def test_no_problem_of_an_allocator_lets_a_call_through() -> None:
@@ -80,7 +80,7 @@ def test_no_problem_of_an_allocator_lets_a_call_through() -> None:
 
 def test_what_was_not_read_is_no_damage() -> None:
     """Before a call: damage is called so, whatever else there is; memory that could not be read is not; a change that will pass is waited for."""
-    damage, unread, moment = (next(code for code in KNOWN.values() if code.nature is nature) for nature in (Nature.DAMAGE, Nature.UNREAD, Nature.MOMENT))
+    damage, unread, moment = (next(code for code in KNOWN.values() if code.nature is nature) for nature in (Severity.DAMAGE, Severity.UNREAD, Severity.MOMENT))
     for codes, kind, word in (
         ([unread, damage, moment], Refusal, "is damaged"),
         ([moment, unread], Refusal, "could not be read in full"),

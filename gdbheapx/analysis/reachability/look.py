@@ -16,7 +16,7 @@ from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
-from gdbheapx.problems import NOT_IN_SNAPSHOT, Nature
+from gdbheapx.problems import NOT_IN_SNAPSHOT, Severity
 from gdbheapx.ranges import Ranges, union
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
@@ -349,7 +349,7 @@ HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
     found = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
-    return any(code.nature in (Nature.UNREAD, Nature.DAMAGE) or code in HOLDERS_UNREAD for code in found)
+    return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in found)
 
 
 def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:

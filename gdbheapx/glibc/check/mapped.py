@@ -10,7 +10,7 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import private_mappings, reaches, united
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
-from gdbheapx.problems import Complaint, Report
+from gdbheapx.problems import Diagnostic, Report
 from gdbheapx.ranges import Range, subtract
 
 PREV_INUSE, MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
@@ -25,13 +25,13 @@ SEARCHED = 1 << 40
 
 def tell(own: Context, found: Findings, heaps: List[Range], rest: Report) -> None:
     """What mp_ counts must be what there is. Where it is not, the header that contradicts it is told; else it stays a gap of the answer."""
-    missing: List[Complaint] = []
+    missing: List[Diagnostic] = []
 
     def report(code: object, address: object, what: str, hint: Optional[str], is_passing: bool = False) -> None:
         if code == codes.MP_DISAGREES:
             found.add("mmapped-count", own.glibc.mp.address, what)
         else:
-            missing.append(Complaint(code, own.glibc.mp.address, what, hint, is_passing))  # type: ignore[arg-type]
+            missing.append(Diagnostic(code, own.glibc.mp.address, what, hint, is_passing))  # type: ignore[arg-type]
 
     context = own._replace(report=report)
     try:

@@ -10,7 +10,7 @@ from gdbheapx.glibc.check import arenas, chunks, lists, mapped
 from gdbheapx.glibc.check.findings import Findings, moment
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.survey import Survey
-from gdbheapx.problems import Code, Complaint
+from gdbheapx.problems import Code, Diagnostic
 
 BY_CODE: Dict[Code, Known] = {
     codes.CHUNK_SMALL: Known("chunk-size-small"),
@@ -58,14 +58,14 @@ SIZES = (codes.CHUNK_SMALL, codes.CHUNK_MISALIGNED, codes.CHUNK_OVERRUN, codes.F
 
 
 def rules(
-    own: Context, survey: Survey, told: Sequence[Complaint], around: HeapContext, ranges: Callable[[], List[Tuple[int, int]]]
+    own: Context, survey: Survey, told: Sequence[Diagnostic], around: HeapContext, ranges: Callable[[], List[Tuple[int, int]]]
 ) -> List[BrokenRule]:
     """What is broken. `own`: a context whose complaints are in `told`, with which the chunks were walked; `around`: what all looks share;
     `ranges`: what the arenas occupy."""
     rest = around.report
     walks = [walk for walk in survey.walks if not walk.timed_out]
     found = Findings(own, walks, moment(own, walks))
-    later: List[Complaint] = []
+    later: List[Diagnostic] = []
     context = own._replace(report=collector(later))
     rows, binned = chunks.Rows((), {}, ()), chunks.Binned((), set(), set())
     try:
@@ -113,7 +113,7 @@ class Seen(NamedTuple):
     survey: Survey
 
 
-def _is_unmapped(context: Context, found: Findings, one: Complaint) -> bool:
+def _is_unmapped(context: Context, found: Findings, one: Diagnostic) -> bool:
     """It cannot be read because it is nowhere: told as a broken rule."""
     if one.code not in UNMAPPED or one.address is None:
         return False
@@ -124,7 +124,7 @@ def _is_unmapped(context: Context, found: Findings, one: Complaint) -> bool:
     return True
 
 
-def _add(context: Context, found: Findings, seen: Seen, one: Complaint, known: Known) -> None:
+def _add(context: Context, found: Findings, seen: Seen, one: Diagnostic, known: Known) -> None:
     """A complaint of the walk: where it stopped is known from the pass over single chunks, and so is the chunk before it."""
     rows, binned, survey = seen
     stop = rows.stops.get(one.address) if one.address is not None else None

@@ -18,7 +18,7 @@ from gdbheapx.inferior.openable import Openable
 from gdbheapx.inferior.source import CoreSource, Source
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Complaint
+from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
@@ -78,7 +78,7 @@ class GdbTarget(ElfTarget):
     def __init__(self, source: Source, held_by_gdb: bool = False, debug_info: bool = True) -> None:
         self._symbols: Dict[Tuple[str, int], Any] = {}
         self.held_by_gdb = held_by_gdb
-        self._bad: List[Complaint] = []
+        self._bad: List[Diagnostic] = []
         self._added: Set[int] = set()
         self.unwinding: Set[int] = set()
         """Bases of the objects whose own files gdb was given, for their unwinding tables."""
@@ -184,7 +184,7 @@ class GdbTarget(ElfTarget):
                 objfile.build_id,
                 module.build_id,
             )
-            complaint = Complaint(WRONG_FILE, None, what, "point `set sysroot` or --sysroot to the file tree of the machine it ran on")
+            complaint = Diagnostic(WRONG_FILE, None, what, "point `set sysroot` or --sysroot to the file tree of the machine it ran on")
             if complaint not in self._bad:
                 self._bad.append(complaint)
             return None
@@ -314,10 +314,10 @@ class GdbTarget(ElfTarget):
         theirs = read_memory(at, 56)  # empty where gdb, which wants to write as well, may not open what this may read
         return not mine or not theirs or mine == theirs
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         return ElfTarget.problems(self) + self._bad + self._in_danger()
 
-    def _in_danger(self) -> List[Complaint]:
+    def _in_danger(self) -> List[Diagnostic]:
         """Threads that the user's own stop endangers: what this tool stops, it also spares."""
         shown = self.arch.in_system_call
         if not (shown is not None and self.held_by_gdb and self.kind == "live" and self.pid and procfs.entry(self.pid)):
@@ -330,7 +330,7 @@ class GdbTarget(ElfTarget):
             "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
         )
         hint = "before continue or detach: select each such thread and `set $%s = -4` (EINTR); gdbheapx from the shell does so by itself"
-        return [Complaint(SECCOMP_SLEEP, None, what, hint % shown.result)]
+        return [Diagnostic(SECCOMP_SLEEP, None, what, hint % shown.result)]
 
 
 def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Dict, List, Optional, Tuple
 
 from gdbheapx import problems
 from gdbheapx.inferior.live import headroom, procfs
-from gdbheapx.problems import Complaint
+from gdbheapx.problems import Diagnostic
 
 COUNTERS = {headroom.V1: "memory.oom_control", headroom.V2: "memory.events"}
 KILLS = "oom_kill"
@@ -54,23 +54,23 @@ class Deaths:
         told = found[EXIT_CODE] if len(found) > EXIT_CODE and found[0] in ("Z", "X") else ""
         return self.status if self.status is not None else int(told) if told.isdigit() and int(told) else None
 
-    def cause(self) -> Complaint:
+    def cause(self) -> Diagnostic:
         """How it ended, as far as that can be known, and what to do."""
         who, status = "process %d" % self._pid, self._ended_with()
         killed = next((shown for shown, count in self._count().items() if count > self._kills.get(shown, 0)), None)
         by_signal = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
         if killed is not None and by_signal in (None, signal.SIGKILL):
             what = "%s was killed by the kernel while it was read: memory cgroup %s had no memory left" % (who, killed)
-            return Complaint(problems.PROCESS_OUT_OF_MEMORY, None, what, "raise the memory limit, or read a core of it")
+            return Diagnostic(problems.PROCESS_OUT_OF_MEMORY, None, what, "raise the memory limit, or read a core of it")
         if by_signal is not None:
             name = signal.Signals(by_signal).name if by_signal in set(signal.Signals) else "unknown"
             what = "%s was killed by signal %d (%s) while it was read" % (who, by_signal, name)
-            return Complaint(problems.PROCESS_KILLED, None, what, CORE_OR_OTHER)
+            return Diagnostic(problems.PROCESS_KILLED, None, what, CORE_OR_OTHER)
         if status is not None:
             what = "%s exited with code %d while it was read" % (who, os.WEXITSTATUS(status))
-            return Complaint(problems.PROCESS_EXITED, None, what, "give the pid of a running process")
+            return Diagnostic(problems.PROCESS_EXITED, None, what, "give the pid of a running process")
         if self._started is not None and self._start_time() == self._started:
             what = "%s began to run another program while it was read" % who
-            return Complaint(problems.PROCESS_EXECUTED, None, what, "run the same command again")
+            return Diagnostic(problems.PROCESS_EXECUTED, None, what, "run the same command again")
         what = "%s exited or was killed while it was read; its parent alone knows how" % who
-        return Complaint(problems.PROCESS_ENDED, None, what, CORE_OR_OTHER)
+        return Diagnostic(problems.PROCESS_ENDED, None, what, CORE_OR_OTHER)

@@ -11,7 +11,7 @@ from gdbheapx.inferior.live.death import Deaths
 from gdbheapx.inferior.live.memory import LiveMemory
 from gdbheapx.inferior.live.swap_room import LiveSwapRoom
 from gdbheapx.inferior.source import Source
-from gdbheapx.problems import PROCESS_ENDED, Complaint
+from gdbheapx.problems import PROCESS_ENDED, Diagnostic
 from gdbheapx.ranges import union
 
 
@@ -63,7 +63,7 @@ class LiveSource(Source):
     def has_ended(self) -> bool:
         return self._memory.is_gone()
 
-    def cause_of_death(self) -> Optional[Complaint]:
+    def cause_of_death(self) -> Optional[Diagnostic]:
         return self._deaths.cause()
 
     def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
@@ -108,7 +108,7 @@ class LiveSource(Source):
     def page_table(self) -> Optional[PageTable]:
         return self._page_tables.find(self.mappings())
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         return self.swap.problems()
 
     def file_in_memory(self, name: str) -> Optional[str]:

@@ -9,7 +9,7 @@ from typing import List, Optional
 
 from gdbheapx.inferior.base import SwapRoom
 from gdbheapx.inferior.live import headroom
-from gdbheapx.problems import IN_SWAP, Complaint
+from gdbheapx.problems import IN_SWAP, Diagnostic
 from gdbheapx.units import Size, say
 
 MOST_RESERVED_BYTES = 1 << 30
@@ -95,9 +95,9 @@ class LiveSwapRoom(SwapRoom):
         by = say("its limits are unknown") if self._headroom is None else self._headroom.by
         return say("%s of the process is in swap, and %s", Size(self._swapped_bytes), by)
 
-    def problems(self) -> List[Complaint]:
+    def problems(self) -> List[Diagnostic]:
         """That pages were not read, if so."""
         if not self.refused:
             return []
         what = say("%s: pages in swap were not read, because reading would bring them into RAM", self._what())
-        return [Complaint(IN_SWAP, None, what, HINT)]
+        return [Diagnostic(IN_SWAP, None, what, HINT)]

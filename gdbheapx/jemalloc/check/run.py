@@ -18,7 +18,7 @@ from gdbheapx.kernel.blocks.records import Blocks, BlockStream, Wanted
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ExtentsResult
-from gdbheapx.problems import Code, Complaint, Nature, Report
+from gdbheapx.problems import Code, Diagnostic, Report, Severity
 from gdbheapx.units import plural
 
 LEFT_BY_FORK = (codes.TSD_UNOWNED, codes.CACHE_UNOWNED)
@@ -26,7 +26,7 @@ LEFT_BY_FORK = (codes.TSD_UNOWNED, codes.CACHE_UNOWNED)
 BY_CODE: Dict[Code, Known] = {
     code: Known(str(code))
     for code in vars(codes).values()
-    if isinstance(code, Code) and code.nature == Nature.DAMAGE and code not in LEFT_BY_FORK
+    if isinstance(code, Code) and code.nature == Severity.DAMAGE and code not in LEFT_BY_FORK
 }
 UNMAPPED = (codes.NODE_UNREADABLE, codes.NODE_HOLE, codes.EXTENT_UNREADABLE, codes.ARENA_UNREADABLE, codes.BASE_UNREADABLE)
 """Damage where nothing is mapped at the address; else a core that lacks it."""
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     stream: Callable[[Wanted], BlockStream]
 
 
-def rules(seen: Seen, told: Sequence[Complaint], rest: Report) -> List[BrokenRule]:
+def rules(seen: Seen, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRule]:
     """What is broken; `rest`: whom to tell what is no broken rule."""
     context = seen.context
     found = Findings(context, seen.arenas)
@@ -123,7 +123,7 @@ def _with_suspects(seen: Seen, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
     return told
 
 
-def _is_unmapped(context: Context, found: Findings, one: Complaint) -> bool:
+def _is_unmapped(context: Context, found: Findings, one: Diagnostic) -> bool:
     address = one.address
     if one.code not in UNMAPPED or address is None or any(span.start <= address < span.end for span in context.target.mappings()):
         return False

@@ -18,7 +18,7 @@ from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.twin.kernel import PythonKernel
 from gdbheapx.layout import pack
-from gdbheapx.problems import Code, Complaint
+from gdbheapx.problems import Code, Diagnostic
 
 LIBRARY = Module("/lib/libjemalloc.so.2", 0x7F0000000000, False, "ab" * 20, False)
 NBINS, NSIZES, NHBINS = 36, 232, 41
@@ -225,7 +225,7 @@ class World:
         self.version = version
         self.types = types_of(version)
         self.memory, self.symbols = FakeMemory(), FakeSymbols()
-        self.problems: List[Complaint] = []
+        self.problems: List[Diagnostic] = []
         self._next = 0x10000000
         self.geometry = self._geometry(arenas)
         self.states = {name: value for value, name in layouts.tsd_states(self.types, version).items()}
@@ -253,7 +253,7 @@ class World:
 
     def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         """What readers find wrong."""
-        self.problems.append(Complaint(code, address, what, hint, is_passing))
+        self.problems.append(Diagnostic(code, address, what, hint, is_passing))
 
     # ------------------------------------------------------------------------------------------------ memory
 

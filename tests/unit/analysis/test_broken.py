@@ -9,10 +9,10 @@ from gdbheapx.analysis import broken
 from gdbheapx.attempts import SURE_ATTEMPTS, Attempts
 from gdbheapx.command import Style
 from gdbheapx.model import Address
-from gdbheapx.problems import Code, Nature
+from gdbheapx.problems import Code, Severity
 from gdbheapx.report import broken as shown
 
-CODE = Code("made-up-damage", Nature.DAMAGE)
+CODE = Code("made-up-damage", Severity.DAMAGE)
 PLAIN = Style(False, False)
 
 

@@ -7,7 +7,7 @@ import pytest
 from gdbheapx.attempts import SURE_ATTEMPTS, Attempts
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
-from gdbheapx.problems import Code, Complaint
+from gdbheapx.problems import Code, Diagnostic
 
 
 class FakeTarget(NamedTuple):
@@ -33,8 +33,8 @@ class FakeContext:
         self.told.append(code)
 
 
-SLIGHT = Complaint(codes.CACHE_MISCOUNTS, 0x1000, "counts 7 chunks but lists 6", None)
-BROKEN = Complaint(codes.CACHE_BROKEN, 0x2000, "the link leads to nowhere", None)
+SLIGHT = Diagnostic(codes.CACHE_MISCOUNTS, 0x1000, "counts 7 chunks but lists 6", None)
+BROKEN = Diagnostic(codes.CACHE_BROKEN, 0x2000, "the link leads to nowhere", None)
 CHANGING = passing_by(codes.CACHES_CHANGING, "in the middle of a change")
 Contradictions = Tuple[Any, ...]
 
