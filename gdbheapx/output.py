@@ -27,7 +27,7 @@ class CannotWrite(HeapxError):
         super().__init__("cannot write to %s: %s" % (where, error.strerror or error), hint)
 
 
-def told(step: Callable[..., Any], where: str, hint: Optional[str]) -> Callable[..., Any]:
+def raise_cannot_write(step: Callable[..., Any], where: str, hint: Optional[str]) -> Callable[..., Any]:
     """The step, with CannotWrite for whatever the system refuses; a reader that is gone stays BrokenPipeError."""
 
     def guarded(*given: Any) -> Any:
@@ -76,7 +76,9 @@ class Spool:
             self._pieces, self._size = [], 0
 
     def _on_disk(self, step: Callable[..., Any], *given: Any) -> Any:
-        return told(step, "a temporary file in %s" % folder(), "set TMPDIR to another folder, or ask for fewer rows with --limit")(*given)
+        return raise_cannot_write(
+            step, "a temporary file in %s" % folder(), "set TMPDIR to another folder, or ask for fewer rows with --limit"
+        )(*given)
 
     def hand_on(self, write: Write) -> None:
         """Give everything to `write`, in order."""
@@ -220,9 +222,9 @@ class Sink:
         self._file = open_private(path, keeps=True, check=check) if path else None
         self._begun = False
         where, hint = (path, "choose another file with -o") if path else ("standard output", "write to a file with -o")
-        self.write: Write = told(write if self._file is None else self._put, where, hint)
-        self.flush: Callable[[], Any] = told(flush if self._file is None else self._file.flush, where, hint)
-        self._close = told(self._file.close if self._file is not None else flush, where, hint)
+        self.write: Write = raise_cannot_write(write if self._file is None else self._put, where, hint)
+        self.flush: Callable[[], Any] = raise_cannot_write(flush if self._file is None else self._file.flush, where, hint)
+        self._close = raise_cannot_write(self._file.close if self._file is not None else flush, where, hint)
 
     def _begin(self) -> None:
         if self._file is not None and not self._begun and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):

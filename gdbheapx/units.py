@@ -8,12 +8,12 @@ HUMAN_FROM = 10000
 UNKNOWN = "?"
 
 
-def human(size_bytes: int) -> str:
+def table_size(size_bytes: int) -> str:
     """A size in a table: 1,234, then 12.3 KiB, 4.5 GiB."""
     return "{:,}".format(size_bytes) if abs(size_bytes) < HUMAN_FROM else _scaled(size_bytes)
 
 
-def told(size_bytes: int) -> str:
+def sentence_size(size_bytes: int) -> str:
     """A size in a sentence: 512 bytes, then 1.2 KiB, 4.5 GiB."""
     return "%d bytes" % size_bytes if abs(size_bytes) < 1024 else _scaled(size_bytes)
 
@@ -29,7 +29,7 @@ def _scaled(size_bytes: int) -> str:
 
 def size(value: Optional[int], plain: bool = False) -> str:
     """A size in a cell; `plain`: as an integer (--bytes). Unknown is `?`."""
-    return UNKNOWN if value is None else str(value) if plain else human(value)
+    return UNKNOWN if value is None else str(value) if plain else table_size(value)
 
 
 def number(value: Optional[int]) -> str:
@@ -67,7 +67,7 @@ class Size:
         """As it reads in a sentence, for people or with --bytes."""
         if self.size_bytes is None:
             return "an unknown amount"
-        return "%d bytes" % self.size_bytes if plain else told(self.size_bytes)
+        return "%d bytes" % self.size_bytes if plain else sentence_size(self.size_bytes)
 
 
 class Said(str):
@@ -93,7 +93,7 @@ def cells(template: str, *parts: Any) -> Said:
     return Said(template % tuple(forms[0]), template % tuple(forms[1]))
 
 
-def joined(between: str, parts: Sequence[str]) -> Said:
+def join_sentences(between: str, parts: Sequence[str]) -> Said:
     """Sentences side by side."""
     return Said(between.join(parts), between.join(plain_form(one) for one in parts))
 

@@ -6,7 +6,7 @@ from gdbheapx import findings as codes
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Split
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
-from gdbheapx.units import Size, joined, say, share
+from gdbheapx.units import Size, join_sentences, say, share
 from gdbheapx.verdict import NOT_MALLOC, SMALL_BYTES, UNBOUNDED, UNREAD, Verdict, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
@@ -212,7 +212,7 @@ def beside(split: Optional[Split]) -> List[Finding]:
     if not others or total <= SMALL_PROCESS_BYTES or found[0].kind != kinds.ALLOCATOR:
         return []
     outside = sum(group.bytes for group in found if group.kind != kinds.ALLOCATOR)
-    named = joined(", ", [say("%s %s", _name(group.parts[0]), Size(group.bytes)) for group in others])
+    named = join_sentences(", ", [say("%s %s", _name(group.parts[0]), Size(group.bytes)) for group in others])
     evidence = say("%s of %s (%s): %s", Size(outside), Size(total), share(outside, total), named)
     return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC)]
 

@@ -14,7 +14,7 @@ from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
 from gdbheapx.report import owners_text, pages
 from gdbheapx.report.text import printable
-from gdbheapx.units import Said, Size, cells, exact_share, joined, plural, say, share, size
+from gdbheapx.units import Said, Size, cells, exact_share, join_sentences, plural, say, share, size
 from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
 
 BIGGEST_ARENAS = 8
@@ -76,7 +76,7 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
         (memory.droppable_bytes, ", %s of it droppable"),
         (memory.zero_bytes, ", plus %s of zeros: reserved, returned or never written"),
     ]
-    more = joined("", [cells(text, Size(value)) for value, text in beside if value])
+    more = join_sentences("", [cells(text, Size(value)) for value, text in beside if value])
     yield cells("%s: %s%s", "Memory in RAM (RSS)" if live else "Bytes in the core", Size(memory.total_bytes), more)
     columns = [column for column in MORE if any(getattr(part, column.field) for part in parts)]
     body = []

@@ -7,7 +7,7 @@ from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
 from gdbheapx.report.text import show
-from gdbheapx.units import Size, cells, joined
+from gdbheapx.units import Size, cells, join_sentences
 
 
 def heading(info: AllocatorInfo, first: bool) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _cache(row: ThreadCache) -> Dict[str, Any]:
         "name": row.name or "",
         "arena": "none" if row.arena is None else row.arena,
         "tcache": str(row.tcache or "none"),
-        "bins": joined(", ", [cells("%d x %s", found.chunks, Size(found.size_bytes)) for found in largest]),
+        "bins": join_sentences(", ", [cells("%d x %s", found.chunks, Size(found.size_bytes)) for found in largest]),
     }
 
 

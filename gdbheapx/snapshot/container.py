@@ -12,7 +12,7 @@ from typing import BinaryIO, Dict, Iterable, List, Mapping, NamedTuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.output import Replacing, open_private, told
+from gdbheapx.output import Replacing, open_private, raise_cannot_write
 from gdbheapx.problems import FILE_UNREADABLE, NOT_A_SNAPSHOT, SNAPSHOT_DAMAGED
 
 MAGIC = b"gdbheapx snapshot "
@@ -90,8 +90,8 @@ def write(path: str, parts: Mapping[str, Packed]) -> int:
     content = b"".join(file_pieces(parts))
     if os.path.lexists(path) and not os.path.isfile(path):  # a device, say: nothing to replace
         with open_private(path) as out:
-            told(out.buffer.write, path, "choose another file")(content)
-            told(out.flush, path, "choose another file")()
+            raise_cannot_write(out.buffer.write, path, "choose another file")(content)
+            raise_cannot_write(out.flush, path, "choose another file")()
     else:
         Replacing(path, "snapshot FILE").finish(content)
     return len(content)

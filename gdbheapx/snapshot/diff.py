@@ -8,7 +8,7 @@ from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import SHARED, Owners
 from gdbheapx.snapshot.growth import DUMPED, Growth, growth
 from gdbheapx.snapshot.record import Outcome, Record
-from gdbheapx.units import Said, Size, joined, say
+from gdbheapx.units import Said, Size, join_sentences, say
 
 USED_GREW, KEPT_GREW, BOTH_GREW, ELSEWHERE_GREW = "used-grew", "kept-grew", "both-grew", "elsewhere-grew"
 FELL, SAME = "fell", "same"
@@ -263,7 +263,7 @@ def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
     whole = _whole(grown) if is_elsewhere or any(grew) else []
     if is_elsewhere:
         heaps = say("in allocators: %s", parts)
-        return Verdict(ELSEWHERE_GREW, joined("; ", [*whole, heaps]))
+        return Verdict(ELSEWHERE_GREW, join_sentences("; ", [*whole, heaps]))
     if all(grew):
         found, what = BOTH_GREW, say("both grew in allocators: what the program has in use, and what the allocator keeps (%s)", parts)
     elif grew[0]:
@@ -274,7 +274,7 @@ def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
         found, what = FELL, say("nothing grew, and something fell (%s)", parts)
     else:
         found, what = SAME, say("nothing changed by more than 1 %% (%s)", parts)
-    return Verdict(found, joined("; ", [*whole, what]))
+    return Verdict(found, join_sentences("; ", [*whole, what]))
 
 
 def _whole(grown: Growth) -> List[Said]:
@@ -289,5 +289,5 @@ def _whole(grown: Growth) -> List[Said]:
         named.append(say("%s in others", Size(rest)))
     what = "what the core holds" if grown.measure == DUMPED else RSS
     if (grown.rss_bytes or 0) > 0:
-        return [say("%s grew %s: %s", what, Size(grown.rss_bytes), joined(", ", named))]
-    return [say("%s did not grow as a whole, parts of it did: %s", what, joined(", ", named))]
+        return [say("%s grew %s: %s", what, Size(grown.rss_bytes), join_sentences(", ", named))]
+    return [say("%s did not grow as a whole, parts of it did: %s", what, join_sentences(", ", named))]

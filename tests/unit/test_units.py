@@ -28,7 +28,7 @@ from gdbheapx.columns import (
 from gdbheapx.command import Style
 from gdbheapx.model import Step
 from gdbheapx.report.text import described, said
-from gdbheapx.units import Said, Size, cells, joined, say
+from gdbheapx.units import Said, Size, cells, join_sentences, say
 
 MB = 1 << 20
 
@@ -80,7 +80,7 @@ def test_bytes_holds_in_tables_and_sentences() -> None:
     assert said(Style(False, False), sentence) == "3.0 MiB in (2 of 512 bytes)"
     assert said(Style(True, False), sentence) == "3145728 bytes in (2 of 512 bytes)"
     assert Step("purge", say("returns %s", Size(MB))).plain == "purge returns 1048576 bytes"
-    assert joined(", ", [cells("%s", Size(MB)), "x"]).plain == "1048576, x"
+    assert join_sentences(", ", [cells("%s", Size(MB)), "x"]).plain == "1048576, x"
 
 
 def test_a_sentence_is_a_string() -> None:

@@ -7,7 +7,7 @@ from gdbheapx.analysis.pins.find import CACHED, OWN, Group, Kept
 from gdbheapx.analysis.pins.owner import LEAKED, SEVERAL
 from gdbheapx.findings import PINNED
 from gdbheapx.model import Finding
-from gdbheapx.units import Said, Size, joined, plural, say, share
+from gdbheapx.units import Said, Size, join_sentences, plural, say, share
 
 STATUSES = {CACHED: "in thread caches", OWN: "the allocator's own"}
 HELD = {SEVERAL: "held by several owners", LEAKED: "leaked"}
@@ -24,7 +24,7 @@ def blocks(group: Group) -> Said:
         parts.append(say("of %s each", Size(group.size_bytes)))
     if group.owner is not None:
         parts.append(say("%s", HELD.get(group.owner, "held by %s" % group.owner)))
-    return say("%s (%s)", plural(group.pins_blocks, "block"), joined(", ", parts))
+    return say("%s (%s)", plural(group.pins_blocks, "block"), join_sentences(", ", parts))
 
 
 def of(group: Group) -> Said:

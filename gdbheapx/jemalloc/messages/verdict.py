@@ -12,7 +12,7 @@ from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
 from gdbheapx.model import Finding, Step
-from gdbheapx.units import Said, Size, joined, say, share
+from gdbheapx.units import Said, Size, join_sentences, say, share
 from gdbheapx.verdict import GROWING, SMALL_BYTES, UNBOUNDED, Ask, Verdict, is_much, less_sure, of_lines, outcomes
 
 SMALL_HEAP_BYTES = 8 * SMALL_BYTES
@@ -365,7 +365,7 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Said:
             sizes[row.max_size_bytes] += row.bytes
     least = sum(sizes.values()) // 10
     worst = sorted((part, size) for size, part in sizes.items() if part and part >= least)[-3:]
-    named = joined(", ", [say("%s in regions of %d bytes", Size(part), size) for part, size in reversed(worst)])
+    named = join_sentences(", ", [say("%s in regions of %d bytes", Size(part), size) for part, size in reversed(worst)])
     return say("%s; no purge reaches these: a slab is returned only when all its regions are free", named or "spread over all sizes")
 
 

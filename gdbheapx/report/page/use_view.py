@@ -87,7 +87,7 @@ def census(data: Mapping[str, Any]) -> Optional[Census]:
 
 def _named(one: Mapping[str, Any]) -> Named:
     size = whole(one, "size_bytes")
-    name = words(one, "signature") or ("blocks of %s that nothing names" % units.told(size) if size is not None else "not named")
+    name = words(one, "signature") or ("blocks of %s that nothing names" % units.sentence_size(size) if size is not None else "not named")
     figures = whole(one, "blocks"), whole(one, "bytes"), words(one, "sample")
     return Named(name, words(one, "module") or "", words(one, "sure") or "", *figures)
 

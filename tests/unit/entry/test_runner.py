@@ -234,7 +234,7 @@ def test_spool_keeps_order_beyond_memory() -> None:
 )
 def test_human_sizes(size: int, shown: str) -> None:
     """Small sizes are exact, larger ones have one decimal."""
-    assert units.human(size) == shown
+    assert units.table_size(size) == shown
 
 
 def test_tables_look_the_same_without_tabulate(monkeypatch: pytest.MonkeyPatch) -> None:

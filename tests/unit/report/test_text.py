@@ -14,7 +14,7 @@ from gdbheapx.report import text
 )
 def test_sizes_for_people(size: int, shown: str) -> None:
     """Small ones to the byte, others in the largest unit that leaves at most four digits."""
-    assert units.human(size) == shown
+    assert units.table_size(size) == shown
 
 
 HEADERS, ROWS = ("name", "bytes"), [["one", "1"], ["a longer one", "12,345"]]
