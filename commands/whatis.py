@@ -16,7 +16,7 @@ LEAST_CUT_BYTES = 4096
 
 @command(
     "whatis",
-    needs=("gdbheapx.report.whereabouts", "gdbheapx.analysis.census.block", "gdbheapx.analysis.census.pieces"),
+    needs=("gdbheapx.report.location", "gdbheapx.analysis.census.block", "gdbheapx.analysis.census.pieces"),
     arguments=[
         argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal"),
         argument(
@@ -31,24 +31,24 @@ LEAST_CUT_BYTES = 4096
 )
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
-    from gdbheapx.analysis import whereabouts
+    from gdbheapx.analysis import locate
     from gdbheapx.analysis.census import block, find, pieces
     from gdbheapx.analysis.reachability import holders, memory_budget
-    from gdbheapx.report import whereabouts as shown
+    from gdbheapx.report import location as shown
 
     if session.target.kind == "snapshot":
-        kept = whereabouts.kept(find.told(session, lambda graph: None), options.address)
+        kept = locate.kept(find.told(session, lambda graph: None), options.address)
         if kept.used is not None and options.holders is not False:
             kept = kept._replace(held_by=holders.find(session, [options.address]).get(options.address))
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
-    found = whereabouts.look(session.target, session.heaps.all(), options.address)
+    found = locate.look(session.target, session.heaps.all(), options.address)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
     blocks = [place.block for place in found.places if place.block is not None and place.block.status in words[place.allocator]]
     used = [(block.address, block.usable_bytes) for block in blocks]
     if not found.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
         piece = pieces.at(session, options.address)
-        found = whereabouts.with_piece(found, piece)
+        found = locate.with_piece(found, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
     if used and (memory_budget.is_small(session) if options.holders is None else options.holders):

@@ -217,9 +217,9 @@ class GlibcMalloc(Heap):
 
     def block_at(self, address: int) -> Optional["Place"]:
         """The chunk that holds the address, and its neighbours."""
-        from gdbheapx.glibc import whereabouts
+        from gdbheapx.glibc import locate
 
-        return whereabouts.find(self, address)
+        return locate.find(self, address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""

@@ -271,9 +271,9 @@ class JemallocMalloc(Heap):
 
     def block_at(self, address: int) -> Optional["Place"]:
         """The block and extent that hold the address."""
-        from gdbheapx.jemalloc.heap import whereabouts
+        from gdbheapx.jemalloc.heap import locate
 
-        return whereabouts.find(self.context, self.arena_list(), self.tcaches(), address)
+        return locate.find(self.context, self.arena_list(), self.tcaches(), address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of jemalloc's."""

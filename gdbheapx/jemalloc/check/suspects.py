@@ -6,7 +6,7 @@ from gdbheapx.allocators.places import Neighbour
 from gdbheapx.allocators.rules import Suspect, collector
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.heap import base, whereabouts
+from gdbheapx.jemalloc.heap import base, locate
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.threads.tcache import Caches
 
@@ -42,9 +42,9 @@ class Suspects:
         return self.of(self._slots.get(pointer))
 
     def _of(self, place: int) -> Optional[Suspect]:
-        extent = whereabouts.extent_at(self._context, place)
+        extent = locate.extent_at(self._context, place)
         if extent is not None and extent.is_slab:
-            found = whereabouts.find(self._context, self._arenas, self._caches, place)
+            found = locate.find(self._context, self._arenas, self._caches, place)
             if found is None or found.block is None:
                 return None
             return _suspect(found.previous) if found.previous is not None else self._ends_at(extent.begin)
@@ -56,7 +56,7 @@ class Suspects:
         return self._ends_at(block.address if block is not None else place & -self._context.geometry.page_bytes)
 
     def _ends_at(self, address: int) -> Optional[Suspect]:
-        found = whereabouts.find(self._context, self._arenas, self._caches, address - 1)
+        found = locate.find(self._context, self._arenas, self._caches, address - 1)
         if found is None or found.block is None or found.block.status not in WRITTEN:
             return None
         return _suspect(found.block)

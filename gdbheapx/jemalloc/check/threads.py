@@ -7,7 +7,7 @@ from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.check.findings import Findings
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.calibrate import words
-from gdbheapx.jemalloc.heap import whereabouts
+from gdbheapx.jemalloc.heap import locate
 from gdbheapx.jemalloc.threads.tsd import Tsds
 
 INVALID_KEY = 1
@@ -33,7 +33,7 @@ def tell_rtree_caches(context: Context, found: Findings, tsds: Tsds) -> None:
                     if key == INVALID_KEY or not leaf:
                         continue
                     if key not in leaves:
-                        leaves[key] = whereabouts.leaf_of(context, key)
+                        leaves[key] = locate.leaf_of(context, key)
                     if leaves[key] != leaf:
                         where = record.address + place.offset + 2 * word * number
                         what = "a thread remembers the rtree node 0x%x for 0x%x, the tree has 0x%x" % (leaf, key, leaves[key])

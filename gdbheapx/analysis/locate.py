@@ -62,7 +62,7 @@ class UsedBlock(NamedTuple):
     usable_bytes: int
 
 
-class Whereabouts(NamedTuple):
+class Location(NamedTuple):
     """All that is known of an address."""
 
     address: Address
@@ -82,11 +82,11 @@ class Whereabouts(NamedTuple):
     """In memory that a runtime cuts up itself, beside the block of an allocator that it may have cut; None where there is none."""
 
 
-def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:
+def look(target: Target, heaps: Sequence[Heap], address: int) -> Location:
     """Asks every heap, and the process."""
     places = [place for place in (heap.block_at(address) for heap in heaps) if place is not None]
     mapping = next((one for one in target.mappings() if one.start <= address < one.end), None)
-    return Whereabouts(
+    return Location(
         Address(address),
         places,
         _mapped(mapping, address) if mapping is not None else None,
@@ -95,12 +95,12 @@ def look(target: Target, heaps: Sequence[Heap], address: int) -> Whereabouts:
     )
 
 
-def with_piece(found: Whereabouts, piece: Optional[Piece]) -> Whereabouts:
+def with_piece(found: Location, piece: Optional[Piece]) -> Location:
     """With what a runtime has there: it is no stack then."""
     return found if piece is None else found._replace(piece=piece, named=None, thread=None)
 
 
-def kept(told: Told, address: int) -> Whereabouts:
+def kept(told: Told, address: int) -> Location:
     """Of a snapshot: blocks in use, and mappings. HeapxError for what lies in neither."""
     place = told.reach.graph.find(address)
     if place is None:
@@ -110,11 +110,11 @@ def kept(told: Told, address: int) -> Whereabouts:
     mapping = told.reach.mapping(node)
     if mapping is not None:
         where = Mapped(Address(mapping.start), Address(mapping.end), "", mapping.use.mapping.name, None)
-        return Whereabouts(Address(address), (), where, None, None)
+        return Location(Address(address), (), where, None, None)
     start, usable = told.reach.graph.blocks([node])[0]
     name = told.names[told.labels[node] - 1] if told.labels[node] else None
     block = UsedBlock(Address(start), offset, usable)
-    return Whereabouts(Address(address), (), None, None, None, None, words(name) if name is not None else None, block)
+    return Location(Address(address), (), None, None, None, None, words(name) if name is not None else None, block)
 
 
 def _mapped(one: Mapping, address: int) -> Mapped:

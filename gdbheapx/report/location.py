@@ -3,18 +3,18 @@
 from typing import Any, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.places import Neighbour, Part, Place
-from gdbheapx.analysis.whereabouts import Whereabouts
+from gdbheapx.analysis.locate import Location
 from gdbheapx.command import Style
 from gdbheapx.units import Size, plain_form, say
 
 
-def text(style: Style, found: Whereabouts) -> Iterator[str]:
+def text(style: Style, found: Location) -> Iterator[str]:
     """A line for each thing that is known."""
     for line in _lines(found):
         yield plain_form(line) if style.plain_bytes else str(line)
 
 
-def _lines(found: Whereabouts) -> Iterator[Any]:
+def _lines(found: Location) -> Iterator[Any]:
     if found.used is not None:
         used = found.used
         yield say("%s: offset %d in block %s, %s usable, in use", found.address, used.offset, used.address, Size(used.usable_bytes))
