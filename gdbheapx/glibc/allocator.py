@@ -307,7 +307,7 @@ class GlibcMalloc(Heap):
         """
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
         align = self.glibc.geometry.alignment_bytes
-        cached, mapped = self.survey().specials.mapped, self.mmapped().chunks
+        cached, mapped = self.survey().cached_chunks.mapped, self.mmapped().chunks
         in_caches = Counter(chunk.total_bytes for chunk in mapped if chunk.chunk in cached) if cached else Counter()
         extra = []
         for total, count in Counter(mapped.totals).items():
@@ -346,11 +346,11 @@ class GlibcMalloc(Heap):
         return [Listed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
     def _stream(self, regions: Sequence[Listed], wanted: Wanted, mapped: Optional[Blocks] = None) -> BlockStream:
-        return self.context.walker.blocks(regions, self.survey_at_once().specials.chunks, wanted, mapped)
+        return self.context.walker.blocks(regions, self.survey_at_once().cached_chunks.chunks, wanted, mapped)
 
     def _mapped_blocks(self, wanted: Wanted) -> Blocks:
         """Mapped chunks, which belong to no arena."""
-        cached, shape = self.survey_at_once().specials.mapped, self.shape
+        cached, shape = self.survey_at_once().cached_chunks.mapped, self.shape
         rows = []
         for chunk in self.mmapped().chunks:
             kind, class_ = (api.STATUS_MAPPED_TCACHE, CLASS_CACHED) if chunk.chunk in cached else (api.STATUS_MAPPED, CLASS_USED)

@@ -84,7 +84,7 @@ MAX_REPORTED = 8
 """Chunks on two lists that are named; the rest is counted."""
 
 
-class Specials(NamedTuple):
+class CachedChunks(NamedTuple):
     """All special chunks of one glibc, as the kernel takes them."""
 
     chunks: Sequence[int]
@@ -98,7 +98,7 @@ class Specials(NamedTuple):
         return array("Q", [item & ~KIND_BITS for item in part])
 
 
-def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> Specials:
+def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> CachedChunks:
     """The special chunks, sorted; a chunk that stands on two lists (a double free) is reported and kept once.
 
     `about`: whom to report what is wrong with a chunk; None where nobody wants to know.
@@ -108,10 +108,10 @@ def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> Special
         report(codes.LISTED_TWICE, chunk, "chunk is on two free lists (freed twice, or a list is damaged)", None)
     if len(told) > MAX_REPORTED:
         told[-1][1](codes.LISTED_TWICE, None, "%d more chunks are on two free lists" % (len(told) - MAX_REPORTED), None)
-    return Specials(found.members, frozenset(found.mapped))
+    return CachedChunks(found.members, frozenset(found.mapped))
 
 
 def own_chunks(context: Context, caches: "Caches") -> Sequence[int]:
-    """The thread caches' own structs, as specials; not what no chunk can be."""
+    """The thread caches' own structs, as cached chunks; not what no chunk can be."""
     chunks = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.known}
     return [chunk | SPECIAL_TCACHE_STRUCT for chunk in chunks if chunk > 0 and not chunk & KIND_BITS]

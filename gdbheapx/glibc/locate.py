@@ -98,7 +98,7 @@ def _in_region(malloc: "GlibcMalloc", lists: Lists, region: Region, arena: Arena
     """By the chunks of one run; None where these end before the address."""
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
-        stream = malloc.context.walker.blocks([Listed(region, arena.index)], lists.specials.chunks, Wanted(start=start))
+        stream = malloc.context.walker.blocks([Listed(region, arena.index)], lists.cached_chunks.chunks, Wanted(start=start))
         found = places.neighbours(stream, malloc.shape, address)
         if found.here is not None and (found.previous is not None or not start):
             more = list(_lists_of(malloc.context, lists, arena, found.here))
@@ -132,7 +132,7 @@ def _mapped(malloc: "GlibcMalloc", ring: Sequence[Arena], heap_max: int, lists: 
     for chunk in mmapped.find(malloc.context, taken, mmapped.counters(malloc.context)).chunks:
         header, start, end = 2 * malloc.glibc.geometry.word_bytes, chunk.block_start, chunk.block_start + chunk.total_bytes
         if start <= address < end:
-            kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.specials.mapped else STATUS_MAPPED
+            kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.cached_chunks.mapped else STATUS_MAPPED
             row = (chunk.chunk + header, chunk.size_bytes - malloc.shape.overheads[kind], 0, kind, NO_ARENA)
             part = Part("mapping", "mapped chunk", Address(start), Address(end))
             return places.place(places.Neighbours(None, row, None), malloc.shape, malloc.glibc.id, address, [part])

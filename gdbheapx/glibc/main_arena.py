@@ -11,7 +11,7 @@ from typing import List, Optional
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import KIND_BITS, Specials
+from gdbheapx.glibc.free_lists import KIND_BITS, CachedChunks
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.records import Region
@@ -85,12 +85,12 @@ def fence_end(context: Context, at: int) -> int:
     return at + 2 * word * count if count >= 2 else 0
 
 
-def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, specials: Specials) -> Optional[Region]:
+def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, cached_chunks: CachedChunks) -> Optional[Region]:
     """The run of chunks behind a pair of fenceposts; None if the piece ends there, or if pieces.py asks for it once it knows that something
     lacks."""
     walk.overhead_bytes += end - at
     if walk.arena.is_contiguous:
-        found = run_behind(context, walk, region, end, specials)
+        found = run_behind(context, walk, region, end, cached_chunks)
         walk.pieces += found is not None
         return found
     if _break_above(context, region.begin):
@@ -98,9 +98,9 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
     return None
 
 
-def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, specials: Specials) -> Optional[Region]:
+def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, cached_chunks: CachedChunks) -> Optional[Region]:
     """The run of chunks that goes on in the region behind what somebody else's sbrk took from `end` on; None if there is none."""
-    start = _chain_start(context, end, _first_known(context, walk, region, end, specials))
+    start = _chain_start(context, end, _first_known(context, walk, region, end, cached_chunks))
     if context.budget.expired():
         return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
     if start is None:
@@ -114,11 +114,14 @@ def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, spec
     return region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, specials: Specials) -> Optional[int]:
+def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, cached_chunks: CachedChunks) -> Optional[int]:
     """The lowest chunk from `low` on in the region that a list names, or top; None if there is none."""
     members = bins.members(context, walk)
     found = [
-        int(known[place]) & ~KIND_BITS for known in (members, specials.chunks) for place in [bisect_left(known, low)] if place < len(known)
+        int(known[place]) & ~KIND_BITS
+        for known in (members, cached_chunks.chunks)
+        for place in [bisect_left(known, low)]
+        if place < len(known)
     ]
     found += [region.top] if region.top >= low else []
     return min((chunk for chunk in found if chunk < region.end), default=None)

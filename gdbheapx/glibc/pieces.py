@@ -14,7 +14,7 @@ from typing import Dict, List, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import KIND_BITS, Specials
+from gdbheapx.glibc.free_lists import KIND_BITS, CachedChunks
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.glibc.main_arena import fence_end, run_behind
 from gdbheapx.glibc.memory import anonymous_ranges
@@ -34,8 +34,8 @@ NON_MAIN = 4
 class Pieces:
     """The search for them, stage by stage; each stage passes through memory once."""
 
-    def __init__(self, context: Context, walk: ArenaWalk, specials: Specials, taken: Sequence[Range]) -> None:
-        self._context, self._walk, self._specials = context, walk, specials
+    def __init__(self, context: Context, walk: ArenaWalk, cached_chunks: CachedChunks, taken: Sequence[Range]) -> None:
+        self._context, self._walk, self._cached_chunks = context, walk, cached_chunks
         self._left = subtract(anonymous_ranges(context.target), sorted(taken))
         """Ranges that no run has passed yet."""
         self._open: Dict[int, int] = {}
@@ -130,7 +130,7 @@ class Pieces:
         context, walk = self._context, self._walk
         known = {walk.arena.top, align_chunk(_sbrk_base(context), context.glibc.geometry)}
         known.update(walk.arena.state.numbers("bins"))
-        chunks = self._specials.chunks
+        chunks = self._cached_chunks.chunks
         for low, high in self._left:
             place = bisect_left(chunks, low)
             chunk = chunks[place] & ~KIND_BITS if place < len(chunks) else high
@@ -142,7 +142,7 @@ class Pieces:
     def _behind_fences(self) -> List[Region]:
         """Runs of the break behind what somebody else's sbrk took: where they begin takes a walk over all bins to say."""
         left, self._walk.behind_fences = self._walk.behind_fences, []
-        found = [run_behind(self._context, self._walk, region, end, self._specials) for region, end in left]
+        found = [run_behind(self._context, self._walk, region, end, self._cached_chunks) for region, end in left]
         if any(found):
             self._stages.insert(0, self._behind_fences)  # they may end in fenceposts as well
         return [region for region in found if region is not None]

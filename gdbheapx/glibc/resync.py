@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.free_lists import KIND_BITS, Specials
+from gdbheapx.glibc.free_lists import KIND_BITS, CachedChunks
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.kernel.common.records import (
     STOP_END,
@@ -55,14 +55,14 @@ def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[Cod
     return code, "%s: %s (size field 0x%x)" % (arena.title, rule, size)
 
 
-def next_start(context: Context, damage: Damage, specials: Specials, members: Sequence[int]) -> Optional[int]:
+def next_start(context: Context, damage: Damage, cached_chunks: CachedChunks, members: Sequence[int]) -> Optional[int]:
     """The lowest address behind the damage from which chunk sizes lead exactly onto a chunk known from elsewhere.
 
     Such chunks are those on free lists and top. None if there is none before the region's end: then the rest is lost.
     """
     geometry, word = context.glibc.geometry, context.glibc.geometry.word_bytes
     low = align_chunk(damage.at + 1, geometry)
-    for known in _known_behind(damage, specials.chunks, members):
+    for known in _known_behind(damage, cached_chunks.chunks, members):
         ordered = array("Q", [chunk for chunk in known if align_chunk(chunk, geometry) == chunk])
         for number, anchor in enumerate(ordered):
             if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
@@ -74,11 +74,11 @@ def next_start(context: Context, damage: Damage, specials: Specials, members: Se
     return None
 
 
-def _known_behind(damage: Damage, specials: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
+def _known_behind(damage: Damage, cached_chunks: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
     """Known chunks behind the damage in ascending lots: the next ones are nearly always enough, and there may be millions."""
     at = damage.at
     while at < damage.end:
-        lots = [known[place : place + KNOWN_AT_ONCE] for known in (specials, members) for place in [bisect_left(known, at + 8)]]
+        lots = [known[place : place + KNOWN_AT_ONCE] for known in (cached_chunks, members) for place in [bisect_left(known, at + 8)]]
         full = [int(lot[-1]) & ~KIND_BITS for lot in lots if len(lot) == KNOWN_AT_ONCE]
         until = min([*full, damage.end - 1])
         found = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}

@@ -37,7 +37,7 @@ class Survey(NamedTuple):
     context: Context
     walks: Sequence[ArenaWalk]
     caches: tcache.Caches
-    specials: free_lists.Specials
+    cached_chunks: free_lists.CachedChunks
     singles: "Singles"
     heap_max: int
     remnant: "Optional[Remnant]"
@@ -69,7 +69,7 @@ class Lists(NamedTuple):
     """Thread caches, and what stands on their lists and in fastbins."""
 
     caches: tcache.Caches
-    specials: free_lists.Specials
+    cached_chunks: free_lists.CachedChunks
     are_whole: bool
     """Every thread cache is known and no list of one is broken: what is in caches is known to be."""
     singles: Singles
@@ -132,14 +132,14 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
     scattered = [walk for walk in fresh if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top]
-    search = _search(context, scattered, lists.specials, _held_by_others(context, walks, heap_max)) if scattered else []
+    search = _search(context, scattered, lists.cached_chunks, _held_by_others(context, walks, heap_max)) if scattered else []
     pending = pending or _pieces(search)
     while pending:
-        results = context.walker.walk([region for _, region in pending], lists.specials.chunks, context.ram.pages)
+        results = context.walker.walk([region for _, region in pending], lists.cached_chunks.chunks, context.ram.pages)
         following: List[Tuple[ArenaWalk, Region]] = []
         for (walk, region), result in zip(pending, results):
             walk.add(region, result)
-            after = _after(context, walk, region, result, lists.specials)
+            after = _after(context, walk, region, result, lists.cached_chunks)
             if after is not None:
                 following.append((walk, after))
         pending = following or _pieces(search)
@@ -148,12 +148,12 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
         from gdbheapx.glibc.remnant import find_remnant
 
         lost = find_remnant(context, walks)
-    _check(context, fresh, lists.specials, len(fresh) == len(walks))
+    _check(context, fresh, lists.cached_chunks, len(fresh) == len(walks))
     for walk in fresh:
         walk.look = context.attempts.count
         moments.settle(walk.arena, walk, lists.are_whole)
     are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
-    return Survey(context, walks, lists.caches, lists.specials, lists.singles, heap_max, lost, are_all)
+    return Survey(context, walks, lists.caches, lists.cached_chunks, lists.singles, heap_max, lost, are_all)
 
 
 def _known(arena: Arena, found: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
@@ -185,7 +185,7 @@ def _held_by_others(context: Context, walks: Sequence[ArenaWalk], heap_max: int)
     return [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
 
 
-def _search(context: Context, walks: Sequence[ArenaWalk], special: free_lists.Specials, taken: "Sequence[Range]") -> "List[Search]":
+def _search(context: Context, walks: Sequence[ArenaWalk], special: free_lists.CachedChunks, taken: "Sequence[Range]") -> "List[Search]":
     """The search for the pieces of main arenas that are not contiguous; `taken`: ranges that other arenas hold."""
     from gdbheapx.glibc.pieces import Pieces
 
@@ -197,7 +197,7 @@ def _pieces(search: "Sequence[Search]") -> List[Tuple[ArenaWalk, Region]]:
     return [(walk, region) for walk, found in search if not walk.timed_out for region in found.following()]
 
 
-def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.Specials) -> Optional[Region]:
+def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.CachedChunks) -> Optional[Region]:
     """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
@@ -227,7 +227,9 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
     return _behind_damage(context, walk, region, result, special)
 
 
-def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.Specials) -> Optional[Region]:
+def _behind_damage(
+    context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.CachedChunks
+) -> Optional[Region]:
     from gdbheapx.glibc.resync import Damage, damage_rule, next_start
 
     walk.damages += 1
@@ -242,7 +244,7 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check(context: Context, walks: Sequence[ArenaWalk], listed: free_lists.Specials, are_all: bool) -> None:
+def _check(context: Context, walks: Sequence[ArenaWalk], listed: free_lists.CachedChunks, are_all: bool) -> None:
     """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
     met = 0
     for walk in walks:

@@ -5,7 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 from gdbheapx.allocators.rules import Suspect
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import Specials
+from gdbheapx.glibc.free_lists import CachedChunks
 from gdbheapx.glibc.geometry import align_chunk
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
@@ -49,7 +49,7 @@ def _first_of_main(context: Context) -> int:
     return align_chunk(context.glibc.read_mp(context.target)["sbrk_base"], context.glibc.geometry)
 
 
-def look(context: Context, walks: Sequence[ArenaWalk], listed: Specials, binned: Binned) -> Rows:
+def look(context: Context, walks: Sequence[ArenaWalk], listed: CachedChunks, binned: Binned) -> Rows:
     """One pass over all chunks."""
     found = context.walker.check(regions(context, walks, binned.known), listed.chunks, binned.members)
     stops = {row.address: row for row in found.rows if row.rule == api.BROKEN_STOP}

@@ -95,13 +95,13 @@ def _lists_and_chunks(context: Context, found: Findings, survey: Survey, are_mis
         doubles = lists.follow_bins(context, listed)
         lists.tell_bins(context, found, doubles)
         binned = lists.binned(doubles)
-    rows = chunks.look(context, walks, survey.specials, binned)
+    rows = chunks.look(context, walks, survey.cached_chunks, binned)
     if rows.rows or any(walk.damages for walk in walks):
         lists.add_unsorted(context, listed, binned)
     chunks.tell(context, found, rows, binned)
     if not are_missing and not any(walk.unparsed_bytes or walk.damages for walk in walks) and len(walks) == len(survey.walks):
         spans = sorted(span for walk in walks for span in walk.ranges(context.glibc.geometry.page_bytes))
-        lists.tell_outside(context, found, walks, survey.specials.chunks, spans)
+        lists.tell_outside(context, found, walks, survey.cached_chunks.chunks, spans)
     return rows, binned
 
 

@@ -36,10 +36,10 @@ class CChunkWalker(ChunkWalker):
         """The geometry as geometry_set (step.c) reads it."""
 
     def walk(
-        self, regions: Sequence[Region], specials: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
+        self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
     ) -> List[WalkResult]:
         """See ChunkWalker."""
-        library, listed, table = self._library, as_array(specials), self._kernel.open_pages(pages)
+        library, listed, table = self._library, as_array(cached_chunks), self._kernel.open_pages(pages)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)
         results: List[WalkResult] = []
         for start in range(0, len(regions), REGIONS_AT_ONCE):
@@ -69,12 +69,12 @@ class CChunkWalker(ChunkWalker):
         return WalkResult._make(fixed + [tuple(histogram)])
 
     def blocks(
-        self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """See ChunkWalker."""
         flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
-        kept = [self._numbers, flat, as_array(specials), wanted.numbers()]
-        numbers = (at(flat), len(regions), at(kept[2]), len(specials))
+        kept = [self._numbers, flat, as_array(cached_chunks), wanted.numbers()]
+        numbers = (at(flat), len(regions), at(kept[2]), len(cached_chunks))
         handle = self._library.heapx_chunk_blocks(self._opened.handle, at(self._numbers), *numbers, at(kept[3]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
@@ -96,9 +96,9 @@ class CChunkWalker(ChunkWalker):
         finally:
             library.heapx_lists_free(job)
 
-    def check(self, regions: Sequence[Checked], specials: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+    def check(self, regions: Sequence[Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> BrokenChunks:
         """See ChunkWalker."""
-        return check_binding.check(self._library, self._opened, at(self._numbers), regions, (specials, members), self._budget)
+        return check_binding.check(self._library, self._opened, at(self._numbers), regions, (cached_chunks, members), self._budget)
 
     def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
         """See ChunkWalker."""

@@ -29,8 +29,8 @@ def check(
     budget: Budget,
 ) -> BrokenChunks:
     """See ChunkWalker; `listed`: specials, members of bins."""
-    flat, specials, members = flat_regions(regions), as_array(listed[0]), as_array(listed[1])
-    places = (at(flat), len(regions), at(specials), len(specials), at(members), len(members))
+    flat, cached_chunks, members = flat_regions(regions), as_array(listed[0]), as_array(listed[1])
+    places = (at(flat), len(regions), at(cached_chunks), len(cached_chunks), at(members), len(members))
     job = library.heapx_check_new(opened.handle, geometry, *places)
     if not job:
         raise MemoryError()

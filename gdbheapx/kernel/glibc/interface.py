@@ -16,11 +16,11 @@ class ChunkWalker(ABC):
 
     @abstractmethod
     def walk(
-        self, regions: Sequence[Region], specials: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
+        self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
     ) -> List[WalkResult]:
         """One result per region, in order.
 
-        `specials`: sorted array('Q') of `chunk | SPECIAL_x` for all regions. `pages`: fill the residency of the
+        `cached_chunks`: sorted array('Q') of `chunk | SPECIAL_x` for all regions. `pages`: fill the residency of the
         interior from that process's page table. `threads`: None for as many as there are processors, up to 8; results do not depend on it.
         When the budget expires, or at Ctrl-C, unfinished regions end with STOP_TIME.
         A special whose successor's PREV_INUSE is clear is counted as free. fd and bk that cannot be read count as 0 in the sums.
@@ -28,7 +28,7 @@ class ChunkWalker(ABC):
 
     @abstractmethod
     def blocks(
-        self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """The chunks of all regions; kinds are STATUS_ numbers, Wanted's sizes are chunk sizes.
 
@@ -46,8 +46,8 @@ class ChunkWalker(ABC):
         """
 
     @abstractmethod
-    def check(self, regions: Sequence[Checked], specials: Sequence[int], members: Sequence[int]) -> BrokenChunks:
-        """What contradicts itself, chunk by chunk. `specials` as for `walk`; `members`: sorted array('Q') of chunks in bins.
+    def check(self, regions: Sequence[Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+        """What contradicts itself, chunk by chunk. `cached_chunks` as for `walk`; `members`: sorted array('Q') of chunks in bins.
 
         When the budget expires, or at Ctrl-C, regions that were not reached have no BROKEN_STOP.
         """

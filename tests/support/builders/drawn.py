@@ -37,10 +37,10 @@ def damaged(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource]:
             offset = place // geometry.word_bytes * geometry.word_bytes
             heap.put(data, geometry, offset, value)
     wrong = draw(st.lists(st.integers(0, len(data) // 8), max_size=4))
-    specials = array("Q", sorted(set(built.specials) | {(built.region.begin & -8) + 8 * place | 1 + place % 3 for place in wrong}))
+    cached_chunks = array("Q", sorted(set(built.cached_chunks) | {(built.region.begin & -8) + 8 * place | 1 + place % 3 for place in wrong}))
     begin = built.region.begin
     pieces: Any = ((begin, bytes(data)),)
     if len(data) > 200 and draw(st.booleans()):
         hole = draw(st.integers(0, len(data) - 100))
         pieces = ((begin, bytes(data[:hole])), (begin + hole + 50, bytes(data[hole + 50 :])))
-    return geometry, built.region, specials, BytesSource(pieces)
+    return geometry, built.region, cached_chunks, BytesSource(pieces)

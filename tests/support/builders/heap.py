@@ -42,7 +42,7 @@ class Built(NamedTuple):
 
     data: bytes
     region: Region
-    specials: Any
+    cached_chunks: Any
     """Sorted array('Q') of chunk | kind."""
     chunks: List[Tuple[int, int, int]]
     """(chunk, size, status) of every chunk that a listing gives."""
@@ -110,8 +110,8 @@ def build(
     if end == "fence":
         put(data, geometry, offset + 3 * word, 1)
     region = Region(begin, begin + len(data), begin + offset - spec[-1][1] if end == "top" else 0)
-    specials = array("Q", [chunk | status for chunk, _, status in chunks if status in (STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)])
-    return Built(bytes(data), region, specials, chunks, expect(chunks, links, geometry, region, end))
+    cached_chunks = array("Q", [chunk | status for chunk, _, status in chunks if status in (STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)])
+    return Built(bytes(data), region, cached_chunks, chunks, expect(chunks, links, geometry, region, end))
 
 
 def expect(
@@ -195,6 +195,6 @@ def large(seed: int, megabytes: int, geometry: Geometry = LP64, largest: int = 6
     spec.append((STATUS_USED, room // unit * unit))
     one = build(spec, geometry, "end", seed=seed)
     step, begin = len(one.data), one.region.begin
-    specials = array("Q", [special + step * turn for turn in range(megabytes) for special in one.specials])
+    cached_chunks = array("Q", [special + step * turn for turn in range(megabytes) for special in one.cached_chunks])
     data = one.data * megabytes
-    return data, Region(begin, begin + len(data), 0), specials
+    return data, Region(begin, begin + len(data), 0), cached_chunks

@@ -38,7 +38,7 @@ class Process:
         self.regions = [Listed(built.region, place) for place, built in enumerate(made)]
         rng.shuffle(self.regions)
         self.source = BytesSource(tuple((built.region.begin, built.data) for built in made))
-        self.specials = array("Q", [special for built in made for special in built.specials])
+        self.cached_chunks = array("Q", [special for built in made for special in built.cached_chunks])
         chunks = [(chunk + 16, size - 8, status, place) for place, built in enumerate(made) for chunk, size, status in built.chunks]
         places = rng.sample(range(2 * count + 2), rng.randrange(count + 2))
         mapped = [(STEP // 2 * place + 0x8010, 0x5000, CLASS_USED, STATUS_MAPPED, NO_ARENA) for place in places]
@@ -55,7 +55,7 @@ class Process:
 
     def stream(self, kernel: Kernel, wanted: Wanted = EVERYTHING, source: Any = None) -> Any:
         """All of it."""
-        return chunk_walker(kernel, source or self.source, heap.LP64, Budget()).blocks(self.regions, self.specials, wanted, self.apart)
+        return chunk_walker(kernel, source or self.source, heap.LP64, Budget()).blocks(self.regions, self.cached_chunks, wanted, self.apart)
 
 
 def without_class(found: Sequence[Tuple[int, int, int, int, int]]) -> List[Tuple[int, int, int, int]]:

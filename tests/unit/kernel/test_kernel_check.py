@@ -24,8 +24,8 @@ ALL = api.REGION_FIRST | api.REGION_BINS_KNOWN
 SPEC = [(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 32), (STATUS_TCACHE, 64), (STATUS_FREE, 4800), (STATUS_USED, 48), (STATUS_FAST, 32)]
 
 
-def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, specials: Any, members: Any) -> api.BrokenChunks:
-    return chunk_walker(kernel, source, geometry, Budget()).check([api.Checked(region, flags)], specials, members)
+def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, cached_chunks: Any, members: Any) -> api.BrokenChunks:
+    return chunk_walker(kernel, source, geometry, Budget()).check([api.Checked(region, flags)], cached_chunks, members)
 
 
 def binned(built: heap.Built) -> "array[int]":
@@ -50,7 +50,7 @@ def test_a_heap_as_it_was_built_breaks_no_rule(kernel: Kernel, made: Tuple[Geome
     """But for free chunks side by side, which some of these have; each region's end is the walk's."""
     geometry, built = made
     source = BytesSource(((built.region.begin, bytes(with_owner(built, geometry, is_main))),))
-    found = check(kernel, source, geometry, built.region, ALL | (api.REGION_MAIN if is_main else 0), built.specials, binned(built))
+    found = check(kernel, source, geometry, built.region, ALL | (api.REGION_MAIN if is_main else 0), built.cached_chunks, binned(built))
     pairs = [two[0] for one, two in zip(built.chunks, built.chunks[1:]) if one[2] == two[2] == STATUS_FREE]
     assert [row.address for row in found.rows if row.rule == api.BROKEN_FREE_NEIGHBOURS] == pairs[: api.MOST_ROWS]
     assert sum(found.counts) == len(pairs) + 1 and (found.rows[-1].rule, found.rows[-1].value) == (api.BROKEN_STOP, built.expected.stop)
@@ -59,19 +59,19 @@ def test_a_heap_as_it_was_built_breaks_no_rule(kernel: Kernel, made: Tuple[Geome
 @st.composite
 def cases(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource, Any, int]:
     """A damaged heap, and bins that hold some of its chunks and some that are none."""
-    geometry, region, specials, source = draw(damaged())
+    geometry, region, cached_chunks, source = draw(damaged())
     span = max(region.end - region.begin, 1)
     places = draw(st.lists(st.integers(0, span // 8), max_size=30))
     members = array("Q", sorted({(region.begin & -8) + 8 * place for place in places}))
-    return geometry, region, specials, source, members, draw(st.integers(0, 7))
+    return geometry, region, cached_chunks, source, members, draw(st.integers(0, 7))
 
 
 @DRAWN
 @given(case=cases())
 def test_both_kernels_find_the_same(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource, Any, int]) -> None:
     """Overwritten words, holes, lists and bins that lie: equal rows in equal order, equal counts."""
-    geometry, region, specials, source, members, flags = case
-    found = [check(kernel, source, geometry, region, flags, specials, members) for kernel in (c_kernel, python_kernel)]
+    geometry, region, cached_chunks, source, members, flags = case
+    found = [check(kernel, source, geometry, region, flags, cached_chunks, members) for kernel in (c_kernel, python_kernel)]
     assert found[0] == found[1]
 
 
@@ -80,14 +80,14 @@ def test_both_kernels_find_the_same_in_a_large_heap(c_kernel: Kernel, python_ker
     """Some MiB with twenty overwritten words: the fast loop passes what contradicts nothing, and only that."""
     import random
 
-    data, region, specials = heap.large(seed, 3)
+    data, region, cached_chunks = heap.large(seed, 3)
     rng, changed = random.Random(seed), bytearray(data)
     for _ in range(20):
         offset = rng.randrange(len(changed) // 8) * 8
         heap.put(changed, heap.LP64, offset, rng.choice([0x21, 0x40, 0x31, 0x45, rng.getrandbits(64)]))
     members = array("Q", sorted({region.begin + 16 * rng.randrange(len(data) // 16) for _ in range(200)}))
     source = BytesSource(((region.begin, bytes(changed)),))
-    found = [check(kernel, source, heap.LP64, region, seed % 8, specials, members) for kernel in (c_kernel, python_kernel)]
+    found = [check(kernel, source, heap.LP64, region, seed % 8, cached_chunks, members) for kernel in (c_kernel, python_kernel)]
     assert found[0] == found[1]
 
 
@@ -117,7 +117,7 @@ def test_each_rule_is_told(kernel: Kernel, plant: Tuple[str, int, int, int, int]
     chunk = built.chunks[number][0]
     heap.put(data, heap.LP64, chunk - built.region.begin + offset, value)
     source = BytesSource(((built.region.begin, bytes(data)),))
-    found = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.specials, binned(built))
+    found = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built))
     rows = [row for row in found.rows if row.rule == rule]
     assert rows, found
     assert abs(rows[0].address - chunk) <= 128 and (rows[0].previous == 0) == (rows[0].address == built.region.begin)
@@ -129,11 +129,11 @@ def test_the_end_of_a_run_names_the_chunk_before_it(kernel: Kernel) -> None:
     data = with_owner(built, heap.LP64, True)
     heap.put(data, heap.LP64, built.chunks[5][0] - built.region.begin + 8, 9)
     source = BytesSource(((built.region.begin, bytes(data)),))
-    row = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.specials, binned(built)).rows[-1]
+    row = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built)).rows[-1]
     # PREV_INUSE is set in what was written, so that the free chunk before it looks used
     assert row == api.Broken(api.BROKEN_STOP, built.chunks[5][0], STOP_SMALL, built.chunks[4][0], STATUS_USED)
     whole = BytesSource(((built.region.begin, bytes(with_owner(built, heap.LP64, True))),))
-    assert check(kernel, whole, heap.LP64, built.region, ALL | api.REGION_MAIN, built.specials, binned(built)).rows[-1].value == STOP_TOP
+    assert check(kernel, whole, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built)).rows[-1].value == STOP_TOP
 
 
 # ---------------------------------------------------------------------------------------------------- members

@@ -36,36 +36,36 @@ def address_of(data: Any) -> int:
 
 def test_every_source_gives_the_same_walk(kernel: Kernel, tmp_path: Path) -> None:
     """A core file in two segments, this process, a Python call that gives less than asked, and bytes."""
-    data, region, specials = heap.large(5, 2)
+    data, region, cached_chunks = heap.large(5, 2)
     half = len(data) // 3
     path = tmp_path / "core"
     path.write_bytes(b"x" * 100 + data[half:] + data[:half])
     live = mmap.mmap(-1, len(data))
     live[:] = data
-    wanted = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], specials)
+    wanted = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], cached_chunks)
     file = FileSource(str(path), (Segment(region.begin, half, 100 + len(data) - half), Segment(region.begin + half, len(data) - half, 100)))
-    assert chunk_walker(kernel, file, heap.LP64, Budget()).walk([region], specials) == wanted
+    assert chunk_walker(kernel, file, heap.LP64, Budget()).walk([region], cached_chunks) == wanted
 
     def read(address: int, size: int) -> bytes:
         return data[max(address - region.begin, 0) :][:size] if address >= region.begin else b""
 
-    assert chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], specials, threads=8) == wanted
+    assert chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], cached_chunks, threads=8) == wanted
     shift = address_of(live) - region.begin
     here = Region(region.begin + shift, region.end + shift, 0)
-    moved = array("Q", [special + shift for special in specials])
+    moved = array("Q", [special + shift for special in cached_chunks])
     got = chunk_walker(kernel, ProcessSource(os.getpid()), heap.LP64, Budget()).walk([here], moved)[0]
     assert got[2:16] == wanted[0][2:16] and got.histogram == wanted[0].histogram
 
 
 def test_a_truncated_core_is_read_to_its_end(kernel: Kernel, tmp_path: Path) -> None:
     """Segments that promise more than the file holds."""
-    data, region, specials = heap.large(5, 2)
+    data, region, cached_chunks = heap.large(5, 2)
     path = tmp_path / "core"
     path.write_bytes(data[:1000000])
     source = FileSource(str(path), (Segment(region.begin, len(data), 0),))
-    result = chunk_walker(kernel, source, heap.LP64, Budget()).walk([region], specials)[0]
+    result = chunk_walker(kernel, source, heap.LP64, Budget()).walk([region], cached_chunks)[0]
     assert result.stop == STOP_UNREADABLE and abs(result.at - region.begin - 1000000) < 13000
-    assert result == chunk_walker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], specials)[0]
+    assert result == chunk_walker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], cached_chunks)[0]
 
 
 def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
@@ -84,7 +84,7 @@ def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
 
 def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
     """KeyboardInterrupt while bytes are read: the budget knows, the answer ends with STOP_TIME at a true chunk, later regions at their start."""
-    data, region, specials = heap.large(5, 4)
+    data, region, cached_chunks = heap.large(5, 4)
     calls: List[int] = []
 
     def read(address: int, size: int) -> bytes:
@@ -94,19 +94,19 @@ def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    results = chunk_walker(kernel, CallSource(read), heap.LP64, budget).walk([region, region], specials)
+    results = chunk_walker(kernel, CallSource(read), heap.LP64, budget).walk([region, region], cached_chunks)
     assert budget.reason == "stopped by Ctrl-C"
     assert results[0].stop == results[1].stop == STOP_TIME
     assert region.begin < results[0].at < region.end and results[1].at == region.begin
     part = region._replace(end=results[0].at)
-    whole = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], specials)[0]
+    whole = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], cached_chunks)[0]
     assert whole.stop == STOP_END and whole.tcache_chunks == results[0].tcache_chunks
     assert abs(whole.used_chunks + whole.free_chunks - results[0].used_chunks - results[0].free_chunks) <= 1
 
 
 def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """Its result says where."""
-    data, region, specials = heap.large(5, 4)
+    data, region, cached_chunks = heap.large(5, 4)
 
     def read(address: int, size: int) -> bytes:
         if address > region.begin + (1 << 20):
@@ -114,7 +114,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    listing = chunk_walker(kernel, CallSource(read), heap.LP64, budget).blocks([Listed(region, 0)], specials)
+    listing = chunk_walker(kernel, CallSource(read), heap.LP64, budget).blocks([Listed(region, 0)], cached_chunks)
     rows = [row for blocks in listing for row in zip(*blocks)]
     assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
     assert budget.reason == "stopped by Ctrl-C"
@@ -247,20 +247,20 @@ def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
 
 def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that is paused and resumed every few blocks gives what one go gives."""
-    data, region, specials = heap.large(9, 24)
+    data, region, cached_chunks = heap.large(9, 24)
     source = BytesSource(((region.begin, data),))
-    wanted = chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], specials, threads=1)
+    wanted = chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], cached_chunks, threads=1)
     for threads in (1, 3):
         slices = random.Random(threads)
         monkeypatch.setattr(library, "FIRST_SLICE_SECONDS", slices.choice((1e-6, 1e-4)))
         monkeypatch.setattr(library, "SLICE_SECONDS", 1e-4)
-        assert chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], specials, threads=threads) == wanted
+        assert chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], cached_chunks, threads=threads) == wanted
 
 
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
-    data, region, specials = heap.large(5, 1)
-    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], specials, Wanted({STATUS_FREE}))
+    data, region, cached_chunks = heap.large(5, 1)
+    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], cached_chunks, Wanted({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None
 
 

@@ -176,7 +176,7 @@ def test_heaps_of_chunks(c_kernel: CKernel, geometry: Any, seed: int) -> None:
     labels = PinLabels(array("I", [rng.randrange(4) for _ in range(120)]))
 
     def stream() -> Any:
-        return chunk_walker(c_kernel, built.source, geometry, Budget()).blocks([Listed(built.region, 3)], built.specials, EVERYTHING, None)
+        return chunk_walker(c_kernel, built.source, geometry, Budget()).blocks([Listed(built.region, 3)], built.cached_chunks, EVERYTHING, None)
 
     made = c_kernel.pins(built.source, shape, labels, 0, Budget())
     made.stream(stream())

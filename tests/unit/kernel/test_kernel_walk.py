@@ -43,13 +43,13 @@ NONE = array("Q")
 FAST = search(150)
 
 
-def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, threads: int = 1) -> WalkResult:
-    return chunk_walker(kernel, source, geometry, Budget()).walk([region], specials, threads=threads)[0]
+def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, threads: int = 1) -> WalkResult:
+    return chunk_walker(kernel, source, geometry, Budget()).walk([region], cached_chunks, threads=threads)[0]
 
 
-def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, specials: Any = NONE, wanted: Wanted = EVERYTHING) -> Tuple[Any, Any]:
+def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, wanted: Wanted = EVERYTHING) -> Tuple[Any, Any]:
     """(chunk, size, status) of each, and how it ended."""
-    stream = chunk_walker(kernel, source, geometry, Budget()).blocks([Listed(region, 7)], specials, wanted)
+    stream = chunk_walker(kernel, source, geometry, Budget()).blocks([Listed(region, 7)], cached_chunks, wanted)
     rows = [row for blocks in stream for row in zip(*blocks)]
     word = geometry.word_bytes
     assert all(class_ == CLASS_OF[kind] and arena == 7 for _, _, class_, kind, arena in rows)
@@ -61,7 +61,7 @@ def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Regio
 def test_a_walk_counts_what_was_built(kernel: Kernel, made: Tuple[Geometry, heap.Built]) -> None:
     """Every field of the result follows from the list that the heap was made from, for every geometry and every end."""
     geometry, built = made
-    assert walk(kernel, built.source, geometry, built.region, built.specials) == built.expected
+    assert walk(kernel, built.source, geometry, built.region, built.cached_chunks) == built.expected
 
 
 @FAST
@@ -69,10 +69,10 @@ def test_a_walk_counts_what_was_built(kernel: Kernel, made: Tuple[Geometry, heap
 def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[Geometry, heap.Built]) -> None:
     """Address, size and status of every chunk, the end as the walk says it; filters only leave out."""
     geometry, built = made
-    rows, end = listed(kernel, built.source, geometry, built.region, built.specials)
+    rows, end = listed(kernel, built.source, geometry, built.region, built.cached_chunks)
     assert rows == built.chunks
     assert (end.stop, end.at) == (built.expected.stop, built.expected.at)
-    rows, _ = listed(kernel, built.source, geometry, built.region, built.specials, Wanted({STATUS_FREE, STATUS_FAST}, 64, 256))
+    rows, _ = listed(kernel, built.source, geometry, built.region, built.cached_chunks, Wanted({STATUS_FREE, STATUS_FAST}, 64, 256))
     assert rows == [row for row in built.chunks if 64 <= row[1] <= 256 and row[2] in (STATUS_FREE, STATUS_FAST)]
 
 
@@ -80,10 +80,10 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
 @given(case=damaged())
 def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource]) -> None:
     """Overwritten words, wrong specials and holes: equal in every field, walk and listing."""
-    geometry, region, specials, source = case
-    results = [walk(kernel, source, geometry, region, specials) for kernel in (c_kernel, python_kernel)]
+    geometry, region, cached_chunks, source = case
+    results = [walk(kernel, source, geometry, region, cached_chunks) for kernel in (c_kernel, python_kernel)]
     assert results[0] == results[1]
-    listings = [listed(kernel, source, geometry, region, specials) for kernel in (c_kernel, python_kernel)]
+    listings = [listed(kernel, source, geometry, region, cached_chunks) for kernel in (c_kernel, python_kernel)]
     assert listings[0] == listings[1]
     check_agreement(results[0], listings[0])
 
@@ -113,12 +113,12 @@ def test_many_random_heaps_with_few_bits_flipped(c_kernel: Kernel, python_kernel
     """Flipped bits in larger heaps than hypothesis makes: equal results, also with a special on every tenth chunk."""
     for seed in range(12):
         rng = random.Random(seed)
-        data, region, specials = heap.large(seed, 1)
+        data, region, cached_chunks = heap.large(seed, 1)
         changed = bytearray(data)
         for _ in range(rng.randrange(4)):
             changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
         source = BytesSource(((region.begin, bytes(changed)),))
-        assert walk(c_kernel, source, heap.LP64, region, specials) == walk(python_kernel, source, heap.LP64, region, specials)
+        assert walk(c_kernel, source, heap.LP64, region, cached_chunks) == walk(python_kernel, source, heap.LP64, region, cached_chunks)
 
 
 SIZE_FIELDS = [
@@ -196,8 +196,8 @@ def test_contradictions_are_counted_and_the_first_is_named(kernel: Kernel) -> No
 def test_a_special_that_its_successor_calls_free_is_free(kernel: Kernel) -> None:
     """It counts as met, and as a free chunk; the kernel trusts the header as malloc does."""
     built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])
-    specials = array("Q", [built.region.begin + 64 | STATUS_TCACHE])
-    result = walk(kernel, built.source, heap.LP64, built.region, specials)
+    cached_chunks = array("Q", [built.region.begin + 64 | STATUS_TCACHE])
+    result = walk(kernel, built.source, heap.LP64, built.region, cached_chunks)
     assert (result.free_chunks, result.tcache_chunks, result.specials_met, result.missed_specials) == (1, 0, 1, 0)
 
 
@@ -214,8 +214,8 @@ def test_specials_beside_the_chain_are_missed(kernel: Kernel) -> None:
     """Those below the end of the walk that are on no boundary are counted, the lowest named; those beyond are no matter."""
     built = heap.build([(STATUS_USED, 64)] * 4)
     begin = built.region.begin
-    specials = array("Q", [begin + 16 | 1, begin + 64 | 2, begin + 80 | 2, built.region.top | 2, built.region.top + 16 | 2])
-    result = walk(kernel, built.source, heap.LP64, built.region, specials)
+    cached_chunks = array("Q", [begin + 16 | 1, begin + 64 | 2, begin + 80 | 2, built.region.top | 2, built.region.top + 16 | 2])
+    result = walk(kernel, built.source, heap.LP64, built.region, cached_chunks)
     assert (result.specials_met, result.missed_special, result.missed_specials) == (2, begin + 16 | 1, 2)
     assert (result.tcache_chunks, result.tcache_bytes) == (1, 64)
 
@@ -224,8 +224,8 @@ def test_regions_are_answered_in_order_each_with_its_slice_of_specials(kernel: K
     """More regions than one turn takes; one sorted array of specials serves all."""
     made = [heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1)) for number in range(150)]
     source = BytesSource(tuple((built.region.begin, built.data) for built in made))
-    specials = array("Q", [special for built in made for special in built.specials])
-    results = chunk_walker(kernel, source, heap.LP64, Budget()).walk([built.region for built in made], specials)
+    cached_chunks = array("Q", [special for built in made for special in built.cached_chunks])
+    results = chunk_walker(kernel, source, heap.LP64, Budget()).walk([built.region for built in made], cached_chunks)
     assert results == [built.expected for built in made]
 
 
@@ -236,33 +236,33 @@ def test_no_regions_give_no_results(kernel: Kernel) -> None:
     assert (result.stop, result.at, result.histogram) == (STOP_END, 0x1000, ())
 
 
-def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], specials: Any) -> List[List[WalkResult]]:
-    return [chunk_walker(kernel, source, geometry, Budget()).walk(regions, specials, threads=threads) for threads in (1, 2, 3, 8)]
+def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], cached_chunks: Any) -> List[List[WalkResult]]:
+    return [chunk_walker(kernel, source, geometry, Budget()).walk(regions, cached_chunks, threads=threads) for threads in (1, 2, 3, 8)]
 
 
 @pytest.mark.parametrize("geometry", [heap.LP64, heap.GEOMETRIES[3], heap.GEOMETRIES[4], heap.GEOMETRIES[8]])
 def test_results_do_not_depend_on_the_number_of_threads(c_kernel: Kernel, python_kernel: Kernel, geometry: Geometry) -> None:
     """A region long enough to be cut into pieces; and equal to the twin, which never cuts."""
-    data, region, specials = heap.large(7, 40, geometry)
+    data, region, cached_chunks = heap.large(7, 40, geometry)
     source = BytesSource(((region.begin, data),))
-    answers = all_threads(c_kernel, source, geometry, [region], specials)
+    answers = all_threads(c_kernel, source, geometry, [region], cached_chunks)
     assert answers[0] == answers[1] == answers[2] == answers[3]
     assert answers[0][0].stop == STOP_END
     shorter = region._replace(end=region.begin + len(data) // 10)
-    assert walk(c_kernel, source, geometry, shorter, specials, 4) == walk(python_kernel, source, geometry, shorter, specials)
+    assert walk(c_kernel, source, geometry, shorter, cached_chunks, 4) == walk(python_kernel, source, geometry, shorter, cached_chunks)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_damage_in_a_cut_region_is_found_whatever_the_number_of_threads(c_kernel: Kernel, seed: int) -> None:
     """Flipped bits in several regions at once: pieces beyond the damage are thrown away."""
     rng = random.Random(seed)
-    data, region, specials = heap.large(seed, 30)
+    data, region, cached_chunks = heap.large(seed, 30)
     changed = bytearray(data)
     for _ in range(3):
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     other = Region(region.end + 0x1000, region.end + 0x1000 + len(data), 0)
     source = BytesSource(((region.begin, bytes(changed)), (other.begin, data)))
-    answers = all_threads(c_kernel, source, heap.LP64, [region, other], specials)
+    answers = all_threads(c_kernel, source, heap.LP64, [region, other], cached_chunks)
     assert answers[0] == answers[1] == answers[2] == answers[3]
 
 
@@ -290,10 +290,10 @@ def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -
     one = heap.build(unit, end="end", seed=4)
     step, begin, turns = len(one.data), one.region.begin, 3
     data = one.data * turns
-    true = [special + step * turn for turn in range(turns) for special in one.specials]
-    specials = array("Q", sorted(true + [special + 16 for special in true]))
+    true = [special + step * turn for turn in range(turns) for special in one.cached_chunks]
+    cached_chunks = array("Q", sorted(true + [special + 16 for special in true]))
     region, source = Region(begin, begin + len(data), 0), BytesSource(((begin, data),))
-    answers = all_threads(c_kernel, source, heap.LP64, [region], specials)
+    answers = all_threads(c_kernel, source, heap.LP64, [region], cached_chunks)
     assert answers[0] == answers[1] == answers[2] == answers[3]
     result = answers[0][0]
     assert (result.specials_met, result.missed_specials) == (len(true), len(true))
@@ -318,9 +318,9 @@ def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kern
         spec.append((status, size))
         total += size
     built = heap.build(spec[:-1] + [(STATUS_USED, 48)] if end == "end" else spec + [(kinds[0], 64)], end=end)
-    answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.specials)
+    answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.cached_chunks)
     assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
-    assert chunk_walker(python_kernel, built.source, heap.LP64, Budget()).walk([built.region], built.specials) == answers[0]
+    assert chunk_walker(python_kernel, built.source, heap.LP64, Budget()).walk([built.region], built.cached_chunks) == answers[0]
 
 
 def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False) -> Tuple[bytes, heap.Built]:
@@ -360,25 +360,25 @@ def joined_pieces(seed: int) -> Tuple[bytes, int, int, List[heap.Built], Any]:
         made, one = piece(spec if number == 1 else filled(spec, 20), begin + len(data), number == 1)
         top = one.region.top if number == 1 else top
         data, built = data + made, [*built, one]
-    return data, begin, top, built, array("Q", [special for one in built for special in one.specials])
+    return data, begin, top, built, array("Q", [special for one in built for special in one.cached_chunks])
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
     """Behind fenceposts and behind top that end with a page: counted is what all pieces hold, the fenceposts apart, and listed is each chunk."""
-    data, begin, top, built, specials = joined_pieces(seed)
+    data, begin, top, built, cached_chunks = joined_pieces(seed)
     foreign = bytes(random.Random(seed).randrange(256) for _ in range(8192))
     source = BytesSource(((begin, data + foreign),))
     region = Region(begin, begin + len(data) + len(foreign), top, True)
-    result = walk(kernel, source, heap.LP64, region, specials)
+    result = walk(kernel, source, heap.LP64, region, cached_chunks)
     assert (result.stop, result.further_pieces, result.fence_bytes) == (STOP_FENCE, 3, 2 * 32)
     for name in ("used", "tcache", "fast", "free"):
         for unit in ("_chunks", "_bytes"):
             assert getattr(result, name + unit) == sum(getattr(one.expected, name + unit) for one in built), name + unit
     assert result.interior_bytes == sum(one.expected.interior_bytes for one in built) and not result.bad_neighbour_chunks
-    assert (result.specials_met, result.missed_specials) == (len(specials), 0)
-    assert [row[0] for row in listed(kernel, source, heap.LP64, region, specials)[0]] == [chunk for one in built for chunk, _, _ in one.chunks]
-    alone = walk(kernel, source, heap.LP64, region._replace(joined=False), specials)
+    assert (result.specials_met, result.missed_specials) == (len(cached_chunks), 0)
+    assert [row[0] for row in listed(kernel, source, heap.LP64, region, cached_chunks)[0]] == [chunk for one in built for chunk, _, _ in one.chunks]
+    alone = walk(kernel, source, heap.LP64, region._replace(joined=False), cached_chunks)
     assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
 
 
@@ -386,12 +386,12 @@ def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
 @given(seed=st.integers(0, 1 << 30), flips=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 7)), max_size=4))
 def test_both_kernels_go_on_alike_over_damaged_pieces(c_kernel: Kernel, python_kernel: Kernel, seed: int, flips: List[Tuple[int, int]]) -> None:
     """Flipped bits anywhere: where a walk goes on, and what it counts, is the same in both kernels and with any number of threads."""
-    data, begin, top, _, specials = joined_pieces(seed)
+    data, begin, top, _, cached_chunks = joined_pieces(seed)
     changed = bytearray(data + bytes(4096))
     for place, bit in flips:
         changed[place % len(changed)] ^= 1 << bit
     source, region = BytesSource(((begin, bytes(changed)),)), Region(begin, begin + len(changed), top, True)
-    assert walk(c_kernel, source, heap.LP64, region, specials) == walk(python_kernel, source, heap.LP64, region, specials)
+    assert walk(c_kernel, source, heap.LP64, region, cached_chunks) == walk(python_kernel, source, heap.LP64, region, cached_chunks)
 
 
 def test_many_pieces_in_several_threads(c_kernel: Kernel) -> None:

@@ -53,11 +53,11 @@ class Listing(Source):
     its end."""
 
     def __init__(
-        self, reader: Reader, geometry: Geometry, regions: Sequence[Tuple[Region, int]], specials: Sequence[int], wanted: Wanted
+        self, reader: Reader, geometry: Geometry, regions: Sequence[Tuple[Region, int]], cached_chunks: Sequence[int], wanted: Wanted
     ) -> None:
         self.lead = 2 * geometry.word_bytes
         self.stop = STOP_END
-        self._reader, self._geometry, self._specials, self._wanted = reader, geometry, specials, wanted
+        self._reader, self._geometry, self._cached_chunks, self._wanted = reader, geometry, cached_chunks, wanted
         self._regions = list(regions)
         """Those not yet opened."""
         self._lanes: List[Lane] = []
@@ -133,7 +133,7 @@ class Listing(Source):
                 return
             region, arena = self._regions.pop(0)
             if region.end > self._wanted.start:
-                cursor = Cursor(self._geometry, region, self._specials, Window(self._reader, self._geometry, region.begin, region.end))
+                cursor = Cursor(self._geometry, region, self._cached_chunks, Window(self._reader, self._geometry, region.begin, region.end))
                 self._lanes.append(Lane(cursor, arena))
 
     def _step(self, lane: Lane) -> bool:

@@ -16,8 +16,8 @@ CHUNKS_BETWEEN_CLOCKS = 4096
 class Checker:
     """One pass over all regions."""
 
-    def __init__(self, reader: Reader, geometry: Geometry, specials: Sequence[int], members: Sequence[int]) -> None:
-        self._reader, self._geometry, self._specials, self._members = reader, geometry, specials, members
+    def __init__(self, reader: Reader, geometry: Geometry, cached_chunks: Sequence[int], members: Sequence[int]) -> None:
+        self._reader, self._geometry, self._cached_chunks, self._members = reader, geometry, cached_chunks, members
         self._rows: List[api.Broken] = []
         self._counts = [0] * api.BROKEN_RULES
         self._member = self._astray = self._flags = 0
@@ -35,10 +35,10 @@ class Checker:
 
     def _check_region(self, region: Region, flags: int, budget: Budget) -> bool:
         window = Window(self._reader, self._geometry, region.begin, region.end)
-        cursor = Cursor(self._geometry, region, self._specials, window)
+        cursor = Cursor(self._geometry, region, self._cached_chunks, window)
         self._flags, self._before = flags, STATUS_USED
         self._member = bisect_left(self._members, region.begin)
-        self._astray, self._last = bisect_left(self._specials, region.begin), bisect_left(self._specials, region.end)
+        self._astray, self._last = bisect_left(self._cached_chunks, region.begin), bisect_left(self._cached_chunks, region.end)
         steps = 0
         while self._step(cursor):
             steps += 1
@@ -71,8 +71,8 @@ class Checker:
         return self._members[self._member] if self._member < len(self._members) else ADDRESS_MASK
 
     def _pass_astray(self, cursor: Cursor, chunk: Chunk) -> None:
-        while self._astray < self._last and self._specials[self._astray] & ~FLAGS < cursor.at:
-            place = self._specials[self._astray] & ~FLAGS
+        while self._astray < self._last and self._cached_chunks[self._astray] & ~FLAGS < cursor.at:
+            place = self._cached_chunks[self._astray] & ~FLAGS
             if place > chunk.address:
                 self._tell(api.BROKEN_LISTED_ASTRAY, place, 0, chunk.address)
             self._astray += 1

@@ -93,7 +93,7 @@ class Window:
 class Cursor:
     """Where a walk is, and the specials it passed."""
 
-    def __init__(self, geometry: Geometry, region: Region, specials: Sequence[int], window: Window) -> None:
+    def __init__(self, geometry: Geometry, region: Region, cached_chunks: Sequence[int], window: Window) -> None:
         self.geometry, self.region, self.window = geometry, region, window
         self.at = region.begin
         self.previous = 0
@@ -101,13 +101,13 @@ class Cursor:
         self.field = 0
         self.size = 0
         self.specials_met = self.missed_specials = self.missed_special = 0
-        self._specials = specials
-        self._place = bisect_left(specials, region.begin)
-        self._last = bisect_left(specials, region.end)
+        self._cached_chunks = cached_chunks
+        self._place = bisect_left(cached_chunks, region.begin)
+        self._last = bisect_left(cached_chunks, region.end)
 
     def next_special(self) -> Optional[int]:
         """The address of the next special, None if there is none."""
-        return self._specials[self._place] & ~FLAGS if self._place < self._last else None
+        return self._cached_chunks[self._place] & ~FLAGS if self._place < self._last else None
 
     def finish(self) -> None:
         """Settles the specials up to the end of the walk."""
@@ -116,7 +116,7 @@ class Cursor:
     def _take_specials(self, address: int) -> int:
         kind = 0
         while self._place < self._last:
-            special = self._specials[self._place]
+            special = self._cached_chunks[self._place]
             place = special & ~FLAGS
             if place > address:
                 break
@@ -177,8 +177,8 @@ class Cursor:
         return at + size * count if count >= 2 else 0
 
     def _is_goal(self, at: int) -> bool:
-        place = bisect_left(self._specials, at, 0, self._last)
-        if at == self.region.top or (place < self._last and self._specials[place] & ~FLAGS == at):
+        place = bisect_left(self._cached_chunks, at, 0, self._last)
+        if at == self.region.top or (place < self._last and self._cached_chunks[place] & ~FLAGS == at):
             return True
         end = self._fences_end(at)
         return end != 0 and not end % self.geometry.page_bytes

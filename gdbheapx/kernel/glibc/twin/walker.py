@@ -30,29 +30,29 @@ class ChunkTwin(ChunkWalker):
         self._reader, self._geometry, self._budget = reader, geometry, budget
 
     def walk(
-        self, regions: Sequence[Region], specials: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
+        self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
     ) -> List[WalkResult]:
         """See ChunkWalker; always one thread."""
         opened = open_pages(pages)
-        return [walk_region(self._cursor(region, specials), self._budget, opened) for region in regions]
+        return [walk_region(self._cursor(region, cached_chunks), self._budget, opened) for region in regions]
 
-    def _cursor(self, region: Region, specials: Sequence[int]) -> Cursor:
-        return Cursor(self._geometry, region, specials, Window(self._reader, self._geometry, region.begin, region.end))
+    def _cursor(self, region: Region, cached_chunks: Sequence[int]) -> Cursor:
+        return Cursor(self._geometry, region, cached_chunks, Window(self._reader, self._geometry, region.begin, region.end))
 
     def blocks(
-        self, regions: Sequence[Listed], specials: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """See ChunkWalker."""
-        listing = Listing(self._reader, self._geometry, sorted(regions), specials, wanted)
+        listing = Listing(self._reader, self._geometry, sorted(regions), cached_chunks, wanted)
         return TwinBlocks(listing, apart_from(apart, wanted), self._budget)
 
     def follow(self, lists: Lists, rules: Rules, ranges: Sequence[Tuple[int, int]], threads: Optional[int] = None) -> Followed:
         """See ChunkWalker; always link by link."""
         return follow(self._reader, self._geometry, lists, rules, self._budget)
 
-    def check(self, regions: Sequence[Checked], specials: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+    def check(self, regions: Sequence[Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> BrokenChunks:
         """See ChunkWalker."""
-        return Checker(self._reader, self._geometry, specials, members).check(regions, self._budget)
+        return Checker(self._reader, self._geometry, cached_chunks, members).check(regions, self._budget)
 
     def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
         """See ChunkWalker."""
