@@ -32,11 +32,11 @@ EVERY = (TRIM, PURGE)
 
 def run(session: Session, options: Options, kind: Kind, plan: Callable[[Heap], Plan]) -> Acted:
     """Do it; Refusal says why not."""
-    preflight.live(session, kind.done, "%s --dry-run predicts what a %s would return" % (kind.offer, kind.offer))
+    preflight.require_live(session, kind.done, "%s --dry-run predicts what a %s would return" % (kind.offer, kind.offer))
     from gdbheapx.actions.calling import act  # without gdb there is no such module, and the refusal was said
     from gdbheapx.inferior.gdb.target import setting
 
-    preflight.permitted(setting, call=True)
+    preflight.require_permitted(setting, call=True)
     return act(session, plan(in_use(session, kind)), options)
 
 

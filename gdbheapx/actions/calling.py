@@ -28,10 +28,10 @@ def act(session: Session, plan: Plan, options: Options) -> Acted:
     """Ask the user, then do it as soon as it can be done; Refusal says why not."""
     control = Control(plan.target)
     preflight.vfork_child(control.pid)
-    preflight.writable(control.pid)
+    preflight.require_writable(control.pid)
     preflight.in_ram(plan.target, plan.predict)
     call = Call(control, plan, Sandbox(plan.target, plan.system_calls, plan.shown, options.accept_seccomp))
-    preflight.confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, plan.target.executable))
+    preflight.require_confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, plan.target.executable))
     control.prepare()
     done = call.run(options.wait)
     if done.trouble is not None:

@@ -90,21 +90,21 @@ class Cure:
 
 def run(session: Session, options: Options) -> Any:
     """Cure the threads, and the answer as it is now; Refusal says why not."""
-    target = preflight.live(session, CURE.done, "tickers without --cure shows which threads were blind")
+    target = preflight.require_live(session, CURE.done, "tickers without --cure shows which threads were blind")
     from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
     from gdbheapx.inferior.gdb.target import setting
 
-    preflight.permitted(setting, call=False)
+    preflight.require_permitted(setting, call=False)
     heap: Heap = call.in_use(session, CURE)
     plan: CurePlan = heap.capabilities[CURE.offer]()
     control = Control(target)
     preflight.vfork_child(control.pid)
-    preflight.writable(control.pid)
+    preflight.require_writable(control.pid)
     preflight.in_ram(target, plan.report)
     sandbox = Sandbox(target, plan.system_calls, "a thread that ticks again", options.accept_seccomp)
     cure = Cure(control, plan, options.thread, sandbox)
     which = "thread %d" % options.thread if options.thread else "every blind thread"
-    preflight.confirmed(options, "reset %s of %s in process %d (%s)?" % (plan.byte, which, control.pid, target.executable))
+    preflight.require_confirmed(options, "reset %s of %s in process %d (%s)?" % (plan.byte, which, control.pid, target.executable))
     control.prepare()
     rows = waiting.attempt(control, options.wait, session.budget, cure.now, cure.last)
     return plan.answer(heap.info, cure.report, rows, round(control.stopped_ms, 1) if control.ours else None)

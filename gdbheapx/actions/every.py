@@ -24,7 +24,7 @@ def rounds(
     Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called. It ends as the last round would by itself:
     where that was refused, with its refusal.
     """
-    preflight.with_gdb(session.target, call.TRIM.done)
+    preflight.require_gdb(session.target, call.TRIM.done)
     pid, left = session.target.pid or 0, options.times
     while left is None or left > 0:
         began = time.monotonic()

@@ -72,10 +72,10 @@ def _refusal(session: Session, kind: call.Kind, heap: Heap, words: Tuple[Any, ..
         return None
     try:
         if target.debugger_version is not None:  # who predicts without gdb may have one for the call
-            preflight.live(session, kind.done, "")
+            preflight.require_live(session, kind.done, "")
         pid = target.pid or 0
         threads = _once(session, (_confined, pid), lambda: _confined(pid))
-        writable = _once(session, preflight.writable, lambda: preflight.writable(pid))
+        writable = _once(session, preflight.require_writable, lambda: preflight.require_writable(pid))
         for found in (_forbidden(session, heap, kind.offer, words), writable, threads):
             if isinstance(found, HeapxError):
                 raise found

@@ -25,12 +25,12 @@ PERMISSIONS = (
 )
 
 
-def live(session: Session, what: str, instead: str) -> "GdbTarget":
+def require_live(session: Session, what: str, instead: str) -> "GdbTarget":
     """The target as one that can be changed: a process of this machine."""
     target = session.target
     if target.kind == "core":
         raise Refusal("a core cannot be %s: there is no process to call a function in" % what, instead, code=NOT_LIVE)
-    with_gdb(target, what)
+    require_gdb(target, what)
     if target.kind != "live" or not hasattr(target, "gdb_holds"):
         raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs", code=NOT_LIVE)
     if target.pid and procfs.entry(target.pid) != target.pid:
@@ -39,7 +39,7 @@ def live(session: Session, what: str, instead: str) -> "GdbTarget":
     return target  # type: ignore[return-value]
 
 
-def with_gdb(target: Target, what: str) -> None:
+def require_gdb(target: Target, what: str) -> None:
     """gdb reads it: what changes a process is gdb's work."""
     if target.kind == "live" and target.debugger_version is None:
         raise Refusal(
@@ -47,7 +47,7 @@ def with_gdb(target: Target, what: str) -> None:
         )
 
 
-def permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:
+def require_permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:
     """gdb's own settings allow it."""
     for name, what, hint in PERMISSIONS:
         wrong = setting(name) == ("on" if name == "observer" else "off")
@@ -70,7 +70,7 @@ def callable_here(target: Target) -> None:
         raise Refusal("a SIGINT is pending: the process is about to exit", "retry")
 
 
-def writable(pid: int) -> None:
+def require_writable(pid: int) -> None:
     """The process's memory may be written, and not only read: gdb that may not is refused each time it tries, while all stands still."""
     try:
         os.close(os.open("/proc/%d/mem" % pid, os.O_RDWR | os.O_CLOEXEC))
@@ -137,7 +137,7 @@ def _shares_memory(pid: int, parent: int) -> bool:
     return bool(mine) and mine == theirs
 
 
-def confirmed(options: Any, question: str) -> None:
+def require_confirmed(options: Any, question: str) -> None:
     """--yes, or a yes typed on the terminal itself: gdb's own question answers itself in batch."""
     if options.yes:
         return

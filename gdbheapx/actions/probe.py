@@ -12,11 +12,11 @@ Found = TypeVar("Found")
 def run(session: Session, look: Callable[[], Found]) -> Tuple[bool, Found]:
     """(True if it can, what `look` gives while the process is still held). False is reported with the reason; Refusal where there is
     nothing to try it on."""
-    target = preflight.live(session, "probed", "trim --dry-run predicts what malloc_trim would return")
+    target = preflight.require_live(session, "probed", "trim --dry-run predicts what malloc_trim would return")
     from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
     from gdbheapx.inferior.gdb.target import setting
 
-    preflight.permitted(setting, call=False)
+    preflight.require_permitted(setting, call=False)
     preflight.callable_here(target)
     control = Control(target)
     control.prepare()
