@@ -124,13 +124,13 @@ def _csv(session: Session, options: Options) -> Answer:
             raise HeapxError(
                 "snapshots contain only used blocks, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
             )
-        kept = find.told(session, lambda graph: None)
+        kept = find.label_blocks(session, lambda graph: None)
         return Answer(dict, lambda style: csv_rows.kept_pieces(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
     if options.of != "census":
         return Answer(dict, lambda style: csv_rows.pieces(session.compiled, heaps), document=True, pieces=True)
     memory_budget.check(session)
     used: List[csv_rows.Used] = []
-    told = find.told(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
+    told = find.label_blocks(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
     signed = csv_rows.signed(told)
     return Answer(dict, lambda style: csv_rows.signed_pieces(session.compiled, used, signed), read=True, document=True, pieces=True)

@@ -46,7 +46,7 @@ def leaks(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.reachability import look, sweeping
     from gdbheapx.report import leaks_text
 
-    listed: List[model.Told] = []
+    listed: List[model.LeakedBlock] = []
 
     def find() -> "model.Leaks":
         swept = sweeping.find(session, options.interior_holds)

@@ -37,7 +37,7 @@ def whatis(session: Session, options: Options) -> Answer:
     from gdbheapx.report import location as shown
 
     if session.target.kind == "snapshot":
-        kept = locate.kept(find.told(session, lambda graph: None), options.address)
+        kept = locate.kept(find.label_blocks(session, lambda graph: None), options.address)
         if kept.used is not None and options.holders is not False:
             kept = kept._replace(held_by=holders.find(session, [options.address]).get(options.address))
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)

@@ -73,13 +73,13 @@ def blocks(status: Optional[str] = None, allocator: Optional[str] = None) -> Ite
     The process must stand still, as gdb leaves it, until the last was taken. After the last HeapxError says what could not be read, if
     anything could not.
     """
-    from gdbheapx.kernel.blocks.records import NO_ARENA, Wanted
+    from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
     from gdbheapx.session import Session
 
     session = Session(_selected(), allocator_id=allocator)
     for heap in session.heaps.all():
         words, name = heap.shape.words, heap.info.id
-        for batch in heap.blocks(Wanted(None if status is None else {kind for kind, word in enumerate(words) if word == status})):
+        for batch in heap.blocks(BlockFilter(None if status is None else {kind for kind, word in enumerate(words) if word == status})):
             for address, usable_bytes, kind, arena in zip(batch.addresses, batch.usable_bytes, batch.kinds, batch.arenas):
                 yield Block(address, usable_bytes, words[kind], None if arena == NO_ARENA else arena, name)
     for problem in session.problems if session.partial else ():

@@ -47,7 +47,7 @@ class Out:
         self._file.flush()
 
 
-class Told:
+class GdbStatus:
     """The line to the parent (gdb_process.py), which tells what became of gdb where this one cannot."""
 
     def __init__(self, text: str) -> None:
@@ -82,7 +82,7 @@ class Told:
 def main() -> NoReturn:
     """Run the command that cli.py left in the environment. gdb ends here: nothing is attached to it, so nothing is lost."""
     command, state, code = os.environ.pop(COMMAND), os.environ.pop(STATE), 1
-    told = Told(state)
+    told = GdbStatus(state)
     # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
     out = Out(int(os.environ.pop(FD)), told.begun)
     try:

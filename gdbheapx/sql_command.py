@@ -70,7 +70,7 @@ def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell:
     words += ["--max-stop", str(options.max_stop)] if options.max_stop is not None else []
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
-    os.environ[VARIABLE] = look.words(look.Wanted(tables, rows, signed))
+    os.environ[VARIABLE] = look.words(look.LookRequest(tables, rows, signed))
     try:
         code, text = worker.look(understand(invocation.asked, words), shell.look)
     finally:

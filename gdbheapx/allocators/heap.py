@@ -38,7 +38,7 @@ from gdbheapx.allocators.records import (
 )
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape
 from gdbheapx.layout.pack import Pack
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 
@@ -96,7 +96,7 @@ class Heap(ABC):
         """What the numbers of its blocks mean."""
 
     @abstractmethod
-    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """Its blocks by address, in batches of flat arrays, from wanted.start on. [the index of blocks, on which leaks, owners, census,
         whatis stand]"""
 
@@ -129,7 +129,7 @@ class Heap(ABC):
         look: a process that stands still is assumed. [pins]"""
         return None
 
-    def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""
         return self.blocks(wanted, arena)
 

@@ -33,7 +33,7 @@ class Inside(NamedTuple):
     """Nothing leads there; None where there was no room to find out. `leaks` looks closer."""
     suspect: Optional[owners.Suspect]
     """Who keeps most of it; None where nobody keeps a fifth."""
-    classes: Sequence[find.Row]
+    classes: Sequence[find.CensusRow]
     """What most of it is, the largest first."""
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""

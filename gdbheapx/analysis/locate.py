@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional, Sequence
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.places import Place
 from gdbheapx.analysis.census.block import words
-from gdbheapx.analysis.census.find import Told
+from gdbheapx.analysis.census.find import LabelSet
 from gdbheapx.analysis.census.pieces import Piece
 from gdbheapx.analysis.reachability.holders import Holder
 from gdbheapx.arch import Architecture
@@ -100,7 +100,7 @@ def with_piece(found: Location, piece: Optional[Piece]) -> Location:
     return found if piece is None else found._replace(piece=piece, named=None, thread=None)
 
 
-def kept(told: Told, address: int) -> Location:
+def kept(told: LabelSet, address: int) -> Location:
     """Of a snapshot: blocks in use, and mappings. HeapxError for what lies in neither."""
     place = told.reach.graph.find(address)
     if place is None:

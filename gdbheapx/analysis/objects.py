@@ -42,7 +42,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
     """All of them, one by one. The process runs on when this has begun. `is_gathered`: by owners, whatever their number."""
     if not is_gathered:
         memory_budget.check(session)
-        told = find.told(session, lambda graph: None, is_cut=True, contents=True)
+        told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
         tallied = owners.tally(session, told.reach, told.called)
         count = tallied.graph.nodes
         if count <= MOST_OBJECTS:
@@ -53,7 +53,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
     return gathered(owned.find_stacks(session))
 
 
-def single(session: Session, told: find.Told, tallied: owners.Tallied) -> Iterator[Object]:
+def single(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> Iterator[Object]:
     """Every node of the graph: blocks, mappings, and roots by variable."""
     reach, graph, word = told.reach, tallied.graph, told.reach.word_bytes
     blocks = reach.numbers.blocks

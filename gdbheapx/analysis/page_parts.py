@@ -4,7 +4,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems
 from gdbheapx.allocators.records import Facts
-from gdbheapx.analysis.census.find import Row
+from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.heap_map import HeapMap, heap_maps
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.errors import HeapxError
@@ -31,7 +31,7 @@ class PageCensus(NamedTuple):
     blocks: int
     bytes: int
     named_bytes: int
-    rows: Sequence[Row]
+    rows: Sequence[CensusRow]
     """The largest."""
     more_rows: int
     """Those that are left out."""
@@ -74,6 +74,6 @@ def _maps(session: Session, facts: Sequence[Facts]) -> Sequence[HeapMap]:
         return []
 
 
-def census(blocks: int, bytes: int, named_bytes: int, rows: Sequence[Row]) -> PageCensus:
+def census(blocks: int, bytes: int, named_bytes: int, rows: Sequence[CensusRow]) -> PageCensus:
     """The largest rows of a census."""
     return PageCensus(blocks, bytes, named_bytes, rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS))

@@ -21,7 +21,7 @@ SOURCE = "fleet"
 NONE = "unknown"
 
 
-class Row(NamedTuple):
+class Document(NamedTuple):
     """One document. A figure that it does not have is None."""
 
     core: Annotated[str, Column("core", TEXT)]
@@ -102,15 +102,15 @@ def paths(given: Sequence[str]) -> Iterator[str]:
                 yield path
 
 
-def row(path: str) -> Row:
+def row(path: str) -> Document:
     """One file as a row, whatever it is."""
     try:
         return row_of(loaded(path), path)
     except Damaged as error:
-        return Row(core=path, error=str(error), failed=True, document=path)
+        return Document(core=path, error=str(error), failed=True, document=path)
 
 
-def row_of(document: Mapping[str, Any], path: str) -> Row:
+def row_of(document: Mapping[str, Any], path: str) -> Document:
     """The row of a document."""
     data, target, source = (_dict(document.get(name)) for name in ("data", "target", SOURCE))
     infos = [_dict(one) for one in _list(document.get("allocators"))]
@@ -127,7 +127,7 @@ def row_of(document: Mapping[str, Any], path: str) -> Row:
     is_lacking = verdict.get("code") == EVIDENCE_MISSING  # what was read is no figure of the whole
     partial, failed = document.get("partial") is True, _text(source.get("error")) or (None if data else "it has no data")
     problems = [_text(_dict(one).get("what")) for one in _list(document.get("problems"))]
-    return Row(
+    return Document(
         core=_text(source.get("core")) or _text(target.get("core")) or path,
         executable=_text(target.get("executable")),
         version=" ".join(one for one in (name, version) if one) or None,
@@ -147,7 +147,7 @@ def row_of(document: Mapping[str, Any], path: str) -> Row:
     )
 
 
-def ordered(rows: Sequence[Row], field: Optional[str]) -> List[Row]:
+def ordered(rows: Sequence[Document], field: Optional[str]) -> List[Document]:
     """By a column: the largest number first, texts by the alphabet, the unknown last."""
     if field is None:
         return list(rows)
@@ -157,9 +157,9 @@ def ordered(rows: Sequence[Row], field: Optional[str]) -> List[Row]:
     ]
 
 
-def grouped(rows: Sequence[Row], field: str) -> List[Group]:
+def grouped(rows: Sequence[Document], field: str) -> List[Group]:
     """One row for each value, the one that uses most first."""
-    found: Dict[str, List[Row]] = {}
+    found: Dict[str, List[Document]] = {}
     for one in rows:
         found.setdefault(getattr(one, field) or NONE, []).append(one)
     groups = [

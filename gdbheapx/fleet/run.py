@@ -63,7 +63,7 @@ class Where(NamedTuple):
 class Done(NamedTuple):
     """What a run of the fleet leaves."""
 
-    rows: Sequence[documents.Row]
+    rows: Sequence[documents.Document]
     made: int
     kept: int
     """Documents of an earlier run that still hold."""

@@ -20,10 +20,10 @@ from gdbheapx.kernel.blocks.records import (
     CLASS_USED,
     EVERYTHING,
     NO_ARENA,
+    BlockFilter,
     Blocks,
     BlockShape,
     BlockStream,
-    Wanted,
     make_blocks,
 )
 from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
@@ -144,7 +144,7 @@ class GlibcMalloc(Heap):
             top = trim_model.systrim(self.context, walk, total) if total is not None and walk.arena.is_main else None
             found += [(top.start, top.end)] if top is not None else []
         kinds = frozenset([api.STATUS_FREE])
-        for batch in self.blocks(Wanted(kinds=kinds, min_size=page)):
+        for batch in self.blocks(BlockFilter(kinds=kinds, min_size=page)):
             for address, usable in zip(batch.addresses, batch.usable_bytes):
                 start = -(-(address - self.header_bytes + geometry.chunk_struct_bytes) // page) * page
                 end = (address + usable) & -page
@@ -324,11 +324,11 @@ class GlibcMalloc(Heap):
         unit_bytes = min(geometry.alignment_bytes, 2 * geometry.word_bytes)
         return BlockShape(WORDS, overheads, 2 * geometry.word_bytes, unit_bytes, in_use={"used", "mmapped"})
 
-    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Chunks in address order, mapped ones among them; sizes asked for are chunk sizes."""
         return self._stream(self._regions(arena), wanted, self._mapped_blocks(wanted) if arena is None else None)
 
-    def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mapped chunks last."""
         regions = self._regions(arena)
         if wanted.kinds is None or wanted.kinds - set(MAPPED):
@@ -345,10 +345,10 @@ class GlibcMalloc(Heap):
         walks = self.survey_at_once().walks
         return [Listed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
-    def _stream(self, regions: Sequence[Listed], wanted: Wanted, mapped: Optional[Blocks] = None) -> BlockStream:
+    def _stream(self, regions: Sequence[Listed], wanted: BlockFilter, mapped: Optional[Blocks] = None) -> BlockStream:
         return self.context.walker.blocks(regions, self.survey_at_once().cached_chunks.chunks, wanted, mapped)
 
-    def _mapped_blocks(self, wanted: Wanted) -> Blocks:
+    def _mapped_blocks(self, wanted: BlockFilter) -> Blocks:
         """Mapped chunks, which belong to no arena."""
         cached, shape = self.survey_at_once().cached_chunks.mapped, self.shape
         rows = []

@@ -15,7 +15,7 @@ from gdbheapx.layout.struct import Needed, Shape, take
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.structure.find import Place
+    from gdbheapx.glibc.structure.find import ArenaPlace
     from gdbheapx.glibc.structure.threads import Locals
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
@@ -83,7 +83,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
     return _with_owner(target, found)
 
 
-def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[Place]":
+def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[ArenaPlace]":
     """Copies in other objects than the known ones; where there are such, only an object with a libc's name may have one more."""
     if known and not any(LIBRARY.match(one.file_name) for one in target.modules() if one.base not in known):
         return ()
@@ -207,7 +207,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
     )
 
 
-def _by_structure(target: Target, place: "Place", id: str, text: Optional[str]) -> Glibc:
+def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[str]) -> Glibc:
     """One copy; `text` is its release where its file tells it."""
     told = layouts.parse_version(text)
     named = place.of_release(target, told) if told is not None else None

@@ -14,7 +14,7 @@ from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.geometry import bin_index
 from gdbheapx.glibc.survey import Lists, find_arenas, read_lists
-from gdbheapx.kernel.blocks.records import NO_ARENA, Wanted
+from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
 from gdbheapx.kernel.glibc.list_records import BIN
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
@@ -98,7 +98,7 @@ def _in_region(malloc: "GlibcMalloc", lists: Lists, region: Region, arena: Arena
     """By the chunks of one run; None where these end before the address."""
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
-        stream = malloc.context.walker.blocks([Listed(region, arena.index)], lists.cached_chunks.chunks, Wanted(start=start))
+        stream = malloc.context.walker.blocks([Listed(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
         found = places.neighbours(stream, malloc.shape, address)
         if found.here is not None and (found.previous is not None or not start):
             more = list(_lists_of(malloc.context, lists, arena, found.here))

@@ -13,7 +13,7 @@ from gdbheapx.layout.view import View, read_view
 from gdbheapx.model import AllocatorInfo
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.structure.find import Place
+    from gdbheapx.glibc.structure.find import ArenaPlace
     from gdbheapx.glibc.structure.threads import Locals
 
 LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
@@ -41,7 +41,7 @@ class Glibc(NamedTuple):
     """Its release was guessed from a process that ran: to be told again when that stands still."""
     pack: Optional[Pack] = None
     """What its types and addresses come from where no symbol table has them."""
-    place: "Optional[Place]" = None
+    place: "Optional[ArenaPlace]" = None
     """What its types and addresses come from where no pack has them either: what memory looks like."""
     locals: "Optional[Locals]" = None
     """Where its threads have their variables by structure, where symbols or a pack have all but these."""

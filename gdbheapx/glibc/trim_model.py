@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.kernel.blocks.records import Wanted
+from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN
 from gdbheapx.kernel.glibc.records import STATUS_FREE, Listed, WalkResult
 
@@ -60,7 +60,7 @@ def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]
     """Whole pages inside free chunks outside hugetlbfs: of its pages madvise takes whole ones alone, and gives them to their pool."""
     page, geometry, found = context.glibc.geometry.page_bytes, context.glibc.geometry, []
     regions = [Listed(region, walk.arena.index) for region, _ in walk.runs]
-    for batch in context.walker.blocks(regions, array("Q"), Wanted(kinds=frozenset((STATUS_FREE,)), min_size=page)):
+    for batch in context.walker.blocks(regions, array("Q"), BlockFilter(kinds=frozenset((STATUS_FREE,)), min_size=page)):
         for address, usable in zip(batch.addresses, batch.usable_bytes):
             start = -(-(address - 2 * geometry.word_bytes + geometry.chunk_struct_bytes) // page) * page
             end = (address + usable) & -page

@@ -15,7 +15,7 @@ from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
 from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.core.assumed import Found
+    from gdbheapx.inferior.core.assumed import FileShare
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 
@@ -180,7 +180,7 @@ class CoreSource(Source):
         link_map = LinkMap(self.read_prefix, self.header, self.auxv())
         self._take(assumed.libraries(link_map, self.host_path, self.core.read_dumped))
 
-    def _take(self, found: "Sequence[Found]") -> bool:
+    def _take(self, found: "Sequence[FileShare]") -> bool:
         """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
         files = self.core.notes().files
         for one in found:

@@ -671,7 +671,7 @@ class ElfTarget(Target):
 
         images = self.image_ranges()
 
-        def row(address: int) -> Optional[unwind.Row]:
+        def row(address: int) -> Optional[unwind.UnwindRow]:
             module = next((module for start, end, module in images if start <= address < end), None)
             if module is None:
                 return None

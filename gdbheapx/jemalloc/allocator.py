@@ -16,7 +16,7 @@ from gdbheapx.jemalloc.stats import about
 from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.stats import config as stats_config
 from gdbheapx.jemalloc.threads import tcache, tsd
-from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, Blocks, BlockShape, BlockStream, Wanted, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, Blocks, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
@@ -60,7 +60,7 @@ class JemallocMalloc(Heap):
         self._stats: List[Optional[bool]] = []
         self._tsds: Optional[tsd.Tsds] = None
         self._tcaches: Optional[tcache.Caches] = None
-        self._seen: Optional[ticker_rows.Seen] = None
+        self._seen: Optional[ticker_rows.TickerReading] = None
 
     @property
     def info(self) -> AllocatorInfo:
@@ -135,7 +135,7 @@ class JemallocMalloc(Heap):
         return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
 
     def _unused_ranges(self) -> List[Tuple[int, int]]:
-        wanted = Wanted(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
+        wanted = BlockFilter(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
         return sorted(
             (start, start + size) for batch in self._stream(wanted, None) for start, size in zip(batch.addresses, batch.usable_bytes)
         )
@@ -225,7 +225,7 @@ class JemallocMalloc(Heap):
         """One row per thread and per explicit cache."""
         return tcache.rows(self.context, self.tcaches(), self.tsds())
 
-    def seen(self) -> ticker_rows.Seen:
+    def seen(self) -> ticker_rows.TickerReading:
         """Every thread and arena, judged."""
         if self._seen is None:
             decays = decay.read_decay(self.context, self.arena_list(), self.has_stats())
@@ -286,7 +286,7 @@ class JemallocMalloc(Heap):
         for arena in arenas:
             base.blocks(own.context, arena)
         stream = extents.walker(own.context).blocks
-        seen = run.Seen(
+        seen = run.CheckedHeap(
             own.context,
             arenas,
             walked,
@@ -319,11 +319,11 @@ class JemallocMalloc(Heap):
 
         return keeping.keeping(self.context, self.survey(), self.arenas())
 
-    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in address order: regions, large allocations, unused extents, metadata. Damage is reported beforehand."""
         return self._stream(wanted, arena, make_blocks(self._metadata(wanted, arena)))
 
-    def listing(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same as `chunks` shows it: metadata last."""
         if wanted.kinds is None or wanted.kinds - {kernel_api.BLOCK_METADATA}:
             yield from self._stream(wanted, arena)
@@ -331,11 +331,11 @@ class JemallocMalloc(Heap):
         if metadata:
             yield make_blocks(metadata, in_order=False)
 
-    def _stream(self, wanted: Wanted, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
+    def _stream(self, wanted: BlockFilter, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
         self.survey()  # the stream leaves out what is damaged and does not say so
         return extents.walker(self.context).blocks(self.cached_pointers(), wanted, arena, apart)
 
-    def _metadata(self, wanted: Wanted, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
+    def _metadata(self, wanted: BlockFilter, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
         """The blocks of each base, newest first: rows of Blocks."""
         if wanted.kinds is not None and kernel_api.BLOCK_METADATA not in wanted.kinds:
             return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.reachability.owners import Owned
 
 
-class Wanted(NamedTuple):
+class LookRequest(NamedTuple):
     """What is asked of the look."""
 
     tables: Sequence[str]
@@ -26,24 +26,24 @@ class Wanted(NamedTuple):
     """That for the rows of blocks in use with their signature; None: not asked for."""
 
 
-def words(asked: Wanted) -> str:
+def words(asked: LookRequest) -> str:
     """As the environment has it."""
     return "%s;%d;%s" % (",".join(asked.tables), asked.rows, "" if asked.signed is None else asked.signed)
 
 
-def wanted() -> Optional[Wanted]:
+def wanted() -> Optional[LookRequest]:
     """What this process was started for; None: for something else."""
     text = os.environ.get(VARIABLE)
     if not text:
         return None
     tables, rows, signed = text.split(";")
-    return Wanted([name for name in tables.split(",") if name in BY_NAME], int(rows), int(signed) if signed else None)
+    return LookRequest([name for name in tables.split(",") if name in BY_NAME], int(rows), int(signed) if signed else None)
 
 
 Rows = List[List[Any]]
 
 
-def find(session: Session, asked: Wanted) -> Dict[str, Rows]:
+def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     """Rows by table."""
     is_snapshot = session.target.kind == "snapshot"
     if not is_snapshot:
@@ -152,7 +152,7 @@ def _mappings(session: Session) -> Iterator[List[Any]]:
             yield cells(table, {**row, "resident_bytes": use.resident_bytes, "swapped_bytes": use.swapped_bytes})
 
 
-def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
+def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     """Writes the rows of blocks; what is given back writes those with signatures, once all blocks were looked at."""
     from gdbheapx.analysis.census import find as census
     from gdbheapx.analysis.reachability import memory_budget
@@ -173,7 +173,7 @@ def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
 
     def signatures() -> None:
         assert asked.signed is not None
-        signed = csv_rows.signed(census.told(session, lambda graph: None, contents=True))
+        signed = csv_rows.signed(census.label_blocks(session, lambda graph: None, contents=True))
         begin(session, asked.signed)
         pieces = csv_rows.signed_pieces(session.kernel, used, signed, for_engines=True)
         next(pieces)  # the heading
@@ -183,7 +183,7 @@ def _blocks(session: Session, asked: Wanted) -> Callable[[], None]:
     return signatures
 
 
-def _kept_blocks(session: Session, asked: Wanted) -> None:
+def _kept_blocks(session: Session, asked: LookRequest) -> None:
     """Those in use, which a snapshot has."""
     from gdbheapx.analysis.census import find as census
 

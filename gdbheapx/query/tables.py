@@ -4,7 +4,7 @@ and nothing else is."""
 from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union, get_args, get_origin, get_type_hints
 
 from gdbheapx.allocators import OfAllocator
-from gdbheapx.analysis.census.find import Row
+from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.reachability.leaks import Group
 from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.model import Address, ThreadCache
@@ -78,7 +78,7 @@ TABLES = (
     Table(
         "classes",
         "what the blocks in use are, as `census` has it",
-        columns_of(Row),
+        columns_of(CensusRow),
         ("census",),
         "rows",
     ),

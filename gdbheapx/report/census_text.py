@@ -3,7 +3,7 @@
 from typing import Any, Dict, Iterator, Optional
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.census.find import Census, Copies, Managed, Row, Same
+from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
@@ -45,7 +45,7 @@ def page(found: Census, limit: Optional[int]) -> Page:
     shown = found.rows[: limit if limit is not None else MOST_ROWS]
     yield ""
     by_name = any(row.signature is not None for row in shown)
-    yield Table(columns_of(Row), [_row(row, by_name) for row in shown])
+    yield Table(columns_of(CensusRow), [_row(row, by_name) for row in shown])
     if len(shown) < len(found.rows):
         yield "%s: --limit N" % plural(len(found.rows) - len(shown), "more row")
     sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
@@ -73,7 +73,7 @@ def _copies(copies: Copies) -> Page:
         yield Table(columns_of(Same), rows)
 
 
-def _row(row: Row, by_name: bool) -> Dict[str, Any]:
+def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
     """Blocks of which only the size is known, or nothing, have no name."""
     made = {**row._asdict(), "sample": "" if row.sample is None else str(row.sample)}
     if row.signature is None and row.sample is not None and (by_name or row.size_bytes is not None):

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import compress
 from typing import Any, Iterator, NamedTuple, Sequence
 
-from gdbheapx.analysis.census.find import Told
+from gdbheapx.analysis.census.find import LabelSet
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.report.folded import hexed
@@ -95,20 +95,20 @@ class Signed(NamedTuple):
         return found
 
 
-def signed(told: Told) -> Signed:
+def signed(told: LabelSet) -> Signed:
     """What each block in use is, as the census has found it."""
     ids = array("I", range(told.reach.numbers.blocks))
     names = [name.name if name is not None else "" for name in told.names]
     return Signed(told.reach.graph.columns(ids)[0], told.labels[: len(ids)], names)
 
 
-def kept_pieces(told: Told) -> Iterator[str]:
+def kept_pieces(told: LabelSet) -> Iterator[str]:
     """The file of a snapshot, which has neither the allocator's own sizes nor arenas: these cells are empty."""
     yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
     yield from kept_rows(told, False)
 
 
-def kept_rows(told: Told, for_engines: bool, with_names: bool = True) -> Iterator[str]:
+def kept_rows(told: LabelSet, for_engines: bool, with_names: bool = True) -> Iterator[str]:
     """Its rows."""
     names = ["", *(cell(name.name, for_engines).decode("utf-8") if name is not None else "" for name in told.names)]
     blocks = told.reach.numbers.blocks

@@ -6,21 +6,21 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from gdbheapx.columns import TEXT, Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.fleet.documents import Group, Row
+from gdbheapx.fleet.documents import Document, Group
 from gdbheapx.report import text
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
 
 
-def data(rows: Sequence[Row], groups: Optional[Sequence[Group]]) -> Dict[str, Any]:
+def data(rows: Sequence[Document], groups: Optional[Sequence[Group]]) -> Dict[str, Any]:
     """The `data` member."""
     return {"rows": list(rows), "groups": None if groups is None else list(groups)}
 
 
-def lines(style: Style, rows: Union[Sequence[Row], Sequence[Group]]) -> Iterator[str]:
+def lines(style: Style, rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
     """A table, or nothing."""
-    record: Any = type(rows[0]) if rows else Row
+    record: Any = type(rows[0]) if rows else Document
     columns = columns_of(record)
     known = {column.field for column in columns if any(getattr(one, column.field) is not None for one in rows)}
     absent = {column.field: "" for column in columns if column.unit == TEXT and column.field in known}
@@ -30,9 +30,9 @@ def lines(style: Style, rows: Union[Sequence[Row], Sequence[Group]]) -> Iterator
     yield from text.show(style, [Table(columns, shown)])
 
 
-def csv_lines(rows: Union[Sequence[Row], Sequence[Group]]) -> Iterator[str]:
+def csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
     """CSV with a heading."""
-    yield _csv((type(rows[0]) if rows else Row)._fields)
+    yield _csv((type(rows[0]) if rows else Document)._fields)
     for one in rows:
         yield _csv(["" if value is None else _safe(value) if isinstance(value, str) else value for value in one])
 

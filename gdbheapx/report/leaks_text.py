@@ -3,7 +3,7 @@
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.reachability.leaks import Group, Leaks, LostMapping, Told
+from gdbheapx.analysis.reachability.leaks import Group, LeakedBlock, Leaks, LostMapping
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum
@@ -18,7 +18,7 @@ def counted(found: Sum) -> Dict[str, int]:
     return {"blocks": found.blocks, "bytes": found.bytes}
 
 
-def data(found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int]) -> Dict[str, Any]:
+def data(found: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
     made: Dict[str, Any] = {
         "classes": {
@@ -39,7 +39,9 @@ def data(found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int]) -> 
     return made
 
 
-def lines(style: Style, found: Leaks, rows: Optional[Sequence[Told]], limit: Optional[int], has_blocks: bool = True) -> Iterator[str]:
+def lines(
+    style: Style, found: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[int], has_blocks: bool = True
+) -> Iterator[str]:
     """The text. `has_blocks`: the single blocks can be looked at, which those of a snapshot without their graph cannot."""
     yield from text.show(style, page(found, limit, has_blocks))
     if rows is not None:
@@ -104,8 +106,8 @@ def _remarks(found: Leaks) -> Page:
         yield "The heap lies below 4 GiB, where small numbers look like pointers: a few blocks may be called held by mistake"
 
 
-def listing(rows: Sequence[Told], limit: int) -> Page:
+def listing(rows: Sequence[LeakedBlock], limit: int) -> Page:
     """The blocks."""
-    yield Table(columns_of(Told), rows[:limit])
+    yield Table(columns_of(LeakedBlock), rows[:limit])
     if len(rows) > limit:
         yield "%s: --limit N" % plural(len(rows) - limit, "more block")

@@ -5,7 +5,7 @@ from operator import add, getitem
 from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import Answer, JsonLines, Style
-from gdbheapx.kernel.blocks.records import NO_ARENA, Blocks, BlockShape, Wanted
+from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, Blocks, BlockShape
 from gdbheapx.model import HistogramRow
 from gdbheapx.report import pages, text
 from gdbheapx.units import plural, size
@@ -25,7 +25,7 @@ class Selection(NamedTuple):
     sort: Optional[str]
 
 
-class Row(NamedTuple):
+class ListedChunk(NamedTuple):
     """One chunk or block with everything that is shown of it."""
 
     chunk: Optional[int]
@@ -53,9 +53,9 @@ def chunk_answer(mallocs: Sequence[Any], selection: Selection) -> Answer:
     return Answer(data, lambda style: _lines(style, mallocs, selection))
 
 
-def _wanted(shape: BlockShape, selection: Selection) -> Wanted:
+def _wanted(shape: BlockShape, selection: Selection) -> BlockFilter:
     kinds = None if selection.statuses is None else {kind for kind, word in enumerate(shape.words) if word in selection.statuses}
-    return Wanted(kinds, selection.min_size, selection.max_size)
+    return BlockFilter(kinds, selection.min_size, selection.max_size)
 
 
 def _streams(mallocs: Sequence[Any], selection: Selection) -> "Iterator[Tuple[Any, Iterator[Blocks]]]":
@@ -64,7 +64,7 @@ def _streams(mallocs: Sequence[Any], selection: Selection) -> "Iterator[Tuple[An
         yield malloc, malloc.listing(_wanted(malloc.shape, selection), selection.arena)
 
 
-def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
+def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[ListedChunk]:
     """The chunks one by one; with --sort size the largest, first."""
     if selection.sort == "size":
         limit = DEFAULT_SORT_LIMIT if selection.limit is None else selection.limit
@@ -76,14 +76,14 @@ def _rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
         yield row
 
 
-def _unsorted_rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[Row]:
+def _unsorted_rows(mallocs: Sequence[Any], selection: Selection) -> Iterator[ListedChunk]:
     for malloc, stream in _streams(mallocs, selection):
         words, overheads, header = malloc.shape.words, malloc.shape.overheads, malloc.shape.header_bytes
         name = malloc.info.id
         for blocks in stream:
             for address, usable, kind, arena in _columns(blocks):
                 chunk, index = None if header is None else address - header, None if arena == NO_ARENA else arena
-                yield Row(chunk, usable + overheads[kind], words[kind], index, name, address, usable)
+                yield ListedChunk(chunk, usable + overheads[kind], words[kind], index, name, address, usable)
 
 
 def _columns(blocks: Blocks) -> "Iterator[Tuple[int, int, int, int]]":

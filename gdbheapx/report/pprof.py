@@ -21,7 +21,7 @@ NOWHERE = "[unknown]"
 """The mapping of code that is in no mapped file, and of what is no module's: each location has one."""
 
 
-class Place(NamedTuple):
+class ProfileMapping(NamedTuple):
     """What a mapping of the profile is known by."""
 
     name: str
@@ -32,9 +32,9 @@ class Place(NamedTuple):
     has_functions: bool
 
 
-def place_of(image: Image) -> Place:
+def place_of(image: Image) -> ProfileMapping:
     """Of code: pprof finds the names."""
-    return Place(image.name, image.start, image.end, image.offset, image.build_id or "", False)
+    return ProfileMapping(image.name, image.start, image.end, image.offset, image.build_id or "", False)
 
 
 class Writer:
@@ -45,7 +45,7 @@ class Writer:
         self._starts = [one.start for one in self._images]
         self._build_ids = {one.name.rsplit("/", 1)[-1]: one.build_id or "" for one in reversed(self._images)}
         self._strings: Dict[str, int] = {"": 0}
-        self._mappings: Dict[Place, int] = {}
+        self._mappings: Dict[ProfileMapping, int] = {}
         self._functions: Dict[Frame, int] = {}
         self._locations: Dict[Frame, int] = {}
         self._parts: Dict[int, List[Message]] = {}
@@ -58,7 +58,7 @@ class Writer:
     def _add(self, field: int, made: Message) -> None:
         self._parts.setdefault(field, []).append(made)
 
-    def mapping(self, place: Place) -> int:
+    def mapping(self, place: ProfileMapping) -> int:
         """Its number."""
         found = self._mappings.get(place)
         if found is None:
@@ -68,12 +68,12 @@ class Writer:
             self._add(3, made)
         return found
 
-    def _place(self, frame: Frame) -> Place:
+    def _place(self, frame: Frame) -> ProfileMapping:
         if frame.address is None:
-            return Place(frame.module or NOWHERE, 0, 0, 0, self._build_ids.get(frame.module, ""), True)
+            return ProfileMapping(frame.module or NOWHERE, 0, 0, 0, self._build_ids.get(frame.module, ""), True)
         number = bisect_right(self._starts, frame.address) - 1
         if number < 0 or frame.address >= self._images[number].end:
-            return Place(NOWHERE, 0, 0, 0, "", False)
+            return ProfileMapping(NOWHERE, 0, 0, 0, "", False)
         return place_of(self._images[number])
 
     def location(self, frame: Frame) -> int:

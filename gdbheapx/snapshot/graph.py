@@ -112,7 +112,7 @@ class KeptGraph(NamedTuple):
 def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
     """What the commands before have made of memory, for the file; none where there was no room or no time for it. `moves`: of the
     mappings."""
-    told: Optional[find.Told] = session.shared(find.TOLD)
+    told: Optional[find.LabelSet] = session.shared(find.TOLD)
     if told is None:
         return None, {}
     session.budget.progress.stage = "writing the graph of all blocks"
@@ -125,7 +125,7 @@ def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names:
 
 
 def _kept(
-    session: Session, told: find.Told, moves: Sequence[Move], with_offsets: bool, has_names: bool
+    session: Session, told: find.LabelSet, moves: Sequence[Move], with_offsets: bool, has_names: bool
 ) -> Tuple[KeptGraph, Dict[str, Packed]]:
     tallied = owners.tally(session, told.reach, told.called)
     reach, graph = told.reach, told.reach.graph
@@ -151,7 +151,9 @@ def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
     return [0, *(0 if name is None else next(numbers_) for name in names)]
 
 
-def _model(session: Session, told: find.Told, tallied: owners.Tallied, label_bytes: int, with_offsets: bool, has_names: bool) -> KeptGraph:
+def _model(
+    session: Session, told: find.LabelSet, tallied: owners.Tallied, label_bytes: int, with_offsets: bool, has_names: bool
+) -> KeptGraph:
     reach = told.reach
     return KeptGraph(
         word_bytes=reach.word_bytes,
@@ -247,7 +249,7 @@ class FileSymbols:
         return self._places.get((thread.lwp, address))
 
 
-def told(session: Session, record: Record, path: str) -> find.Told:
+def told(session: Session, record: Record, path: str) -> find.LabelSet:
     """The census of all blocks, with their graph. HeapxError where the snapshot is damaged."""
     try:
         return _told(session, codec.decoded(KeptGraph, record.models[GRAPH]), record.streams, path)
@@ -255,7 +257,7 @@ def told(session: Session, record: Record, path: str) -> find.Told:
         raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT, code=SNAPSHOT_DAMAGED)
 
 
-def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path: str) -> find.Told:
+def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path: str) -> find.LabelSet:
     nodes = [_kept_node(one) for one in model.nodes]
     mappings = [(node.start, node.end) for node in nodes]
     habits = [habit.offset for habit in model.habits]
@@ -278,7 +280,7 @@ def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path
     found = regions.Regions(roots, nodes, ())
     reach = look.Reach(graph, found, count, model.habits, heaps, model.word_bytes, {}, [], known)
     names = [Signature(one.signature, one.module, one.sure) for one in model.labels]
-    return find.Told(reach, labels, {}, names, Names(session.target, reach), model.by_row)
+    return find.LabelSet(reach, labels, {}, names, Names(session.target, reach), model.by_row)
 
 
 def _labels(model: KeptGraph, streams: Parted[str, Packed], path: str, count: GraphNumbers) -> "array[int]":

@@ -12,7 +12,7 @@ from typing import Any, Callable, List, Sequence, Tuple
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move
 from gdbheapx.model import Address
-from gdbheapx.snapshot.record import Place
+from gdbheapx.snapshot.record import RecordedMapping
 from gdbheapx.units import Said
 
 FIRST, STEP = 1 << 44, 1 << 32
@@ -36,9 +36,9 @@ class Moved:
             self._rows.append((one.start, one.end, at, one.name))
             at, end = at + one.end - one.start, one.end
 
-    def places(self) -> List[Place]:
+    def places(self) -> List[RecordedMapping]:
         """Of all mappings, as they seem."""
-        return [Place(seems, seems + end - start, name) for start, end, seems, name in self._rows]
+        return [RecordedMapping(seems, seems + end - start, name) for start, end, seems, name in self._rows]
 
     def moves(self) -> List[Move]:
         """Of all memory, by address."""

@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
             session.problem(Code.of(code), where, what, hint, partial=self.partial)
 
 
-class Place(NamedTuple):
+class RecordedMapping(NamedTuple):
     """A mapping: its addresses in the snapshot."""
 
     start: int
@@ -72,7 +72,7 @@ class Head(NamedTuple):
     has_names: bool
     allocators: Sequence[AllocatorInfo]
     heaps: Sequence[HeapSum]
-    mappings: Sequence[Place]
+    mappings: Sequence[RecordedMapping]
     core_written: Optional[str] = None
     """When the file of a core was last written; None: no core, or unknown."""
 

@@ -136,7 +136,7 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
     process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
     watch.pid = process.pid
     with open(tmp_path / "rows", "w+b") as rows, open(tmp_path / "signed", "w+b") as signed:
-        wanted = look.Wanted([table.name for table in TABLES], rows.fileno(), signed.fileno())
+        wanted = look.LookRequest([table.name for table in TABLES], rows.fileno(), signed.fileno())
         monkeypatch.setenv(VARIABLE, look.words(wanted))
         ended = ask(process.pid, ["query", "--json"])
     assert ended.code in (0, 4), ended

@@ -6,7 +6,7 @@ from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, Blocks, BlockShape, Wanted, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape, make_blocks
 from gdbheapx.model import AllocatorInfo, Claim
 
 HEADER_BYTES, MOST_BLOCKS, RESERVED_BYTES, FREED = 16, 1 << 20, 1 << 30, 1
@@ -36,7 +36,7 @@ class TinyHeap(Heap):
         self.info, self._target, self.end = tiny.info(), target, target.read_word(tiny.next.address)
         self.start = next((one.start for one in target.mappings() if one.start < self.end <= one.end), self.end)
 
-    def blocks(self, wanted: Wanted = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         rows, at = [], self.start
         while at < self.end and len(rows) < MOST_BLOCKS:
             size = self._target.read_word(at)

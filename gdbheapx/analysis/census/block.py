@@ -80,7 +80,7 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
 
 def _kept(session: Session, addresses: "array[int]", by_row: bool = True) -> Optional[Labels]:
     """What a snapshot's census has found; `by_row`: by what stands in the blocks alone, as `labels` tells of a core."""
-    told: Optional[find.Told] = session.shared(find.TOLD)
+    told: Optional[find.LabelSet] = session.shared(find.TOLD)
     if told is None:
         return None
     places = (told.reach.graph.find(address) for address in addresses)

@@ -107,7 +107,7 @@ Fields = Mapping[Tuple[str, int], str]
 Then = Callable[[Graph], None]
 
 
-class Row(NamedTuple):
+class CensusRow(NamedTuple):
     """Blocks that are the same."""
 
     signature: Annotated[Optional[str], Column("what", TEXT, shown=IF_ANY)]
@@ -161,7 +161,7 @@ class Copies(NamedTuple):
 class Census(NamedTuple):
     """The answer."""
 
-    rows: Sequence[Row]
+    rows: Sequence[CensusRow]
     """Those with most bytes first."""
     blocks: int
     bytes: int
@@ -177,7 +177,7 @@ class Census(NamedTuple):
     """None where there was no room to look for them."""
 
 
-class Told(NamedTuple):
+class LabelSet(NamedTuple):
     """Every block in use with a label, and the graph of all."""
 
     reach: look.Reach
@@ -228,7 +228,7 @@ class Tally:
         """All of them."""
         whole = sum(row[1] for row in self._rows.values())
         rows = [
-            Row(
+            CensusRow(
                 signature=name,
                 module=module,
                 sure=sure,
@@ -367,18 +367,18 @@ def _by_graph(
         if watch is not None:
             watch(made.inner, graph.large(LARGE_BYTES))
 
-    told = _told(session, made, then)
-    for label, one in told.found.items():
-        name = told.names[label - 1]
+    label_blocks = _told(session, made, then)
+    for label, one in label_blocks.found.items():
+        name = label_blocks.names[label - 1]
         if name in SAME:
             tally.add(name, one.most_bytes, one, label)
         else:
-            tally.add(name, _one_size(one) if name is None and label > told.by_row else None, one)
-    tally.copies = _copies(told, made.signer.copied())
-    within = made.signer.within(told.reach.graph, union(part for one in made.inner if not one.instead for part in one.taken))
-    sizes = (one.bytes - within[label - 1] for label, one in told.found.items())
-    outside = _by_signature((told.names[label - 1] for label in told.found), sizes)
-    return told.reach, told.called, outside
+            tally.add(name, _one_size(one) if name is None and label > label_blocks.by_row else None, one)
+    tally.copies = _copies(label_blocks, made.signer.copied())
+    within = made.signer.within(label_blocks.reach.graph, union(part for one in made.inner if not one.instead for part in one.taken))
+    sizes = (one.bytes - within[label - 1] for label, one in label_blocks.found.items())
+    outside = _by_signature((label_blocks.names[label - 1] for label in label_blocks.found), sizes)
+    return label_blocks.reach, label_blocks.called, outside
 
 
 def _one_size(one: Signed) -> Optional[int]:
@@ -386,19 +386,19 @@ def _one_size(one: Signed) -> Optional[int]:
     return one.least_bytes if one.least_bytes == one.most_bytes else None
 
 
-def _copies(told: Told, copied: Copied) -> Copies:
+def _copies(label_blocks: LabelSet, copied: Copied) -> Copies:
     """With names of their blocks."""
     largest = []
-    for (first, blocks), (address, size) in zip(copied.same, told.reach.graph.blocks([first for first, _ in copied.same])):
-        label = told.labels[first]
-        name = told.names[label - 1] if label else None
+    for (first, blocks), (address, size) in zip(copied.same, label_blocks.reach.graph.blocks([first for first, _ in copied.same])):
+        label = label_blocks.labels[first]
+        name = label_blocks.names[label - 1] if label else None
         largest.append(Same(name.name if name is not None else None, size, blocks, blocks * size, Address(address)))
     largest.sort(key=lambda same: -same.bytes)
     return Copies(copied.contents, copied.blocks, copied.bytes, copied.spare_bytes, largest)
 
 
-def _told(session: Session, made: Prepared, then: Then) -> Told:
-    shared: Optional[Told] = session.shared(TOLD)
+def _told(session: Session, made: Prepared, then: Then) -> LabelSet:
+    shared: Optional[LabelSet] = session.shared(TOLD)
     if shared is not None:
         then(shared.reach.graph)
         return shared
@@ -407,7 +407,7 @@ def _told(session: Session, made: Prepared, then: Then) -> Told:
     return found
 
 
-def _read(session: Session, made: Prepared, then: Then) -> Told:
+def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     asked, signer, inner, beyond = made
     read = look.gather(session, True, names=True, signer=signer, further=pieces.of(inner))
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
@@ -442,7 +442,7 @@ def _read(session: Session, made: Prepared, then: Then) -> Told:
             names.append(SAME[one.key & 1])
         else:
             names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond))
-    return Told(reach, signer.labels(), found, names, roots, known)
+    return LabelSet(reach, signer.labels(), found, names, roots, known)
 
 
 def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) -> Dict[Optional[Signature], int]:
@@ -453,11 +453,11 @@ def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) ->
     return sums
 
 
-def told(session: Session, then: Then, is_cut: bool = False, contents: bool = False) -> Told:
+def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: bool = False) -> LabelSet:
     """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on. Blocks of malloc's
     that a library cut up are whole here, for who goes through malloc's memory; with `is_cut` their pieces are there instead, as in
     a census. `contents`: equal ones are told."""
-    kept: Optional[Told] = session.shared(TOLD) if session.target.kind == "snapshot" else None
+    kept: Optional[LabelSet] = session.shared(TOLD) if session.target.kind == "snapshot" else None
     if kept is not None:
         return kept
     made = _prepared(session, World(session))

@@ -65,11 +65,11 @@ class Paths:
 def find_stacks(session: Session) -> List[Stack]:
     """Of all blocks that the census has. HeapxError where there is no room for the graph."""
     memory_budget.check(session)
-    told = find.told(session, lambda graph: None, is_cut=True, contents=True)
+    told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
     return stacks_of(session, told, owners.tally(session, told.reach, told.called))
 
 
-def stacks_of(session: Session, told: find.Told, tallied: owners.Tallied) -> List[Stack]:
+def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> List[Stack]:
     """The same of a look that there is."""
     graph, above = tallied.graph, tallied.tree.owners
     blocks = told.reach.numbers.blocks

@@ -2,22 +2,22 @@
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.find import Census, Row
+from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.session import Session
 
 SIGNATURE, MODULE, SIZE = "signature", "module", "size"
 
 
-def rows(session: Session, found: Census, by: str, like: Optional[str]) -> List[Row]:
+def rows(session: Session, found: Census, by: str, like: Optional[str]) -> List[CensusRow]:
     """The rows. `like`: a part of what they are called, small and large letters alike."""
     chosen = [row for row in found.rows if like is None or like.lower() in (row.signature or "not named").lower()]
     if by == MODULE:
         return _by_module(chosen, found.bytes)
-    return session.kept("census by size", List[Row], lambda: _by_size(session)) if by == SIZE else chosen
+    return session.kept("census by size", List[CensusRow], lambda: _by_size(session)) if by == SIZE else chosen
 
 
-def _by_module(chosen: Sequence[Row], whole: int) -> List[Row]:
-    sums: Dict[str, Tuple[int, int, Row]] = {}
+def _by_module(chosen: Sequence[CensusRow], whole: int) -> List[CensusRow]:
+    sums: Dict[str, Tuple[int, int, CensusRow]] = {}
     for row in chosen:
         blocks, total, first = sums.get(row.module, (0, 0, row))
         sums[row.module] = (blocks + row.blocks, total + row.bytes, first)
@@ -35,11 +35,11 @@ def _by_module(chosen: Sequence[Row], whole: int) -> List[Row]:
     return sorted(found, key=lambda row: -row.bytes)
 
 
-def _by_size(session: Session) -> List[Row]:
+def _by_size(session: Session) -> List[CensusRow]:
     """Of malloc's blocks alone, with their headers, as `chunks --histogram` has them: what runtimes cut up themselves has no such sizes."""
     whole = sum(row.used_bytes for heap in session.heaps.all() for row in heap.histogram())
     found = [
-        Row(
+        CensusRow(
             signature=None,
             module="",
             sure="",

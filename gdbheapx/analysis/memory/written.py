@@ -35,7 +35,7 @@ class WrittenPages:
         return 0 if place < 0 else int(self._before[place] + min(address, self._ends[place]) - self._starts[place])
 
 
-class Told(NamedTuple):
+class WrittenUse(NamedTuple):
     """What a core tells of its memory once pages of zeros that say nothing are left out."""
 
     use: MemoryUse
@@ -47,10 +47,10 @@ class Told(NamedTuple):
     """From this address on there was no time to look for them: all counts."""
 
 
-def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> Told:
+def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> WrittenUse:
     """Leaves pages of zeros out of what each mapping takes in a core, where they say nothing."""
     if use.measure != "dumped":
-        return Told(use, None, None, None)
+        return WrittenUse(use, None, None, None)
     silent, telling = (
         _data(target, [one for one in use.mappings if one.resident_bytes and _is_silent(use, one) is wanted]) for wanted in (True, False)
     )
@@ -61,7 +61,7 @@ def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> Told
     pages = WrittenPages([bound for pair in sorted(runs) for bound in pair])
     mappings = [_told(one, pages) for one in use.mappings]
     left_out = sum(one.resident_bytes for one in use.mappings) - sum(one.resident_bytes for one in mappings)
-    return Told(use._replace(mappings=mappings), pages, left_out, written.until)
+    return WrittenUse(use._replace(mappings=mappings), pages, left_out, written.until)
 
 
 def _data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:

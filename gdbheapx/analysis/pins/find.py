@@ -213,7 +213,7 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         known, names = census.signed(session, (heap.blocks() for heap in session.heaps.all()))
         _look(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
-    told = census.told(session, lambda graph: _look(session, heaps, session.target.kind != "core"))
+    told = census.label_blocks(session, lambda graph: _look(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "looking for the owners of blocks"
     tallied = tally(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1

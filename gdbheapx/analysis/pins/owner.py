@@ -14,7 +14,7 @@ SEVERAL, LEAKED = "several", "leaked"
 class Owners:
     """Who owns blocks, in words; each node is named once."""
 
-    def __init__(self, told: census.Told, tallied: Tallied) -> None:
+    def __init__(self, told: census.LabelSet, tallied: Tallied) -> None:
         self._told, self._tallied = told, tallied
         self._names: Dict[int, str] = {BY_SEVERAL: SEVERAL, BY_NOBODY: LEAKED}
         self._parents: Sequence[int] = ()

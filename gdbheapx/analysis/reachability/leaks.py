@@ -37,7 +37,7 @@ class LostMapping(NamedTuple):
     name: Annotated[str, Column("name", TEXT)]
 
 
-class Told(NamedTuple):
+class LeakedBlock(NamedTuple):
     """One block of the list."""
 
     address: Annotated[Address, Column("address", TEXT)]
@@ -142,7 +142,7 @@ def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
     return sorted(found, key=lambda one: -one.bytes)
 
 
-def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[Told]:
+def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[LeakedBlock]:
     """Every block that is leaked or may be, by address."""
     holding = held_rules(interior_holds)
     wanted = [rule for rule in range(LEAKED + 1) if rule not in holding]
@@ -154,4 +154,4 @@ def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[Told]:
         for (_, rule), sort, (address, size) in zip(rows, sorts, reach.graph.blocks(ids)):
             is_leaked = rule == LEAKED
             kind = (BEHIND, ROOT, CYCLE)[sort] if is_leaked else None
-            yield Told(Address(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)
+            yield LeakedBlock(Address(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)

@@ -76,7 +76,7 @@ def rules(
     except Unreadable as problem:
         rest(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "not every rule was checked")
     told = [one for one in told if one.code not in AGAIN and not _is_unmapped(context, found, one)]
-    seen = Seen(rows, binned, survey)
+    seen = CheckedLists(rows, binned, survey)
     sorted_out(told, BY_CODE, rest, lambda one, known: _add(context, found, seen, one, known))
     for one in later:
         if one.code not in AGAIN and one.code not in BY_CODE:
@@ -105,7 +105,7 @@ def _lists_and_chunks(context: Context, found: Findings, survey: Survey, are_mis
     return rows, binned
 
 
-class Seen(NamedTuple):
+class CheckedLists(NamedTuple):
     """What was found beside the walk."""
 
     rows: chunks.Rows
@@ -124,7 +124,7 @@ def _is_unmapped(context: Context, found: Findings, one: Diagnostic) -> bool:
     return True
 
 
-def _add(context: Context, found: Findings, seen: Seen, one: Diagnostic, known: Known) -> None:
+def _add(context: Context, found: Findings, seen: CheckedLists, one: Diagnostic, known: Known) -> None:
     """A complaint of the walk: where it stopped is known from the pass over single chunks, and so is the chunk before it."""
     rows, binned, survey = seen
     stop = rows.stops.get(one.address) if one.address is not None else None

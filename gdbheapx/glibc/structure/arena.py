@@ -23,7 +23,7 @@ MOST_WRONG = 12
 STRUCTS = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO, layouts.TCACHE)
 
 
-class Row(NamedTuple):
+class ArenaLayout(NamedTuple):
     """One of the layouts that there are."""
 
     version: Version
@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
 
     module: Module
     address: int
-    row: Row
+    row: ArenaLayout
     state: View
     ring: Tuple[int, ...]
     """Addresses of all arenas, itself first; of those before the place where it is damaged."""
@@ -61,9 +61,9 @@ class Candidate(NamedTuple):
         return bool(self.state["system_mem"])
 
 
-def rows(target: Target) -> List[Row]:
+def rows(target: Target) -> List[ArenaLayout]:
     """Every layout there is for this machine, newest first."""
-    return [Row(version, types_of(target, version)) for version in layouts.ROWS]
+    return [ArenaLayout(version, types_of(target, version)) for version in layouts.ROWS]
 
 
 def types_of(target: Target, version: Version) -> TypeSet:
@@ -77,7 +77,7 @@ def _types(word_bytes: int, machine: str, version: Version) -> TypeSet:
     return TypeSet({one.name: place(one, version, shape) for one in STRUCTS})
 
 
-def find(target: Target, areas: Sequence[Area], every: Sequence[Row]) -> List[Candidate]:
+def find(target: Target, areas: Sequence[Area], every: Sequence[ArenaLayout]) -> List[Candidate]:
     """Every arena in these areas that is not on a heap of its own, with each layout that fits: used ones, else those never used."""
     heads: Dict[int, Module] = {}
     for area in areas:
@@ -110,7 +110,7 @@ def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[T
                     yield head - number * step, module
 
 
-def _at_bins(target: Target, module: Module, bins: int, every: Sequence[Row]) -> Iterator[Candidate]:
+def _at_bins(target: Target, module: Module, bins: int, every: Sequence[ArenaLayout]) -> Iterator[Candidate]:
     """The arenas whose bins[] begins at this address. What stands before bins[] is told by the ring alone: fields behind it lie alike."""
     good = -1
     rings: Dict[Tuple[int, int, int], Tuple[Tuple[int, ...], bool]] = {}
@@ -162,7 +162,7 @@ def is_sane(state: View, page_bytes: int) -> bool:
     )
 
 
-def ring_of(target: Target, row: Row, address: int) -> Tuple[Tuple[int, ...], bool]:
+def ring_of(target: Target, row: ArenaLayout, address: int) -> Tuple[Tuple[int, ...], bool]:
     """(the arenas that `next` leads to, whether it comes back)."""
     found, seen, at = [address], {address}, address
     while len(found) <= MAX_RING:
@@ -179,7 +179,7 @@ def ring_of(target: Target, row: Row, address: int) -> Tuple[Tuple[int, ...], bo
     return tuple(found), False
 
 
-def _is_thread_arena(target: Target, row: Row, address: int) -> bool:
+def _is_thread_arena(target: Target, row: ArenaLayout, address: int) -> bool:
     """It stands behind the heap_info that says so (arena.c: _int_new_arena)."""
     info = row.types.structs[layouts.HEAP_INFO.name]
     try:
@@ -188,7 +188,7 @@ def _is_thread_arena(target: Target, row: Row, address: int) -> bool:
         return False
 
 
-def _never_used(target: Target, area: Area, every: Sequence[Row]) -> Iterator[Candidate]:
+def _never_used(target: Target, area: Area, every: Sequence[ArenaLayout]) -> Iterator[Candidate]:
     """Arenas as the libc's file has them: nothing set but `next`, which leads to themselves (up to 2.41)."""
     for offset in sorted({row.next_offset for row in every}):
         for at in at_own_address(area, target, offset):

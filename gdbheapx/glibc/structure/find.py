@@ -17,7 +17,7 @@ WITHOUT_CACHES = "libc_malloc_debug"
 """It is built without thread caches (malloc-debug.c: USE_TCACHE 0)."""
 
 
-class Place(NamedTuple):
+class ArenaPlace(NamedTuple):
     """One copy, and what proves it."""
 
     module: Module
@@ -44,7 +44,7 @@ class Place(NamedTuple):
         """Those that have these layouts."""
         return layouts.releases_of(self.rows)
 
-    def of_release(self, target: Target, version: Version) -> Optional["Place"]:
+    def of_release(self, target: Target, version: Version) -> Optional["ArenaPlace"]:
         """With the layouts of a release that is known from elsewhere; None if they do not fit."""
         row = layouts.row_of(version)
         if row not in self.rows:
@@ -53,7 +53,7 @@ class Place(NamedTuple):
         return self._replace(row=row, types=TypeSet({name: own[name] for name in self.types.structs}), rows=(row,))
 
 
-def find(target: Target, known: Set[int]) -> List[Place]:
+def find(target: Target, known: Set[int]) -> List[ArenaPlace]:
     """Every copy in an object that is not among `known` (bases of those of which symbols or a pack tell). Of those equally good all."""
     for modules in areas.searched(target, known):
         found = _in_areas(target, list(areas.of_modules(target, modules)))
@@ -66,7 +66,7 @@ def find(target: Target, known: Set[int]) -> List[Place]:
     return []
 
 
-def _in_areas(target: Target, searched: Sequence[Area]) -> List[Place]:
+def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
     """The copies whose arena and mp_ are both there: the used ones, else those never used."""
     by_arena: Dict[int, List[par.Par]] = {}
     for candidate in arenas.find(target, searched, arenas.rows(target)):
@@ -89,7 +89,7 @@ def _wants_caches(found: par.Par) -> bool:
     return "tcache_max_bytes" in found.arena.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
 
 
-def _settled(target: Target, found: par.Par) -> Place:
+def _settled(target: Target, found: par.Par) -> ArenaPlace:
     """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
     own = found.arena.row
     same = [one for one in arenas.rows(target) if _has_same(one, own)]
@@ -102,7 +102,7 @@ def _settled(target: Target, found: par.Par) -> Place:
     types = TypeSet(dict((row or own).types.structs))
     if not has_caches:
         del types.structs[layouts.TCACHE.name]
-    return Place(
+    return ArenaPlace(
         module=arena.module,
         main_arena=arena.address,
         mp=found.address,
@@ -120,7 +120,7 @@ def _settled(target: Target, found: par.Par) -> Place:
 def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Locals]:
     """The variables of each thread beside its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None where it
     was never used, so that no thread has any."""
-    ring, is_closed = arenas.ring_of(target, arenas.Row(layouts.NEWEST_KNOWN, types), main_arena)
+    ring, is_closed = arenas.ring_of(target, arenas.ArenaLayout(layouts.NEWEST_KNOWN, types), main_arena)
     try:
         is_used = bool(read_view(target, types, layouts.MALLOC_STATE.name, main_arena)["system_mem"])
     except Unreadable:
@@ -131,21 +131,21 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Local
     return threads.find(target, ring, [cache] if cache is not None else [])
 
 
-def _has_same(one: arenas.Row, other: arenas.Row) -> bool:
+def _has_same(one: arenas.ArenaLayout, other: arenas.ArenaLayout) -> bool:
     """Both structs lie alike, whatever their fields are called."""
     return _places(one) == _places(other)
 
 
-def _places(row: arenas.Row) -> List[List[int]]:
+def _places(row: arenas.ArenaLayout) -> List[List[int]]:
     """Where the members of both structs lie, and how long each is."""
     both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
     return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]
 
 
-def confirm(target: Target, place: Place) -> Optional[Place]:
+def confirm(target: Target, place: ArenaPlace) -> Optional[ArenaPlace]:
     """The same proof once more, where the process stands still, and what only then can be told: the variables of its threads. None: it does
     not hold any more, so that it must be searched anew."""
-    row = arenas.Row(place.row, arenas.types_of(target, place.row))
+    row = arenas.ArenaLayout(place.row, arenas.types_of(target, place.row))
     try:
         state = read_view(target, row.types, layouts.MALLOC_STATE.name, place.main_arena)
         view = read_view(target, row.types, layouts.MALLOC_PAR.name, place.mp)

@@ -16,7 +16,7 @@ PAGE = 4096
 Read = Callable[[int, int], bytes]
 
 
-class Found(NamedTuple):
+class FileShare(NamedTuple):
     """What one file accounts for."""
 
     name: str
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """Its dynamic section is the one in memory; nothing is taken from the file otherwise."""
 
 
-def executable(path: str, name: str, program_headers: int, read: Read) -> Optional[Found]:
+def executable(path: str, name: str, program_headers: int, read: Read) -> Optional[FileShare]:
     """The program, by where the kernel told it that its program headers are."""
     file = open_elf(path)
     if file is None:
@@ -38,7 +38,7 @@ def executable(path: str, name: str, program_headers: int, read: Read) -> Option
     return account(file, name, program_headers - at - place, read)  # the place is 0 but for a program that is linked to a fixed one
 
 
-def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[Found]:
+def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[FileShare]:
     """Everything in the dynamic linker's list that has a file here."""
     found = []
     for loaded in link_map.objects():
@@ -57,14 +57,14 @@ def open_elf(path: str) -> Optional[ElfFile]:
         return None
 
 
-def account(file: ElfFile, name: str, base: int, read: Read) -> Found:
+def account(file: ElfFile, name: str, base: int, read: Read) -> FileShare:
     """Where the file's segments lie when it is loaded at `base`."""
     mappings = []
     for entry in file.program_headers():
         if entry.type == PT_LOAD and entry.filesz:
             start, end = base + entry.vaddr, base + entry.vaddr + entry.filesz
             mappings.append(FileMapping(start & -PAGE, (end + PAGE - 1) & -PAGE, entry.offset & -PAGE, name))
-    return Found(name, file.path, mappings, bool(same_dynamic(file, base, read)))
+    return FileShare(name, file.path, mappings, bool(same_dynamic(file, base, read)))
 
 
 def base_of(file: ElfFile, offset: int, address: int) -> Optional[int]:

@@ -8,7 +8,7 @@ from gdbheapx.inferior.elf import unwind
 
 MOST_CALLS = 1000
 
-RowOf = Callable[[int], Optional[unwind.Row]]
+RowOf = Callable[[int], Optional[unwind.UnwindRow]]
 """What the file has that lies at an address."""
 
 

@@ -31,7 +31,7 @@ class Common(NamedTuple):
     program: bytes
 
 
-class Row(NamedTuple):
+class UnwindRow(NamedTuple):
     """How to get from one frame to its caller."""
 
     register: Optional[int]
@@ -72,14 +72,14 @@ class CallFrames:
         size = int.from_bytes(data, "little") if len(data) == 4 else 0
         return self._file.pread(load.offset + address - load.vaddr + 4, size) if size <= MOST_ENTRY_BYTES else b""
 
-    def row(self, address: int) -> Optional[Row]:
+    def row(self, address: int) -> Optional[UnwindRow]:
         """For an address in the file."""
         try:
             return self._row(address)
         except (IndexError, struct.error, ValueError):  # cut off, or of a form that is not read
             return None
 
-    def _row(self, address: int) -> Optional[Row]:
+    def _row(self, address: int) -> Optional[UnwindRow]:
         low, high = 0, len(self._table)
         while low < high:
             middle = (low + high) // 2
@@ -103,7 +103,7 @@ class CallFrames:
         machine.run(common.program, None)
         machine.first = dict(machine.rules)
         machine.run(data[at:], address - start)
-        return Row(machine.register, machine.offset, machine.expression, machine.rules, common.is_signal)
+        return UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, common.is_signal)
 
     def _common(self, address: int) -> Optional[Common]:
         data = self._bytes(address)
@@ -211,7 +211,7 @@ class Machine:
         return after
 
 
-def caller(row: Row, registers: Registers, word: Word, numbers: Unwinding) -> Optional[Registers]:
+def caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding) -> Optional[Registers]:
     """The registers of the caller; its stack pointer is the frame's end. Without a return address nobody has called."""
     if row.register is None:
         end = evaluated(row.expression, registers, word, None)

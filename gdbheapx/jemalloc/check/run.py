@@ -14,7 +14,7 @@ from gdbheapx.jemalloc.heap import extents
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.purging.ticker_rows import arenas_are_of_processors
 from gdbheapx.jemalloc.threads import tcache, tsd
-from gdbheapx.kernel.blocks.records import Blocks, BlockStream, Wanted
+from gdbheapx.kernel.blocks.records import BlockFilter, Blocks, BlockStream
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ExtentsResult
@@ -46,7 +46,7 @@ OF_BLOCKS = (codes.CACHED_FREE, codes.CACHED_TWICE)
 MOST_SUSPECTS = 100
 
 
-class Seen(NamedTuple):
+class CheckedHeap(NamedTuple):
     """What was read, by a heap whose complaints are collected."""
 
     context: Context
@@ -55,10 +55,10 @@ class Seen(NamedTuple):
     tsds: tsd.Tsds
     caches: tcache.Caches
     has_stats: bool
-    stream: Callable[[Wanted], BlockStream]
+    stream: Callable[[BlockFilter], BlockStream]
 
 
-def rules(seen: Seen, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRule]:
+def rules(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRule]:
     """What is broken; `rest`: whom to tell what is no broken rule."""
     context = seen.context
     found = Findings(context, seen.arenas)
@@ -92,13 +92,13 @@ def rules(seen: Seen, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRu
     return _with_suspects(seen, found.rows)
 
 
-def _most_extents(seen: Seen, is_whole: bool) -> int:
+def _most_extents(seen: CheckedHeap, is_whole: bool) -> int:
     """No list has more members."""
     walked, size = seen.walked, seen.context.types.size_bytes(seen.context.geometry.extent_struct)
     return walked.extents + walked.unassociated_extents if is_whole else extents.writable_bytes(seen.context) // size
 
 
-def _details(seen: Seen, found: Findings) -> None:
+def _details(seen: CheckedHeap, found: Findings) -> None:
     """What takes no extent out of the totals. Where most leaf elements say something else, what they say is not known."""
     active = sum(arena.active.extents for arena in seen.walked.arenas)
     is_known = seen.walked.detail_counts[kernel_api.EXTENT_LEAF] <= max(1, active // 2)
@@ -108,7 +108,7 @@ def _details(seen: Seen, found: Findings) -> None:
             found.add(code, one.page, "%s (extent 0x%x)" % (what, one.extent))
 
 
-def _with_suspects(seen: Seen, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
+def _with_suspects(seen: CheckedHeap, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
     """With the block that most likely overran, where one ends just before what is damaged."""
     suspects = Suspects(seen.context, seen.arenas, seen.caches)
     structs = {one.page: one.extent for one in (*seen.walked.problems, *seen.walked.details) if one.extent}
@@ -131,7 +131,7 @@ def _is_unmapped(context: Context, found: Findings, one: Diagnostic) -> bool:
     return True
 
 
-def _threads(seen: Seen, found: Findings) -> None:
+def _threads(seen: CheckedHeap, found: Findings) -> None:
     """nthreads[0] of an arena is the number of threads bound to it (arena_bind), unless arenas belong to processors."""
     if not seen.tsds.complete or arenas_are_of_processors(seen.context):
         return
@@ -146,7 +146,7 @@ def _threads(seen: Seen, found: Findings) -> None:
             found.add(codes.THREADS_MISCOUNTED, arena.address, what, arena.index)
 
 
-def _classes(seen: Seen, found: Findings) -> None:
+def _classes(seen: CheckedHeap, found: Findings) -> None:
     """Each cached block has the size of its cache bin's class."""
     sizes, wanted = seen.context.geometry.size_classes, {}
     for cache in seen.caches.caches:
@@ -160,7 +160,7 @@ def _classes(seen: Seen, found: Findings) -> None:
             place += stack.count
     if not wanted or seen.context.budget.expired():
         return
-    for blocks in seen.stream(Wanted(frozenset((BLOCK_CACHED,)))):
+    for blocks in seen.stream(BlockFilter(frozenset((BLOCK_CACHED,)))):
         for address, usable in _pairs(blocks):
             szind = wanted.get(address)
             is_told = szind is not None and not (seen.context.geometry.size_from_extent and szind >= seen.context.geometry.nbins)

@@ -116,7 +116,7 @@ def _nameless(target: Target, module: Module, found: Optional[traces.Traces], nu
     """A jemalloc in an object without its symbols: it exports mallctl, or its traces were found. It is read by its structure, or named."""
     text = (found.constants if found is not None else traces.read_constants(target, module)).version_text
     located = structure.locate(target, module, found) if found is not None and layouts.is_read(text) else None
-    if isinstance(located, structure.Located):
+    if isinstance(located, structure.StructureMatch):
         if located.proof.slabs or not _is_other(text, located.table):
             return _by_structure(target, module, located, text, number)
         located = structure.NotLocated(None, "no slab confirms the layout of %s" % located.table)
@@ -130,7 +130,7 @@ def _nameless(target: Target, module: Module, found: Optional[traces.Traces], nu
     return unread.make(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
 
 
-def _by_structure(target: Target, module: Module, found: structure.Located, text: Optional[str], number: int) -> Jemalloc:
+def _by_structure(target: Target, module: Module, found: structure.StructureMatch, text: Optional[str], number: int) -> Jemalloc:
     return Jemalloc(
         _id(number),
         module,

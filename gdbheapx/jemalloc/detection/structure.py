@@ -90,7 +90,7 @@ class StructureSymbols(Symbols):
         _ = self.texts, self.public_names
 
 
-class Located(NamedTuple):
+class StructureMatch(NamedTuple):
     """One that was found so."""
 
     symbols: StructureSymbols
@@ -109,7 +109,7 @@ class NotLocated(NamedTuple):
     evidence: str
 
 
-def locate(target: Target, module: Module, found: Traces) -> "Located | NotLocated":
+def locate(target: Target, module: Module, found: Traces) -> "StructureMatch | NotLocated":
     """The jemalloc whose traces were found in this object."""
     memory = list(own_memory(target, module))
     arenas = fingerprint.find_in(target, module, memory)
@@ -119,11 +119,11 @@ def locate(target: Target, module: Module, found: Traces) -> "Located | NotLocat
     wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
     for table in _of_one_tsd(target, module, fitting, arenas, memory, found.thread):
         made = _with_table(target, module, table, arenas, memory, found)
-        if isinstance(made, Located):
+        if isinstance(made, StructureMatch):
             return made
         wrong.append(made)
     partly = _without_table(target, module, arenas, memory, found)
-    if isinstance(partly, Located):
+    if isinstance(partly, StructureMatch):
         return partly
     wrong.append(partly)
     return NotLocated(arenas, "; ".join(dict.fromkeys(wrong)))
@@ -150,7 +150,7 @@ def _without_tsd(types: TypeSet) -> TypeSet:
 
 def _with_table(
     target: Target, module: Module, table: Table, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], found: Traces
-) -> "Located | str":
+) -> "StructureMatch | str":
     """What this layout makes of it, proven; else why it does not hold."""
     sizes = tables.size_classes(table.quantum_bytes)
     version, types = layouts.of_first_threads(table.version, table.types, target.thread_local_image(module))
@@ -180,10 +180,12 @@ def _with_table(
         geometry = geometry._replace(size_from_extent=True, large_pad_bytes=padding.find(target, types, geometry, near))
     symbols.add("tcaches", tsd_place.explicit_caches(target, types, memory))
     symbols.options(options_tree.find(target, module, memory))
-    return Located(symbols, types, version, _with_kinds(target, symbols, geometry), proof, table.name)
+    return StructureMatch(symbols, types, version, _with_kinds(target, symbols, geometry), proof, table.name)
 
 
-def _without_table(target: Target, module: Module, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], found: Traces) -> "Located | str":
+def _without_table(
+    target: Target, module: Module, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], found: Traces
+) -> "StructureMatch | str":
     """What it says of itself where no layout fits: its extents alone."""
     made = unlisted.read(target, module, arenas, found.bins)
     if isinstance(made, str):
@@ -198,7 +200,7 @@ def _without_table(target: Target, module: Module, arenas: Arenas, memory: Seque
         return "how long its large allocations are is not known"
     geometry = _with_kinds(target, symbols, made.geometry._replace(large_pad_bytes=pad))
     proof = Calibration(None, made.proof.slabs, len(arenas.pointers))
-    return Located(symbols, made.types, unlisted.FIRST, geometry, proof, None)
+    return StructureMatch(symbols, made.types, unlisted.FIRST, geometry, proof, None)
 
 
 def _with_kinds(target: Target, symbols: Symbols, geometry: Geometry) -> Geometry:

@@ -21,7 +21,7 @@ PERCPU_ENABLED = 3
 """percpu_arena_mode_enabled_base, in every release of 5."""
 
 
-class Seen(NamedTuple):
+class TickerReading(NamedTuple):
     """Everything that was read, once."""
 
     tsds: Tsds
@@ -35,14 +35,16 @@ class Seen(NamedTuple):
     drivers: Sequence[Drivers]
 
 
-def look(context: Context, tsds: Tsds, decays: Sequence[ArenaDecay], background: Background, has_stats: Optional[bool]) -> Seen:
+def look(context: Context, tsds: Tsds, decays: Sequence[ArenaDecay], background: Background, has_stats: Optional[bool]) -> TickerReading:
     """Judge every thread, then every arena."""
     judgements = tickers.judge_all(context, tsds, background, has_stats)
     time = now(context, decays)
     percpu = arenas_are_of_processors(context)
     pairs = list(zip(tsds.records, judgements))
     drivers = [_drivers(pairs, one.arena.index, tsds.complete, background, percpu) for one in decays]
-    return Seen(tsds, judgements, decays, background, time, [outlook(one, who, time) for one, who in zip(decays, drivers)], drivers)
+    return TickerReading(
+        tsds, judgements, decays, background, time, [outlook(one, who, time) for one, who in zip(decays, drivers)], drivers
+    )
 
 
 def arenas_are_of_processors(context: Context) -> bool:
@@ -77,7 +79,7 @@ def ticks(judgement: Judgement) -> bool:
     return judgement.verdict == tickers.TICKING or judgement.row < 0
 
 
-def blind_by_arena(seen: Seen) -> Dict[int, Optional[int]]:
+def blind_by_arena(seen: TickerReading) -> Dict[int, Optional[int]]:
     """Arena index -> blind threads bound to it; None where it is unknown of one whether it is blind."""
     found: Dict[int, Optional[int]] = {}
     for tsd, judgement in zip(seen.tsds.records, seen.judgements):
@@ -87,7 +89,7 @@ def blind_by_arena(seen: Seen) -> Dict[int, Optional[int]]:
     return found
 
 
-def ticker_report(context: Context, seen: Seen) -> TickerReport:
+def ticker_report(context: Context, seen: TickerReading) -> TickerReport:
     """The rows of `tickers`."""
     name = context.jemalloc.id
     affected = layouts.has_ticker_bug(context.types, context.jemalloc.version)
@@ -208,7 +210,7 @@ def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
 # ---------------------------------------------------------------------------------------------------- decay
 
 
-def decay_rows(context: Context, seen: Seen) -> List[DecayRow]:
+def decay_rows(context: Context, seen: TickerReading) -> List[DecayRow]:
     """Two rows for each arena."""
     page = context.geometry.page_bytes
     return [

@@ -61,7 +61,7 @@ def _figures(context: Context, view: View, stats: View) -> Figures:
     if stats.has("hpastats"):
         sec = _sec(stats)
         found["hpa_shard"] = stats_hpa.read(
-            context, stats_hpa.Place(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec
+            context, stats_hpa.CounterPath(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec
         )
         if "sec_bytes" not in found["hpa_shard"]:
             found["sec_bytes"] = sec.bytes

@@ -44,7 +44,7 @@ def dirty_pages(view: View) -> int:
     return view.get(SHARD + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
 
 
-class Place(NamedTuple):
+class CounterPath(NamedTuple):
     """Where the counters lie."""
 
     view: View
@@ -56,12 +56,12 @@ class Place(NamedTuple):
     """False: nothing was ever counted there (pa_extra.c: pa_shard_stats_merge)."""
 
 
-def of_arena(view: View) -> Place:
+def of_arena(view: View) -> CounterPath:
     """The counters of an arena."""
-    return Place(view, SHARD + "psset.stats.", SHARD + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
+    return CounterPath(view, SHARD + "psset.stats.", SHARD + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
 
 
-def read(context: Context, place: Place, sec: "Sec") -> Row:
+def read(context: Context, place: CounterPath, sec: "Sec") -> Row:
     """`hpa_shard` of malloc_stats_print; all 0 in an arena that never used huge pages."""
     new = place.view.has(place.slabs + "merged")
     per_slab = pages_per_slab(context) if new else None
@@ -78,11 +78,11 @@ def read(context: Context, place: Place, sec: "Sec") -> Row:
     return row
 
 
-def _number(place: Place, path: str) -> Optional[int]:
+def _number(place: CounterPath, path: str) -> Optional[int]:
     return place.view.get(path) if place.used else 0
 
 
-def _slabs(context: Context, place: Place, name: str, per_slab: Optional[int]) -> List[Row]:
+def _slabs(context: Context, place: CounterPath, name: str, per_slab: Optional[int]) -> List[Row]:
     """Rows of a table of slabs: pairs of (not huge, huge)."""
     columns = {part: column(place.view, place.slabs + name, part, context.geometry.little_endian) or [] for part in PARTS}
     found = []

@@ -68,7 +68,7 @@ class BlockShape(NamedTuple):
     """Kinds of unused pages that the system has not got back yet."""
 
 
-class Wanted(NamedTuple):
+class BlockFilter(NamedTuple):
     """Which blocks of a stream."""
 
     kinds: Optional[AbstractSet[int]] = None
@@ -92,7 +92,7 @@ class Wanted(NamedTuple):
         )
 
 
-EVERYTHING = Wanted()
+EVERYTHING = BlockFilter()
 
 
 class ListingEnd(NamedTuple):
@@ -143,7 +143,7 @@ class BlockStream(ABC):
         """Where reading goes on, in the allocator's own memory: `Wanted.start` of a stream that gives what this one did not come to."""
 
 
-def apart_from(apart: Optional[Blocks], wanted: Wanted) -> Optional[Blocks]:
+def apart_from(apart: Optional[Blocks], wanted: BlockFilter) -> Optional[Blocks]:
     """Blocks that lie apart, from Wanted.start on; None for none."""
     if apart is None:
         return None

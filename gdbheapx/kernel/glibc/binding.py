@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK
@@ -69,7 +69,7 @@ class CChunkWalker(ChunkWalker):
         return WalkResult._make(fixed + [tuple(histogram)])
 
     def blocks(
-        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """See ChunkWalker."""
         flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream
 from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
@@ -28,7 +28,7 @@ class ChunkWalker(ABC):
 
     @abstractmethod
     def blocks(
-        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """The chunks of all regions; kinds are STATUS_ numbers, Wanted's sizes are chunk sizes.
 

@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME, Residency
@@ -42,7 +42,7 @@ class CExtentWalker(ExtentWalker):
             library.heapx_extents_free(job)
 
     def blocks(
-        self, cached: Sequence[int], wanted: Wanted = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
+        self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """See ExtentWalker."""
         sizes, listed = self._heap.sizes, as_array(cached)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import List, Optional, Sequence
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream
 from gdbheapx.kernel.jemalloc.linked_records import Linked, LinkedList
 from gdbheapx.kernel.jemalloc.records import (
     LEAF_COMPACT,
@@ -36,7 +36,7 @@ class ExtentWalker(ABC):
 
     @abstractmethod
     def blocks(
-        self, cached: Sequence[int], wanted: Wanted = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
+        self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """The blocks of the extents that `walk` counts; kinds are BLOCK_ numbers, sizes are usable bytes.
 

@@ -21,7 +21,7 @@ LISTS = (
 """Members with rows of changes: heading, caption, what a row is."""
 
 
-class Row(NamedTuple):
+class Change(NamedTuple):
     """Something that changed."""
 
     name: str
@@ -42,7 +42,7 @@ class Changes(NamedTuple):
     title: str
     caption: str
     what: str
-    rows: Sequence[Row]
+    rows: Sequence[Change]
     more: int
     most: int
     """The largest change: it fills half of the picture."""
@@ -120,9 +120,9 @@ def _changes(data: Mapping[str, Any], id_: str, title: str, caption: str, what: 
     return Changes(id_, title, caption, what, shown, len(every) - len(shown), most, counted, unknown)
 
 
-def _row(one: Mapping[str, Any]) -> Row:
+def _row(one: Mapping[str, Any]) -> Change:
     only = words(one, "only")
-    return Row(
+    return Change(
         name=words(one, "what") or "not named",
         whose=words(one, "whose") or "",
         old=whole(one, "old_bytes"),

@@ -28,7 +28,7 @@ SUMS = ("held", "in use", "kept")
 """Of all allocators together, and of each."""
 
 
-class Seen(NamedTuple):
+class FinishedWatch(NamedTuple):
     """A watch that is over."""
 
     watching: Watching
@@ -105,7 +105,7 @@ def names(watching: Watching) -> List[Name]:
     return found
 
 
-def view(seen: Seen, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
+def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
     """What the template is filled with. `file`: where the samples were read from, if not from the process; `left_out`: its lines that are
     none."""
     watching, found = seen.watching, seen.summary
@@ -163,7 +163,7 @@ def clock(unix_s: float, span_s: float) -> str:
     return time.strftime("%m-%d %H:%M" if span_s > DAY_S else "%H:%M:%S", time.gmtime(unix_s))
 
 
-def _facts(seen: Seen, file: Optional[str], left_out: int, span: float) -> List[Tuple[str, str]]:
+def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float) -> List[Tuple[str, str]]:
     watching, found = seen.watching, seen.summary
     day = "%Y-%m-%d %H:%M:%S"
     times = tuple(time.strftime(day, time.gmtime(one.unix_s)) for one in (found.first, found.last))
@@ -202,7 +202,7 @@ def _times(step: Step) -> List[str]:
     return [*(text.duration(one) if one is not None else "never" for one in known), text.duration(step.observed_s)]
 
 
-def _charts(seen: Seen, every: Sequence[Name]) -> List[Chart]:
+def _charts(seen: FinishedWatch, every: Sequence[Name]) -> List[Chart]:
     """The process beside its allocators; then each allocator that holds enough; then threads."""
     wanted = [one for one in every if (one.allocator, one.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
     found = [_chart(seen, every, "Memory of the process", wanted)]
@@ -214,7 +214,7 @@ def _charts(seen: Seen, every: Sequence[Name]) -> List[Chart]:
     return [one for one in found if one.lines]
 
 
-def _chart(seen: Seen, every: Sequence[Name], title: str, wanted: Sequence[Name]) -> Chart:
+def _chart(seen: FinishedWatch, every: Sequence[Name], title: str, wanted: Sequence[Name]) -> Chart:
     """What is ever known, more than 0, and not the same as another line."""
     known: List[Tuple[Name, List[Optional[Spread]]]] = []
     for place, name in enumerate(every):
@@ -264,7 +264,7 @@ def _marks(steps: Sequence[Step], first_s: float, span: float) -> List[Mark]:
     return found
 
 
-def _table(seen: Seen, every: Sequence[Name]) -> Tuple[List[Tuple[str, str]], List[Tuple[str, List[Tuple[Optional[int], bool]]]]]:
+def _table(seen: FinishedWatch, every: Sequence[Name]) -> Tuple[List[Tuple[str, str]], List[Tuple[str, List[Tuple[Optional[int], bool]]]]]:
     """Headings, and a row for each point. Figures that are never known or always 0 are left out, and sums where there is one allocator."""
     alone = len(seen.watching.watched) == 1
     shown = []

@@ -37,7 +37,9 @@ class Page:
             return []
         self._is_done = True
         made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-        seen = watch_view.Seen(self._watching, self._every_s, over.why, over.summary, list(history.steps.kept), self._curves.points())
+        seen = watch_view.FinishedWatch(
+            self._watching, self._every_s, over.why, over.summary, list(history.steps.kept), self._curves.points()
+        )
         told = watch_view.view(seen, made, __version__, self.file, self.left_out)
         text = render.render("watch.html", told)
         Replacing(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))

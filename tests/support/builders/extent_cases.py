@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, PageTable
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockStream, Wanted
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.kernel.jemalloc.twin.blocks import CLASS_OF
@@ -60,7 +60,7 @@ def walk(
 
 
 def listed(
-    kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, wanted: Wanted = EVERYTHING, arena: Optional[int] = None
+    kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None
 ) -> Tuple[Any, Any]:
     """(address, size, status, arena) of each block, and how it ended."""
     stream = extent_walker(kernel, built.source, built.heap(sizes), Budget()).blocks(array("Q", sorted(cached)), wanted, arena)

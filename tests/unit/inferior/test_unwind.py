@@ -26,7 +26,7 @@ def libc() -> str:
 def test_rows_of_a_library() -> None:
     """Nearly all functions of libc have a row at each place, and their callers' stack pointers lie above."""
     frames = unwind.CallFrames(ElfFile(libc()))
-    rows: List[Optional[unwind.Row]] = [frames.row(start) for start, _ in frames._table[::20]]
+    rows: List[Optional[unwind.UnwindRow]] = [frames.row(start) for start, _ in frames._table[::20]]
     known = [row for row in rows if row is not None]
     assert len(known) > 0.9 * len(rows) > 10
     by_stack = [row for row in known if row.register == NUMBERS.sp]

@@ -143,7 +143,7 @@ def test_numbers_of_the_map() -> None:
         ("jemalloc/extents.h", "bin", [word.replace("_bytes", "") for word in jemalloc.BinLayout._fields]),
         ("jemalloc/extent_totals.h", "state_totals", jemalloc.StateTotals._fields),
         ("jemalloc/extent_totals.h", "large_totals", [word.replace("cached_extents", "cached") for word in jemalloc.LargeTotals._fields[1:]]),
-        ("blocks/stream.h", "block_wanted", blocks.Wanted._fields),
+        ("blocks/stream.h", "block_wanted", blocks.BlockFilter._fields),
         ("blocks/stream.h", "block_state", ("ended", "stop", "at")),
         ("blocks/stream.h", "block_rows", ("addresses", "usable", "classes", "kinds", "arenas", "count", "room")),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, Blocks, Wanted, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, Blocks, make_blocks
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, Listed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
@@ -53,7 +53,7 @@ class Process:
             spec.append((status, 32 + 16 * rng.randrange(30)))
         return heap.build(spec, end="top", address=address, seed=address)
 
-    def stream(self, kernel: Kernel, wanted: Wanted = EVERYTHING, source: Any = None) -> Any:
+    def stream(self, kernel: Kernel, wanted: BlockFilter = EVERYTHING, source: Any = None) -> Any:
         """All of it."""
         return chunk_walker(kernel, source or self.source, heap.LP64, Budget()).blocks(self.regions, self.cached_chunks, wanted, self.apart)
 
@@ -85,7 +85,7 @@ def test_a_stream_goes_on_where_another_stopped(kernel: Kernel, seed: int) -> No
 
         stream = process.stream(kernel, source=CallSource(read))
         first = rows(stream)
-        rest = process.stream(kernel, Wanted(start=stream.result.at)) if stream.result.stop == STOP_TIME else ()
+        rest = process.stream(kernel, BlockFilter(start=stream.result.at)) if stream.result.stop == STOP_TIME else ()
         assert without_class(first + rows(rest)) == process.wanted
         if stream.result.stop != STOP_TIME:
             break
@@ -99,7 +99,7 @@ def test_a_stream_begins_at_any_block(kernel: Kernel, seed: int) -> None:
     process = Process(seed)
     for number, (address, _, _, _) in enumerate(process.wanted[::7]):
         start = address - number % 24
-        assert without_class(rows(process.stream(kernel, Wanted(start=start)))) == [row for row in process.wanted if row[0] >= start]
+        assert without_class(rows(process.stream(kernel, BlockFilter(start=start)))) == [row for row in process.wanted if row[0] >= start]
 
 
 @pytest.mark.parametrize("joined", [False, True])
@@ -113,7 +113,7 @@ def test_a_region_that_keeps_its_end_behind_damage(kernel: Kernel, joined: bool)
     wanted = [begin + 64 * place + 16 for place in [*range(10), *range(20, 31)]]
     wanted = sorted([*wanted, begin + 15 * 64])
     for start in [0, *(begin + 64 * place for place in [*range(10), 15, *range(20, 31)])]:
-        stream = chunk_walker(kernel, BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(regions, array("Q"), Wanted(start=start), apart)
+        stream = chunk_walker(kernel, BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(regions, array("Q"), BlockFilter(start=start), apart)
         found = rows(stream)
         assert [row[0] for row in found] == [address for address in wanted if address >= start]
         assert [row[4] for row in found] == [NO_ARENA if row[3] == STATUS_MAPPED else int(row[0] > begin + 20 * 64) for row in found]
@@ -128,7 +128,7 @@ def test_overlapping_regions_are_the_same_to_both(c_kernel: Kernel, python_kerne
     places = st.tuples(st.sampled_from(chunks), st.sampled_from(chunks), st.integers(0, 3)).filter(lambda pair: pair[0] < pair[1])
     drawn = data.draw(st.lists(places, min_size=1, max_size=5))
     process.regions = [Listed(Region(low, high, 0, joined == 0), place) for place, (low, high, joined) in enumerate(drawn)]
-    wanted = Wanted(start=data.draw(st.sampled_from([0, *chunks])), min_size=data.draw(st.sampled_from((0, 100))))
+    wanted = BlockFilter(start=data.draw(st.sampled_from([0, *chunks])), min_size=data.draw(st.sampled_from((0, 100))))
     streams = [process.stream(kernel, wanted) for kernel in (c_kernel, python_kernel)]
     assert rows(streams[0]) == rows(streams[1])
     assert streams[0].result == streams[1].result
@@ -146,7 +146,7 @@ def test_blocks_of_extents_go_on_and_take_others_in(c_kernel: Kernel, python_ker
     start = data.draw(st.sampled_from([0, *(row[0] for row in truth)]))
     found = []
     for kernel in (c_kernel, python_kernel):
-        stream = extent_walker(kernel, built.source, built.heap(PADDED), Budget()).blocks(array("Q", sorted(cached)), Wanted(start=start), None, apart)
+        stream = extent_walker(kernel, built.source, built.heap(PADDED), Budget()).blocks(array("Q", sorted(cached)), BlockFilter(start=start), None, apart)
         found.append(without_class(rows(stream)))
         assert stream.result is not None and stream.result.stop == STOP_END
     beside = [(address, usable, kind, arena) for address, usable, _, kind, arena in zip(*apart)]

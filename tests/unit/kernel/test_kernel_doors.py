@@ -17,7 +17,7 @@ import gdbheapx.kernel
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 from gdbheapx.kernel import Kernel, binding, build
-from gdbheapx.kernel.blocks.records import Wanted
+from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
 from gdbheapx.kernel.glibc.list_records import TCACHE, Lists, Rules
@@ -260,7 +260,7 @@ def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: p
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
     data, region, cached_chunks = heap.large(5, 1)
-    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], cached_chunks, Wanted({STATUS_FREE}))
+    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], cached_chunks, BlockFilter({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import CallSource, PageTable
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.blocks.records import Wanted
+from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
@@ -48,7 +48,7 @@ def test_a_listing_gives_the_blocks_that_were_built(kernel: Kernel, data: Any) -
     assert rows == wanted
     assert end.stop == STOP_END
     page = 1 << built.rtree.lg_page
-    few, _ = listed(kernel, built, cached, sizes, Wanted({api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY}, page // 8, 9 * page), 1)
+    few, _ = listed(kernel, built, cached, sizes, BlockFilter({api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY}, page // 8, 9 * page), 1)
     chosen = (api.BLOCK_FREE, api.BLOCK_USED, api.BLOCK_DIRTY)
     assert few == [row for row in wanted if row[3] == 1 and row[2] in chosen and page // 8 <= row[1] <= 9 * page]
 

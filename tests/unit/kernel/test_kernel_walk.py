@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.blocks.records import EVERYTHING, Wanted
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter
 from gdbheapx.kernel.common.records import (
     STOP_END,
     STOP_FENCE,
@@ -47,7 +47,7 @@ def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region,
     return chunk_walker(kernel, source, geometry, Budget()).walk([region], cached_chunks, threads=threads)[0]
 
 
-def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, wanted: Wanted = EVERYTHING) -> Tuple[Any, Any]:
+def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, wanted: BlockFilter = EVERYTHING) -> Tuple[Any, Any]:
     """(chunk, size, status) of each, and how it ended."""
     stream = chunk_walker(kernel, source, geometry, Budget()).blocks([Listed(region, 7)], cached_chunks, wanted)
     rows = [row for blocks in stream for row in zip(*blocks)]
@@ -72,7 +72,7 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
     rows, end = listed(kernel, built.source, geometry, built.region, built.cached_chunks)
     assert rows == built.chunks
     assert (end.stop, end.at) == (built.expected.stop, built.expected.at)
-    rows, _ = listed(kernel, built.source, geometry, built.region, built.cached_chunks, Wanted({STATUS_FREE, STATUS_FAST}, 64, 256))
+    rows, _ = listed(kernel, built.source, geometry, built.region, built.cached_chunks, BlockFilter({STATUS_FREE, STATUS_FAST}, 64, 256))
     assert rows == [row for row in built.chunks if 64 <= row[1] <= 256 and row[2] in (STATUS_FREE, STATUS_FAST)]
 
 

@@ -30,7 +30,7 @@ def test_the_look_is_told_by_one_word() -> None:
     from unittest import mock
 
     for signed in (None, 8):
-        asked = look.Wanted(["blocks", "arenas"], 7, signed)
+        asked = look.LookRequest(["blocks", "arenas"], 7, signed)
         with mock.patch.dict(os.environ, {look.VARIABLE: look.words(asked)}):
             assert look.wanted() == asked
     assert look.wanted() is None

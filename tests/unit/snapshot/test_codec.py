@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census.find import Census, Copies, Managed, Row, Same
+from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.pins.find import Kept
 from gdbheapx.analysis.reachability.leaks import Leaks
@@ -96,7 +96,7 @@ def test_versions_may_differ() -> None:
     assert found == Leaf(Address(5), None, 1.0, False)
 
 
-@pytest.mark.parametrize("kind", [Census, Copies, Managed, Row, Same, Kept, Leaks, Owners, Head, Outcome, Overview, HeapArenas])
+@pytest.mark.parametrize("kind", [Census, Copies, Managed, CensusRow, Same, Kept, Leaks, Owners, Head, Outcome, Overview, HeapArenas])
 def test_types_of_models_are_kept(kind: Any) -> None:
     """Every member of what a snapshot keeps has a type that can be read back: what is no record fails by value, not by type."""
     with pytest.raises(codec.Wrong, match="where something else belongs"):

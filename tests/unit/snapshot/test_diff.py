@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import pytest
 
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census.find import Census, Row
+from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.reachability.owners import Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.glibc.records import ArenaTotals
@@ -27,7 +27,7 @@ MB = 1 << 20
 def looked(used: int, kept: int, classes: Dict[str, int], owners: Sequence[Owned] = (), rss: Optional[int] = None, names: bool = True) -> Record:
     """A snapshot with these sums."""
     head = Head("1", "now", "live", 5, "/bin/x", None, None, rss, names, [], [HeapSum("a", used + kept, used)], [])
-    rows = [Row(name, "app", "exact", None, size // 10, size, 1.0, None) for name, size in classes.items()]
+    rows = [CensusRow(name, "app", "exact", None, size // 10, size, 1.0, None) for name, size in classes.items()]
     models: Dict[str, Any] = {
         "census": codec.encoded(Census(rows, 1, used, 0, 0, [], False)),
         "owners": codec.encoded(Owners([], list(owners), Sum(1, used), Sum(0, 0), 0)),

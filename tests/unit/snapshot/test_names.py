@@ -2,13 +2,13 @@
 
 import pytest
 
-from gdbheapx.analysis.census.find import Census, Row
+from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.model import Address, AllocatorInfo
 from gdbheapx.report.text import printable
 from gdbheapx.snapshot import codec, names
 from gdbheapx.snapshot.moved import FIRST, Moved
-from gdbheapx.snapshot.record import Head, Outcome, Place, Record, RecordedProblem
+from gdbheapx.snapshot.record import Head, Outcome, Record, RecordedMapping, RecordedProblem
 from gdbheapx.units import say
 
 pytestmark = pytest.mark.once  # pure functions
@@ -19,8 +19,8 @@ INFO = AllocatorInfo("one", "one", "1", "libsecret.so.1", "abcdef", "table", "sy
 
 def record_with(name: str) -> Record:
     """One that has the name wherever there may be one."""
-    head = Head("1", "now", "live", 5, "/opt/%s/run" % name, 1.0, 1, 5, True, [INFO], [], [Place(FIRST, FIRST + 4096, "/opt/%s/lib.so" % name)])
-    census = Census([Row(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
+    head = Head("1", "now", "live", 5, "/opt/%s/run" % name, 1.0, 1, 5, True, [INFO], [], [RecordedMapping(FIRST, FIRST + 4096, "/opt/%s/lib.so" % name)])
+    census = Census([CensusRow(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
     data = {"threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
     lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % printable(name), "Suspect: %s keeps 5 bytes" % name]
     problem = RecordedProblem("cut", None, say("%s could not be read", name), None)

@@ -3,7 +3,7 @@
 from array import array
 from typing import List, Sequence, Tuple
 
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, Blocks, Wanted
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, BlockFilter, Blocks
 from gdbheapx.kernel.blocks.twin import Rows, Source
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TOP
 from gdbheapx.kernel.common.twin.source import Reader
@@ -53,7 +53,7 @@ class Listing(Source):
     its end."""
 
     def __init__(
-        self, reader: Reader, geometry: Geometry, regions: Sequence[Tuple[Region, int]], cached_chunks: Sequence[int], wanted: Wanted
+        self, reader: Reader, geometry: Geometry, regions: Sequence[Tuple[Region, int]], cached_chunks: Sequence[int], wanted: BlockFilter
     ) -> None:
         self.lead = 2 * geometry.word_bytes
         self.stop = STOP_END

@@ -4,7 +4,7 @@ from typing import List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
 from gdbheapx.kernel.blocks.twin import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.kernel.common.twin.source import Reader
@@ -40,7 +40,7 @@ class ChunkTwin(ChunkWalker):
         return Cursor(self._geometry, region, cached_chunks, Window(self._reader, self._geometry, region.begin, region.end))
 
     def blocks(
-        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: Wanted = EVERYTHING, apart: Optional[Blocks] = None
+        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """See ChunkWalker."""
         listing = Listing(self._reader, self._geometry, sorted(regions), cached_chunks, wanted)

@@ -2,7 +2,7 @@
 
 from typing import Optional, Sequence
 
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED, Wanted
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED, BlockFilter
 from gdbheapx.kernel.blocks.twin import Rows, Source
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
@@ -26,7 +26,7 @@ class ExtentBlocks(Source):
 
     stop = STOP_END
 
-    def __init__(self, extents: Extents, heap: api.HeapLayout, cached: Sequence[int], arena: Optional[int], wanted: Wanted) -> None:
+    def __init__(self, extents: Extents, heap: api.HeapLayout, cached: Sequence[int], arena: Optional[int], wanted: BlockFilter) -> None:
         self._extents, self._size_classes, self._cached, self._sizes = extents, heap.size_classes, frozenset(cached), heap.sizes
         self._arena, self._wanted = arena, wanted
 

@@ -4,7 +4,7 @@ from typing import List, Optional, Sequence
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.blocks.records import EVERYTHING, Blocks, BlockStream, Wanted, apart_from
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
 from gdbheapx.kernel.blocks.twin import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.kernel.common.twin.source import Reader
@@ -30,7 +30,7 @@ class ExtentTwin(ExtentWalker):
         return Totals(extents, 1 << self._heap.rtree.lg_page, cached, open_pages(pages)).walk(self._budget)
 
     def blocks(
-        self, cached: Sequence[int], wanted: Wanted = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
+        self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
     ) -> BlockStream:
         """See ExtentWalker."""
         blocks = ExtentBlocks(Extents(self._reader, self._heap), self._heap, cached, arena, wanted)
