@@ -44,20 +44,20 @@ def what(options: Options) -> Reads:
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
-        "gdbheapx.analysis.objects",
+        "gdbheapx.extras.export.objects",
         "gdbheapx.analysis.stacks",
         "gdbheapx.kernel.blocks.csv",
-        "gdbheapx.report.csv_rows",
-        "gdbheapx.report.folded",
-        "gdbheapx.report.perfetto",
-        "gdbheapx.report.pprof",
+        "gdbheapx.extras.export.csv_rows",
+        "gdbheapx.extras.export.folded",
+        "gdbheapx.extras.export.perfetto",
+        "gdbheapx.extras.export.pprof",
     ),
 )
 def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
     from gdbheapx.analysis import stacks
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.report import folded, pprof
+    from gdbheapx.extras.export import folded, pprof
 
     if options.format == "parquet":
         what = "parquet files are written from a shell, not inside gdb"
@@ -94,8 +94,7 @@ def export(session: Session, options: Options) -> Answer:
 
 def _perfetto(session: Session, options: Options) -> Answer:
     """Objects are written after the process was let go, while the graph is gone through."""
-    from gdbheapx.analysis import objects
-    from gdbheapx.report import perfetto
+    from gdbheapx.extras.export import objects, perfetto
 
     if options.json:
         raise HeapxError("--json cannot be used with perfetto", "`gdbheapx owners --json` says what holds what", code=USAGE)
@@ -113,7 +112,7 @@ def _csv(session: Session, options: Options) -> Answer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
     from gdbheapx.analysis.census import find
     from gdbheapx.analysis.reachability import look, memory_budget
-    from gdbheapx.report import csv_rows
+    from gdbheapx.extras.export import csv_rows
 
     if options.json:
         raise HeapxError("--json cannot be used with csv", "`gdbheapx chunks --json` lists all blocks as JSON", code=USAGE)

@@ -34,13 +34,13 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
         "gdbheapx.analysis.reachability.leaks",
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.kernel.blocks.csv",
-        "gdbheapx.query.look",
+        "gdbheapx.extras.query.look",
         "gdbheapx.snapshot.record",
     ),
 )
 def query(session: Session, options: Options) -> Answer:
     """The command `query`: the look that the shell's process has asked for. SQL is answered there."""
-    from gdbheapx.query import look
+    from gdbheapx.extras.query import look
 
     asked = look.wanted()
     if asked is None:

@@ -37,15 +37,14 @@ SORT = (
 )
 def table(session: Session, options: Options) -> Answer:
     """The command `table`."""
-    from gdbheapx.fleet import documents
-    from gdbheapx.report import fleet_text
+    from gdbheapx.extras.fleet import documents, text
 
     rows = documents.ordered([documents.row(path) for path in documents.paths(options.files)], options.sort)
     groups = documents.grouped(rows, options.by) if options.by else None
     shown = rows if groups is None else groups
     return Answer(
-        lambda: fleet_text.data(rows, groups),
-        lambda style: fleet_text.csv_lines(shown) if options.csv else fleet_text.lines(style, shown),
+        lambda: text.data(rows, groups),
+        lambda style: text.csv_lines(shown) if options.csv else text.lines(style, shown),
         document=options.csv,
         read=True,
     )

@@ -9,7 +9,7 @@ from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.watch.samples import Sampler
+    from gdbheapx.extras.watch.samples import Sampler
 
 HELP = """A living process over time, without stopping it: RSS, threads, allocator counters.
 
@@ -59,7 +59,7 @@ def watch(session: Session, options: Options) -> Answer:
         raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N", code=NOT_LIVE)
     if not options.every or options.times == 0:
         raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
-    from gdbheapx.analysis.watch.samples import Sampler
+    from gdbheapx.extras.watch.samples import Sampler
 
     sampler = Sampler(session, bool(options.exact))
     return Answer(lambda: None, lambda style: lines(session, options, sampler, style), live=True, read=True, document=True)
@@ -67,11 +67,11 @@ def watch(session: Session, options: Options) -> Answer:
 
 def lines(session: Session, options: Options, sampler: "Sampler", style: Style) -> Iterator[str]:
     """What goes to the terminal, or with --json one JSON object a line; the files are written beside it."""
-    from gdbheapx.analysis.watch.returned import Step
-    from gdbheapx.analysis.watch.run import Over, events
-    from gdbheapx.analysis.watch.samples import Sample
-    from gdbheapx.analysis.watch.summary import History
-    from gdbheapx.report.watch import openmetrics, table, text
+    from gdbheapx.extras.watch import openmetrics, table, text
+    from gdbheapx.extras.watch.returned import Step
+    from gdbheapx.extras.watch.run import Over, events
+    from gdbheapx.extras.watch.samples import Sample
+    from gdbheapx.extras.watch.summary import History
 
     history, told, encoded = History(sampler.watched), text.Text(sampler, style), table.Lines(sampler)
     of_csv = table.Csv(options.csv, sampler) if options.csv else None
@@ -79,7 +79,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
     metrics = openmetrics.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
     page: Any = None
     if options.html:
-        from gdbheapx.report.watch.page import Page
+        from gdbheapx.extras.watch.page import Page
 
         page = Page(options.html, sampler, options.every)
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
@@ -112,13 +112,13 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
 
 def again(options: Options, style: Style) -> Iterator[str]:
     """The summary of a watch that is over, or was, when its file was read; and its page."""
-    from gdbheapx.analysis.watch.summary import History
-    from gdbheapx.report.watch import recorded, table, text
+    from gdbheapx.extras.watch import recorded, table, text
+    from gdbheapx.extras.watch.summary import History
 
     kept = recorded.Recorded(options.source)
     history, page = History(kept.source.watched), None
     if options.html:
-        from gdbheapx.report.watch.page import Page
+        from gdbheapx.extras.watch.page import Page
 
         page = Page(options.html, kept.source, kept.source.every_s, options.source)
     for sample in kept.samples():

@@ -177,9 +177,9 @@ def render(invocation: "Invocation", renderer: str) -> int:
     shell = Shell(lambda look: interruptible(look.words, lambda: perform(look)), say, fail, failed)
     try:
         if renderer == HTML:
-            from gdbheapx.html_command import make
+            from gdbheapx.extras.html.command import make
         else:
-            from gdbheapx.sql_command import make
+            from gdbheapx.extras.query.command import make
     except ImportError:  # the single file
         return not_in_single(invocation.words)
     return make(invocation, shell)

@@ -13,8 +13,8 @@ from gdbheapx.allocators import REGISTRY
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "budget", "stops", "looks", "kernel", "__version__"}
-ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "global_options", "html_command", "interrupt", "invocation", "loader", "open_target", "output", "parse", "runner", "session", "sql_command", "worker"}
+SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "budget", "stops", "attempts", "kernel", "__version__"}
+ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "global_options", "interrupt", "invocation", "loader", "open_target", "output", "parse", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -23,12 +23,11 @@ ALLOWED = {
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "global_options", "output", "snapshot"},
-    "fleet": {"global_options", "fleet"},
-    "report": {"inferior", "allocators", "analysis", "report", "command", "output", "snapshot", "fleet"},
-    "query": {"allocators", "analysis", "snapshot", "report", "session", "command", "parse", "loader", "query"},
+    "report": {"allocators", "analysis", "report", "command", "snapshot"},
+    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "parse", "loader", "global_options", "runner", "output", "invocation", "interrupt", "worker", "extras"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "fleet", "query", "report", "actions", "session", "command", "parse"},
+    "commands": {"allocators", "layout", "analysis", "snapshot", "extras", "report", "actions", "session", "command", "parse"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
@@ -97,10 +96,10 @@ def test_only_actions_hold_and_call() -> None:
 LIBRARIES = {
     "tabulate": {"report/text.py"},
     "elftools": {"inferior/elf/whole_file.py"},
-    "distributed": {"fleet/cluster.py"},
-    "jinja2": {"report/page/render.py"},
-    "markupsafe": {"report/page/render.py"},
-    "duckdb": {"query/engine.py"},
+    "distributed": {"extras/fleet/cluster.py"},
+    "jinja2": {"extras/html/render.py"},
+    "markupsafe": {"extras/html/render.py"},
+    "duckdb": {"extras/query/engine.py"},
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},
 }
@@ -114,17 +113,17 @@ def test_libraries_have_one_place(library: str) -> None:
 
 
 def test_pages_are_made_outside_gdb() -> None:
-    """Only html_command.py, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
-    found = {one.file for one in ALL if one.module.startswith("gdbheapx.report.page.")}
-    assert not [file for file in found if not file.startswith("report/page/") and file not in ("html_command.py", "report/watch/page.py")]
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.report.watch.page")} == {"commands/watch.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.html_command")} == {"cli.py"}
+    """Only extras/html/command.py, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
+    found = {one.file for one in ALL if one.module.startswith("gdbheapx.extras.html.")}
+    assert not [file for file in found if not file.startswith(("extras/html/", "extras/watch/")) and file != "cli.py"]
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.watch.page")} == {"commands/watch.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.html.command")} == {"cli.py"}
 
 
 def test_sql_is_answered_outside_gdb() -> None:
-    """Only sql_command.py imports the engine, and only cli.py imports that: what runs inside gdb never does."""
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.engine")} == {"sql_command.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.sql_command")} == {"cli.py"}
+    """Only extras/query/command.py imports the engine, and only cli.py imports that: what runs inside gdb never does."""
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.query.engine")} == {"extras/query/command.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.query.command")} == {"cli.py"}
 
 
 def test_nothing_else_from_outside() -> None:
@@ -244,16 +243,16 @@ MATCHERS = {"startswith", "endswith", "find", "index", "count"}
 
 
 def test_nobody_tells_looks_that_are_not_asked() -> None:
-    """Only who tells them at the end, and who has no further look, makes Looks; whether something waits for the next look is theirs to say."""
+    """Only who tells them at the end, and who has no further look, makes Attempts; whether something waits for the next look is theirs to say."""
     made, set_ = set(), set()
     for path in files():
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Looks":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Attempts":
                 made.add(label(path))
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == "can_wait":
                 set_.add(label(path))
-    assert made == {"looks.py", "runner.py", "session.py", "allocators/records.py"}
-    assert set_ == {"looks.py"}
+    assert made == {"attempts.py", "runner.py", "session.py", "allocators/records.py"}
+    assert set_ == {"attempts.py"}
 
 
 def test_no_code_decides_by_matching_a_sentence() -> None:

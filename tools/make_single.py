@@ -12,9 +12,9 @@ from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, packed
 from tools import libraries
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = ("gdbheapx/html_command.py", "gdbheapx/sql_command.py", "gdbheapx/query/engine.py", "gdbheapx/gdbinit.py")
+LEFT_OUT = ("gdbheapx/extras/html/command.py", "gdbheapx/extras/query/command.py", "gdbheapx/extras/query/engine.py", "gdbheapx/gdbinit.py")
 """Pages need their templates, SQL a library; gdbinit.py is the end of the file."""
-PAGES = os.path.join("gdbheapx", "report", "page", "")
+PAGES = os.path.join("gdbheapx", "extras", "html", "")
 """What makes pages."""
 
 HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 {name} --pid N report`, with gdb or without one.

@@ -8,9 +8,9 @@ from typing import Any, List, Set
 
 import pytest
 
-from gdbheapx.analysis import objects
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reachability import owners
+from gdbheapx.extras.export import objects
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.session import Session
 from tests.support import hostile, traces

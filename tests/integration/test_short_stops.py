@@ -8,13 +8,13 @@ from typing import Any, Callable, Iterator, List
 import pytest
 
 from gdbheapx import attempts, loader, runner
+from gdbheapx.extras.query import look
+from gdbheapx.extras.query.tables import TABLES, VARIABLE
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import memory as live_memory
 from gdbheapx.inferior.live import stopper
-from gdbheapx.query import look
-from gdbheapx.query.tables import TABLES, VARIABLE
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 

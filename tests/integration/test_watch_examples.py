@@ -118,7 +118,7 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
 
 def test_the_rules_name_metrics_that_are_written() -> None:
     """Each metric in them is one that --openmetrics gives."""
-    from gdbheapx.report.watch import openmetrics
+    from gdbheapx.extras.watch import openmetrics
 
     known = {"up", "sample_timestamp_seconds", *openmetrics.PROCESS, *("allocator_" + key for key in openmetrics.SUMS)}
     used = set(re.findall(r"\bgdbheapx_(\w+)", (EXAMPLES / "gdbheapx-alerts.yml").read_text()))

@@ -8,9 +8,9 @@ from typing import Any, Iterator
 import pytest
 
 from gdbheapx import loader
-from gdbheapx.analysis.watch.summary import History
-from gdbheapx.report.page import diff_view, report_view
-from gdbheapx.report.watch import recorded
+from gdbheapx.extras.html import diff_view, report_view
+from gdbheapx.extras.watch import recorded
+from gdbheapx.extras.watch.summary import History
 from tests.support import pages
 from tests.support.browser import CHROMIUM, Browser, axe
 
@@ -31,7 +31,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def write(folder: Path, name: str, told: Any) -> Path:
-    from gdbheapx.report.page import render
+    from gdbheapx.extras.html import render
 
     loader.load_commands()
     path = folder / (name + ".html")
@@ -44,7 +44,7 @@ def write(folder: Path, name: str, told: Any) -> Path:
 
 def write_watch(folder: Path, path: Path, lines: str) -> Path:
     """From a file of these lines."""
-    from gdbheapx.report.watch.page import Page
+    from gdbheapx.extras.watch.page import Page
 
     source = folder / "lines"
     source.write_text(lines, encoding="utf-8")

@@ -1,0 +1,131 @@
+"""Blocks as comma-separated values (RFC 4180, lines end with a newline), for engines and spreadsheets."""
+
+import re
+from array import array
+from bisect import bisect_left
+from itertools import compress
+from typing import Any, Iterator, NamedTuple, Sequence
+
+from gdbheapx.analysis.census.find import LabelSet
+from gdbheapx.extras.export.folded import hexed
+from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
+from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
+from gdbheapx.report.text import DIRECTION
+
+CLASSES = ("used", "cached", "free", "reserve", "overhead", "returned")
+"""By CLASS_ of the blocks: the same for every allocator."""
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
+AT_ONCE = 1 << 15
+FORMULA = ("=", "+", "-", "@")
+
+
+def clean(text: str) -> str:
+    """A name in one line of UTF-8: control characters and bytes that are no UTF-8 as `\\xNN`."""
+    return UNPRINTABLE.sub(hexed, text)
+
+
+def cell(text: str, for_engines: bool = False) -> bytes:
+    """A name as a cell: no formula to a spreadsheet, unless that is for engines alone; one line, UTF-8."""
+    text = clean(text)
+    if text.startswith(FORMULA) and not for_engines:
+        text = "'" + text
+    return ('"%s"' % text.replace('"', '""') if '"' in text or "," in text else text).encode("utf-8")
+
+
+def words(heap: Any, signatures: Sequence[str] = (), for_engines: bool = False) -> CsvWords:
+    """What the numbers of a heap's blocks mean."""
+    shape = heap.shape
+    return CsvWords(
+        [one.encode() for one in CLASSES],
+        [cell(one) for one in shape.words],
+        shape.overheads,
+        cell(heap.info.id),
+        [cell(one, for_engines) for one in signatures],
+    )
+
+
+def pieces(kernel: Any, heaps: Sequence[Any]) -> Iterator[str]:
+    """The file, while the heaps are read: every block with its status."""
+    yield ",".join(COLUMNS) + "\n"
+    for heap in heaps:
+        writer = kernel.csv(words(heap))
+        for blocks in heap.blocks():
+            yield writer.rows(blocks).decode("utf-8")
+
+
+class Used(NamedTuple):
+    """Blocks in use of one heap, as they were read."""
+
+    heap: Any
+    batches: Sequence[Blocks]
+
+
+def used(heaps: Sequence[Any]) -> Iterator[Used]:
+    """Reads them."""
+    for heap in heaps:
+        yield Used(heap, [found for found in map(in_use, heap.blocks()) if len(found.addresses)])
+
+
+def in_use(blocks: Blocks) -> Blocks:
+    """Those of a batch."""
+    if blocks.classes.count(CLASS_USED) == len(blocks.classes):
+        return blocks
+    chosen = [class_ == CLASS_USED for class_ in blocks.classes]
+    return Blocks(*(array(column.typecode, compress(column, chosen)) for column in blocks))
+
+
+class Signed(NamedTuple):
+    """What blocks are: by address, ascending."""
+
+    addresses: "array[int]"
+    labels: "array[int]"
+    """array('I') of as many."""
+    names: Sequence[str]
+    """By label, from 1 on."""
+
+    def of(self, blocks: Blocks, place: int) -> "array[int]":
+        """Labels of a batch that begins at this place, if nothing lies between."""
+        count = len(blocks.addresses)
+        if self.addresses[place : place + count] == blocks.addresses:
+            return self.labels[place : place + count]
+        found = array("I")
+        for address in blocks.addresses:
+            at = bisect_left(self.addresses, address)
+            found.append(self.labels[at] if at < len(self.addresses) and self.addresses[at] == address else 0)
+        return found
+
+
+def signed(told: LabelSet) -> Signed:
+    """What each block in use is, as the census has found it."""
+    ids = array("I", range(told.reach.numbers.blocks))
+    names = [name.name if name is not None else "" for name in told.names]
+    return Signed(told.reach.graph.columns(ids)[0], told.labels[: len(ids)], names)
+
+
+def kept_pieces(told: LabelSet) -> Iterator[str]:
+    """The file of a snapshot, which has neither the allocator's own sizes nor arenas: these cells are empty."""
+    yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
+    yield from kept_rows(told, False)
+
+
+def kept_rows(told: LabelSet, for_engines: bool, with_names: bool = True) -> Iterator[str]:
+    """Its rows."""
+    names = ["", *(cell(name.name, for_engines).decode("utf-8") if name is not None else "" for name in told.names)]
+    blocks = told.reach.numbers.blocks
+    for place in range(0, blocks, AT_ONCE):
+        ids = array("I", range(place, min(place + AT_ONCE, blocks)))
+        rows = zip(*told.reach.graph.columns(ids), told.labels[place : place + AT_ONCE])
+        if with_names:
+            yield "".join(["0x%x,,%d,used,,,,%s\n" % (address, usable, names[label]) for address, usable, label in rows])
+        else:
+            yield "".join(["0x%x,,%d,used,,,\n" % (address, usable) for address, usable, _ in rows])
+
+
+def signed_pieces(kernel: Any, found: Sequence[Used], signed: Signed, for_engines: bool = False) -> Iterator[str]:
+    """The file with a name for each block in use."""
+    yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
+    for heap, batches in found:
+        writer = kernel.csv(words(heap, signed.names, for_engines))
+        for blocks in batches:
+            place = bisect_left(signed.addresses, blocks.addresses[0])
+            yield writer.rows(blocks, signed.of(blocks, place)).decode("utf-8")

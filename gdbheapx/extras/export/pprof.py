@@ -1,0 +1,125 @@
+"""Stacks as a profile for pprof: profile.proto, compressed (https://github.com/google/pprof, proto/profile.proto).
+
+Field numbers: Profile sample_type 1, sample 2, mapping 3, location 4, function 5, string_table 6, period_type 11, period 12,
+default_sample_type 14; ValueType type 1, unit 2; Sample location_id 1, value 2; Mapping id 1, memory_start 2, memory_limit 3,
+file_offset 4, filename 5, build_id 6, has_functions 7; Location id 1, mapping_id 2, address 3, line 4; Line function_id 1;
+Function id 1, name 2, system_name 3, filename 4.
+"""
+
+import gzip
+import re
+from bisect import bisect_right
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.stacks import Frame, Image, Stack
+from gdbheapx.extras.export.folded import hexed
+from gdbheapx.extras.export.protobuf import Message
+from gdbheapx.report.text import DIRECTION
+
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
+NOWHERE = "[unknown]"
+"""The mapping of code that is in no mapped file, and of what is no module's: each location has one."""
+
+
+class ProfileMapping(NamedTuple):
+    """What a mapping of the profile is known by."""
+
+    name: str
+    start: int
+    end: int
+    offset: int
+    build_id: str
+    has_functions: bool
+
+
+def place_of(image: Image) -> ProfileMapping:
+    """Of code: pprof finds the names."""
+    return ProfileMapping(image.name, image.start, image.end, image.offset, image.build_id or "", False)
+
+
+class Writer:
+    """A profile as it comes together."""
+
+    def __init__(self, images: Sequence[Image]) -> None:
+        self._images = sorted(images, key=lambda one: one.start)
+        self._starts = [one.start for one in self._images]
+        self._build_ids = {one.name.rsplit("/", 1)[-1]: one.build_id or "" for one in reversed(self._images)}
+        self._strings: Dict[str, int] = {"": 0}
+        self._mappings: Dict[ProfileMapping, int] = {}
+        self._functions: Dict[Frame, int] = {}
+        self._locations: Dict[Frame, int] = {}
+        self._parts: Dict[int, List[Message]] = {}
+        """Messages by the profile's field."""
+
+    def text(self, text: str) -> int:
+        """Its place in the table of strings."""
+        return self._strings.setdefault(UNPRINTABLE.sub(hexed, text), len(self._strings))
+
+    def _add(self, field: int, made: Message) -> None:
+        self._parts.setdefault(field, []).append(made)
+
+    def mapping(self, place: ProfileMapping) -> int:
+        """Its number."""
+        found = self._mappings.get(place)
+        if found is None:
+            found = self._mappings[place] = len(self._mappings) + 1
+            made = Message().number(1, found).number(2, place.start).number(3, place.end).number(4, place.offset)
+            made.number(5, self.text(place.name)).number(6, self.text(place.build_id)).number(7, int(place.has_functions))
+            self._add(3, made)
+        return found
+
+    def _place(self, frame: Frame) -> ProfileMapping:
+        if frame.address is None:
+            return ProfileMapping(frame.module or NOWHERE, 0, 0, 0, self._build_ids.get(frame.module, ""), True)
+        number = bisect_right(self._starts, frame.address) - 1
+        if number < 0 or frame.address >= self._images[number].end:
+            return ProfileMapping(NOWHERE, 0, 0, 0, "", False)
+        return place_of(self._images[number])
+
+    def location(self, frame: Frame) -> int:
+        """Its number."""
+        found = self._locations.get(frame)
+        if found is None:
+            found = self._locations[frame] = len(self._locations) + 1
+            made = Message().number(1, found).number(2, self.mapping(self._place(frame))).number(3, frame.address or 0)
+            if frame.name:
+                made.message(4, Message().number(1, self._function(frame)))
+            self._add(4, made)
+        return found
+
+    def _function(self, frame: Frame) -> int:
+        found = self._functions[frame] = len(self._functions) + 1
+        name = self.text(frame.name)
+        self._add(5, Message().number(1, found).number(2, name).number(3, name).number(4, self.text(frame.module)))
+        return found
+
+    def sample(self, stack: Stack) -> None:
+        """One stack: pprof has the innermost frame first."""
+        self._add(2, Message().numbers(1, map(self.location, reversed(stack.frames))).numbers(2, (stack.blocks, stack.bytes)))
+
+    def encoded(self, period: int) -> bytes:
+        """The profile."""
+        kinds: List[Tuple[str, str]] = [("objects", "count"), ("space", "bytes")]
+        whole = Message()
+        types = [Message().number(1, self.text(kind)).number(2, self.text(unit)) for kind, unit in kinds]
+        default = self.text("space")
+        for one in types:
+            whole.message(1, one)
+        for field in (2, 3, 4, 5):
+            for one in self._parts.get(field, ()):
+                whole.message(field, one)
+        for text in self._strings:
+            whole.data(6, text.encode("utf-8"))
+        whole.message(11, types[1]).number(12, period).number(14, default)
+        return whole.encoded()
+
+
+def encoded(stacks: Sequence[Stack], images: Sequence[Image], period: Optional[int] = None) -> bytes:
+    """The file. `images`: what is mapped; `period`: bytes between two samples, None where every block was counted."""
+    writer = Writer(images)
+    if images and any(frame.address is not None for stack in stacks for frame in stack.frames):
+        writer.mapping(place_of(images[0]))  # the first one is the program to pprof
+    for stack in stacks:
+        if stack.blocks or stack.bytes:
+            writer.sample(stack)
+    return gzip.compress(writer.encoded(period or 1), mtime=0)

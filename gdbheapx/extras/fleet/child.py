@@ -1,0 +1,98 @@
+"""One look at one core by a program of its own, wherever it runs: its exit code, what it wrote and what it said."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from typing import IO, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.extras.fleet import documents
+from gdbheapx.global_options import GLOBALS
+
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 30.0
+"""What a look may take beyond twice its limit before it is ended: opening a core is not part of the limit."""
+MOST_ERROR = 8192
+State = Optional[Tuple[int, int]]
+"""Size and time of a core; None where it cannot be seen."""
+
+
+class Child(NamedTuple):
+    """A look that runs."""
+
+    process: "subprocess.Popen[bytes]"
+    out: IO[bytes]
+    err: IO[bytes]
+    began: float
+
+
+class Ended(NamedTuple):
+    """What it left."""
+
+    code: int
+    content: bytes
+    said: str
+    """The last line on standard error."""
+
+
+def state(path: str) -> State:
+    """The core as it is now."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def options(max_seconds: Optional[float]) -> List[str]:
+    """The command of a look."""
+    return ["report", "--json", "--no-deep", *(["--max-seconds", "%g" % max_seconds] if max_seconds is not None else [])]
+
+
+def limit(max_seconds: Optional[float]) -> Optional[float]:
+    """When a look is ended, in seconds."""
+    return None if max_seconds is None else 2 * max_seconds + GRACE_SECONDS
+
+
+def begin(words: Sequence[str], core: str) -> Child:
+    """Start the look; `words` are the program and its options."""
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    environment = {name: value for name, value in os.environ.items() if name != GLOBALS}
+    process = subprocess.Popen(
+        [*words, "--core=" + core], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
+    )
+    return Child(process, out, err, time.monotonic())
+
+
+def has_ended(one: Child, seconds: Optional[float]) -> bool:
+    """Whether it is over; beyond its limit it is ended."""
+    if one.process.poll() is None and seconds is not None and time.monotonic() - one.began > seconds:
+        _kill(one)
+    return one.process.poll() is not None
+
+
+def taken(one: Child) -> Ended:
+    """What a look that is over has left; its files are closed."""
+    one.out.seek(0)
+    content = one.out.read(documents.MOST_BYTES + 1)
+    one.err.seek(max(0, os.fstat(one.err.fileno()).st_size - MOST_ERROR))
+    said = one.err.read().decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
+    end(one)
+    return Ended(one.process.returncode, content, said)
+
+
+def end(one: Child) -> None:
+    """End it, whether it is over or not."""
+    _kill(one)
+    one.out.close()
+    one.err.close()
+
+
+def _kill(one: Child) -> None:
+    """With the gdb that it may have started."""
+    try:
+        os.killpg(one.process.pid, signal.SIGKILL)
+    except OSError:
+        pass  # it has ended
+    one.process.wait()

@@ -1,0 +1,219 @@
+"""A look at each of many cores, by a program of its own: a core that is bad, or huge, ends nothing else."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import time
+from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError, said
+from gdbheapx.extras.fleet import child, documents, views
+from gdbheapx.global_options import GLOBALS, GlobalOptions, unpack
+from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
+
+WHOLE, PARTIAL = 0, 4
+NAME = re.compile(r"[^A-Za-z0-9._-]")
+MOST_NAME = 100
+
+
+class Core(NamedTuple):
+    """One core and its document."""
+
+    path: str
+    document: str
+
+
+class Work(NamedTuple):
+    """A look that runs here."""
+
+    core: Core
+    state: child.State
+    child: child.Child
+
+
+Looks = Generator[Tuple[Core, child.State, child.Ended], None, None]
+"""Looks that are over, with the core's state before them."""
+
+
+class Share(NamedTuple):
+    """One of several parts of the cores: a core's part depends on its path alone, not on what else there is."""
+
+    number: int
+    of: int
+
+    def has(self, one: Core) -> bool:
+        """The core belongs to it."""
+        return int(hashlib.sha256(os.fsencode(one.path)).hexdigest()[:12], 16) % self.of == self.number
+
+
+class Where(NamedTuple):
+    """Who looks, at what of the cores."""
+
+    workers: Optional[int] = None
+    dask: Optional[str] = None
+    """The address of a scheduler."""
+    share: Optional[Share] = None
+
+
+class Done(NamedTuple):
+    """What a run of the fleet leaves."""
+
+    rows: Sequence[documents.Document]
+    made: int
+    kept: int
+    """Documents of an earlier run that still hold."""
+    missing: int
+    """Cores that were not looked at: somebody interrupted."""
+
+
+def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optional[float], budget: Budget) -> Done:
+    """Make what documents are lacking, then read all of them."""
+    asked = _asked()
+    folder(directory)
+    found = {one.document: one for one in (core(path, directory) for path in cores)}
+    every = [one for one in found.values() if where.share is None or where.share.has(one)]
+    views.write(directory)
+    queue = [one for one in every if not is_whole(one)]
+    kept, made = len(every) - len(queue), 0
+    if where.dask is None:
+        attempts = _here(queue, asked, where.workers, max_seconds, budget)
+    else:
+        attempts = _there(queue, asked, where.dask, max_seconds, budget)
+    budget.progress.stage = "%d of %d cores" % (kept, len(every))
+    with contextlib.closing(attempts):
+        for one, state, ended in attempts:
+            _finish(one, state, ended)
+            made += 1
+            budget.progress.stage = "%d of %d cores" % (kept + made, len(every))
+            budget.progress.tick()
+    there = [one for one in every if os.path.exists(one.document)]
+    rows = [documents.row(one.document) for one in there if not budget.interrupted or is_whole(one)]
+    return Done(rows, made, kept, len(queue) - made)
+
+
+def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
+    """Looks by processes of this machine, as they end."""
+    words = [sys.executable, sys.argv[0], *asked.words(), *child.options(max_seconds)]
+    left, limit = list(queue), child.limit(max_seconds)
+    running: List[Work] = []
+    at_once = max(1, workers or len(os.sched_getaffinity(0)))
+    try:
+        while (left or running) and not budget.interrupted:
+            while left and len(running) < at_once:
+                one = left.pop(0)
+                running.append(Work(one, child.state(one.path), child.begin(words, one.path)))
+            time.sleep(child.POLL_SECONDS)
+            for work in [each for each in running if child.has_ended(each.child, limit)]:
+                running.remove(work)
+                yield work.core, work.state, child.taken(work.child)
+            budget.progress.tick()
+    finally:
+        for work in running:
+            child.end(work.child)
+
+
+def _there(queue: Sequence[Core], asked: GlobalOptions, address: str, max_seconds: Optional[float], budget: Budget) -> Looks:
+    """Looks by a cluster, as they end."""
+    from gdbheapx.extras.fleet import cluster
+
+    by_name = {os.path.basename(one.document)[: -len(".json")]: one for one in queue}
+    states = {name: child.state(one.path) for name, one in by_name.items()}
+    given = {name: (one.path, states[name]) for name, one in by_name.items()}
+    for name, ended in cluster.attempts(address, given, asked, max_seconds, budget):
+        yield by_name[name], states[name], ended
+
+
+def core(path: str, directory: str) -> Core:
+    """The core, and where its document lies: by its name, told apart by its real path."""
+    whole = os.path.realpath(path)
+    mark = hashlib.sha256(os.fsencode(whole)).hexdigest()[:12]
+    return Core(whole, os.path.join(directory, "%s-%s.json" % (NAME.sub("_", os.path.basename(whole)[:MOST_NAME]) or "core", mark)))
+
+
+def folder(directory: str) -> None:
+    """The folder for the documents, readable only by its owner where it is made here. One in which others may put or replace files is not
+    taken: their documents would be believed."""
+    try:
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:  # also by another share in this moment
+            if not os.path.isdir(directory):
+                raise
+        check_owner(directory)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise HeapxError("cannot write to %s" % directory, "choose another folder with -o DIR", code=CANNOT_WRITE)
+    except OSError as error:
+        raise HeapxError("cannot make the folder %s: %s" % (directory, error.strerror), "choose another with -o DIR", code=CANNOT_WRITE)
+
+
+def check_owner(directory: str) -> None:
+    """HeapxError where another user owns the folder, or the link that leads to it, or may change what is in it. Root and the user's own
+    groups may."""
+    mine, groups = (0, os.geteuid()), {os.getegid(), *os.getgroups()}
+    link, status = os.lstat(directory), os.stat(directory)
+    hint = "name a folder that does not exist yet: it is made with mode 0700"
+    if link.st_uid not in mine or status.st_uid not in mine:
+        raise HeapxError("%s belongs to another user, who could change the documents" % directory, hint, code=UNSAFE_PATH)
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in groups):
+        what = "%s has mode %o: other users could put documents there" % (directory, stat.S_IMODE(status.st_mode))
+        raise HeapxError(what, hint, code=UNSAFE_PATH)
+
+
+def is_whole(one: Core) -> bool:
+    """An earlier run has made its document, and the core is as it was then. One that failed is looked at again."""
+    try:
+        source = documents.loaded(one.document).get(documents.SOURCE)
+    except documents.Damaged:
+        return False
+    if not isinstance(source, dict) or source.get("exit_code") != WHOLE:
+        return False
+    return (source.get("size_bytes"), source.get("modified_ns")) == child.state(one.path)
+
+
+def _asked() -> GlobalOptions:
+    """The options that stood before the command."""
+    if GLOBALS not in os.environ or not os.path.isfile(sys.argv[0]):
+        raise HeapxError(
+            "fleet starts programs of its own and is not available inside gdb",
+            "run it in a shell: gdbheapx fleet CORE... -o DIR",
+            code=SHELL_ONLY,
+        )
+    return GlobalOptions.from_words(unpack(os.environ[GLOBALS]))
+
+
+def _finish(one: Core, state: child.State, ended: child.Ended) -> None:
+    """Its document, whatever became of it."""
+    code = ended.code
+    found = _parsed(ended.content) if code in (WHOLE, PARTIAL) else None
+    if found is None and code in (WHOLE, PARTIAL):
+        code = 1
+    size, modified = state if state is not None else (None, None)
+    error = None if found is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
+    source = {"core": one.path, "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
+    empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
+    told = said(_json(ended.content)) if found is None else None
+    if told is not None:
+        empty["error"] = told.document()
+    _write(one.document, {**(empty if found is None else found), documents.SOURCE: source})
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parsed(content: bytes) -> Optional[Dict[str, Any]]:
+    found = _json(content)
+    return found if isinstance(found, dict) and isinstance(found.get("data"), dict) else None
+
+
+def _write(path: str, document: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    views.replace(path, json.dumps(document) + "\n")

@@ -1,0 +1,263 @@
+"""`query` and parquet files, in the shell: a child takes the look, DuckDB answers here, outside gdb."""
+
+import json
+import os
+import signal
+from types import FrameType
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
+
+from gdbheapx import problems, worker
+from gdbheapx.errors import HeapxError, Interrupted, UsageError
+from gdbheapx.extras.query.tables import VARIABLE
+from gdbheapx.interrupt import NAMES
+from gdbheapx.invocation import Invocation, Shell, understand
+from gdbheapx.output import CannotWrite, Replacing, Sink
+from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
+
+ANSWERED = (0, 3, 4)
+"""Exit codes with an answer."""
+WHOLE, NO_ANSWER, PARTIAL = 0, 1, 4
+
+
+def make(invocation: Invocation, shell: Shell) -> int:
+    """Answer; the exit code is that of the look."""
+    query = Query(invocation, shell)
+    failed = shell.failed
+    try:
+        return query.run() if hasattr(invocation.options, "sql") else _parquet(invocation, shell)
+    except BrokenPipeError:
+        return WHOLE  # the reader has seen enough
+    except KeyboardInterrupt as error:
+        failed(Interrupted(error.args[0] if error.args else "Ctrl-C"), query.has_written)
+        os._exit(NO_ANSWER)  # DuckDB's threads may still run, and the interpreter's end would trip over them
+    except HeapxError as error:
+        return failed(error, query.has_written)
+    except MemoryError:
+        return failed(out_of_memory(), query.has_written)
+    except Exception as error:
+        if invocation.options.traceback:
+            raise
+        return failed(internal(error, "gdbheapx %s --traceback" % invocation.command.name), query.has_written)
+
+
+class Look(NamedTuple):
+    """What the child has found."""
+
+    code: int
+    envelope: Dict[str, Any]
+    text: bytes
+    rows: int
+    """Descriptors, as in query/look.py."""
+    signed: Optional[int]
+
+    @property
+    def tables(self) -> Dict[str, List[List[Any]]]:
+        """By name; empty where there is no answer."""
+        return (self.envelope.get("data") or {}).get("tables") or {}
+
+
+def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell: Shell) -> Look:
+    """One look at the target."""
+    from gdbheapx.extras.query import look
+
+    options = invocation.options
+    rows, signed = worker.temporary(), worker.temporary() if signature else None
+    for descriptor in (rows, signed):
+        if descriptor is not None:
+            os.set_inheritable(descriptor, True)
+    words = ["query", "--json"]
+    words += ["--max-seconds", str(options.max_seconds)] if options.max_seconds is not None else []
+    words += ["--max-stop", str(options.max_stop)] if options.max_stop is not None else []
+    words += ["--allocator", options.allocator] if options.allocator is not None else []
+    words += ["--traceback"] if options.traceback else []
+    os.environ[VARIABLE] = look.words(look.LookRequest(tables, rows, signed))
+    try:
+        code, text = worker.look(understand(invocation.asked, words), shell.look)
+    finally:
+        del os.environ[VARIABLE]
+    _listen()
+    try:
+        envelope = json.loads(text.decode("utf-8", "replace")) if code in ANSWERED else {}
+    except ValueError as error:
+        raise HeapxError("the result is incomplete (%s)" % error, "run it again, or ask a core of the process", code=problems.NO_ANSWER)
+    return Look(code, envelope, text, rows, signed)
+
+
+def _listen() -> None:
+    """From now on what asks this process to end is heard: whatever is private goes away first."""
+
+    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+        raise KeyboardInterrupt(NAMES[number])
+
+    heard = [one for one in NAMES if signal.getsignal(one) != signal.SIG_IGN]
+    for one in heard:
+        signal.signal(one, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, *heard))
+
+
+class Query:
+    """One question."""
+
+    def __init__(self, invocation: Invocation, shell: Shell) -> None:
+        self._invocation, self._options, self._shell = invocation, invocation.options, shell
+        self.has_written = False
+        """A part of a document is out."""
+
+    def run(self) -> int:
+        """The exit code."""
+        from gdbheapx.extras.query import engine, tables, text
+
+        options = self._options
+        if options.tables:
+            document = {"tables": [one._replace(columns=list(one.columns)) for one in tables.TABLES]}
+            return self._write(WHOLE, [self._document(document)] if options.json else text.table_lines(tables.TABLES))
+        if not options.sql:
+            raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
+        needed = engine.needed(options.sql)
+        if needed.tables and not self._invocation.has_target:
+            raise UsageError(
+                "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
+            )
+        found = Look(WHOLE, {}, b"", -1, None)
+        _listen()
+        if needed.tables:
+            found = _look(needed.tables, needed.signature, self._invocation, self._shell)
+            if found.code not in ANSWERED:
+                if options.json:
+                    self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n")])
+                return found.code
+        with engine.Folder() as folder:
+            path = engine.fill(folder, needed, found.tables, found.rows, found.signed)
+            for descriptor in (found.rows, found.signed):
+                if descriptor is not None and descriptor >= 0:
+                    os.close(descriptor)
+            result = engine.Asking(folder, path).ask(needed.sql)
+            return self._show(result, found)
+
+    def _show(self, result: Any, found: Look) -> int:
+        from gdbheapx.extras.query import text
+
+        options, columns, rows = self._options, result.columns, result.rows
+        if options.json:
+            return self._show_json(result, found)
+        if options.csv:
+            shown = text.csv_lines(columns, _limited(rows, options.limit))
+        else:
+            shown = text.lines(columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
+        notes = list(_notes(found.envelope))
+        if options.csv:
+            code = self._write(found.code, shown)
+            for line in notes:
+                self._shell.fail(line)
+            return code
+        return self._write(found.code, _both(shown, notes))
+
+    def _show_json(self, result: Any, found: Look) -> int:
+        """The envelope; rows one a line, while they come."""
+        from gdbheapx.extras.query import text
+        from gdbheapx.report.json import encode
+
+        envelope, code = {**NOBODY, **found.envelope}, found.code
+
+        def pieces() -> Any:
+            nonlocal code
+            dumps = json.dumps
+            kinds = [{"name": name, "type": kind} for name, (_, kind) in zip(text.names(result.columns), result.columns)]
+            yield '{"schema": "gdbheapx/1", "command": "query", "data": {"columns": %s, "rows": [' % encode(kinds)
+            count, record = 0, text.records(result.columns)
+            try:
+                for row in _limited(result.rows, self._options.limit):
+                    yield (",\n" if count else "\n") + dumps(record(row), allow_nan=False)
+                    count += 1
+            except CannotWrite:
+                raise
+            except HeapxError as error:  # the document still ends as it should
+                problem = {"code": error.code, "where": None, "what": error.message, "hint": error.hint}
+                envelope.update(partial=True, problems=[*envelope["problems"], problem])
+                code = PARTIAL
+            yield '], "count": %d}%s' % (count, self._tail(envelope))
+
+        done = self._write(code, pieces(), "")
+        return done if done == NO_ANSWER else code
+
+    def _document(self, data: Any) -> str:
+        from gdbheapx.report.json import encode
+
+        return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode(data), self._tail(NOBODY))
+
+    def _tail(self, envelope: Dict[str, Any]) -> str:
+        return tail({name: envelope[name] for name in NOBODY}, envelope.get("tool") or tool(None, None))
+
+    def _write(self, code: int, lines: Any, end: str = "\n") -> int:
+        out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
+        sink = Sink(out.write, out.flush, self._options.output)
+        is_answered = False
+        try:
+            for line in lines:
+                self.has_written = True
+                sink.write(line + end)
+            if not end:
+                sink.write("\n")
+            is_answered = True
+        finally:
+            sink.close(is_answered)
+        return code
+
+
+def _limited(rows: Any, limit: Optional[int]) -> Any:
+    return rows if limit is None else (row for _, row in zip(range(limit), rows))
+
+
+def _both(first: Any, then: Sequence[str]) -> Any:
+    yield from first
+    yield from then
+
+
+def _notes(envelope: Dict[str, Any]) -> Sequence[str]:
+    """What was wrong with the look, as every command says it."""
+    from gdbheapx.report.text import escaped
+
+    problems = envelope.get("problems") or []
+    lines = ["", "Partial answer, because:" if envelope.get("partial") else "Notes:"] if problems else []
+    for one in problems:
+        where, hint = one.get("where"), one.get("hint")
+        lines.append(escaped("  %s%s%s" % ("%s: " % where if where else "", one.get("what"), "; %s" % hint if hint else "")))
+    return lines
+
+
+def _parquet(invocation: Invocation, shell: Shell) -> int:
+    """The file: whole or not at all."""
+    from gdbheapx.extras.query import engine, tables
+
+    options = invocation.options
+    if options.json:
+        raise HeapxError("--json cannot be used with parquet", "`gdbheapx chunks --json` lists all blocks as JSON", code=problems.USAGE)
+    if options.of not in (None, "blocks", "census"):
+        raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
+    if not options.output:
+        raise UsageError("a parquet file is not text", "name the file with -o FILE")
+    if invocation.asked.snapshot is not None and options.of != "census":
+        hint = "use --of census; or ask the process or its core: --pid N or --core FILE"
+        raise HeapxError("snapshots contain only used blocks", hint, code=problems.NOT_IN_SNAPSHOT)
+    if not invocation.has_target:
+        raise UsageError(
+            "export requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
+        )
+    engine.module()
+    of_census = options.of == "census"
+    file: Optional[Replacing] = Replacing(options.output, "-o")
+    try:
+        found = _look([tables.BLOCKS], of_census, invocation, shell)
+        if found.code not in ANSWERED or file is None:
+            return found.code
+        with engine.Folder() as folder:
+            engine.parquet(folder, file.beside, of_census, found.rows, found.signed)
+        file.take_place()
+        file = None
+        for line in _notes(found.envelope):
+            if line:
+                shell.fail(line)
+        return found.code
+    finally:
+        if file is not None:
+            file.drop()

@@ -1,0 +1,269 @@
+"""DuckDB: what SQL needs, known before a process is stopped for it; the tables filled; the answer. Nothing here runs inside gdb.
+
+SQL is a stranger's: one SELECT on a database that is read only, without access to files, extensions, Python's variables or settings.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import threading
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.extras.query.tables import ADDRESS, BLOCKS, BY_NAME, SIGNATURE, TABLES, TEXT, Table
+from gdbheapx.kernel.blocks.csv import COLUMNS
+from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
+from gdbheapx.problems import CANNOT_WRITE, MISSING_PACKAGE, QUERY_FAILED
+
+MEMORY, THREADS = "512MB", 4
+"""What DuckDB may take; beyond that it writes to the private folder. Each thread has buffers of its own."""
+BUFFER_BYTES = 8 << 20
+"""Of rows of blocks that are read at once."""
+AT_ONCE = 10_000
+ROWS_AT_ONCE = 50_000
+PLAIN = re.compile(r"(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\([0-9,]+\)|VARCHAR)(\[\])*|\"NULL\"")
+"""Types that are handed on as they are. Others are text: some need a module more to become Python's."""
+CLOSED = {"python_enable_replacements": False, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+"""From the start; these are the rest, once the tables are there."""
+LOCKED = {"enable_external_access": False, "lock_configuration": True}
+MORE = "`gdbheapx query --tables` lists tables and columns"
+INSTALL = "pip install 'gdbheapx[query]', or duckdb"
+
+
+def module() -> Any:
+    """DuckDB. HeapxError where it is not installed, or too old."""
+    try:
+        import duckdb
+    except Exception as error:  # absent, or made for another Python
+        raise HeapxError(
+            "query and parquet require DuckDB, which cannot be imported (%s)" % " ".join(str(error).split()), INSTALL, code=MISSING_PACKAGE
+        )
+    return duckdb
+
+
+class Needed(NamedTuple):
+    """What a statement asks for."""
+
+    tables: Sequence[str]
+    signature: bool
+    """Of blocks."""
+    sql: str = ""
+    """To be run: what was given, with types that are not PLAIN as text."""
+
+
+class Result(NamedTuple):
+    """The answer; rows come as they are asked for."""
+
+    columns: Sequence[Tuple[str, str]]
+    """(name, type)."""
+    rows: Iterator[Tuple[Any, ...]]
+
+
+def one_line(error: BaseException) -> str:
+    """DuckDB's message without its picture of the statement."""
+    return " ".join(str(error).split("\n\nLINE ")[0].split("\n\nPossible solutions")[0].split())
+
+
+def _refused(error: BaseException) -> UsageError:
+    return UsageError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
+
+
+def _create(connection: Any, table: Table, without: str = "") -> None:
+    columns = ", ".join('"%s" %s' % (column.name, column.type) for column in table.columns if column.name != without)
+    connection.execute('CREATE OR REPLACE TABLE "%s" (%s)' % (table.name, columns))
+
+
+def needed(sql: str) -> Needed:
+    """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong."""
+    duckdb = module()
+    if not sql.isprintable() and any("\ud800" <= one <= "\udfff" for one in sql):
+        raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `gdbheapx query` shows")
+    connection = duckdb.connect(":memory:", config={**CLOSED})
+    for table in TABLES:
+        _create(connection, table)
+    for name, value in LOCKED.items():
+        connection.execute("SET %s = %s" % (name, str(value).lower()))
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise _refused(error)
+    if len(statements) != 1:
+        raise UsageError("query: this is %d statements, and one is answered" % len(statements), "ask one SELECT")
+    kind = statements[0].type.name
+    if kind != "SELECT":
+        what = "PIVOT without the list of values (ON column IN (...))" if kind == "MULTI" else kind
+        raise UsageError("query: a SELECT is answered, and this is %s: nothing is written or set" % what, MORE)
+    try:
+        to_run = _plain(connection, sql)
+    except duckdb.Error as error:
+        raise _refused(error)
+    tables = [table.name for table in TABLES if not _binds(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
+    has_signature = BLOCKS in tables and not _binds(duckdb, connection, sql, 'ALTER TABLE %s DROP COLUMN "%s"' % (BLOCKS, SIGNATURE))
+    connection.close()
+    return Needed(tables, has_signature, to_run)
+
+
+def _plain(connection: Any, sql: str) -> str:
+    """The statement with plain types alone."""
+    relation = connection.sql(sql)
+    kinds = [str(kind) for kind in relation.types] if relation is not None else []
+    if all(PLAIN.fullmatch(kind) for kind in kinds):
+        return sql
+    names = [name.replace('"', '""') for name in relation.columns]
+    forms = ["" if PLAIN.fullmatch(kind) else "::VARCHAR" for kind in kinds]
+    cells = ('#%d%s AS "%s"' % (place, form, name) for place, (name, form) in enumerate(zip(names, forms), 1))
+    wrapped = "SELECT %s FROM (%s\n)" % (", ".join(cells), sql.strip().rstrip(";"))
+    connection.sql(wrapped)
+    return wrapped
+
+
+def _binds(duckdb: Any, connection: Any, sql: str, change: str) -> bool:
+    """The statement is still understood after this change, which is taken back."""
+    connection.execute("BEGIN")
+    try:
+        connection.execute(change)
+        connection.sql(sql)
+        return True
+    except duckdb.Error:
+        return False
+    finally:
+        connection.execute("ROLLBACK")
+
+
+class Folder:
+    """A private folder for as long as the block lasts, mode 0700."""
+
+    def __enter__(self) -> str:
+        try:
+            self.path = tempfile.mkdtemp(prefix="gdbheapx-")
+        except OSError as error:
+            raise HeapxError("cannot make a temporary folder: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE)
+        return self.path
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _config(folder: str) -> Dict[str, Any]:
+    return {**CLOSED, "temp_directory": os.path.join(folder, "spill"), "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1)}
+
+
+def rows_of(descriptor: int, has_signature: bool) -> str:
+    """SQL for the rows of blocks in a file that perhaps has no name."""
+    names = [*COLUMNS, *([SIGNED] if has_signature else [])]
+    read = ", ".join("'%s': '%s'" % (name, "VARCHAR" if _type(name) == ADDRESS else _type(name)) for name in names)
+    shown = ", ".join('"%s"::%s AS "%s"' % (name, _type(name), name) for name in names)
+    how = "header = false, auto_detect = false, delim = ',', quote = '\"', escape = '\"', new_line = '\\n', buffer_size = %d" % BUFFER_BYTES
+    return "SELECT %s FROM read_csv('/proc/self/fd/%d', %s, columns = {%s})" % (shown, descriptor, how, read)
+
+
+def _type(name: str) -> str:
+    return next((column.type for column in BY_NAME[BLOCKS].columns if column.name == name), TEXT)
+
+
+def blocks(asked: Needed, rows: int, signed: Optional[int]) -> str:
+    """SQL for all blocks, those in use with their signature if that is asked for."""
+    if signed is None or not asked.signature:
+        return rows_of(rows, False)
+    return "%s UNION ALL BY NAME SELECT *, NULL AS %s FROM (%s) WHERE class <> 'used'" % (
+        rows_of(signed, True),
+        SIGNATURE,
+        rows_of(rows, False),
+    )
+
+
+def fill(folder: str, asked: Needed, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int]) -> str:
+    """The database: its path."""
+    path = os.path.join(folder, "look.duckdb")
+    duckdb = module()
+    try:
+        waited(None, lambda: _fill(duckdb, path, _config(folder), asked, tables, rows, signed))
+    except duckdb.Error as error:
+        raise HeapxError("cannot keep the rows of the look: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
+    return path
+
+
+def _fill(
+    duckdb: Any, path: str, config: Dict[str, Any], asked: Needed, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int]
+) -> bool:
+    connection = duckdb.connect(path, config=config)
+    for table in TABLES:
+        if table.name == BLOCKS and BLOCKS in asked.tables:
+            connection.execute("CREATE TABLE %s AS %s" % (BLOCKS, blocks(asked, rows, signed)))
+            continue
+        _create(connection, table, SIGNATURE if table.name == BLOCKS and not asked.signature else "")
+        found = tables.get(table.name, [])
+        marks = ", ".join("unnest(?::%s[])" % column.type for column in table.columns)
+        for place in range(0, len(found), ROWS_AT_ONCE):
+            some = found[place : place + ROWS_AT_ONCE]
+            connection.execute('INSERT INTO "%s" SELECT %s' % (table.name, marks), [list(column) for column in zip(*some)])
+    connection.close()
+    return True
+
+
+class Asking:
+    """A connection to the filled tables, which nothing can change."""
+
+    def __init__(self, folder: str, path: str) -> None:
+        self._duckdb = module()
+        self._connection = self._duckdb.connect(path, read_only=True, config={**_config(folder), **LOCKED})
+
+    def ask(self, sql: str) -> Result:
+        """The answer. HeapxError with DuckDB's message."""
+        done = self._waited(lambda: self._connection.execute(sql))
+        columns = [(str(one[0]), str(one[1])) for one in done.description or ()]
+        return Result(columns, self._rows(done))
+
+    def _rows(self, done: Any) -> Iterator[Tuple[Any, ...]]:
+        while True:
+            rows = self._waited(lambda: done.fetchmany(AT_ONCE))
+            if not rows:
+                return
+            yield from rows
+
+    def _waited(self, work: Callable[[], Any]) -> Any:
+        try:
+            return waited(self._connection, work)
+        except self._duckdb.Error as error:
+            raise HeapxError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
+
+
+def waited(connection: Any, work: Callable[[], Any]) -> Any:
+    """What it gives, made by another thread: this one hears Ctrl-C meanwhile, and ends the work."""
+    found: List[Any] = []
+    failed: List[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+    except KeyboardInterrupt:
+        if connection is not None:
+            connection.interrupt()
+        thread.join(1.0)
+        raise
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def parquet(folder: str, path: str, of_census: bool, rows: int, signed: Optional[int]) -> None:
+    """Write blocks to this path, which is there already: its mode stays."""
+    duckdb = module()
+    connection = duckdb.connect(":memory:", config=_config(folder))
+    source = rows_of(signed, True) if of_census and signed is not None else rows_of(rows, False)
+    how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
+    try:
+        waited(connection, lambda: connection.execute("COPY (%s) TO '%s' (%s)" % (source, path.replace("'", "''"), how)))
+    except duckdb.Error as error:
+        raise HeapxError("cannot write the file: %s" % one_line(error), "choose another with -o", code=CANNOT_WRITE)
+    finally:
+        connection.close()

@@ -1,0 +1,218 @@
+"""What SQL needs of a target: the commands that have it are run on one look, and blocks go to a file as rows of CSV."""
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import columns, command, loader, parse
+from gdbheapx.errors import HeapxError
+from gdbheapx.extras.export import csv_rows
+from gdbheapx.extras.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
+from gdbheapx.model import Address
+from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
+from gdbheapx.session import Session
+from gdbheapx.snapshot.record import ELSEWHERE, Taking
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.reachability.owners import Owned
+
+
+class LookRequest(NamedTuple):
+    """What is asked of the look."""
+
+    tables: Sequence[str]
+    rows: int
+    """The descriptor for the rows of blocks."""
+    signed: Optional[int]
+    """That for the rows of blocks in use with their signature; None: not asked for."""
+
+
+def words(asked: LookRequest) -> str:
+    """As the environment has it."""
+    return "%s;%d;%s" % (",".join(asked.tables), asked.rows, "" if asked.signed is None else asked.signed)
+
+
+def wanted() -> Optional[LookRequest]:
+    """What this process was started for; None: for something else."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    tables, rows, signed = text.split(";")
+    return LookRequest([name for name in tables.split(",") if name in BY_NAME], int(rows), int(signed) if signed else None)
+
+
+Rows = List[List[Any]]
+
+
+def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
+    """Rows by table."""
+    is_snapshot = session.target.kind == "snapshot"
+    if not is_snapshot:
+        session.store = Taking()
+    found: Dict[str, Callable[[], Rows]] = {}
+    later: Optional[Callable[[], None]] = None
+    for table in TABLES:  # those that are read while the process stands still
+        if table.name not in asked.tables or table.name in BY_ONE_LOOK:
+            continue
+        if table.words:
+            found[table.name] = _tried(session, lambda table=table: _told(session, table))  # type: ignore[misc]
+        elif is_snapshot and table.name == BLOCKS:
+            _kept_blocks(session, asked)
+        elif is_snapshot:
+            raise HeapxError("a snapshot does not have the table %s" % table.name, ELSEWHERE, code=NOT_IN_SNAPSHOT)
+        elif table.name == BLOCKS:
+            later = _blocks(session, asked)
+        else:
+            rows = list(_mappings(session))
+            found[table.name] = lambda rows=rows: rows  # type: ignore[misc]
+    graphs = [BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables]
+    attempts: List[Callable[[], Any]] = [lambda table=table: _told(session, table) for table in graphs]  # type: ignore[misc]
+    if later is not None and asked.signed is not None:
+        attempts.insert(0, later)
+    for place, look in enumerate(attempts):
+        if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
+            hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
+            raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint, code=OUT_OF_MEMORY)
+        made = _tried(session, look)
+        if look is not later:
+            found[graphs[place - len(attempts)].name] = made
+    return {name: rows() for name, rows in found.items() if rows is not None}
+
+
+def _tried(session: Session, look: Callable[[], Any]) -> Any:
+    """What it gives. A rehearsal goes on after what has no time."""
+    try:
+        return look()
+    except HeapxError:
+        if not session.is_rehearsal:
+            raise
+        return None
+
+
+def _told(session: Session, table: Table) -> Callable[[], Rows]:
+    """The rows of a command's answer."""
+    loader.load_commands(table.words[0])
+    declared = command.find(table.words[0])
+    assert declared is not None, table
+    options = parse.parse(table.words, "gdbheapx").options
+    target: Any = session.target
+    if target.kind == "snapshot":
+        target.prepare(declared, session, options)
+    answer = declared.run(session, options)
+
+    def rows() -> Rows:
+        data = columns.value(answer.data(), table.member)
+        return [cells(table, one) for one in (_levels(data) if table.name == "owners" else data)]
+
+    return rows
+
+
+def cells(table: Table, row: Any) -> List[Any]:
+    """A record, or a mapping, as the row of its table; what it does not have is None."""
+    found = []
+    for column in table.columns:
+        value = row.get(column.name) if isinstance(row, Mapping) else getattr(row, column.name, None)
+        if isinstance(value, (list, tuple)):  # samples: the first
+            value = value[0] if value else None
+        if column.type == TEXT and value is not None:
+            value = csv_rows.clean(str(value))
+        found.append(int(value) if isinstance(value, Address) else value)
+    return found
+
+
+def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
+    """Owners and what they own, one after the other, each with its level and the number of the row above."""
+    left: List[Tuple[int, Optional[int], Owned]] = [(1, None, row) for row in reversed(rows)]
+    number = 0
+    while left:
+        level, parent, row = left.pop()
+        number += 1
+        yield {**row._asdict(), "row": number, "level": level, "parent": parent}
+        left += [(level + 1, number, one) for one in reversed(row.children)]
+
+
+def _mappings(session: Session) -> Iterator[List[Any]]:
+    """Each mapping, once for each of its owners."""
+    from gdbheapx.analysis.split import split
+
+    target, heaps = session.target, session.heaps.all()
+    found = split(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
+    if found is None or found.attribution is None:
+        raise HeapxError("this target does not tell how much memory its mappings take", ELSEWHERE, code=NO_ANSWER)
+    table = BY_NAME["mappings"]
+    for place, use in enumerate(found.attribution.mappings):
+        one = use.mapping
+        rights = "".join(letter if is_set else "-" for letter, is_set in zip("rwx", (one.readable, one.writable, one.executable)))
+        row: Dict[str, Any] = {"start": one.start, "end": one.end, "bytes": one.size_bytes, "name": one.name}
+        row["permissions"] = rights + ("s" if one.shared else "p")
+        pieces = found.pieces.get(place, ())
+        for piece in pieces:
+            owner = {"kind": piece.owner.kind, "owner": piece.owner.name, "allocator": piece.owner.allocator}
+            yield cells(table, {**row, **owner, "resident_bytes": piece.taken_bytes, "swapped_bytes": piece.swapped_bytes})
+        if not pieces:
+            yield cells(table, {**row, "resident_bytes": use.resident_bytes, "swapped_bytes": use.swapped_bytes})
+
+
+def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
+    """Writes the rows of blocks; what is given back writes those with signatures, once all blocks were looked at."""
+    from gdbheapx.analysis.census import find as census
+    from gdbheapx.analysis.reachability import memory_budget
+
+    heaps = session.heaps.all()
+    if asked.signed is not None:
+        memory_budget.check(session)
+    used = [csv_rows.Used(heap, []) for heap in heaps]
+    begin(session, asked.rows)
+    for heap, batches in used:
+        writer = session.compiled.csv(csv_rows.words(heap, for_engines=True))
+        for blocks in heap.blocks():
+            put(session, asked.rows, writer.rows(blocks))
+            if asked.signed is not None:
+                chosen = csv_rows.in_use(blocks)
+                if len(chosen.addresses):
+                    batches.append(chosen)  # type: ignore[attr-defined]
+
+    def signatures() -> None:
+        assert asked.signed is not None
+        signed = csv_rows.signed(census.label_blocks(session, lambda graph: None, contents=True))
+        begin(session, asked.signed)
+        pieces = csv_rows.signed_pieces(session.kernel, used, signed, for_engines=True)
+        next(pieces)  # the heading
+        for piece in pieces:
+            put(session, asked.signed, piece.encode("utf-8"))
+
+    return signatures
+
+
+def _kept_blocks(session: Session, asked: LookRequest) -> None:
+    """Those in use, which a snapshot has."""
+    from gdbheapx.analysis.census import find as census
+
+    told = session.shared(census.TOLD)
+    if told is None:
+        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+    for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
+        if descriptor is not None:
+            begin(session, descriptor)
+            for piece in csv_rows.kept_rows(told, True, with_names):
+                put(session, descriptor, piece.encode("utf-8"))
+
+
+def begin(session: Session, descriptor: int) -> None:
+    """Nothing of an earlier look stays."""
+    if not session.is_rehearsal:
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def put(session: Session, descriptor: int, rows: bytes) -> None:
+    """Write them. HeapxError where there is no room."""
+    if session.is_rehearsal:
+        return
+    left = memoryview(rows)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError as error:
+        raise HeapxError(
+            "cannot write the rows of blocks to a temporary file: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE
+        )

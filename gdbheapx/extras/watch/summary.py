@@ -1,0 +1,146 @@
+"""What a watch has shown: growth per hour, whether it is in use or kept, what came back of what was returned."""
+
+from typing import NamedTuple, Optional, Sequence
+
+from gdbheapx.extras.watch.returned import Step, Steps, Worth
+from gdbheapx.extras.watch.samples import Sample, Watched
+from gdbheapx.extras.watch.series import Change, Series
+
+ENDED, EXECUTED, STOPPED, TIMES, OPEN = "process-ended", "other-program", "stopped", "times", "open"
+"""Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times. `open`: a file of samples has no
+end, so that the watch goes on, or was killed."""
+
+UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW = (
+    "too-short",
+    "steady",
+    "swings",
+    "shrank",
+    "grew-in-use",
+    "returned-meanwhile",
+    "grew-kept",
+    "grew-in-allocator",
+    "grew-elsewhere",
+    "grew",
+)
+"""What became of RSS. `swings`: it goes up and down by more than it grew or fell.
+`returned-meanwhile`: it grew back after memory was returned to the OS. `grew-in-allocator`: it is not known whether
+in use or kept. `grew`: no allocator could be read."""
+MOSTLY_KEPT_PERCENT, LEAST_KEPT_BYTES = 50, 10 << 20
+"""Of anonymous memory: from here on what is kept in RAM is worth a word, though it does not grow."""
+
+
+class Summary(NamedTuple):
+    """All of it."""
+
+    why: str
+    samples: int
+    missed: int
+    """Samples that were not taken in time."""
+    first: Sample
+    last: Sample
+    rss: Optional[Change]
+    used: Optional[Change]
+    kept: Optional[Change]
+    held: Optional[Change]
+    code: str
+    kept_resident_bytes: Optional[int]
+    """At most so much of what is kept is in RAM: no more than there is anonymous memory. What is in use need not be in RAM."""
+    is_mostly_kept: bool
+    """Most of the memory in RAM may be kept, not in use."""
+    returns_by: Sequence[str]
+    """Commands that say what would be returned."""
+    steps: int
+    last_steps: Sequence[Step]
+    worth: Optional[Worth]
+    undecided_bytes: int = 0
+    """What went out of RAM, and it is not known whether the program freed it."""
+
+
+class History:
+    """Everything that is kept of the samples: a fixed amount, however many there are."""
+
+    def __init__(self, watched: Sequence[Watched]) -> None:
+        self._watched = watched
+        self.rss, self._used, self._kept, self._held = Series(), Series(), Series(), Series()
+        self.steps = Steps()
+        self._count = 0
+        self._first: Optional[Sample] = None
+        self._last: Optional[Sample] = None
+        self._in_use: Optional[Sample] = None
+        """The last of which it is known what is in use."""
+
+    def add(self, sample: Sample) -> Optional[Step]:
+        """One more. Gives the step that begins with it, if memory was returned."""
+        self._count += 1
+        self._first, self._last = self._first or sample, sample
+        if sample.used_bytes is not None:
+            self._in_use = sample
+        self.rss.add(sample.elapsed_s, sample.counters.resident_bytes)
+        self._used.add(sample.elapsed_s, sample.used_bytes)
+        self._kept.add(sample.elapsed_s, sample.kept_bytes)
+        self._held.add(sample.elapsed_s, sample.held_bytes)
+        return self.steps.add(sample)
+
+    def summary(self, why: str, missed: int) -> Optional[Summary]:
+        """What to say at the end; None where there was no sample."""
+        if self._first is None or self._last is None:
+            return None
+        rss, used, kept, held = (one.change() for one in (self.rss, self._used, self._kept, self._held))
+        known = self._in_use
+        return Summary(
+            why=why,
+            samples=self._count,
+            missed=missed,
+            first=self._first,
+            last=self._last if known is None or self._last.used_bytes is not None else self._last._replace(readings=known.readings),
+            rss=rss,
+            used=used,
+            kept=kept,
+            held=held,
+            code=judge(rss, used, kept, held, sum(one.back_bytes for one in self.steps.kept)),
+            kept_resident_bytes=_kept_resident(known) if known is not None else None,
+            is_mostly_kept=known is not None and _mostly_kept(known),
+            returns_by=[one.returns_by for one in self._watched if one.returns_by is not None],
+            steps=self.steps.count,
+            last_steps=list(self.steps.kept)[-3:],
+            worth=self.steps.worth(),
+            undecided_bytes=self.steps.undecided_bytes,
+        )
+
+
+def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change], held: Optional[Change], back_bytes: int) -> str:
+    """Where the growth of RSS is: at least half of it must be accounted for, by growth that is no swing. `back_bytes`: what came back of
+    memory that was returned to the OS meanwhile."""
+    if rss is None:
+        return UNKNOWN
+    if rss.is_noise:
+        return SWINGS if rss.is_swinging else STEADY
+    if not rss.is_lasting:
+        return SWINGS
+    if rss.drift < 0:
+        return SHRANK
+    half = rss.drift / 2
+    if used is not None and used.lasting >= half:
+        return IN_USE
+    if back_bytes >= half:
+        return RETURNED
+    if kept is not None and kept.lasting >= half:
+        return KEPT
+    if held is None:
+        return GREW
+    if held.lasting >= half:
+        return HELD
+    return ELSEWHERE
+
+
+def _kept_resident(sample: Sample) -> Optional[int]:
+    """What is kept and may be in RAM, at most."""
+    return None if sample.kept_bytes is None else min(sample.kept_bytes, sample.counters.anonymous_bytes)
+
+
+def _mostly_kept(sample: Sample) -> bool:
+    """Even if all that is in use were in RAM, most of the anonymous memory would be something else, and so much is kept."""
+    if sample.kept_bytes is None or sample.used_bytes is None:
+        return False
+    kept = min(sample.kept_bytes, sample.counters.anonymous_bytes - sample.used_bytes)
+    return kept >= max(LEAST_KEPT_BYTES, sample.counters.anonymous_bytes * MOSTLY_KEPT_PERCENT // 100)

@@ -1,0 +1,308 @@
+"""The lines of `watch` for people: a row for each sample with the last ones as a sparkline, and the summary."""
+
+import os
+import time
+from collections import deque
+from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from gdbheapx.command import Style
+from gdbheapx.extras.watch import summary as codes
+from gdbheapx.extras.watch.returned import Step, Worth
+from gdbheapx.extras.watch.run import Over
+from gdbheapx.extras.watch.samples import Sample, Watching
+from gdbheapx.extras.watch.series import Change
+from gdbheapx.extras.watch.summary import History, Summary
+from gdbheapx.extras.watch.table import estimates
+from gdbheapx.report.text import printable, said
+from gdbheapx.units import UNKNOWN, Said, Size, plural, say, size
+
+BLOCKS, PLAIN = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", "_.-~=+*#"
+SHOWN, WHOLE = 20, 60
+"""Samples in the sparkline of a row; points in that of the summary."""
+LEAST_HEIGHT = 0.05
+"""Of the highest value: so much lies at least between the bottom and the top of a sparkline."""
+HEADING_EVERY = 40
+LEAST_SHARE = 20
+"""An allocator that holds less than one part in so many of what the largest does has no columns."""
+SHORT_S = 600.0
+"""A rate for an hour from less than this is called what it is."""
+
+
+def has_blocks(environment: Mapping[str, str]) -> bool:
+    """The terminal's character set is UTF-8, as the locale has it."""
+    return "utf" in next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environment.get(name))), "").lower()
+
+
+def sparkline(values: Sequence[float], levels: str) -> str:
+    """One character a value, from the lowest to the highest; what differs by less than 5 % is not blown up to the whole height."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    spare = max(0.0, abs(high) * LEAST_HEIGHT - (high - low)) / 2
+    low, high = low - spare, high + spare
+    step = (high - low) / (len(levels) - 1) if high > low else 0.0
+    return "".join(levels[round((value - low) / step)] if step else levels[0] for value in values)
+
+
+def thinned(points: Sequence[Tuple[float, float]], most: int) -> List[float]:
+    """At most so many values, each the mean of its neighbours."""
+    each = -(-len(points) // most) if points else 1
+    groups = [points[at : at + each] for at in range(0, len(points), each)]
+    return [sum(value for _, value in group) / len(group) for group in groups]
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `5 min`, `2 h 10 min`, `3 d 4 h`."""
+    whole = round(seconds)
+    if whole < 1:
+        return "%d ms" % round(seconds * 1000)
+    if whole < 120:
+        return "%d s" % whole
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return "%d min" % minutes
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return "%d h %d min" % (hours, minutes) if minutes else "%d h" % hours
+    days, hours = divmod(hours, 24)
+    return "%d d %d h" % (days, hours) if hours else "%d d" % days
+
+
+def clock(unix_s: float) -> str:
+    """Local time."""
+    return time.strftime("%H:%M:%S", time.localtime(unix_s))
+
+
+class Text:
+    """Makes the lines."""
+
+    def __init__(self, sampler: Watching, style: Style, environment: Optional[Mapping[str, str]] = None) -> None:
+        self._sampler, self._style = sampler, style
+        self._levels = BLOCKS if has_blocks(os.environ if environment is None else environment) else PLAIN
+        self._last: Deque[float] = deque(maxlen=SHOWN)
+        self._known: Dict[Tuple[int, str], int] = {}
+        """The last estimates."""
+        self._rows = 0
+        self._places: Optional[List[int]] = None
+        """Allocators that have columns; known with the first sample."""
+        self._name = "%s (pid %d)" % (printable(sampler.name), sampler.pid)
+
+    def start(self, every_s: float) -> Iterator[str]:
+        """What is watched, and how."""
+        how = "each sample stops it for as long as a walk takes (--exact)" if self._sampler.is_exact else "without stopping it"
+        yield "watching %s every %g s, %s; Ctrl-C ends with a summary" % (self._name, every_s, how)
+        for one in self._sampler.watched:
+            version = " %s" % one.info.version if one.info.version else ""
+            guessed = estimates(one, self._sampler.is_exact)
+            note = "; ~ is an estimate (in parentheses: of an earlier sample), and counts what thread caches hold as used" * bool(guessed)
+            yield "%s%s in %s%s" % (one.info.id, version, printable(one.info.object or "?"), note)
+        if not self._sampler.watched:
+            yield "no allocator can be read here: RSS and threads alone are watched; see `gdbheapx doctor`"
+
+    def sample(self, sample: Sample) -> Iterator[str]:
+        """One row, below a heading now and then."""
+        if self._places is None:
+            self._places = shown_places(sample)
+        if self._rows % HEADING_EVERY == 0:
+            yield self._heading()
+        self._rows += 1
+        self._last.append(sample.counters.resident_bytes)
+        cells = [clock(sample.unix_s), *(self._size(one) for one in (sample.counters.resident_bytes, sample.counters.anonymous_bytes))]
+        cells.append("%7s" % ("?" if sample.counters.threads is None else sample.counters.threads))
+        for place in self._places:
+            one, reading = self._sampler.watched[place], sample.readings[place]
+            cells.append("|")
+            guessed = estimates(one, self._sampler.is_exact)
+            values = {figure.key: value for figure, value in zip(one.figures, reading.values) if figure.is_shown}
+            for key, value in {**values, "used_bytes": reading.used_bytes}.items():
+                cells.append(self._estimate((place, key), value) if key in guessed else self._size(value))
+        if self._sampler.is_exact:
+            cells.append("%8s" % ("?" if sample.stopped_ms is None else "%.1f ms" % sample.stopped_ms))
+        yield "  ".join([*cells, sparkline(self._last, self._levels)])
+
+    def _heading(self) -> str:
+        width = self._width()
+        cells = ["%-8s" % "time", "RSS".rjust(width), "anonymous".rjust(width), "threads"]
+        for place in self._places or ():
+            one = self._sampler.watched[place]
+            guessed = estimates(one, self._sampler.is_exact)
+            cells.append("|")
+            for figure in one.figures:
+                if figure.is_shown:
+                    cells.append((figure.heading.rstrip("~") if self._sampler.is_exact else figure.heading).rjust(width))
+            cells.append(("used~" if guessed else "used").rjust(width))
+        if self._sampler.is_exact:
+            cells.append("%8s" % "stopped")
+        return "  ".join([*cells, "RSS so far"])
+
+    def _width(self) -> int:
+        return 14 if self._style.plain_bytes else 11
+
+    def _size(self, value: Optional[int]) -> str:
+        return size(value, self._style.plain_bytes).rjust(self._width())
+
+    def _estimate(self, key: Tuple[int, str], value: Optional[int]) -> str:
+        """One that was not made for this sample is shown as it was last, in parentheses."""
+        if value is not None:
+            self._known[key] = value
+            return self._size(value)
+        return ("(%s)" % size(self._known[key], self._style.plain_bytes) if key in self._known else UNKNOWN).rjust(self._width())
+
+    def returned(self, step: Step) -> Iterator[str]:
+        """Memory was returned to the OS."""
+        line = say("%s  %s were returned to the OS since the sample before", clock(step.unix_s), Size(step.returned_bytes))
+        yield said(self._style, line)
+
+    def end(self, over: Over, history: History) -> Iterator[str]:
+        """The summary."""
+        found = over.summary
+        yield ""
+        if found is None:
+            yield "%s %s before the first sample" % (self._name, ENDS[over.why])
+            return
+        span = found.last.elapsed_s - found.first.elapsed_s
+        if self._places is None:
+            self._places = shown_places(found.last)
+        missed = "; %d more were late and left out" % found.missed if found.missed else ""
+        yield "%s %s: %s in %s%s" % (self._name, ENDS[over.why], plural(found.samples, "sample"), duration(span), missed)
+        yield "%s  RSS from start to end" % sparkline(thinned(history.rss.points(), WHOLE), self._levels)
+        for line in self._lines(found):
+            yield said(self._style, line)
+
+    def _lines(self, found: Summary) -> Iterator[str]:
+        guessed = any(estimates(self._sampler.watched[place], self._sampler.is_exact) for place in self._places or ())
+        note = " (estimated)" * guessed
+        for name, change in (("RSS", found.rss), ("in use" + note, found.used), ("kept" + note, found.kept)):
+            if change is not None:
+                yield growth(name, change, has_rate=not found.steps)
+        yield verdict(found)
+        yield from standing(found)
+        for step in found.last_steps:
+            yield of_step(step)
+        if found.undecided_bytes:
+            yield of_undecided(found.undecided_bytes)
+        if found.worth is not None:
+            yield of_worth(found.worth, found.steps)
+        yield from next_steps(found, self._sampler.pid)
+
+
+ENDS = {
+    codes.ENDED: "crashed or exited",
+    codes.EXECUTED: "runs another program now (execve): start the watch again",
+    codes.STOPPED: "is no longer watched",
+    codes.TIMES: "was watched",
+    codes.OPEN: "is still watched, or its watch was killed",
+}
+
+
+VERDICTS = {
+    codes.UNKNOWN: "watched for too short a time to say whether memory grows",
+    codes.STEADY: "RSS did not grow",
+    codes.SWINGS: "RSS goes up and down by more than it grew or fell: watch it for longer to tell growth",
+    codes.SHRANK: "RSS fell",
+    codes.IN_USE: "RSS grew, and memory in use with it: a leak, or a cache that still fills",
+    codes.RETURNED: "RSS grew, and at least half of that is what came back after memory was returned to the OS",
+    codes.KEPT: "RSS grew, and at least half of that is what the program freed and the allocator keeps",
+    codes.HELD: "RSS grew, and what the allocator holds with it; how much of that is in use is unknown: try --exact",
+    codes.ELSEWHERE: "RSS grew, and not in an allocator that was watched: look at mappings, stacks and files",
+    codes.GREW: "RSS grew, and no allocator can be read here",
+}
+
+
+def shown_places(sample: Sample) -> List[int]:
+    """Which allocators have columns: not those that hold next to nothing beside another."""
+    held = [one.held_bytes or 0 for one in sample.readings]
+    return [place for place, size_bytes in enumerate(held) if size_bytes * LEAST_SHARE >= max(held)]
+
+
+def growth(name: str, change: Change, has_rate: bool = True) -> Said:
+    """From, to, how fast: a rate says nothing where memory was returned meanwhile."""
+    grown = change.last - change.first
+    hourly = change.bytes_per_hour
+    rate = say("; %s%s an hour", "+" if hourly >= 0 else "-", Size(abs(hourly))) if has_rate and has_trend(change) else ""
+    short = " (from %s only)" % duration(change.span_s) if rate and change.span_s < SHORT_S else ""
+    ends = (Size(change.first), Size(change.last), "+" if grown >= 0 else "-", Size(abs(grown)))
+    return say("%s: %s -> %s, %s%s%s%s; lowest %s, highest %s", name, *ends, rate, short, Size(change.lowest), Size(change.highest))
+
+
+def has_trend(change: Change) -> bool:
+    """A rate says something."""
+    return not change.is_noise and change.is_lasting and (change.drift > 0) == (change.bytes_per_hour > 0)
+
+
+def verdict(found: Summary) -> str:
+    """What became of RSS."""
+    is_all = found.code == codes.KEPT and found.used is not None and (found.used.is_noise or found.used.drift < 0)
+    return VERDICTS[found.code] + "; what is in use did not grow" * is_all
+
+
+def standing(found: Summary) -> Iterator[Said]:
+    """How much of what is held is in use at the end."""
+    last = found.last
+    if last.held_bytes and last.used_bytes is not None and last.kept_bytes is not None:
+        ram = say("")
+        if found.kept_resident_bytes is not None and found.kept_resident_bytes < last.kept_bytes:
+            ram = say(", of which at most %s are in RAM", Size(found.kept_resident_bytes))
+        yield say("allocators hold %s: %s in use, %s kept%s", Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), ram)
+        if found.is_mostly_kept:
+            yield say("most of the memory in RAM may be kept, not in use")
+
+
+def of_step(step: Step) -> Said:
+    """What came back after one return, and when."""
+    start = say(
+        "%s: %s were returned to the OS (RSS %s -> %s)",
+        clock(step.unix_s),
+        Size(step.returned_bytes),
+        Size(step.rss_before_bytes),
+        Size(step.rss_after_bytes),
+    )
+    after = duration(step.observed_s)
+    if step.most_s is not None:
+        back = say("; nearly all of it was back in RAM after %s", duration(step.most_s))
+    elif step.half_s is not None:
+        back = say("; half of it was back in RAM after %s, %s after %s", duration(step.half_s), Size(step.back_bytes), after)
+    elif step.back_bytes * 20 < step.returned_bytes:
+        back = say("; next to nothing of it came back in %s", after)
+    else:
+        back = say("; %s of it came back in %s", Size(step.back_bytes), after)
+    used = say(", %s of it still in use", Size(step.back_used_bytes)) if step.back_used_bytes and step.back_bytes else ""
+    return say("%s%s%s", start, back, used)
+
+
+def of_undecided(undecided_bytes: int) -> Said:
+    """What no sentence on steps covers."""
+    return say("%s went out of RAM besides; whether the program freed it is unknown: --exact tells", Size(undecided_bytes))
+
+
+def of_worth(worth: Worth, steps: int) -> Said:
+    """Whether a timer pays."""
+    sizes = (Size(worth.returned_bytes), plural(worth.steps, "step"), Size(worth.stayed_bytes))
+    what = say("of %s that %s returned, %s stayed returned", *sizes)
+    half = ": half of what is returned is back after %s" % duration(worth.half_s) if worth.half_s is not None else ""
+    if worth.code == "too-early":
+        return say("whether a periodic trim or purge pays is not known yet: watch for longer after one")
+    if worth.code == "pays":
+        return say("a periodic trim or purge pays here: %s", what)
+    if worth.code == "does-not-pay":
+        return say("a periodic trim or purge does not pay here%s; %s", half, what)
+    return say("a periodic trim or purge pays in part here%s; %s", half, what)
+
+
+def next_steps(found: Summary, pid: int) -> Iterator[Said]:
+    """What to type next."""
+    for command in next_commands(found):
+        yield say("next: gdbheapx --pid %d %s", pid, command)
+
+
+def next_commands(found: Summary) -> List[str]:
+    """What to ask the process then."""
+    commands: List[str] = []
+    if found.code in (codes.IN_USE, codes.HELD):
+        commands += ["leaks", "owners", "census"]
+    if found.code in (codes.ELSEWHERE, codes.GREW):
+        commands += ["report"]
+    pays = found.worth is None or found.worth.code != "does-not-pay"
+    if pays and (found.code == codes.KEPT or found.is_mostly_kept):
+        commands += [*found.returns_by[:1], "pins"]
+    return commands

@@ -1,0 +1,284 @@
+"""What the page of a watch shows: its summary, curves, and the steps at which memory was returned."""
+
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.extras.html.geometry import Drawn, band, curve, ticks
+from gdbheapx.extras.html.reading import Whole
+from gdbheapx.extras.watch import text
+from gdbheapx.extras.watch.returned import Step
+from gdbheapx.extras.watch.samples import Sample, Watching
+from gdbheapx.extras.watch.series import Change, Point, Spread
+from gdbheapx.extras.watch.summary import Summary
+from gdbheapx.extras.watch.table import estimates, heading
+from gdbheapx.units import plural
+
+LOOKS = 6
+"""Kinds of lines in style.css."""
+OWN_LOOKS = {"RSS": 0, "threads": 0, "held": 1, "in use": 2}
+"""Figures that look the same in every picture."""
+LABELLED = 8
+"""So many steps have their words in the picture; of more the lines alone."""
+FLATTENS = 4
+"""A figure that is so many times as high as the next one is in the table alone, as address space without memory may be."""
+DAY_S = 86400.0
+WIDTH, HEIGHT = 1000, 240
+PROCESS = ("RSS", "anonymous", "swapped", "threads")
+SUMS = ("held", "in use", "kept")
+"""Of all allocators together, and of each."""
+
+
+class FinishedWatch(NamedTuple):
+    """A watch that is over."""
+
+    watching: Watching
+    every_s: float
+    why: str
+    summary: Summary
+    steps: Sequence[Step]
+    points: Sequence[Point]
+    """Their figures are values()."""
+
+
+class Name(NamedTuple):
+    """Of a figure."""
+
+    allocator: Optional[str]
+    """None: the process has it; empty: all allocators together."""
+    text: str
+    is_size: bool
+    is_estimate: bool
+
+
+class Line(NamedTuple):
+    """One figure over time."""
+
+    look: int
+    name: str
+    paths: Sequence[Drawn]
+    dots: Sequence[Tuple[float, float]]
+    bands: Sequence[Drawn]
+    last: Optional[int]
+    """Where it was known last."""
+
+
+class Chart(NamedTuple):
+    """Figures on one scale."""
+
+    title: str
+    lines: Sequence[Line]
+    ticks: Sequence[Tuple[float, int]]
+    """(place from above, value)."""
+    is_size: bool
+    left_out: Sequence[Tuple[str, int]]
+    """(name, highest) of what would flatten every other line."""
+
+
+class Mark(NamedTuple):
+    """Something that happened."""
+
+    x: float
+    text: str
+    look: str
+    y: float
+
+
+def values(sample: Sample) -> List[Optional[int]]:
+    """Every figure of a sample, in the order of names()."""
+    counters = sample.counters
+    found: List[Optional[int]] = [counters.resident_bytes, counters.anonymous_bytes, counters.swapped_bytes, counters.threads]
+    found += [sample.held_bytes, sample.used_bytes, sample.kept_bytes]
+    for one in sample.readings:
+        found += [one.held_bytes, one.used_bytes, one.kept_bytes, *one.values]
+    return found
+
+
+def names(watching: Watching) -> List[Name]:
+    """Of each of those values."""
+    found = [Name(None, name, name != "threads", False) for name in PROCESS]
+    guessed = any(estimates(one, watching.is_exact) for one in watching.watched)
+    found += [Name("", name, True, guessed and name != "held") for name in SUMS]
+    for one in watching.watched:
+        own = estimates(one, watching.is_exact)
+        found += [Name(one.info.id, name, True, bool(own) and name != "held") for name in SUMS]
+        found += [Name(one.info.id, heading(figure.key), figure.key.endswith("_bytes"), figure.key in own) for figure in one.figures]
+    return found
+
+
+def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
+    """What the template is filled with. `file`: where the samples were read from, if not from the process; `left_out`: its lines that are
+    none."""
+    watching, found = seen.watching, seen.summary
+    span = found.last.elapsed_s - found.first.elapsed_s
+    every = names(watching)
+    table = _table(seen, every)
+    return {
+        "title": "%s, process %d, over time" % (watching.name, watching.pid),
+        "made": made,
+        "version": version,
+        "facts": _facts(seen, file, left_out, span),
+        "ended": ENDS[seen.why],
+        "verdict": text.verdict(found),
+        "lines": [*text.standing(found), *([text.of_undecided(found.undecided_bytes)] if found.undecided_bytes else [])],
+        "has_returned": found.steps > 0,
+        "growth": _growth(found, any(one.is_estimate for one in every)),
+        "short": _short(found),
+        "worth": text.of_worth(found.worth, found.steps) if found.worth is not None else None,
+        "steps": [(step, clock(step.unix_s, span), *_times(step)) for step in seen.steps],
+        "more_steps": found.steps - len(seen.steps),
+        "charts": _charts(seen, every),
+        "marks": _marks(seen.steps, found.first.elapsed_s, span),
+        "times": [clock(found.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
+        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, one)), WHY.get(one, "")) for one in text.next_commands(found)],
+        "each": max((one.samples for one in seen.points), default=1),
+        "headings": table[0],
+        "rows": table[1],
+        "has_estimates": any(one.is_estimate for one in every),
+        "width": WIDTH,
+        "height": HEIGHT,
+    }
+
+
+ENDS = {
+    "process-ended": "the process crashed or exited",
+    "other-program": "the process runs another program now (execve)",
+    "stopped": "the watch was stopped",
+    "times": "the watch had its samples",
+    "open": "the file has no end: the watch goes on, or was killed",
+}
+WHY = {
+    "leaks": "shows what nothing points to any more",
+    "owners": "shows which variables, threads and blocks keep what is in use alive",
+    "census": "shows what is in use, by class, type and content",
+    "report": "shows whose memory it is",
+    "pins": "shows which blocks in use keep free memory from being returned",
+    "trim --dry-run": "shows what a trim would return to the OS",
+    "purge --dry-run": "shows what a purge would return to the OS",
+}
+"""What is asked next, and what for."""
+
+
+def clock(unix_s: float, span_s: float) -> str:
+    """A time in UTC, with the day where the watch took longer than one."""
+    return time.strftime("%m-%d %H:%M" if span_s > DAY_S else "%H:%M:%S", time.gmtime(unix_s))
+
+
+def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float) -> List[Tuple[str, str]]:
+    watching, found = seen.watching, seen.summary
+    day = "%Y-%m-%d %H:%M:%S"
+    times = tuple(time.strftime(day, time.gmtime(one.unix_s)) for one in (found.first, found.last))
+    how = "it stood still for each sample (--exact)" if watching.is_exact else "it was never stopped"
+    missed = "; %d more were late and left out" % found.missed if found.missed else ""
+    told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, text.duration(span)))]
+    told += [("Samples", "%d, one every %g s%s; %s" % (found.samples, seen.every_s, missed, how)), ("End", ENDS[seen.why])]
+    for one in watching.watched:
+        told.append(("Allocator", "%s %s in %s" % (one.info.id, one.info.version or "(version not known)", one.info.object or "?")))
+    if file is not None:
+        told.append(("Read from", file))
+    earlier = getattr(watching, "earlier", 0)
+    if earlier:
+        told.append(("Before it", "%d earlier in the same file, which this page leaves out" % earlier))
+    if left_out:
+        told.append(("Left out", "%s of the file" % plural(left_out, "damaged line")))
+    return told
+
+
+def _short(found: Summary) -> Optional[str]:
+    """How long it was watched, where a rate for an hour says little; None: long enough."""
+    spans = [one.span_s for one in (found.rss, found.used, found.kept, found.held) if one is not None]
+    return text.duration(max(spans)) if spans and max(spans) < text.SHORT_S and not found.steps else None
+
+
+def _growth(found: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
+    """(what, how it went, whether a rate says anything)."""
+    note = " ~" if guessed else ""
+    rows = (("RSS", found.rss), ("held by allocators", found.held), ("in use" + note, found.used), ("kept" + note, found.kept))
+    return [(name, one, not found.steps and text.has_trend(one)) for name, one in rows if one is not None]
+
+
+def _times(step: Step) -> List[str]:
+    """After which half and nearly all of it was back, and for how long it was followed."""
+    known = (step.half_s, step.most_s)
+    return [*(text.duration(one) if one is not None else "never" for one in known), text.duration(step.observed_s)]
+
+
+def _charts(seen: FinishedWatch, every: Sequence[Name]) -> List[Chart]:
+    """The process beside its allocators; then each allocator that holds enough; then threads."""
+    wanted = [one for one in every if (one.allocator, one.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
+    found = [_chart(seen, every, "Memory of the process", wanted)]
+    for place in text.shown_places(seen.summary.last):
+        id_ = seen.watching.watched[place].info.id
+        own = [one for one in every if one.allocator == id_ and one.is_size and one.text not in ("held", "kept")]
+        found.append(_chart(seen, every, "Memory of %s" % id_, own))
+    found.append(_chart(seen, every, "Threads", [one for one in every if one.allocator is None and not one.is_size]))
+    return [one for one in found if one.lines]
+
+
+def _chart(seen: FinishedWatch, every: Sequence[Name], title: str, wanted: Sequence[Name]) -> Chart:
+    """What is ever known, more than 0, and not the same as another line."""
+    known: List[Tuple[Name, List[Optional[Spread]]]] = []
+    for place, name in enumerate(every):
+        figures = [point.figures[place] for point in seen.points]
+        is_there = name in wanted and any(one is not None and one.highest for one in figures)
+        if is_there and figures not in [other for _, other in known]:
+            known.append((name, figures))
+    is_size = all(name.is_size for name in wanted)
+    tops = [max(one.highest for one in figures if one is not None) for _, figures in known]
+    left_out = []
+    place = tops.index(max(tops)) if tops else 0
+    if len(tops) > 2 and known[place][0].text not in OWN_LOOKS and tops[place] > FLATTENS * sorted(tops)[-2]:
+        left_out.append((_said(known.pop(place)[0]), tops.pop(place)))
+    steps = ticks(max(tops, default=0), is_size)
+    attempts = iter([look for look in range(LOOKS) if look not in {OWN_LOOKS.get(name.text) for name, _ in known}] * len(known))
+    times = [point.elapsed_s for point in seen.points]
+    lines = []
+    for name, figures in known:
+        look = OWN_LOOKS[name.text] if name.text in OWN_LOOKS else next(attempts)
+        lines.append(_line(name, times, figures, steps[-1], look))
+    return Chart(title, lines, [(HEIGHT * (1 - value / steps[-1]), value) for value in steps], is_size, left_out)
+
+
+def _line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> Line:
+    drawn = curve([(at, None if one is None else one.mean) for at, one in zip(times, figures)], WIDTH, HEIGHT, top)
+    wide = [(at, None if one is None else (float(one.lowest), float(one.highest))) for at, one in zip(times, figures)]
+    spread = band(wide, WIDTH, HEIGHT, top) if any(one is not None and one.lowest != one.highest for one in figures) else []
+    last = next((one.mean for one in reversed(figures) if one is not None), None)
+    return Line(look, _said(name), drawn.paths, drawn.dots, spread, last)
+
+
+def _said(name: Name) -> str:
+    return name.text + (" ~" if name.is_estimate else "")
+
+
+def _marks(steps: Sequence[Step], first_s: float, span: float) -> List[Mark]:
+    """Memory was returned; half of it, nearly all of it was back."""
+    found = []
+    for number, step in enumerate(steps, 1):
+        events = [(0.0, "returned", "gone-mark"), (step.half_s, "half back", "back-mark"), (step.most_s, "back", "back-mark")]
+        if step.half_s is not None and step.half_s == step.most_s:
+            del events[1]
+        for row, (after_s, what, look) in enumerate(events):
+            if after_s is not None and span > 0:
+                x = min(1.0, max(0.0, (step.at_s + after_s - first_s) / span)) * WIDTH
+                found.append(Mark(x, "%d %s" % (number, what) if len(steps) <= LABELLED else "", look, 14.0 + 16 * row))
+    return found
+
+
+def _table(seen: FinishedWatch, every: Sequence[Name]) -> Tuple[List[Tuple[str, str]], List[Tuple[str, List[Tuple[Optional[int], bool]]]]]:
+    """Headings, and a row for each point. Figures that are never known or always 0 are left out, and sums where there is one allocator."""
+    alone = len(seen.watching.watched) == 1
+    shown = []
+    for place, name in enumerate(every):
+        if any((one := point.figures[place]) is not None and one.highest for point in seen.points) and not (alone and name.allocator == ""):
+            shown.append((place, name))
+    headings = [("time (UTC)", "")]
+    for _, name in shown:
+        whose = "%s " % name.allocator if name.allocator else "all " if name.allocator == "" else ""
+        headings.append((whose + _said(name), ""))
+    first = seen.summary.first
+    span = seen.summary.last.elapsed_s - first.elapsed_s
+    rows = []
+    for point in seen.points:
+        cells = [(None if (one := point.figures[place]) is None else one.mean, name.is_size) for place, name in shown]
+        rows.append((clock(first.unix_s + point.elapsed_s - first.elapsed_s, span), cells))
+    return headings, rows

@@ -1,0 +1,77 @@
+"""Folded stacks: a name is one frame, whatever is in it, and comes through the programs that read them."""
+
+import re
+import subprocess
+from typing import List
+
+import pytest
+
+from gdbheapx.analysis.census import owned
+from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, Paths
+from gdbheapx.analysis.stacks import Frame, Stack
+from gdbheapx.extras.export import folded
+from tests.support.hostile import HOSTILE
+from tests.support.programs import need
+
+pytestmark = pytest.mark.once  # no memory, and nothing of the machine
+
+
+def lines(stacks: List[Stack]) -> List[str]:
+    return list(folded.lines(stacks))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_one_frame(name: str) -> None:
+    """One line, two frames, one number, UTF-8."""
+    (line,) = lines([Stack((Frame("outer"), Frame(name)), 1, 4096)])
+    assert line.encode("utf-8").decode("utf-8").isprintable()
+    stack, number = line.rsplit(" ", 1)
+    assert number == "4096" and len(stack.split(";")) == 2
+    assert not re.search(r"\s[0-9.]+$", stack), "the number before it would be taken for that of another profile"
+
+
+def test_escapes_have_the_byte() -> None:
+    """`;` and a byte that is no UTF-8 can be told from what is shown."""
+    assert folded.frame("a;b") == "a\\x3bb" and folded.frame(b"\xff".decode("utf-8", "surrogateescape")) == "\\xff"
+    assert folded.frame("size 12") == "size\\x2012"
+
+
+def test_the_largest_come_first_and_empty_ones_do_not() -> None:
+    """Bytes alone count."""
+    stacks = [Stack((Frame("a"),), 1, 5), Stack((Frame("b"),), 2, 50), Stack((Frame("c"),), 1, 0)]
+    assert lines(stacks) == ["b 50", "a 5"]
+
+
+def test_inferno_draws_hostile_names() -> None:
+    """No frame becomes markup, and each is there."""
+    program = need("inferno-flamegraph")
+    text = "".join(line + "\n" for line in lines([Stack((Frame("outer"), Frame(name)), 1, 4096) for name in HOSTILE if name]))
+    drawn = subprocess.run([program, "--minwidth", "0"], input=text.encode(), stdout=subprocess.PIPE, check=True).stdout.decode()
+    assert "<script>alert" not in drawn and "&lt;script&gt;alert" in drawn and "\x1b" not in drawn
+    assert drawn.count("4,096 samples") == len(HOSTILE) - 1
+
+
+def test_small_frames_are_put_together_and_no_byte_is_lost() -> None:
+    """What is under a ten-thousandth has no frame of its own; equal frames in a row are one."""
+    paths = Paths()
+    large = paths.below(NO_PATH, Frame("large"))
+    small = paths.below(large, Frame("small"))
+    deep = paths.below(small, Frame("deep"))
+    assert paths.below(large, Frame("large")) == large
+    for path, size in ((large, 1_000_000), (small, 3), (deep, 4), (paths.below(large, Frame("tiny")), 5)):
+        paths.blocks[path] += 1
+        paths.bytes[path] += size
+    found = {tuple(frame.name for frame in one.frames): (one.blocks, one.bytes) for one in paths.stacks()}
+    assert found == {("large",): (1, 1_000_000), ("large", SMALL_FRAME.name): (3, 12)}
+
+
+def test_a_stack_ends_somewhere() -> None:
+    """Of a chain without end the last frame has the rest."""
+    paths, path = Paths(), NO_PATH
+    for number in range(3 * owned.MOST_FRAMES):
+        path = paths.below(path, Frame("frame %d" % number))
+        paths.blocks[path] += 1
+        paths.bytes[path] += 16
+    found = paths.stacks()
+    assert max(len(one.frames) for one in found) == owned.MOST_FRAMES
+    assert sum(one.bytes for one in found) == 3 * owned.MOST_FRAMES * 16

@@ -1,0 +1,189 @@
+"""The page of a look, from JSON documents that were recorded, ruined and hostile."""
+
+import random
+import re
+import shlex
+from typing import Any, Dict, List
+
+import pytest
+
+from gdbheapx import loader, units
+from gdbheapx.extras.html import report_view, shell_lines
+from gdbheapx.extras.html.reading import Whole
+from tests.support import pages
+from tests.support.paths import ROOT
+
+pytest.importorskip("jinja2", reason="pages require Jinja2")
+from gdbheapx.extras.html import render
+
+loader.load_commands()
+
+
+def page(document: Dict[str, Any]) -> str:
+    return render.render("report.html", report_view.view(document, "2026-11-23 10:00 UTC"))
+
+
+@pytest.mark.parametrize("name", pages.RECORDED)
+def test_a_recorded_look(name: str) -> None:
+    """It is a page, in sections that the verdict begins; each picture has a title, each table its headings' scope."""
+    read = pages.check(page(pages.recorded(name)))
+    sections = [found.get("id") for tag, found in read.tags if tag == "section"]
+    assert [one for one in sections if one][:5] == ["verdict", "next", "split", "arenas", "map"] and "use" in sections and "owners" in sections
+    drawn = [found for tag, found in read.tags if tag == "svg" and found.get("role") == "img"]
+    assert len(drawn) >= 6 and all((found.get("aria-labelledby") or "").split()[0] in read.ids() for found in drawn)
+    assert all(found.get("role") == "img" or found.get("aria-hidden") == "true" for tag, found in read.tags if tag == "svg")
+    assert all(found.get("scope") in ("col", "row") for tag, found in read.tags if tag == "th")
+    assert ("html", {"lang": "en"}) in read.tags
+    assert ("decay" in sections) == (name == "jemalloc-live")
+
+
+@pytest.mark.parametrize("name", pages.RECORDED)
+def test_figures_are_those_of_the_document(name: str) -> None:
+    """In every table each figure is that of the JSON, and people read it as all output has it."""
+    document = pages.recorded(name)
+    data, read = document["data"], pages.check(page(document))
+    part = data["page"]
+    sizes = {one: units.size(one) for one, _ in read.shown} | {}
+    assert read.shown and all(text in (sizes[one], units.number(one)) for one, text in read.shown)
+    key = "resident_bytes" if document["target"]["kind"] == "live" else "dumped_bytes"
+    split = read.values["split"]
+    assert split[0] == data["memory"]["total_bytes"] and {one[key] for one in data["split"]} <= set(split)
+    wanted: List[int] = []
+    for heap in part["histogram"]:
+        for row in heap["rows"]:
+            wanted += [row[field] for field in ("used_chunks", "used_bytes", "free_chunks", "free_bytes", "tcache_chunks")]
+    assert read.values["sizes"] == wanted
+    census = part["census"]
+    wanted = [census["bytes"], census["blocks"]]
+    for row in census["rows"]:
+        wanted += [row["bytes"], row["blocks"]]
+    assert read.values["use"] == wanted
+    wanted = []
+
+    def owners(rows: List[Any]) -> None:
+        for row in rows:
+            wanted.extend((row["retained_bytes"], row["retained_blocks"]))
+            owners(row["children"])
+
+    owners(part["owners"]["owners"])
+    kept = read.values["owners"]
+    assert kept[-2:] == [part["owners"]["shared_bytes"], part["owners"]["leaked"]["bytes"]] and kept[-2 - len(wanted) : -2] == wanted
+    assert {one["used_bytes"] for one in data["arenas"]} <= set(read.values["arenas"])
+
+
+@pytest.mark.parametrize("name", pages.RECORDED)
+def test_the_map_has_each_page_once(name: str) -> None:
+    """Parts of a map are the sums of its cells, and the lines of its table add up to them."""
+    document = pages.recorded(name)
+    for one, shown in zip(document["data"]["page"]["map"], report_view.view(document, "")["maps"]):
+        states = [sum(cell[field] for cell in one["cells"]) for field in ("used_bytes", "pinned_bytes", "cached_bytes", "own_bytes")]
+        assert [part.bytes for part in shown.parts][:4] == states
+        assert shown.whole_bytes == sum(states) + sum(cell["free_bytes"] + cell["returned_bytes"] for cell in one["cells"])
+        assert [sum(column) for column in zip(*(values for _, values in shown.lines))] == [part.bytes for part in shown.parts]
+        live = document["target"]["kind"] == "live"
+        assert ("in RAM or not" in shown.parts[4].name) != live
+
+
+def test_what_is_not_known_is_no_figure() -> None:
+    """Null reads as not known, and never as 0; nor is a sum with an unknown part a figure."""
+    document = pages.changed(pages.recorded("glibc-core"), lambda one: None if isinstance(one, (int, float)) else one)
+    text = page(document)
+    read = pages.check(text)
+    assert not read.shown and "not known" in text
+    assert all(part.bytes is None for line in report_view.view(document, "")["arenas"] for part in line.parts)
+
+
+@pytest.mark.slow
+def test_members_may_be_missing() -> None:
+    """Whatever a document lacks, or has something else in the place of, there is a page."""
+    chance = random.Random(3)
+    document = pages.recorded("jemalloc-live")
+    for _ in range(150):
+        pages.check(page(pages.ruined(document, chance)))
+    for whole in ({}, {"data": None}, {"data": {"page": None}}, {"data": [], "target": 3, "problems": "no"}):
+        assert "no verdict in this look" in page(whole)
+
+
+@pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
+def test_hostile_names(hostile: str) -> None:
+    """As program, thread, file, class or sentence a name stays a name, and is there to be read."""
+    known = {"live", "core", "resident", "dumped", "small"}
+    document = pages.changed(pages.recorded("jemalloc-live"), lambda one: hostile if isinstance(one, str) and one not in known else one)
+    document["target"]["kind"] = "live"
+    text = page(document)
+    read = pages.check(text)
+    shown = "".join(read.text)
+    assert render.visible(hostile) in shown and "\x1b" not in text
+    assert hostile.isprintable() or hostile not in shown
+
+
+def test_text_that_does_not_show_is_written_out() -> None:
+    """Control characters, line ends, marks of direction and bytes that are no UTF-8; letters of any script stay."""
+    assert render.visible("a\x1b\n\u202e\udcffb") == "a\\x1b\\n\\u202e\\xffb" and render.visible("Größe 大小") == "Größe 大小"
+    assert len(render.visible("x" * 10**6)) < 5000 and len(render.visible(Whole("x" * 5000))) == 5000
+
+
+@pytest.mark.parametrize("core", ["/cores/core.1", "/a b/core", "$(touch x)`y`", "it's", "new\nline", "tab\t\x1b", "caf\udce9"])
+def test_lines_to_copy_are_what_they_seem(core: str) -> None:
+    """A shell reads the file of a line as the file it is, on one line."""
+    line = shell_lines.command_line({"target": {"kind": "core", "core": core}}, "owners")
+    assert line.isprintable() and line.startswith("gdbheapx --core ") and line.endswith(" owners")
+    if core.isprintable():
+        assert shlex.split(line) == ["gdbheapx", "--core", core, "owners"]
+    else:
+        assert line[len("gdbheapx --core ") :].startswith("$'") and line.count("'") == 2
+
+
+def test_next_steps() -> None:
+    """Commands of this tool name the target; what is typed elsewhere stays as it is."""
+    read = pages.check(page(pages.recorded("jemalloc-live")))
+    assert read.lines and all(line.startswith(("gdbheapx --pid ", "MALLOC_CONF=")) for line in read.lines)
+    document = pages.recorded("glibc-core")
+    document["data"]["page"]["census"] = document["data"]["page"]["owners"] = None
+    assert "gdbheapx --core /cores/core.1 report --deep --html FILE" in pages.check(page(document)).lines
+
+
+def test_a_partial_look_says_so() -> None:
+    """With its problems, above everything but the verdict."""
+    document = pages.recorded("glibc-core")
+    document.update(partial=True, problems=[{"code": "x", "where": "0x10", "what": "a part is missing", "hint": "look again"}])
+    text = page(document)
+    assert "This look is partial" in text and "0x10: a part is missing; look again" in text
+    assert text.index("a part is missing") < text.index("Whose memory it is")
+
+
+def test_it_stays_small() -> None:
+    """Eight heaps with 2,000 cells of six states each, and 400 size classes: below 2 MB."""
+    document = pages.recorded("jemalloc-live")
+    part = document["data"]["page"]
+    cell = {**part["map"][0]["cells"][0], **{field: 1000 for field in part["map"][0]["cells"][0] if field != "address"}}
+    part["map"] = [{**part["map"][0], "cells": [cell] * 2000}] * 3
+    part["histogram"] = [{**part["histogram"][0], "rows": part["histogram"][0]["rows"][:1] * 400}] * 2
+    part["census"]["rows"] = part["census"]["rows"][:1] * 100
+    assert len(page(document).encode()) < 2_000_000
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance by WCAG 2."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, two: str) -> float:
+    light, dark = sorted((luminance(one), luminance(two)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_colours_can_be_told() -> None:
+    """Text has a contrast of 4.5, on pictures too; fills and edges of 3 against the page: in light, in dark and on paper."""
+    style = (ROOT / "gdbheapx" / "extras" / "html" / "style.css").read_text()
+    palettes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
+    assert len(palettes) == 3 and len({len(one) for one in palettes}) == 1
+    for one in palettes:
+        for name in ("text", "soft", "accent", "alarm"):
+            assert contrast(one[name], one["page"]) >= 4.5 and contrast(one[name], one["panel"]) >= 4.5, name
+        for place in range(6):
+            assert contrast(one["on"], one["part%d" % place]) >= 4.5, place
+        for name in ("used", "pinned", "cached", "own", "free", "kept", "other", "edge", *("part%d" % place for place in range(6))):
+            assert contrast(one[name], one["page"]) >= 3, name

@@ -1,0 +1,44 @@
+"""Records of commands as rows of tables."""
+
+from gdbheapx.analysis.reachability.owners import Owned
+from gdbheapx.extras.query import look
+from gdbheapx.extras.query.tables import BY_NAME, TABLES
+from gdbheapx.model import Address
+
+
+def test_cells_have_the_columns_types() -> None:
+    """Addresses are numbers, the first sample stands for all, names are one line of UTF-8, and what a record lacks is None."""
+    row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": [Address(0x10), Address(0x20)], "more": 1}
+    assert look.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16]
+    assert look.cells(BY_NAME["leaks"], {"sample": []})[-1] is None
+
+
+def test_owners_know_the_row_above() -> None:
+    """Rows are numbered in the order of the tree, each with its level."""
+
+    def owner(name: str, *children: Owned) -> Owned:
+        return Owned(name, "global", None, 1, 1.0, 1, None, None, children)
+
+    tree = [owner("a", owner("b", owner("c")), owner("d")), owner("e")]
+    found = [(one["owner"], one["row"], one["level"], one["parent"]) for one in look._levels(tree)]
+    assert found == [("a", 1, 1, None), ("b", 2, 2, 1), ("c", 3, 3, 2), ("d", 4, 2, 1), ("e", 5, 1, None)]
+
+
+def test_the_look_is_told_by_one_word() -> None:
+    """What stands in the environment is read back."""
+    import os
+    from unittest import mock
+
+    for signed in (None, 8):
+        asked = look.LookRequest(["blocks", "arenas"], 7, signed)
+        with mock.patch.dict(os.environ, {look.VARIABLE: look.words(asked)}):
+            assert look.wanted() == asked
+    assert look.wanted() is None
+
+
+def test_only_addresses_are_unsigned() -> None:
+    """The output shows that type in hex."""
+    for table in TABLES:
+        for column in table.columns:
+            is_address = column.name in ("address", "sample", "start", "end", "tcache")
+            assert (column.type == "UBIGINT") is is_address, (table.name, column)
