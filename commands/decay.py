@@ -19,7 +19,7 @@ def decay(session: Session, options: Options) -> Answer:
     from gdbheapx.allocators import OfAllocator
 
     kind = List[Annotated[Any, OfAllocator("decay")]]
-    found = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.offering("decay")])
+    found = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.with_capability("decay")])
     rows = [row for one in found for row in one.rows]
 
     def text(style: Style) -> Any:

@@ -80,7 +80,7 @@ def export(session: Session, options: Options) -> Answer:
     elif of == "owners":
         found = owned.find_stacks(session)
     else:
-        sampled = session.heaps.one_offering("profile").capabilities["profile"]()
+        sampled = session.heaps.one_with_capability("profile").capabilities["profile"]()
         found, period = stacks.of_calls(sampled.stacks()), sampled.sample_bytes
     if options.format == "folded":
         lines = list(folded.lines(found))

@@ -34,7 +34,7 @@ def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[st
     """Of the heap in use, as JSON has them and as the allocator would print them."""
     from gdbheapx.analysis import beside
 
-    heap = session.heaps.one_offering("native-stats")
+    heap = session.heaps.one_with_capability("native-stats")
     found = heap.capabilities["native-stats"]()
     if is_merged:
         if not hasattr(found, "merged_only"):

@@ -15,7 +15,7 @@ Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE
 @command("profile", reads=Reads.STATE, help=HELP)
 def profile(session: Session, options: Options) -> Answer:
     """The command `profile`."""
-    heap = session.heaps.one_offering("profile")
+    heap = session.heaps.one_with_capability("profile")
     found, maps = heap.capabilities["profile"](), session.target.maps_text()
 
     def data() -> Any:

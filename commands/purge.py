@@ -48,7 +48,7 @@ def predict(session: Session, options: Options) -> Answer:
     from gdbheapx.actions import call, foreseen
     from gdbheapx.report.text import show
 
-    heap = session.heaps.one_offering("purge", rather="trim")
+    heap = session.heaps.one_with_capability("purge", rather="trim")
     is_refused = foreseen.is_refused(session, call.PURGE, heap, (options.arena, _what(options)), options.accept_seccomp)
     found = heap.capabilities["purge-dry-run"](options.arena)
     if is_refused:

@@ -58,9 +58,11 @@ def read(session: Session) -> Any:
     from gdbheapx.actions import foreseen
 
     found: Any = session.heaps.together("tickers")
-    heaps = session.heaps.offering("tickers") if found.found else ()  # no jemalloc is an answer, and no error
+    heaps = session.heaps.with_capability("tickers") if found.found else ()  # no jemalloc is an answer, and no error
     known = {heap.info.id: foreseen.advisable(session, heap) for heap in heaps}
-    refused = [(name, offer) for name, capabilities in known.items() for offer in ("cure", "purge") if offer not in capabilities]
+    refused = [
+        (name, capability) for name, capabilities in known.items() for capability in ("cure", "purge") if capability not in capabilities
+    ]
     return found.without(refused)
 
 

@@ -59,7 +59,7 @@ def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
     from gdbheapx.actions import call, foreseen
 
-    heap = session.heaps.one_offering("trim", rather="purge", for_owner=True)
+    heap = session.heaps.one_with_capability("trim", rather="purge", for_owner=True)
     tried: Optional[bool] = None
     is_refused = foreseen.is_refused(session, call.TRIM, heap, (options.pad,), options.accept_seccomp)
     if options.probe:

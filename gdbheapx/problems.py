@@ -80,7 +80,7 @@ class Note(Protocol):
 
 
 class Report(Protocol):
-    """Records a problem that makes the answer partial: the members of Complaint."""
+    """Records a problem that makes the answer partial: the members of Diagnostic."""
 
     def __call__(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None: ...
 

@@ -164,7 +164,7 @@ def test_entry_points_know_no_allocator() -> None:
 
 
 NAMED_BY = {"decay": "decay", "profile": "profile", "purge": "purge", "tickers": "tickers", "trim": "trim", "malloc_info": "native-info"}
-"""Commands and the offer behind them. Where one allocator alone has it, the help may name that one."""
+"""Commands and the capability behind them. Where one allocator alone has it, the help may name that one."""
 
 
 def may_name(path: Path, name: str) -> bool:
@@ -178,8 +178,8 @@ def names_in(path: Path, name: str) -> Iterator[int]:
     text = path.read_text()
     told: Set[int] = set()
     if path.parent.name == "commands" and path.stem in NAMED_BY:
-        offering = [one.name for one in allocators.every() if NAMED_BY[path.stem] in one.offered]
-        for node in ast.walk(ast.parse(text)) if offering == [name] else ():
+        with_capability = [one.name for one in allocators.every() if NAMED_BY[path.stem] in one.known_capabilities]
+        for node in ast.walk(ast.parse(text)) if with_capability == [name] else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 told.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return (number for number, line in enumerate(text.split("\n"), 1) if name in line.lower() and number not in told)

@@ -96,7 +96,7 @@ def run(session: Session, options: Options) -> Any:
 
     preflight.require_permitted(setting, call=False)
     heap: Heap = call.in_use(session, CURE)
-    plan: CurePlan = heap.capabilities[CURE.offer]()
+    plan: CurePlan = heap.capabilities[CURE.capability]()
     control = Control(target)
     preflight.vfork_child(control.pid)
     preflight.require_writable(control.pid)

@@ -12,7 +12,7 @@ from gdbheapx.inferior.live.seccomp import DISABLED, rules
 from gdbheapx.session import Session
 
 PLANS: Dict[str, Tuple[Any, ...]] = {"trim": (0,), "purge": (None, "purge"), "cure": ()}
-"""What each offer is asked for a plan with."""
+"""What each capability is asked for a plan with."""
 
 
 def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
@@ -54,15 +54,17 @@ def _confined(pid: int) -> List[Tuple[int, str]]:
 
 def _sandbox(heap: Heap, kind: call.Kind, words: Tuple[Any, ...], accepted: bool) -> Sandbox:
     """Asked before the process is stopped: a plan looks up symbols."""
-    plan = heap.capabilities[kind.offer](*words)
+    plan = heap.capabilities[kind.capability](*words)
     return Sandbox(plan.target, plan.system_calls, plan.shown, accepted)
 
 
 def is_refused(session: Session, kind: call.Kind, heap: Heap, words: Sequence[Any], accepted: bool) -> bool:
-    """Whether it would be; a note says why. `words`: what the offer gets for a plan; `accepted`: --accept-seccomp."""
+    """Whether it would be; a note says why. `words`: what the capability gets for a plan; `accepted`: --accept-seccomp."""
     refusal = _refusal(session, kind, heap, tuple(words), accepted)
     if refusal is not None:
-        session.problem(problems.CALL_REFUSED, None, "%s would be refused here: %s" % (kind.offer, refusal.message), refusal.hint, False)
+        session.problem(
+            problems.CALL_REFUSED, None, "%s would be refused here: %s" % (kind.capability, refusal.message), refusal.hint, False
+        )
     return refusal is not None
 
 
@@ -76,12 +78,12 @@ def _refusal(session: Session, kind: call.Kind, heap: Heap, words: Tuple[Any, ..
         pid = target.pid or 0
         threads = _once(session, (_confined, pid), lambda: _confined(pid))
         writable = _once(session, preflight.require_writable, lambda: preflight.require_writable(pid))
-        for found in (_forbidden(session, heap, kind.offer, words), writable, threads):
+        for found in (_forbidden(session, heap, kind.capability, words), writable, threads):
             if isinstance(found, HeapxError):
                 raise found
-        key = (Sandbox, heap.info.id, kind.offer, words)
+        key = (Sandbox, heap.info.id, kind.capability, words)
         sandbox = _once(session, key, lambda: _sandbox(heap, kind, words, accepted)) if threads else None
-        preflight.in_ram(target, lambda: heap.capabilities[kind.offer](*words).predict())
+        preflight.in_ram(target, lambda: heap.capabilities[kind.capability](*words).predict())
         if isinstance(sandbox, Sandbox):
             sandbox.check(threads)
     except Refusal as refusal:

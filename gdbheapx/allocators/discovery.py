@@ -54,9 +54,9 @@ class Discovery:
         """All that can be read, in the registry's order."""
         return [Listed(allocator, one) for allocator in allocators.every() for one in self.found(allocator).located]
 
-    def offering(self, offer: str) -> List[Allocator[Any, Any]]:
-        """Allocators that may have an offer."""
-        return [one for one in allocators.every() if offer in one.offered]
+    def with_capability(self, capability: str) -> List[Allocator[Any, Any]]:
+        """Allocators that may have a capability."""
+        return [one for one in allocators.every() if capability in one.known_capabilities]
 
     def unread(self) -> List[Unread]:
         """All that are there and cannot be read."""

@@ -1,6 +1,7 @@
 """The protocol between allocators and everything else: what the rest may ask of an allocator, and of one heap of it.
 
-What stands here any allocator can answer. What only some can is an *offer*: a command asks for it by name, and says so where nobody has it.
+What stands here any allocator can answer. What only some can is a *capability*: a command asks for it by name,
+and says so where nobody has it.
 """
 
 from abc import ABC, abstractmethod
@@ -182,12 +183,13 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
 
     name: str
     fingerprint: Fingerprint = Fingerprint()
-    offered: FrozenSet[str] = frozenset()
+    known_capabilities: FrozenSet[str] = frozenset()
     """What its heaps may have among their capabilities."""
     statuses: Sequence[str] = ("used", "free")
     """The words of BlockShape.words that its heaps may have. [chunks --status]"""
     records: Mapping[str, str] = {}
-    """Where the types of its own records are: of a row of `arenas` and of `bins`, of `tunables`, of what offers give. [a snapshot; SQL]"""
+    """Where the types of its own records are: of a row of `arenas` and of `bins`, of `tunables`, of what capabilities
+    give. [a snapshot; SQL]"""
 
     @abstractmethod
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
@@ -208,8 +210,8 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         milliseconds."""
         return located
 
-    def together(self, offer: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
-        """One answer from what the heaps gave for an offer, and those that are not read. `unsure`: none was found, and what would show one
+    def together(self, capability: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
+        """One answer from what the heaps gave for a capability, and those that are not read. `unsure`: none was found, and what would show one
         may be missing."""
         raise NotImplementedError
 
@@ -218,7 +220,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         return False
 
     def pack(self, target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
-        """The pack of one copy, for the offer `pack`."""
+        """The pack of one copy, for the capability `pack`."""
         raise NotImplementedError
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:

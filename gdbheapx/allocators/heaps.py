@@ -46,42 +46,48 @@ class Heaps:
         """The one heap that a command about a single one shows: --allocator's, else the one in use."""
         return _in_use(self.all())
 
-    def offering(self, offer: str, rather: Optional[str] = None) -> List[Heap]:
-        """Those of them that have this offer; HeapxError where none has. `rather`: the command for the others."""
-        found = [heap for heap in self.all() if offer in heap.capabilities]
+    def with_capability(self, capability: str, rather: Optional[str] = None) -> List[Heap]:
+        """Those of them that have this capability; HeapxError where none has. `rather`: the command for the others."""
+        found = [heap for heap in self.all() if capability in heap.capabilities]
         if not found:
-            raise self._none_offers(offer, rather)
+            raise self._none_has(capability, rather)
         return found
 
-    def one_offering(self, offer: str, rather: Optional[str] = None, for_owner: bool = False) -> Heap:
-        """The one in use among them. `for_owner`: what is offered serves the program's own malloc; HeapxError where that has `rather`,
+    def one_with_capability(self, capability: str, rather: Optional[str] = None, for_owner: bool = False) -> Heap:
+        """The one in use among them. `for_owner`: the capability serves the program's own malloc; HeapxError where that has `rather`,
         unless --allocator names this one all the same."""
-        found = _in_use(self.offering(offer, rather))
+        found = _in_use(self.with_capability(capability, rather))
         owner = _in_use(self.all())
         if for_owner and owner.info.owns_malloc and not found.info.owns_malloc and rather in owner.capabilities:
             hint = "use `gdbheapx %s --dry-run`; --allocator %s asks about the other heap" % (rather, found.info.id)
             raise HeapxError("%s owns malloc here" % owner.kind, hint, code=NO_ALLOCATOR)
         return found
 
-    def in_question(self, offer: str) -> List[Heap]:
+    def in_question(self, capability: str) -> List[Heap]:
         """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read
         makes the answer partial."""
-        copies = [one for one in self.discovery.copies() if offer in one.allocator.offered and self.allocator_id in (None, one.located.id)]
-        heaps = [heap for heap in self.all() if offer in heap.capabilities] if copies or self.allocator_id is not None else []
-        for unread in self.unread_offering(offer) if self.allocator_id is None else ():
+        copies = [
+            one
+            for one in self.discovery.copies()
+            if capability in one.allocator.known_capabilities and self.allocator_id in (None, one.located.id)
+        ]
+        heaps = [heap for heap in self.all() if capability in heap.capabilities] if copies or self.allocator_id is not None else []
+        for unread in self.unread_with_capability(capability) if self.allocator_id is None else ():
             self._tell(unread, partial=True)
         return heaps
 
-    def together(self, offer: str) -> Answered:
-        """One answer for all heaps of the sort that has this offer, those that cannot be read among them."""
-        heaps = self.in_question(offer)
-        allocator, target = self.discovery.offering(offer)[0], self.discovery.target
+    def together(self, capability: str) -> Answered:
+        """One answer for all heaps of the sort that has this capability, those that cannot be read among them."""
+        heaps = self.in_question(capability)
+        allocator, target = self.discovery.with_capability(capability)[0], self.discovery.target
         unsure = not heaps and (bool(self.discovery.found(allocator).missing) or target.lost_bytes() != 0)
-        return allocator.together(offer, [(heap.info, heap.capabilities[offer]()) for heap in heaps], self.unread_offering(offer), unsure)
+        return allocator.together(
+            capability, [(heap.info, heap.capabilities[capability]()) for heap in heaps], self.unread_with_capability(capability), unsure
+        )
 
     def pack(self) -> Pack:
         """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
-        able = self.discovery.offering("pack")
+        able = self.discovery.with_capability("pack")
         named = [one for one in able if self.allocator_id is not None and one.name == self.allocator_id.split("#")[0]]
         there = [
             one
@@ -90,17 +96,17 @@ class Heaps:
         ]
         for allocator in named or there or able[-1:]:
             return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
-        raise self._none_offers("pack", None)
+        raise self._none_has("pack", None)
 
-    def unread_offering(self, offer: str) -> List[Unread]:
-        """Allocators that are there and not read, and would have this offer."""
-        return [one for allocator in self.discovery.offering(offer) for one in self.discovery.found(allocator).unread]
+    def unread_with_capability(self, capability: str) -> List[Unread]:
+        """Allocators that are there and not read, and would have this capability."""
+        return [one for allocator in self.discovery.with_capability(capability) for one in self.discovery.found(allocator).unread]
 
-    def _none_offers(self, offer: str, rather: Optional[str]) -> HeapxError:
+    def _none_has(self, capability: str, rather: Optional[str]) -> HeapxError:
         """Why the command does not apply here, and what does."""
-        for unread in self.unread_offering(offer):
+        for unread in self.unread_with_capability(capability):
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
-        names = " or ".join(allocator.name for allocator in self.discovery.offering(offer))
+        names = " or ".join(allocator.name for allocator in self.discovery.with_capability(capability))
         others = [heap.kind for heap in self.all() if rather in heap.capabilities]
         hint = "for %s use `gdbheapx %s`" % (others[0], rather) if others else HOW_TO_SEE
         return HeapxError("no %s in this target: this command requires it" % names, hint, code=NO_ALLOCATOR)

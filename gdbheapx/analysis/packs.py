@@ -100,7 +100,7 @@ def _module(session: Session, name: str) -> Module:
 def _of_allocator(session: Session, module: Module) -> Tuple[Optional[Pack], Optional[HeapxError]]:
     """The pack of the allocator in this module, or why there is none."""
     reason = None
-    for allocator in session.discovery.offering("pack"):
+    for allocator in session.discovery.with_capability("pack"):
         found = session.discovery.found(allocator)
         for located in found.located:
             if located.module.base == module.base:

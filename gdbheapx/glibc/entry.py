@@ -33,7 +33,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
     name = "glibc"
     fingerprint = Fingerprint(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
     statuses = ("used", "tcache", "fast", "free", "top", "mmapped", "overhead")
-    offered = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack", "meter", "exact-reading"))
+    known_capabilities = frozenset(("trim", "trim-dry-run", "native-info", "native-stats", "pack", "meter", "exact-reading"))
     records = MappingProxyType(
         {
             "arenas": "gdbheapx.glibc.records.ArenaTotals",

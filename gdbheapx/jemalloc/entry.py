@@ -21,7 +21,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
     name = "jemalloc"
     fingerprint = Fingerprint(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
     statuses = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata")
-    offered = frozenset(
+    known_capabilities = frozenset(
         (
             *("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),
             *("meter", "exact-reading"),
@@ -64,7 +64,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return JemallocMalloc(located, around)
 
-    def together(self, offer: str, found: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
+    def together(self, capability: str, found: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
         """All jemallocs of a process as `tickers` answers."""
         from gdbheapx.jemalloc.messages.tickers import TickersAnswer, UnreadRow
 

@@ -58,7 +58,7 @@ def test_man_shows_every_command_and_option() -> None:
             assert not argument.flags[0].startswith("-") or argument.flags[0] in text, argument.flags
 
 
-def offered(*words: str) -> List[str]:
+def known_capabilities(*words: str) -> List[str]:
     """What bash offers for the last of these words, in a shell without settings of its own."""
     done = subprocess.run(["bash", "--norc", "-c", COMPLETE, "bash", str(BASH), *words], capture_output=True, text=True, cwd=ROOT, timeout=30)
     assert done.returncode == 0 and not done.stderr, done.stderr
@@ -68,28 +68,28 @@ def offered(*words: str) -> List[str]:
 def test_bash_completes_commands() -> None:
     """Every command is offered, before and after global options."""
     loader.load_commands()
-    assert set(command.names()) <= set(offered("gdbheapx", ""))
-    assert offered("gdbheapx", "malloc-") == ["malloc-info", "malloc-stats"]
-    assert offered("gdbheapx", "--core", "/tmp/core", "--sysroot", "/", "tun") == ["tunables"]
+    assert set(command.names()) <= set(known_capabilities("gdbheapx", ""))
+    assert known_capabilities("gdbheapx", "malloc-") == ["malloc-info", "malloc-stats"]
+    assert known_capabilities("gdbheapx", "--core", "/tmp/core", "--sysroot", "/", "tun") == ["tunables"]
 
 
 def test_bash_completes_options() -> None:
     """A command's own options and those of the shell are offered after it, and none of another command's."""
-    after = offered("gdbheapx", "--pid", "1", "leaks", "--")
+    after = known_capabilities("gdbheapx", "--pid", "1", "leaks", "--")
     assert {"--fail-on-leak", "--json", "--output", "--debug-dir"} <= set(after) and "--dry-run" not in after
-    assert offered("gdbheapx", "trim", "--dry") == ["--dry-run"]
-    assert offered("gdbheapx", "--sn") == ["--snapshot"]
+    assert known_capabilities("gdbheapx", "trim", "--dry") == ["--dry-run"]
+    assert known_capabilities("gdbheapx", "--sn") == ["--snapshot"]
 
 
 def test_bash_completes_values() -> None:
     """Words of a choice, files, folders and processes are offered as values."""
-    assert offered("gdbheapx", "chunks", "--sort", "") == ["size", "address"]
-    assert offered("gdbheapx", "--core", "core", "export", "--format", "pp") == ["pprof"]
-    assert offered("gdbheapx", "symbols", "e") == ["export"]
-    assert offered("gdbheapx", "--core", "pyproject") == ["pyproject.toml"]
-    assert offered("gdbheapx", "diff", "pyproject.t") == ["pyproject.toml"]
-    assert offered("gdbheapx", "--sysroot", "comman") == ["commands"]
-    assert str(os.getpid()) in offered("gdbheapx", "--pid", str(os.getpid())[:-1])
+    assert known_capabilities("gdbheapx", "chunks", "--sort", "") == ["size", "address"]
+    assert known_capabilities("gdbheapx", "--core", "core", "export", "--format", "pp") == ["pprof"]
+    assert known_capabilities("gdbheapx", "symbols", "e") == ["export"]
+    assert known_capabilities("gdbheapx", "--core", "pyproject") == ["pyproject.toml"]
+    assert known_capabilities("gdbheapx", "diff", "pyproject.t") == ["pyproject.toml"]
+    assert known_capabilities("gdbheapx", "--sysroot", "comman") == ["commands"]
+    assert str(os.getpid()) in known_capabilities("gdbheapx", "--pid", str(os.getpid())[:-1])
 
 
 def test_bash_finds_each_declared_choice() -> None:
@@ -99,7 +99,7 @@ def test_bash_finds_each_declared_choice() -> None:
     for name in command.names():
         for argument in command.COMMANDS[name].arguments:
             if argument.options.get("choices") and argument.flags[0].startswith("-"):
-                found[name] = offered("gdbheapx", name, argument.flags[0], "")
+                found[name] = known_capabilities("gdbheapx", name, argument.flags[0], "")
                 assert found[name] == list(argument.options["choices"]), (name, argument.flags)
     assert len(found) >= 4
 

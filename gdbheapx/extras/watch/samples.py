@@ -248,4 +248,4 @@ def _read(meter: Meter, walk_seconds: float) -> Reading:
 def returns_by(heap: Heap) -> Optional[str]:
     """The command that says what this heap would return to the OS; None where none does."""
     known = {"trim-dry-run": "trim --dry-run", "purge-dry-run": "purge --dry-run"}
-    return next((command for offer, command in known.items() if offer in heap.capabilities), None)
+    return next((command for capability, command in known.items() if capability in heap.capabilities), None)

@@ -151,7 +151,7 @@ def _rounded(milliseconds: Optional[float]) -> Optional[float]:
 
 
 CURE, PURGE = "cure", "purge"
-"""Codes of advice to change the process: the offer that does it, which may be refused."""
+"""Codes of advice to change the process: the capability that does it, which may be refused."""
 
 
 def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names: PublicNames) -> List[Finding]:

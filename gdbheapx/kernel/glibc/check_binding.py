@@ -28,7 +28,7 @@ def check(
     listed: Tuple[Sequence[int], Sequence[int]],
     budget: Budget,
 ) -> BrokenChunks:
-    """See ChunkWalker; `listed`: specials, members of bins."""
+    """See ChunkWalker; `listed`: cached chunks, members of bins."""
     flat, cached_chunks, members = flat_regions(regions), as_array(listed[0]), as_array(listed[1])
     places = (at(flat), len(regions), at(cached_chunks), len(cached_chunks), at(members), len(members))
     job = library.heapx_check_new(opened.handle, geometry, *places)

@@ -108,7 +108,7 @@ class WalkResult(NamedTuple):
     further_pieces: int
     """Pieces met beyond the first: joined regions."""
     specials_met: int
-    """Specials within [begin, at] that were met exactly on a chunk boundary."""
+    """Cached chunks within [begin, at] that were met exactly on a chunk boundary."""
     missed_special: int
     """Lowest special (address | kind) within [begin, at) that was on no chunk boundary; 0 if none."""
     missed_specials: int

@@ -28,7 +28,7 @@ def heaps(draw: Any) -> Tuple[Geometry, heap.Built]:
 
 @st.composite
 def damaged(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource]:
-    """A heap with some words overwritten, specials that may be wrong, and maybe a hole."""
+    """A heap with some words overwritten, cached chunks that may be wrong, and maybe a hole."""
     geometry, built = draw(heaps())
     data = bytearray(built.data)
     if data:

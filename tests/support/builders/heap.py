@@ -180,7 +180,7 @@ def _histogram(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Tuple[
 
 
 def large(seed: int, megabytes: int, geometry: Geometry = LP64, largest: int = 6000) -> Tuple[bytes, Region, Any]:
-    """A heap of many MiB, fast to make: one MiB of chunks again and again. (bytes, region, specials)."""
+    """A heap of many MiB, fast to make: one MiB of chunks again and again. (bytes, region, cached chunks)."""
     rng = random.Random(seed)
     spec: List[Tuple[int, int]] = []
     room = 1 << 20

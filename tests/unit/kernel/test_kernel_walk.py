@@ -79,7 +79,7 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
 @FAST
 @given(case=damaged())
 def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource]) -> None:
-    """Overwritten words, wrong specials and holes: equal in every field, walk and listing."""
+    """Overwritten words, wrong cached chunks and holes: equal in every field, walk and listing."""
     geometry, region, cached_chunks, source = case
     results = [walk(kernel, source, geometry, region, cached_chunks) for kernel in (c_kernel, python_kernel)]
     assert results[0] == results[1]
@@ -221,7 +221,7 @@ def test_specials_beside_the_chain_are_missed(kernel: Kernel) -> None:
 
 
 def test_regions_are_answered_in_order_each_with_its_slice_of_specials(kernel: Kernel) -> None:
-    """More regions than one turn takes; one sorted array of specials serves all."""
+    """More regions than one turn takes; one sorted array of cached chunks serves all."""
     made = [heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1)) for number in range(150)]
     source = BytesSource(tuple((built.region.begin, built.data) for built in made))
     cached_chunks = array("Q", [special for built in made for special in built.cached_chunks])
@@ -347,7 +347,7 @@ def filled(spec: List[Tuple[int, int]], pages: int) -> List[Tuple[int, int]]:
 
 
 def joined_pieces(seed: int) -> Tuple[bytes, int, int, List[heap.Built], Any]:
-    """Four pieces, the second with top and without fenceposts: (bytes, begin, top, the pieces, specials)."""
+    """Four pieces, the second with top and without fenceposts: (bytes, begin, top, the pieces, cached chunks)."""
     rng, begin = random.Random(seed), 0x7F0000000000
     data, built, top = b"", [], 0
     for number in range(4):

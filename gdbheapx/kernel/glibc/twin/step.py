@@ -91,7 +91,7 @@ class Window:
 
 
 class Cursor:
-    """Where a walk is, and the specials it passed."""
+    """Where a walk is, and the cached chunks it passed."""
 
     def __init__(self, geometry: Geometry, region: Region, cached_chunks: Sequence[int], window: Window) -> None:
         self.geometry, self.region, self.window = geometry, region, window
@@ -110,7 +110,7 @@ class Cursor:
         return self._cached_chunks[self._place] & ~FLAGS if self._place < self._last else None
 
     def finish(self) -> None:
-        """Settles the specials up to the end of the walk."""
+        """Settles the cached chunks up to the end of the walk."""
         self._take_specials(self.at)
 
     def _take_specials(self, address: int) -> int:
