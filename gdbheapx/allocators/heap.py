@@ -211,8 +211,8 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         return located
 
     def together(self, capability: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
-        """One answer from what the heaps gave for a capability, and those that are not read. `unsure`: none was found, and what would show one
-        may be missing."""
+        """One answer from what the heaps gave for a capability, and those that are not read. `unsure`: none was found, and what would show
+        one may be missing."""
         raise NotImplementedError
 
     def has_traces(self, target: Target) -> bool:
