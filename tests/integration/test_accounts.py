@@ -1,4 +1,7 @@
-"""malloc-info and malloc-stats equal what the allocator says about itself, in every state it can be in."""
+"""malloc-info and malloc-stats equal what the allocator says about itself, in every state it can be in.
+
+Files: commands/malloc_info.py, glibc/malloc_info.py.
+"""
 
 import re
 from pathlib import Path

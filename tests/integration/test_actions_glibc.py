@@ -1,4 +1,7 @@
-"""trim on a live process: it gives back what was predicted, and nobody is harmed, however often."""
+"""trim on a live process: it gives back what was predicted, and nobody is harmed, however often.
+
+Files: actions/calling.py, actions/measure.py, actions/probe.py, actions/registers.py, inferior/gdb/hold.py.
+"""
 
 import json
 import os

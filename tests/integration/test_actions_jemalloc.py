@@ -1,4 +1,7 @@
-"""purge and tickers --cure on a live process: what was predicted goes, blind threads see, and nobody is harmed."""
+"""purge and tickers --cure on a live process: what was predicted goes, blind threads see, and nobody is harmed.
+
+Files: commands/purge.py.
+"""
 
 import resource
 from typing import Any, Dict, List

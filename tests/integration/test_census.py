@@ -1,4 +1,7 @@
-"""`census` of a program whose blocks are known: containers, structures with a magic number, texts, and what they point to."""
+"""`census` of a program whose blocks are known: containers, structures with a magic number, texts, and what they point to.
+
+Files: analysis/census/block.py, analysis/census/pieces.py, analysis/census/shown.py, report/census_text.py.
+"""
 
 import shutil
 import subprocess

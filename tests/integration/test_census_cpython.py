@@ -1,4 +1,7 @@
-"""Objects and pools of CPython as the census finds them, against what the process itself counts."""
+"""Objects and pools of CPython as the census finds them, against what the process itself counts.
+
+Files: analysis/census/cpython/bodies.py, analysis/census/cpython/pools.py, analysis/census/cpython/types.py.
+"""
 
 import json
 import sys

@@ -1,4 +1,7 @@
-"""`census` of what libraries keep: OpenSSL's structures, GLib's instances, structures with a table of their library, as many as were made."""
+"""`census` of what libraries keep: OpenSSL's structures, GLib's instances, structures with a table of their library, as many as were made.
+
+Files: analysis/census/tables.py.
+"""
 
 import ctypes.util
 import shutil

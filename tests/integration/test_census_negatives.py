@@ -1,4 +1,7 @@
-"""Every signature of the census, looked for in programs that have none of it, whether its module is loaded or not: what is found there is false."""
+"""Every signature of the census, looked for in programs that have none of it, whether its module is loaded or not: what is found there is false.
+
+Files: analysis/census/registry.py.
+"""
 
 import os
 import shutil

@@ -1,4 +1,8 @@
-"""check on glibc malloc: each planted damage under its rule, nothing in what is whole, on a core and live."""
+"""check on glibc malloc: each planted damage under its rule, nothing in what is whole, on a core and live.
+
+Files: glibc/check/arenas.py, glibc/check/chunks.py, glibc/check/findings.py, glibc/check/lists.py, glibc/check/messages.py,
+glibc/check/run.py.
+"""
 
 from typing import Iterator
 

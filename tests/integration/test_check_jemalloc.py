@@ -1,4 +1,8 @@
-"""check on jemalloc: each planted damage under its rule, nothing in what is whole, on a core and live."""
+"""check on jemalloc: each planted damage under its rule, nothing in what is whole, on a core and live.
+
+Files: jemalloc/check/arenas.py, jemalloc/check/findings.py, jemalloc/check/links.py, jemalloc/check/run.py, jemalloc/check/suspects.py,
+jemalloc/check/threads.py.
+"""
 
 from typing import Any, Iterator
 

@@ -1,4 +1,7 @@
-"""check on headers of mapped chunks: each way of damage is told with its place, its rule and what malloc says, live and on cores."""
+"""check on headers of mapped chunks: each way of damage is told with its place, its rule and what malloc says, live and on cores.
+
+Files: glibc/mmapped.py.
+"""
 
 import os
 import struct

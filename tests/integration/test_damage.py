@@ -1,4 +1,7 @@
-"""Damaged heaps and cores: a partial answer, exit code 4, address and rule named, the right parts still counted; never a hang."""
+"""Damaged heaps and cores: a partial answer, exit code 4, address and rule named, the right parts still counted; never a hang.
+
+Files: glibc/pieces.py, glibc/remnant.py, glibc/resync.py.
+"""
 
 import os
 import shutil

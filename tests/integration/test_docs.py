@@ -1,4 +1,7 @@
-"""What the documentation says is what the tool does."""
+"""What the documentation says is what the tool does.
+
+Files: glibc/help.py, jemalloc/help.py.
+"""
 
 import re
 import shlex

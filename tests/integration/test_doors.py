@@ -1,4 +1,7 @@
-"""Both doors give the same answer, and behave like commands of their world."""
+"""Both doors give the same answer, and behave like commands of their world.
+
+Files: gdb_process.py, gdbinit.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Every command once, live and on a core: two programs, one gdb for each look. `make test-fast` runs this; the other modules go into each command."""
+"""Every command once, live and on a core: two programs, one gdb for each look. `make test-fast` runs this; the other modules go into each command.
+
+Files: analysis/checkup.py, commands/arenas.py, commands/bins.py, commands/chunks.py, commands/doctor.py, commands/tunables.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""`fleet` and `table`: many cores, some of them ruined, and documents that may be anybody's."""
+"""`fleet` and `table`: many cores, some of them ruined, and documents that may be anybody's.
+
+Files: commands/table.py, extras/fleet/views.py.
+"""
 
 import bz2
 import csv

@@ -1,4 +1,7 @@
-"""Names that a process gives to its file, threads, mapped files, classes and symbols, through every format: each stays what it is."""
+"""Names that a process gives to its file, threads, mapped files, classes and symbols, through every format: each stays what it is.
+
+Files: files.py.
+"""
 
 import csv
 import io

@@ -1,6 +1,8 @@
 """Calls that do not come back as they should: what is told is true, the registers are as before, and the process goes on.
 
 The checks before a call are left out here, inside gdb, so that it is made where it never would be.
+
+Files: inferior/gdb/call.py.
 """
 
 import json

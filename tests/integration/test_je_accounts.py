@@ -1,4 +1,7 @@
-"""`malloc-stats --json` equals what jemalloc itself printed while memory was as it is, figure by figure; and so do the other commands."""
+"""`malloc-stats --json` equals what jemalloc itself printed while memory was as it is, figure by figure; and so do the other commands.
+
+Files: commands/malloc_stats.py, jemalloc/heap/base.py.
+"""
 
 from typing import Any, Dict, Iterator, List, Tuple
 

@@ -1,4 +1,7 @@
-"""Against a program that records its own blocks: jemalloc's listing says of each what became of it."""
+"""Against a program that records its own blocks: jemalloc's listing says of each what became of it.
+
+Files: jemalloc/context.py, jemalloc/heap/arenas.py, jemalloc/heap/totals.py.
+"""
 
 import os
 import re

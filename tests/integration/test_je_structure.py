@@ -1,4 +1,7 @@
-"""A jemalloc without names, read by its structure: the same figures as with its pack, by every command, live and on a core."""
+"""A jemalloc without names, read by its structure: the same figures as with its pack, by every command, live and on a core.
+
+Files: jemalloc/detection/detect.py, jemalloc/detection/options_tree.py.
+"""
 
 import os
 import random

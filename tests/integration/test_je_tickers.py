@@ -1,4 +1,7 @@
-"""Threads whose decay ticker was never initialised: found where they are, nobody else accused, and per arena what was measured."""
+"""Threads whose decay ticker was never initialised: found where they are, nobody else accused, and per arena what was measured.
+
+Files: commands/decay.py.
+"""
 
 from typing import Any, Dict, List, NamedTuple, Optional
 

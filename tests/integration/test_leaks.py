@@ -1,4 +1,7 @@
-"""Against a program that records what holds its blocks: what `leaks` says of each."""
+"""Against a program that records what holds its blocks: what `leaks` says of each.
+
+Files: analysis/reachability/sweeping.py, analysis/reachability/unwritten.py.
+"""
 
 import shutil
 import subprocess

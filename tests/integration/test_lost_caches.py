@@ -1,4 +1,7 @@
-"""Thread caches that cannot be found: never counted as empty, whatever is damaged; and threads that have none, which are no damage."""
+"""Thread caches that cannot be found: never counted as empty, whatever is damaged; and threads that have none, which are no damage.
+
+Files: glibc/missing_caches.py.
+"""
 
 import random
 from typing import Any, Dict, Iterator, List, Optional, Tuple

@@ -1,4 +1,7 @@
-"""No process stands still longer than --max-stop, whatever is asked of it, and what is missing then is said so."""
+"""No process stands still longer than --max-stop, whatever is asked of it, and what is missing then is said so.
+
+Files: analysis/reachability/look.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Packs with the stock libraries of this system: gdb reads the same types as pyelftools did, and a stripped jemalloc or libc is read by its pack."""
+"""Packs with the stock libraries of this system: gdb reads the same types as pyelftools did, and a stripped jemalloc or libc is read by its pack.
+
+Files: commands/symbols.py.
+"""
 
 import json
 import shutil

@@ -1,4 +1,7 @@
-"""Which blocks keep free memory from being returned: programs whose culprits are known, held against their record and `arenas`."""
+"""Which blocks keep free memory from being returned: programs whose culprits are known, held against their record and `arenas`.
+
+Files: glibc/keeping.py, jemalloc/heap/keeping.py.
+"""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""gdbheapx.api in a stock gdb: the examples of docs/reference/python-api.md, live and on a core, say what the commands say."""
+"""gdbheapx.api in a stock gdb: the examples of docs/reference/python-api.md, live and on a core, say what the commands say.
+
+Files: api.py.
+"""
 
 import re
 from collections import Counter

@@ -1,4 +1,7 @@
-"""`query` and parquet files: the tables are what the commands say, SQL touches nothing else, and nothing private stays."""
+"""`query` and parquet files: the tables are what the commands say, SQL touches nothing else, and nothing private stays.
+
+Files: extras/query/command.py, worker.py.
+"""
 
 import csv
 import io

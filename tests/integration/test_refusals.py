@@ -1,4 +1,7 @@
-"""Every refusal of trim, purge and --cure, provoked for real: one line with its reason, nothing changed, and the process serves on."""
+"""Every refusal of trim, purge and --cure, provoked for real: one line with its reason, nothing changed, and the process serves on.
+
+Files: actions/foreseen.py, inferior/gdb/frames.py.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""What purge and tickers --cure refuse because of jemalloc's own state, provoked for real."""
+"""What purge and tickers --cure refuse because of jemalloc's own state, provoked for real.
+
+Files: jemalloc/allocator.py, jemalloc/entry.py.
+"""
 
 import os
 import signal

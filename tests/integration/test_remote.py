@@ -1,4 +1,7 @@
-"""A process behind gdbserver gives the answer it gives when it is attached to directly."""
+"""A process behind gdbserver gives the answer it gives when it is attached to directly.
+
+Files: inferior/gdb/inferior.py, inferior/gdb/settings.py, inferior/gdb/target.py.
+"""
 
 from pathlib import Path
 from typing import List, Sequence

@@ -1,4 +1,7 @@
-"""The report tells a hoard from a leak, and splits the memory of the process."""
+"""The report tells a hoard from a leak, and splits the memory of the process.
+
+Files: analysis/inside.py.
+"""
 
 import pytest
 

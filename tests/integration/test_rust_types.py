@@ -1,4 +1,7 @@
-"""Rust programs with `debug = true`: jemalloc's types come from its own units, without gdb, which takes seconds for each of them."""
+"""Rust programs with `debug = true`: jemalloc's types come from its own units, without gdb, which takes seconds for each of them.
+
+Files: inferior/gdb/types.py.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Between stop and release nothing is opened, imported or looked up that could have been before; after it nothing of the process is read."""
+"""Between stop and release nothing is opened, imported or looked up that could have been before; after it nothing of the process is read.
+
+Files: inferior/elf/link_map.py.
+"""
 
 import re
 import sys

@@ -1,4 +1,7 @@
-"""`snapshot`, what `--snapshot FILE` answers, and `diff`: held against the process or core that it was taken of."""
+"""`snapshot`, what `--snapshot FILE` answers, and `diff`: held against the process or core that it was taken of.
+
+Files: report/snapshot_text.py, snapshot/take.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Pages in swap: what a look brings back into RAM is what the answer says, and searches leave the rest where it is."""
+"""Pages in swap: what a look brings back into RAM is what the answer says, and searches leave the rest where it is.
+
+Files: inferior/live/source.py.
+"""
 
 import os
 from array import array

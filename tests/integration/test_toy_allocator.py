@@ -1,4 +1,7 @@
-"""A third allocator is one module and one line of the registry: every command that any allocator can serve serves it."""
+"""A third allocator is one module and one line of the registry: every command that any allocator can serve serves it.
+
+Files: snapshot/target.py.
+"""
 
 import json
 import subprocess

@@ -1,4 +1,7 @@
-"""What trim --dry-run predicts is what malloc_trim then gives back, to the byte."""
+"""What trim --dry-run predicts is what malloc_trim then gives back, to the byte.
+
+Files: allocators/predicted.py.
+"""
 
 import resource
 from typing import Any, Dict, List, Tuple

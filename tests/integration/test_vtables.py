@@ -1,4 +1,7 @@
-"""`symbols export --module` names the class of every object of a C++ program, by the pointer that stands in the object."""
+"""`symbols export --module` names the class of every object of a C++ program, by the pointer that stands in the object.
+
+Files: analysis/reachability/images.py.
+"""
 
 import os
 import shutil

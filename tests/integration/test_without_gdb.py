@@ -1,4 +1,7 @@
-"""The shell door without gdb: answers, refusals, and the process that is read. That each command answers as with gdb is in test_each_command.py."""
+"""The shell door without gdb: answers, refusals, and the process that is read. That each command answers as with gdb is in test_each_command.py.
+
+Files: direct.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Codes of problems: what JSON and scripts rely on."""
+"""Codes of problems: what JSON and scripts rely on.
+
+Files: jemalloc/codes.py.
+"""
 
 import ast
 import re

@@ -1,4 +1,7 @@
-"""How figures read: units.py, and columns that are declared with their record."""
+"""How figures read: units.py, and columns that are declared with their record.
+
+Files: columns.py.
+"""
 
 from typing import Annotated, Any, NamedTuple, Optional
 

@@ -1,4 +1,7 @@
-"""`census` of large third-party programs: what the largest rows say is what the programs say of themselves."""
+"""`census` of large third-party programs: what the largest rows say is what the programs say of themselves.
+
+Files: analysis/census/redis.py.
+"""
 
 import shutil
 import socket

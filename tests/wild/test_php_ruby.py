@@ -1,4 +1,7 @@
-"""PHP and Ruby take their memory from the kernel themselves: what they have taken and use equals what they say."""
+"""PHP and Ruby take their memory from the kernel themselves: what they have taken and use equals what they say.
+
+Files: analysis/census/php.py, analysis/census/ruby.py.
+"""
 
 import shutil
 import subprocess

@@ -1,4 +1,7 @@
-"""Which thread may make a call, and which stand inside an allocator, without gdb."""
+"""Which thread may make a call, and which stand inside an allocator, without gdb.
+
+Files: actions/inside.py, inferior/standing.py, jemalloc/plan/locks.py.
+"""
 
 from typing import Any, List, Optional, Sequence
 

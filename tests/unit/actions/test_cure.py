@@ -1,4 +1,7 @@
-"""A cure within --max-stop: either nothing was written, or what was written is told."""
+"""A cure within --max-stop: either nothing was written, or what was written is told.
+
+Files: actions/waiting.py, allocators/plan.py.
+"""
 
 from types import SimpleNamespace
 from typing import Any, List

@@ -1,4 +1,7 @@
-"""trim --every: how it ends is how its last round would have ended alone."""
+"""trim --every: how it ends is how its last round would have ended alone.
+
+Files: actions/call.py, actions/preflight.py.
+"""
 
 import os
 from types import SimpleNamespace

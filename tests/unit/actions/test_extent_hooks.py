@@ -1,4 +1,7 @@
-"""Whose extent hooks an arena has: jemalloc's own, the program's, or nobody can tell."""
+"""Whose extent hooks an arena has: jemalloc's own, the program's, or nobody can tell.
+
+Files: jemalloc/plan/hooks.py.
+"""
 
 from types import SimpleNamespace
 from typing import Any, Dict, Optional

@@ -1,4 +1,7 @@
-"""gdbheapx/actions/seccomp.py and inferior/live/seccomp.py: what filters answer, by programs written here."""
+"""gdbheapx/actions/seccomp.py and inferior/live/seccomp.py: what filters answer, by programs written here.
+
+Files: glibc/plan.py, jemalloc/plan/plans.py.
+"""
 
 import os
 import struct

@@ -1,4 +1,7 @@
-"""Which code is jemalloc's, by the symbol table of the object that it is linked into; and what ends an action in time."""
+"""Which code is jemalloc's, by the symbol table of the object that it is linked into; and what ends an action in time.
+
+Files: glibc/code.py, jemalloc/plan/code.py.
+"""
 
 from types import SimpleNamespace
 from typing import Any, List, Tuple

@@ -1,4 +1,7 @@
-"""What the registry says of allocators is what their heaps have."""
+"""What the registry says of allocators is what their heaps have.
+
+Files: glibc/allocator.py.
+"""
 
 from gdbheapx import allocators
 from gdbheapx.glibc import allocator as glibc

@@ -1,4 +1,7 @@
-"""Why nothing can be read: each reason in words, with what to do about it."""
+"""Why nothing can be read: each reason in words, with what to do about it.
+
+Files: allocators/records.py.
+"""
 
 from typing import Any, List, NamedTuple, Optional
 

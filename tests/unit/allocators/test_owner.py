@@ -1,4 +1,7 @@
-"""Whose malloc the process calls."""
+"""Whose malloc the process calls.
+
+Files: allocators/discovery.py, allocators/fingerprints.py, allocators/heaps.py.
+"""
 
 from types import SimpleNamespace
 from typing import Any, Optional

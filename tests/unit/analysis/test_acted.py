@@ -1,4 +1,7 @@
-"""What commands that act have to tell: the same keys for a real run and a dry one, sums in which unknown stays unknown, and their text."""
+"""What commands that act have to tell: the same keys for a real run and a dry one, sums in which unknown stays unknown, and their text.
+
+Files: glibc/messages/arenas.py, glibc/trim_answer.py, jemalloc/plan/purge_answer.py.
+"""
 
 from typing import Any, NamedTuple, Optional
 

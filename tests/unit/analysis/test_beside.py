@@ -1,4 +1,7 @@
-"""What an answer about one allocator leaves out: another that holds more, and allocators inside libraries."""
+"""What an answer about one allocator leaves out: another that holds more, and allocators inside libraries.
+
+Files: allocators/inner.py, jemalloc/messages/arenas.py.
+"""
 
 from types import SimpleNamespace
 from typing import Any, Iterator, List, Optional

@@ -1,4 +1,7 @@
-"""Which broken rules are told: those that every look at a living process has shown; which of them are a finding, and how they read."""
+"""Which broken rules are told: those that every look at a living process has shown; which of them are a finding, and how they read.
+
+Files: allocators/rules.py.
+"""
 
 from typing import Any, Iterator, List, Optional, Sequence
 

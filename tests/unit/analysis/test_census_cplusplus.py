@@ -1,4 +1,7 @@
-"""Which blocks are said to be a class's, by what all of a kind have in common."""
+"""Which blocks are said to be a class's, by what all of a kind have in common.
+
+Files: analysis/census/signature.py.
+"""
 
 from typing import Any, Dict, Optional, Tuple, cast
 

@@ -1,4 +1,7 @@
-"""GSlice's pages: where their pieces begin, and lists that lead nowhere."""
+"""GSlice's pages: where their pieces begin, and lists that lead nowhere.
+
+Files: analysis/census/world.py.
+"""
 
 from typing import Any, Callable, Dict, Optional, Tuple, cast
 

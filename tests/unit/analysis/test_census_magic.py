@@ -1,4 +1,7 @@
-"""Four letters at the begin of blocks: a magic number of structures, or a text."""
+"""Four letters at the begin of blocks: a magic number of structures, or a text.
+
+Files: analysis/census/bind.py, analysis/census/openssl.py, analysis/census/rows.py.
+"""
 
 from typing import Any, Optional, Tuple, cast
 

@@ -2,6 +2,8 @@
 
 Each case is a whole heap; then every subset of what can be missing is taken away, as the readers would, and the verdict must be the one on the
 whole heap, or that there is none.
+
+Files: glibc/facts.py, jemalloc/facts.py.
 """
 
 from itertools import combinations, product

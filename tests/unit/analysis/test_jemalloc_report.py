@@ -1,4 +1,8 @@
-"""The sentences of report and doctor about jemalloc, from figures alone."""
+"""The sentences of report and doctor about jemalloc, from figures alone.
+
+Files: jemalloc/forms.py, jemalloc/messages/checkup.py, jemalloc/messages/findings.py, jemalloc/messages/judgement.py,
+jemalloc/messages/programs.py, jemalloc/records.py.
+"""
 
 from typing import Any, List, Optional
 

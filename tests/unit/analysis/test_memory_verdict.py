@@ -1,4 +1,7 @@
-"""What is large comes first; an allocator is spoken of only if it holds enough."""
+"""What is large comes first; an allocator is spoken of only if it holds enough.
+
+Files: analysis/memory/kinds.py, analysis/memory/runtimes.py, analysis/runtimes.py.
+"""
 
 import ast
 from pathlib import Path

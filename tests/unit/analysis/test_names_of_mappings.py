@@ -1,4 +1,7 @@
-"""What owners and refs call a mapping."""
+"""What owners and refs call a mapping.
+
+Files: analysis/reachability/regions.py.
+"""
 
 from typing import Any, cast
 

@@ -1,4 +1,7 @@
-"""The overview of a session: what comes first, what is left out, and that it needs no allocator."""
+"""The overview of a session: what comes first, what is left out, and that it needs no allocator.
+
+Files: report/overview_text.py.
+"""
 
 from typing import Any, Dict, List, Optional
 

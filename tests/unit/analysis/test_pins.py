@@ -1,4 +1,7 @@
-"""How the groups of `pins` are ranked, and what its page says."""
+"""How the groups of `pins` are ranked, and what its page says.
+
+Files: allocators/keeping.py, analysis/pins/sentence.py, report/pins_text.py.
+"""
 
 from gdbheapx.allocators.keeping import Term
 from gdbheapx.analysis.pins import sentence

@@ -1,6 +1,8 @@
 """Every sentence of the verdicts, once at least, on made-up records: its code, and that it is whole.
 
 `test_no_sentence_is_left_out` looks which calls of Finding and Step the cases reach: a new sentence needs a case.
+
+Files: glibc/messages/checkup.py, glibc/messages/tunables.py.
 """
 
 import ast

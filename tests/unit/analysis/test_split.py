@@ -1,4 +1,8 @@
-"""Whose the memory is, from recorded smaps of real programs and of other kernels."""
+"""Whose the memory is, from recorded smaps of real programs and of other kernels.
+
+Files: analysis/memory/attribute.py, analysis/memory/pools.py, analysis/memory/shapes.py, analysis/memory/stacks.py,
+analysis/memory/tally.py.
+"""
 
 import struct
 from typing import List

@@ -1,4 +1,7 @@
-"""docs/verdicts.md names each verdict with each of its codes, and everything that one may lack, in the words that are said; and no other."""
+"""docs/verdicts.md names each verdict with each of its codes, and everything that one may lack, in the words that are said; and no other.
+
+Files: findings.py, glibc/messages/findings.py, glibc/messages/verdict.py, jemalloc/messages/verdict.py, verdict.py.
+"""
 
 import ast
 import inspect

@@ -1,4 +1,7 @@
-"""What a core with zeros tells of its memory: pages that hold something, reserved addresses, what no time was left for."""
+"""What a core with zeros tells of its memory: pages that hold something, reserved addresses, what no time was left for.
+
+Files: kernel/common/twin/kernel.py.
+"""
 
 from typing import List, NamedTuple, Sequence, Tuple
 

@@ -1,4 +1,7 @@
-"""gdbheapx/arch/: each machine's record holds together, and facts that several sources tell are the same."""
+"""gdbheapx/arch/: each machine's record holds together, and facts that several sources tell are the same.
+
+Files: arch/arm.py, arch/ppc.py, arch/ppc64.py, arch/riscv64.py, arch/s390x.py, arch/x32.py.
+"""
 
 import os
 import re

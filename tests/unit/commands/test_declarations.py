@@ -1,4 +1,7 @@
-"""The declarations in commands/, and what they refuse before anything is opened or read."""
+"""The declarations in commands/, and what they refuse before anything is opened or read.
+
+Files: parse.py.
+"""
 
 import argparse
 import ast

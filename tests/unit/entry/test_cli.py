@@ -1,4 +1,7 @@
-"""gdbheapx/cli.py and open_target.py: which gdb, or none, and what is to be read."""
+"""gdbheapx/cli.py and open_target.py: which gdb, or none, and what is to be read.
+
+Files: open_target.py.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Folded stacks: a name is one frame, whatever is in it, and comes through the programs that read them."""
+"""Folded stacks: a name is one frame, whatever is in it, and comes through the programs that read them.
+
+Files: analysis/census/owned.py.
+"""
 
 import re
 import subprocess

@@ -1,4 +1,7 @@
-"""A heap graph in packets: what is written is what stands there, whatever the packets' size."""
+"""A heap graph in packets: what is written is what stands there, whatever the packets' size.
+
+Files: extras/export/objects.py.
+"""
 
 from typing import Any, Dict, Iterator, List, Tuple
 

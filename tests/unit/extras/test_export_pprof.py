@@ -1,4 +1,7 @@
-"""Profiles for pprof: read back by the field numbers of profile.proto, and by `go tool pprof`."""
+"""Profiles for pprof: read back by the field numbers of profile.proto, and by `go tool pprof`.
+
+Files: analysis/stacks.py, extras/export/protobuf.py.
+"""
 
 from pathlib import Path
 from typing import List, Optional

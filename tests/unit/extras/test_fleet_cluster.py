@@ -1,4 +1,7 @@
-"""Looks as tasks of a cluster, without one: what a task refuses, how it ends, and which addresses are open."""
+"""Looks as tasks of a cluster, without one: what a task refuses, how it ends, and which addresses are open.
+
+Files: extras/fleet/child.py, global_options.py.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""The page of a look, from JSON documents that were recorded, ruined and hostile."""
+"""The page of a look, from JSON documents that were recorded, ruined and hostile.
+
+Files: extras/html/memory_view.py, extras/html/reading.py, extras/html/report_view.py, extras/html/shell_lines.py, extras/html/use_view.py.
+"""
 
 import random
 import re

@@ -1,4 +1,7 @@
-"""Pages, in the shell: what is asked of the look, and where the file goes."""
+"""Pages, in the shell: what is asked of the look, and where the file goes.
+
+Files: invocation.py, output.py.
+"""
 
 import os
 import socket

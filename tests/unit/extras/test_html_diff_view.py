@@ -1,4 +1,7 @@
-"""The page of two looks, from a JSON document that was recorded, ruined and hostile."""
+"""The page of two looks, from a JSON document that was recorded, ruined and hostile.
+
+Files: extras/html/render.py, loader.py.
+"""
 
 import random
 import shlex

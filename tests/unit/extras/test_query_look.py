@@ -1,4 +1,7 @@
-"""Records of commands as rows of tables."""
+"""Records of commands as rows of tables.
+
+Files: extras/query/tables.py.
+"""
 
 from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.extras.query import look

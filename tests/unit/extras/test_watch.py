@@ -1,4 +1,7 @@
-"""What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends."""
+"""What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends.
+
+Files: allocators/metering.py, extras/watch/returned.py, extras/watch/run.py, extras/watch/samples.py.
+"""
 
 from typing import Any, Iterable, List, Optional, Tuple
 

@@ -1,4 +1,7 @@
-"""The forms in which `watch` writes: whatever a program calls itself, each stays what its readers take it for."""
+"""The forms in which `watch` writes: whatever a program calls itself, each stays what its readers take it for.
+
+Files: extras/watch/files.py, extras/watch/openmetrics.py.
+"""
 
 import csv
 import json

@@ -1,4 +1,7 @@
-"""The page of a watch, from lines that were recorded, ruined and hostile; and reading such lines."""
+"""The page of a watch, from lines that were recorded, ruined and hostile; and reading such lines.
+
+Files: extras/watch/recorded.py, extras/watch/series.py, extras/watch/summary.py, extras/watch/table.py.
+"""
 
 import json
 import random

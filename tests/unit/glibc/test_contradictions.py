@@ -1,4 +1,7 @@
-"""Which contradictions are told, and as what, after how many looks."""
+"""Which contradictions are told, and as what, after how many looks.
+
+Files: attempts.py, glibc/codes.py.
+"""
 
 from typing import Any, List, NamedTuple, Optional, Tuple
 

@@ -1,4 +1,7 @@
-"""A glibc without symbols is read by its pack in every release and geometry; a pack that is wrong is not believed, a damaged heap is no reason."""
+"""A glibc without symbols is read by its pack in every release and geometry; a pack that is wrong is not believed, a damaged heap is no reason.
+
+Files: glibc/detect.py, glibc/located.py.
+"""
 
 from pathlib import Path
 from typing import Any, Tuple

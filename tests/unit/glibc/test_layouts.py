@@ -1,4 +1,7 @@
-"""The tables give the offsets that were measured on real builds, and the arithmetic is malloc.c's."""
+"""The tables give the offsets that were measured on real builds, and the arithmetic is malloc.c's.
+
+Files: glibc/geometry.py, layout/struct.py.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,7 @@
-"""The counters that `watch` reads are what the walk over every chunk finds, for every release; and a heap that changes or goes away is no crash."""
+"""The counters that `watch` reads are what the walk over every chunk finds, for every release; and a heap that changes or goes away is no crash.
+
+Files: session.py.
+"""
 
 import random
 from typing import Any

@@ -1,4 +1,7 @@
-"""What systrim would give back of the main top, and what the settings in force mean."""
+"""What systrim would give back of the main top, and what the settings in force mean.
+
+Files: glibc/trim_model.py, glibc/tunables.py.
+"""
 
 from typing import Any, Dict, List, NamedTuple, Optional
 

@@ -1,4 +1,7 @@
-"""gdbheapx/inferior/core/file.py"""
+"""gdbheapx/inferior/core/file.py
+
+Files: arch/aarch64.py, arch/i386.py, inferior/elf/registers.py.
+"""
 
 import gzip
 import os

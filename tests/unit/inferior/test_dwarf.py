@@ -1,4 +1,7 @@
-"""gdbheapx/inferior/elf/dwarf.py and dwarf_types.py: one unit's types as compilers write them, held against pyelftools, and damaged."""
+"""gdbheapx/inferior/elf/dwarf.py and dwarf_types.py: one unit's types as compilers write them, held against pyelftools, and damaged.
+
+Files: inferior/elf/dwarf_types.py, inferior/elf/whole_file.py, inferior/openable.py.
+"""
 
 import random
 import shutil

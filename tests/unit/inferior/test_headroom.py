@@ -1,4 +1,7 @@
-"""What a process may still get: by its memory cgroup of either version, by those above it, by the machine; unknown where one cannot be seen."""
+"""What a process may still get: by its memory cgroup of either version, by those above it, by the machine; unknown where one cannot be seen.
+
+Files: inferior/live/swap_room.py.
+"""
 
 from pathlib import Path
 from typing import Dict, Optional

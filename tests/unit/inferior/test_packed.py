@@ -1,4 +1,7 @@
-"""gdbheapx/inferior/core/packed.py and unpacking.py"""
+"""gdbheapx/inferior/core/packed.py and unpacking.py
+
+Files: inferior/core/unpacking.py.
+"""
 
 import bz2
 import gc

@@ -1,4 +1,7 @@
-"""/proc/PID/smaps of several kernels, as recorded texts."""
+"""/proc/PID/smaps of several kernels, as recorded texts.
+
+Files: inferior/base.py, inferior/live/procfs.py.
+"""
 
 import os
 import re

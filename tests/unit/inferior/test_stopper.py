@@ -1,4 +1,7 @@
-"""gdbheapx/inferior/live/stopper.py"""
+"""gdbheapx/inferior/live/stopper.py
+
+Files: inferior/live/keeper.py, inferior/live/priority.py, inferior/live/restart.py, inferior/live/tracer.py.
+"""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""What the target layer parses: /proc/PID/maps, gdb's tables of remote targets, string tables, holes in files."""
+"""What the target layer parses: /proc/PID/maps, gdb's tables of remote targets, string tables, holes in files.
+
+Files: inferior/gdb/remote_source.py, inferior/use.py.
+"""
 
 import os
 from pathlib import Path

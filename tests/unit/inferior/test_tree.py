@@ -1,4 +1,7 @@
-"""Paths in the tree the target ran in, and what is said about debug files for it."""
+"""Paths in the tree the target ran in, and what is said about debug files for it.
+
+Files: glibc/packages.py, jemalloc/detection/packages.py.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The one walk over types: what readers see is the same whatever the compiler and the build called it."""
+"""The one walk over types: what readers see is the same whatever the compiler and the build called it.
+
+Files: inferior/types.py.
+"""
 
 from typing import Any, Dict, List, Optional, Tuple
 

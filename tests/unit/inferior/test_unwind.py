@@ -1,4 +1,7 @@
-"""Call frames: what is damaged tells nothing, and no more than that; expressions come to what DWARF says."""
+"""Call frames: what is damaged tells nothing, and no more than that; expressions come to what DWARF says.
+
+Files: arch/x86_64.py, inferior/elf/calls.py, inferior/elf/expression.py.
+"""
 
 import random
 from typing import Any, Dict, List, Optional

@@ -1,4 +1,7 @@
-"""Vtables read from files: what the symbols of stock libraries say is found, damaged files are harmless; names are read with and without a runtime."""
+"""Vtables read from files: what the symbols of stock libraries say is found, damaged files are harmless; names are read with and without a runtime.
+
+Files: inferior/elf/demangle.py.
+"""
 
 import bisect
 import os

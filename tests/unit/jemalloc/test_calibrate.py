@@ -1,4 +1,7 @@
-"""Whether a layout is that of the build at hand: arenas name the index under which they stand."""
+"""Whether a layout is that of the build at hand: arenas name the index under which they stand.
+
+Files: jemalloc/detection/geometries.py, jemalloc/detection/padding.py.
+"""
 
 from typing import Any, List
 

@@ -1,4 +1,7 @@
-"""The heap profile: the text that prof.dump would write, from tables and trees in memory, whole or damaged."""
+"""The heap profile: the text that prof.dump would write, from tables and trees in memory, whole or damaged.
+
+Files: jemalloc/profile/gather.py, jemalloc/profile/live.py.
+"""
 
 import math
 

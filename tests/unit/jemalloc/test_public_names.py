@@ -1,4 +1,7 @@
-"""By which names a program reaches its jemalloc: found in symbol tables and constants, never assumed; and whether its build can profile."""
+"""By which names a program reaches its jemalloc: found in symbol tables and constants, never assumed; and whether its build can profile.
+
+Files: jemalloc/detection/symbols.py, jemalloc/stats/build_options.py.
+"""
 
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 

@@ -1,4 +1,7 @@
-"""Who can purge an arena, case by case; the decay state it rests on; and whether a build counts at all."""
+"""Who can purge an arena, case by case; the decay state it rests on; and whether a build counts at all.
+
+Files: jemalloc/purging/decay.py, jemalloc/purging/outlook.py, jemalloc/purging/ticker_rows.py, jemalloc/stats/config.py.
+"""
 
 from typing import Any, Dict, Optional
 

@@ -1,4 +1,9 @@
-"""malloc-stats: the arithmetic between memory and jemalloc's own words, and the tables of its text."""
+"""malloc-stats: the arithmetic between memory and jemalloc's own words, and the tables of its text.
+
+Files: jemalloc/heap/columns.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_tables.py, jemalloc/messages/tunables.py,
+jemalloc/stats/about.py, jemalloc/stats/arena.py, jemalloc/stats/bins.py, jemalloc/stats/destroyed.py, jemalloc/stats/figures.py,
+jemalloc/stats/hpa.py, jemalloc/stats/merge.py, jemalloc/stats/options.py, jemalloc/stats/tunables.py.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The decision table row by row, on records and on synthetic tsds of 5.0.1 and 5.1.0 (types by hand) and 5.2.1 (types of the pack)."""
+"""The decision table row by row, on records and on synthetic tsds of 5.0.1 and 5.1.0 (types by hand) and 5.2.1 (types of the pack).
+
+Files: jemalloc/purging/background.py.
+"""
 
 from typing import Any, Dict, Optional
 

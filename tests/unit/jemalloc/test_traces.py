@@ -1,4 +1,7 @@
-"""What gives a jemalloc without symbols away, and what does not."""
+"""What gives a jemalloc without symbols away, and what does not.
+
+Files: jemalloc/detection/signatures.py.
+"""
 
 from typing import Dict, Iterator, List, Sequence, Tuple
 

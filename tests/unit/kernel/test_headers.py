@@ -1,4 +1,7 @@
-"""The C headers against Python: every number and every order of fields that crosses by place."""
+"""The C headers against Python: every number and every order of fields that crosses by place.
+
+Files: kernel/glibc/binding.py, kernel/jemalloc/binding.py, kernel/jemalloc/interface.py.
+"""
 
 import re
 from pathlib import Path

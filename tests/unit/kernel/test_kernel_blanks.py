@@ -1,4 +1,7 @@
-"""Memory that was never touched is passed, however much of it a block has: the answers are those of a look at each of its bytes."""
+"""Memory that was never touched is passed, however much of it a block has: the answers are those of a look at each of its bytes.
+
+Files: inferior/live/page_table.py.
+"""
 
 import ctypes
 import mmap

@@ -1,4 +1,7 @@
-"""The stream of blocks: all of a heap in address order, whatever regions and mappings it is made of, and resumed anywhere."""
+"""The stream of blocks: all of a heap in address order, whatever regions and mappings it is made of, and resumed anywhere.
+
+Files: kernel/blocks/binding.py, kernel/blocks/records.py, kernel/blocks/twin.py.
+"""
 
 import random
 from array import array

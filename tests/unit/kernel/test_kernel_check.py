@@ -1,4 +1,7 @@
-"""The checks of chunks and members: nothing in a heap as it was built, each contradiction where it is, and both kernels say the same."""
+"""The checks of chunks and members: nothing in a heap as it was built, each contradiction where it is, and both kernels say the same.
+
+Files: kernel/glibc/check_binding.py, kernel/glibc/check_records.py, kernel/glibc/records.py.
+"""
 
 from array import array
 from typing import Any, Dict, List, Tuple

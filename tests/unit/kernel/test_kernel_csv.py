@@ -1,4 +1,7 @@
-"""Rows of comma-separated values: Python's csv reads back what was given."""
+"""Rows of comma-separated values: Python's csv reads back what was given.
+
+Files: kernel/blocks/csv.py.
+"""
 
 import csv
 import io

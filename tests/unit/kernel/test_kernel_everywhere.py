@@ -1,4 +1,7 @@
-"""The compiled kernel wherever the tool runs: one library for every libc of a machine, and the ways in which the single file loads it."""
+"""The compiled kernel wherever the tool runs: one library for every libc of a machine, and the ways in which the single file loads it.
+
+Files: kernel/binding.py, kernel/build.py, kernel/common/embedded.py, kernel/common/library.py.
+"""
 
 import errno
 import json

@@ -1,4 +1,7 @@
-"""The walk over jemalloc's rtree: what was built is what is counted and listed, in every shape of tree and release."""
+"""The walk over jemalloc's rtree: what was built is what is counted and listed, in every shape of tree and release.
+
+Files: kernel/jemalloc/records.py, kernel/jemalloc/twin/extent_totals.py, kernel/jemalloc/twin/rtree.py, kernel/jemalloc/twin/walker.py.
+"""
 
 import ctypes
 import mmap

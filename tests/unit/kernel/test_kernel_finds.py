@@ -1,4 +1,7 @@
-"""What is stored nowhere: mmapped chunks, and where a region begins."""
+"""What is stored nowhere: mmapped chunks, and where a region begins.
+
+Files: kernel/glibc/mmapped_records.py, kernel/glibc/twin/mmapped.py, kernel/glibc/walkers.py.
+"""
 
 import time
 from array import array

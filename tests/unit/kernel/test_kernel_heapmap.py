@@ -1,4 +1,7 @@
-"""What the pages of a heap are: each page in one cell and one state, as the definition says."""
+"""What the pages of a heap are: each page in one cell and one state, as the definition says.
+
+Files: kernel/blocks/heapmap.py.
+"""
 
 import os
 import random

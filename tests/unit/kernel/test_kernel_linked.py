@@ -1,4 +1,7 @@
-"""Heaps and rings of extents are followed by both kernels alike, up to the first contradiction."""
+"""Heaps and rings of extents are followed by both kernels alike, up to the first contradiction.
+
+Files: kernel/common/interface.py, kernel/jemalloc/linked_records.py, kernel/jemalloc/twin/linked.py, kernel/jemalloc/walkers.py.
+"""
 
 from typing import Callable, List, Tuple
 

@@ -1,4 +1,7 @@
-"""Lists: singly linked ones of fastbins and thread caches, and bins; both kernels against a follower of a few lines."""
+"""Lists: singly linked ones of fastbins and thread caches, and bins; both kernels against a follower of a few lines.
+
+Files: kernel/glibc/list_records.py, kernel/glibc/lists_binding.py.
+"""
 
 import random
 from array import array

@@ -1,4 +1,7 @@
-"""Pools of cells: which are used."""
+"""Pools of cells: which are used.
+
+Files: kernel/blocks/pools.py.
+"""
 
 import random
 from typing import Dict, List, Tuple

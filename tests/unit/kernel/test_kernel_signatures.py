@@ -1,4 +1,7 @@
-"""The signer: which row a block meets."""
+"""The signer: which row a block meets.
+
+Files: kernel/blocks/signatures.py.
+"""
 
 import random
 import struct

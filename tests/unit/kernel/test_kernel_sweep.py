@@ -1,4 +1,7 @@
-"""Sweeps with some bits a block tell what the graph tells."""
+"""Sweeps with some bits a block tell what the graph tells.
+
+Files: kernel/blocks/sweep.py.
+"""
 
 import random
 from typing import Any, List, Sequence, Tuple

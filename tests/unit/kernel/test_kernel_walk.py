@@ -1,4 +1,9 @@
-"""Walks: what was built is what is counted, and damage stops both kernels at the same chunk for the same reason."""
+"""Walks: what was built is what is counted, and damage stops both kernels at the same chunk for the same reason.
+
+Files: kernel/common/records.py, kernel/glibc/interface.py, kernel/glibc/twin/chain.py, kernel/glibc/twin/lists.py,
+kernel/glibc/twin/members.py, kernel/glibc/twin/step.py, kernel/glibc/twin/totals.py, kernel/glibc/twin/walk.py,
+kernel/glibc/twin/walker.py.
+"""
 
 import random
 from array import array

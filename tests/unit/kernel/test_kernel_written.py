@@ -1,4 +1,7 @@
-"""Pages that hold anything but zeros: in runs, whatever the page size, where ranges begin, and what cannot be read."""
+"""Pages that hold anything but zeros: in runs, whatever the page size, where ranges begin, and what cannot be read.
+
+Files: kernel/common/binding.py, kernel/common/twin/source.py.
+"""
 
 import os
 import random

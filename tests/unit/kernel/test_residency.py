@@ -1,4 +1,7 @@
-"""What is in RAM: written, read only, shared with a child, huge, in part huge; with PAGEMAP_SCAN, by page frames, and by smaps alone."""
+"""What is in RAM: written, read only, shared with a child, huge, in part huge; with PAGEMAP_SCAN, by page frames, and by smaps alone.
+
+Files: kernel/common/in_ram.py, kernel/common/twin/pagemap.py.
+"""
 
 import ctypes
 import mmap

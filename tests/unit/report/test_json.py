@@ -1,4 +1,7 @@
-"""JSON of an answer: records, addresses, streams, and what is cut short."""
+"""JSON of an answer: records, addresses, streams, and what is cut short.
+
+Files: model.py.
+"""
 
 import json as standard
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional

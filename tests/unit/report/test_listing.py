@@ -1,4 +1,7 @@
-"""Listings of chunks: the fast way and the one by records give the same, as JSON and as text, of both allocators."""
+"""Listings of chunks: the fast way and the one by records give the same, as JSON and as text, of both allocators.
+
+Files: command.py.
+"""
 
 import json
 from typing import Any, Iterator, List, NamedTuple, Tuple

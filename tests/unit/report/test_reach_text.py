@@ -1,4 +1,7 @@
-"""What leaks, owners and refs say, from records made here."""
+"""What leaks, owners and refs say, from records made here.
+
+Files: analysis/reachability/holders.py, analysis/reachability/refs.py, report/leaks_text.py, report/owners_text.py, report/refs_text.py.
+"""
 
 from typing import Any, List, Optional
 

@@ -1,4 +1,7 @@
-"""malloc_stats(3)'s text, the list of packs, and what became of threads that were cured."""
+"""malloc_stats(3)'s text, the list of packs, and what became of threads that were cured.
+
+Files: glibc/mallinfo.py, report/pack_text.py.
+"""
 
 from typing import Any, NamedTuple, Optional
 

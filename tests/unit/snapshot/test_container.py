@@ -1,4 +1,7 @@
-"""The file of a snapshot, and what is no such file."""
+"""The file of a snapshot, and what is no such file.
+
+Files: snapshot/record.py.
+"""
 
 import os
 import random

@@ -1,4 +1,7 @@
-"""What grew between two snapshots."""
+"""What grew between two snapshots.
+
+Files: report/diff_text.py, snapshot/growth.py, snapshot/operand.py.
+"""
 
 import shlex
 from typing import Any, Dict, List, Optional, Sequence

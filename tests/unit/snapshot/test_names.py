@@ -1,4 +1,7 @@
-"""A snapshot without names, and without the places of mappings."""
+"""A snapshot without names, and without the places of mappings.
+
+Files: snapshot/moved.py.
+"""
 
 import pytest
 
