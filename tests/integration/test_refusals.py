@@ -182,7 +182,7 @@ def test_gdb_may_not_call(stage: Stage, live: str, setting: str) -> None:
 
 BROKEN_WRITES = r"""python
 import gdbheapx.inferior.gdb.inferior as inferior
-def broken(value):
+def broken(*values):
     raise inferior.GdbError("Couldn't write extended state status: Bad address.")
 inferior.write_vector = broken
 end

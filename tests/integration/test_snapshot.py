@@ -353,7 +353,7 @@ def test_its_graph_is_small(stage: Stage, live: str, tmp_path: Path) -> None:
     assert used > 20_000 and os.path.getsize(path) < 16 * used
 
 
-NO_ROOM_FOR_OWNERS = "from gdbheapx.analysis.reachability import room; room.LITTLE_BYTES = 0; from gdbheapx import cli; raise SystemExit(cli.main(%r))"
+NO_ROOM_FOR_OWNERS = "from gdbheapx.analysis.reachability import memory_budget; memory_budget.LITTLE_BYTES = 0; from gdbheapx import cli; raise SystemExit(cli.main(%r))"
 
 
 @pytest.mark.once  # the limit is the tool's own

@@ -32,7 +32,7 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, outcomes: List[Any], rows: List[Any
         return outcome
 
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(expired=lambda: False))
-    monkeypatch.setattr(preflight, "with_gdb", lambda *_: None)
+    monkeypatch.setattr(preflight, "require_gdb", lambda *_: None)
     monkeypatch.setattr(call, "run", run)
     options = SimpleNamespace(**{**vars(OPTIONS), "above": above})
     for row in every.rounds(session, options, lambda: session):
