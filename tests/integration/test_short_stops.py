@@ -146,6 +146,16 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
     assert watch.seen == [] and (tmp_path / "rows").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("program", ["glibc", "jemalloc"])
+def test_check_opens_and_imports_nothing(lasting: Lasting, watch: Watch, live: str, program: str) -> None:
+    """Of a check that its stop must not wait for a file either; symbols, whose tables are there by then, are looked up by threads' frames."""
+    process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
+    watch.pid = process.pid
+    ended = ask(process.pid, ["check"])
+    assert ended.code in (0, 4) and "internal error" not in (ended.line or ""), ended
+    assert [what for what in watch.seen if what.startswith(("open", "import"))] == []
+
+
 @pytest.mark.parametrize("command", ["report", "trim --dry-run", "census", "leaks"])
 def test_nor_in_a_second_stop(lasting: Lasting, watch: Watch, live: str, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """The same where something contradicted itself, and the process is looked at again."""

@@ -7,6 +7,7 @@ from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.free_lists import CachedChunks
 from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.kernel.glibc import check_binding  # noqa: F401  (before a process is stopped for it)
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
 from gdbheapx.model import Address

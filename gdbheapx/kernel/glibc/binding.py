@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
@@ -11,13 +11,14 @@ from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, Bloc
 from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.kernel.glibc import check_binding
-from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.lists_binding import followed
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch, adds_up
 from gdbheapx.kernel.glibc.records import PAGE_COUNTERS, Geometry, Listed, Region, WalkResult
+
+if TYPE_CHECKING:
+    from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 
 REGION_NUMBERS = len(Region._fields)
 REGIONS_AT_ONCE = 64
@@ -96,12 +97,16 @@ class CChunkWalker(ChunkWalker):
         finally:
             library.heapx_lists_free(job)
 
-    def check(self, regions: Sequence[Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+    def check(self, regions: "Sequence[Checked]", cached_chunks: Sequence[int], members: Sequence[int]) -> "BrokenChunks":
         """See ChunkWalker."""
+        from gdbheapx.kernel.glibc import check_binding
+
         return check_binding.check(self._library, self._opened, at(self._numbers), regions, (cached_chunks, members), self._budget)
 
-    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
+    def check_members(self, lists: "Sequence[MemberList]", mangled: bool) -> "BrokenMembers":
         """See ChunkWalker."""
+        from gdbheapx.kernel.glibc import check_binding
+
         return check_binding.check_members(self._library, self._opened, at(self._numbers), lists, mangled, self._budget)
 
     def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:

@@ -1,14 +1,16 @@
 """What both kernels can do with a glibc heap."""
 
 from abc import ABC, abstractmethod
-from typing import List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream
-from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
 from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
 from gdbheapx.kernel.glibc.records import Geometry, Listed, Region, WalkResult
+
+if TYPE_CHECKING:
+    from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 
 
 class ChunkWalker(ABC):
@@ -46,14 +48,14 @@ class ChunkWalker(ABC):
         """
 
     @abstractmethod
-    def check(self, regions: Sequence[Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> BrokenChunks:
+    def check(self, regions: "Sequence[Checked]", cached_chunks: Sequence[int], members: Sequence[int]) -> "BrokenChunks":
         """What contradicts itself, chunk by chunk. `cached_chunks` as for `walk`; `members`: sorted array('Q') of chunks in bins.
 
         When the budget expires, or at Ctrl-C, regions that were not reached have no BROKEN_STOP.
         """
 
     @abstractmethod
-    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenMembers:
+    def check_members(self, lists: "Sequence[MemberList]", mangled: bool) -> "BrokenMembers":
         """What members of lists contradict, each read once. `mangled`: as Rules."""
 
     @abstractmethod
