@@ -3,7 +3,7 @@ are chunks that look used in memory and are not: members of thread caches and fa
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Callable, FrozenSet, List, NamedTuple, Optional, Sequence
+from typing import Callable, FrozenSet, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena
@@ -11,12 +11,8 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.memory import anonymous_ranges, below_stacks
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.list_records import UNREAD, UNREADABLE, Followed, Lists, Rules
-from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT
 from gdbheapx.problems import Report
 from gdbheapx.ranges import Range, subtract
-
-if TYPE_CHECKING:
-    from gdbheapx.glibc.tcache import Caches
 
 
 class FreeLists:
@@ -109,9 +105,3 @@ def gather(found: Followed, about: Callable[[int], Optional[Report]]) -> CachedC
     if len(told) > MAX_REPORTED:
         told[-1][1](codes.LISTED_TWICE, None, "%d more chunks are on two free lists" % (len(told) - MAX_REPORTED), None)
     return CachedChunks(found.members, frozenset(found.mapped))
-
-
-def own_chunks(context: Context, caches: "Caches") -> Sequence[int]:
-    """The thread caches' own structs, as cached chunks; not what no chunk can be."""
-    chunks = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.known}
-    return [chunk | SPECIAL_TCACHE_STRUCT for chunk in chunks if chunk > 0 and not chunk & KIND_BITS]

@@ -4,10 +4,13 @@ Written for the newest release; `until` names the first one that lacks a field a
 tag of the release named in since or until.
 """
 
+import re
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
 
+LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
+"""Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
 NBINS = 128
 """malloc.c: NBINS; bins[] has 2 * NBINS - 2 words."""
 

@@ -1,6 +1,5 @@
 """One copy of glibc malloc in the target: what detect.py found of it, and what follows from that."""
 
-import re
 from typing import TYPE_CHECKING, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import Unreadable
@@ -15,9 +14,6 @@ from gdbheapx.model import AllocatorInfo
 if TYPE_CHECKING:
     from gdbheapx.glibc.structure.find import ArenaPlace
     from gdbheapx.glibc.structure.threads import Locals
-
-LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
-"""Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
 
 
 class Glibc(NamedTuple):

@@ -81,7 +81,7 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     lists = FreeLists(context)
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
-    lists.lists.also.extend(free_lists.own_chunks(context, caches))
+    lists.lists.also.extend(tcache.own_chunks(context, caches))
     found = lists.follow([walk.arena for walk in walks], collect=True)
     is_broken = tcache.check(context, caches, found)
     for walk, asked in fast:

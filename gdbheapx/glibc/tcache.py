@@ -9,13 +9,14 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes, missing_caches
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.free_lists import FreeLists
+from gdbheapx.glibc.free_lists import KIND_BITS, FreeLists
 from gdbheapx.glibc.geometry import tcache_size
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.tcache_struct import Cache, Trouble, count_limit, counts, is_chunk, read_struct
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
+from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT
 from gdbheapx.layout.view import View
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Diagnostic
@@ -220,3 +221,9 @@ def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:
             return None
         attached[cache.arena] = attached.get(cache.arena, 0) + 1
     return attached
+
+
+def own_chunks(context: Context, caches: Caches) -> Sequence[int]:
+    """The thread caches' own structs, as cached chunks; not what no chunk can be."""
+    chunks = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.known}
+    return [chunk | SPECIAL_TCACHE_STRUCT for chunk in chunks if chunk > 0 and not chunk & KIND_BITS]

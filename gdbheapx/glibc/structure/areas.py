@@ -6,7 +6,7 @@ from itertools import compress, count
 from operator import eq
 from typing import Any, Iterator, List, NamedTuple, Sequence, Set
 
-from gdbheapx.glibc.located import LIBRARY
+from gdbheapx.glibc.layouts import LIBRARY
 from gdbheapx.inferior.base import Mapping, Module, Target
 
 MOST_BYTES = 64 << 20
