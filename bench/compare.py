@@ -39,7 +39,7 @@ WORDS = {"what", "hint", "evidence", "why", "code", "found", "next", "lines", "f
 """Keys under which sentences stand."""
 WORSE_SHARE, WORSE_MS = 0.05, 5.0
 """From both on a command takes more CPU time than before."""
-OF_THE_LOOK = {"stopped_ms", "stops", "swapped_in_bytes", "tool", "uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes"}
+OF_THE_LOOK = {"stopped_ms", "predicted_stop_ms", "snapshot", "taken", "stops", "swapped_in_bytes", "tool", "uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes"}
 
 
 CHANGING = re.compile(r"\b[\d.]+ (ms|s)\b|[\d.]+ [KMG]iB of it droppable|PSS [\d.]+ [KMG]iB")
