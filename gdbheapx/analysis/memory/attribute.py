@@ -12,6 +12,8 @@ from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.model import CERTAIN, Claim
 from gdbheapx.ranges import Range, Ranges, subtract, union
 
+END_OF_ADDRESSES = 1 << 64
+
 
 class Piece(NamedTuple):
     """What one owner has of one mapping."""
@@ -209,10 +211,13 @@ class Attribution:
         return Held(min(taken, found.taken_bytes), min(swapped or 0, found.swapped_bytes or 0) if both else None)
 
     def _read(self, address: int, size_bytes: int) -> bytes:
-        """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there."""
+        """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there. The address
+        may be any word of the process's."""
+        page = self._target.page_bytes
+        start, end = address & -page, -(-(address + size_bytes) // page) * page
+        if start < 0 or end >= END_OF_ADDRESSES:
+            return b""
         if self._target.kind == "live":
-            page = self._target.page_bytes
-            start, end = address & -page, -(-(address + size_bytes) // page) * page
             found = self._pages.held([(start, end)])
             if found is None or found.taken_bytes < end - start:
                 return b""
