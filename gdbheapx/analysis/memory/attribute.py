@@ -211,8 +211,8 @@ class Attribution:
         return Held(min(taken, found.taken_bytes), min(swapped or 0, found.swapped_bytes or 0) if both else None)
 
     def _read(self, address: int, size_bytes: int) -> bytes:
-        """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there. The address
-        may be any word of the process's."""
+        """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there. The
+        address may be any word of the process's."""
         page = self._target.page_bytes
         start, end = address & -page, -(-(address + size_bytes) // page) * page
         if start < 0 or end >= END_OF_ADDRESSES:
