@@ -9,10 +9,9 @@ from gdbheapx.analysis.memory.written import WrittenPages
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.interface import Kernel
+from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.model import CERTAIN, Claim
 from gdbheapx.ranges import Range, Ranges, subtract, union
-
-END_OF_ADDRESSES = 1 << 64
 
 
 class Piece(NamedTuple):
@@ -215,7 +214,7 @@ class Attribution:
         address may be any word of the process's."""
         page = self._target.page_bytes
         start, end = address & -page, -(-(address + size_bytes) // page) * page
-        if start < 0 or end >= END_OF_ADDRESSES:
+        if start < 0 or end > ADDRESS_MASK:
             return b""
         if self._target.kind == "live":
             found = self._pages.held([(start, end)])
