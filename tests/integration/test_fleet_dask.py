@@ -119,7 +119,7 @@ def running(words: List[str]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
 
-def attempts(cores: List[str]) -> List[str]:
+def looks(cores: List[str]) -> List[str]:
     """Processes that look at one of the cores."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -154,7 +154,7 @@ def test_a_killed_worker_loses_no_core(cluster: Cluster, cores: List[str], tmp_p
     assert there < len(cores) and tool.returncode == 4, said
     rows = json.loads(told)["data"]["rows"]
     assert sum(row["error"] is None for row in rows) == CORES and len(rows) == CORES + 2
-    until(lambda: not attempts(cores), 10)
+    until(lambda: not looks(cores), 10)
     local = heapx([], "fleet", *cores, *bad, "-o", str(tmp_path / "local"), "--json").envelope["data"]["rows"]
     assert [{**row, "document": ""} for row in rows] == [{**row, "document": ""} for row in local]
     assert b"not encrypted" not in said  # of an address of this machine
@@ -196,7 +196,7 @@ def test_interrupt_cancels(cluster: Cluster, cores: List[str], tmp_path: Path) -
     _, said = tool.communicate(timeout=60)
     found = {path.name: path.stat().st_mtime_ns for path in out.glob("*.json")}
     assert tool.returncode == 4 and 0 < len(found) < CORES, said
-    until(lambda: not attempts(cores), 10)
+    until(lambda: not looks(cores), 10)
     assert heapx([], "fleet", *words).code == 0
     assert {name: (out / name).stat().st_mtime_ns for name in found} == found and len(list(out.glob("*.json"))) == CORES
 

@@ -154,13 +154,13 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
     monkeypatch.setattr(runner, "MORE_ATTEMPTS", 0)
     process = start(stage, "preload", "churn", "3", conf="narenas:2,dirty_decay_ms:0")
     lwps = {int(name) for name in os.listdir("/proc/%d/task" % process.pid)}
-    begin, seen, attempts, whole = time.monotonic(), 0, 0, 0
+    begin, seen, looks, whole = time.monotonic(), 0, 0, 0
     while seen < ENOUGH and time.monotonic() - begin < SECONDS:
         out: List[str] = []
         door = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(pid=process.pid), runner.Settings())
         ended = runner.run(["arenas", "--json", "--allocator", "jemalloc"], door)
         assert ended.code in (0, 4), ended
-        attempts, whole = attempts + 1, whole + (ended.code == 0)
+        looks, whole = looks + 1, whole + (ended.code == 0)
         problems = [one for one in json.loads("".join(out))["problems"] if one["where"] and one["code"] in OF_A_MOMENT]
         assert bool(problems) or ended.code == 0 or "list" in "".join(out)
         for one in problems:
@@ -169,11 +169,11 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
                 named = re.match(r"threads? ([\d, ]+)", one["hint"])
                 assert named is not None and {int(lwp) for lwp in named.group(1).split(",")} <= lwps, one
                 seen += 1
-    assert seen, "none of %d looks came in the middle of a call" % attempts
+    assert seen, "none of %d looks came in the middle of a call" % looks
     assert whole, "no look was whole"
     monkeypatch.undo()
-    partial, answers = 0, max(MOST_ANSWERS, attempts // 2)
+    partial, answers = 0, max(MOST_ANSWERS, looks // 2)
     for _ in range(answers):
         door = runner.Host("gdbheapx", lambda text: None, lambda text: None, lambda: open_elf_target(pid=process.pid), runner.Settings())
         partial += runner.run(["arenas", "--json", "--allocator", "jemalloc"], door).code == 4
-    assert partial / answers < (attempts - whole) / attempts, "looking again helps nobody: %d of %d, before %d of %d" % (partial, answers, attempts - whole, attempts)
+    assert partial / answers < (looks - whole) / looks, "looking again helps nobody: %d of %d, before %d of %d" % (partial, answers, looks - whole, looks)

@@ -84,13 +84,13 @@ SLACK = {"system_bytes": 0.01, "used_bytes": 0.05}
 def test_samples_are_what_stopped_looks_find(stage: Stage, live: str) -> None:
     """Of a process that allocates and frees without end: at least 95 in 100 samples are in the range of looks before and after."""
     process = start(stage, "glibc")
-    attempts = [totals(process, "glibc") for _ in range(3)]
+    looks = [totals(process, "glibc") for _ in range(3)]
     told = lines(heapx(process.target(live), "watch", "--every", "0.01", "--times", "100", "--json").stdout)
-    attempts += [totals(process, "glibc") for _ in range(3)]
+    looks += [totals(process, "glibc") for _ in range(3)]
     samples = [one["allocators"]["glibc"] for one in told if one["kind"] == "sample"]
     assert len(samples) == 100
     for key, slack in SLACK.items():
-        found = [used_while_running(one) if key == "used_bytes" else one[key] for one in attempts]
+        found = [used_while_running(one) if key == "used_bytes" else one[key] for one in looks]
         low, high = min(found) * (1 - slack), max(found) * (1 + slack)
         known = [one[key] for one in samples if one[key] is not None]
         assert sum(low <= value <= high for value in known) >= 0.95 * len(known), (key, low, high, sorted(known)[:3], sorted(known)[-3:])

@@ -42,7 +42,7 @@ PROGRAM = (
 """The tool of the worker's own gdbheapx, whatever lies in its working folder."""
 
 
-def attempts(
+def looks(
     address: str, cores: Mapping[str, Tuple[str, child.State]], asked: GlobalOptions, max_seconds: Optional[float], budget: Budget
 ) -> Iterator[Tuple[str, child.Ended]]:
     """Look at the cores, by name; (name, what the look left) as they end. Ctrl-C cancels the others."""

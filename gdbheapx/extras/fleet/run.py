@@ -81,12 +81,12 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
     queue = [one for one in every if not is_whole(one)]
     kept, made = len(every) - len(queue), 0
     if where.dask is None:
-        attempts = _here(queue, asked, where.workers, max_seconds, budget)
+        looks = _here(queue, asked, where.workers, max_seconds, budget)
     else:
-        attempts = _there(queue, asked, where.dask, max_seconds, budget)
+        looks = _there(queue, asked, where.dask, max_seconds, budget)
     budget.progress.stage = "%d of %d cores" % (kept, len(every))
-    with contextlib.closing(attempts):
-        for one, state, ended in attempts:
+    with contextlib.closing(looks):
+        for one, state, ended in looks:
             _finish(one, state, ended)
             made += 1
             budget.progress.stage = "%d of %d cores" % (kept + made, len(every))
@@ -124,7 +124,7 @@ def _there(queue: Sequence[Core], asked: GlobalOptions, address: str, max_second
     by_name = {os.path.basename(one.document)[: -len(".json")]: one for one in queue}
     states = {name: child.state(one.path) for name, one in by_name.items()}
     given = {name: (one.path, states[name]) for name, one in by_name.items()}
-    for name, ended in cluster.attempts(address, given, asked, max_seconds, budget):
+    for name, ended in cluster.looks(address, given, asked, max_seconds, budget):
         yield by_name[name], states[name], ended
 
 

@@ -26,7 +26,7 @@ def view(document: Mapping[str, Any], made: str) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text."""
     data = record(document, "data")
     arenas = arenas_of(data)
-    attempts = [look for look in SHARES if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
+    looks = [look for look in SHARES if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
     return {
         "title": _title(document),
         "made": made,
@@ -44,10 +44,10 @@ def view(document: Mapping[str, Any], made: str) -> Dict[str, Any]:
         "arena_headings": [
             ("arena", "name"),
             ("parts", "left"),
-            *((name, "") for look, name in zip(SHARES, ARENA_NAMES) if look in attempts),
+            *((name, "") for look, name in zip(SHARES, ARENA_NAMES) if look in looks),
         ],
-        "arena_looks": attempts,
-        "arena_key": [Part(look, name, None) for look, name in zip(SHARES, ARENA_NAMES) if look in attempts],
+        "arena_looks": looks,
+        "arena_key": [Part(look, name, None) for look, name in zip(SHARES, ARENA_NAMES) if look in looks],
         "arena_scale": max((sum(part.bytes or 0 for part in line.parts) for line in arenas), default=0),
         "arenas_line": command_line(document, "arenas"),
         "more_arenas": max(0, len(rows(data, "arenas")) - MOST_ARENAS),

@@ -65,16 +65,16 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
             rows = list(_mappings(session))
             found[table.name] = lambda rows=rows: rows  # type: ignore[misc]
     graphs = [BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables]
-    attempts: List[Callable[[], Any]] = [lambda table=table: _told(session, table) for table in graphs]  # type: ignore[misc]
+    looks: List[Callable[[], Any]] = [lambda table=table: _told(session, table) for table in graphs]  # type: ignore[misc]
     if later is not None and asked.signed is not None:
-        attempts.insert(0, later)
-    for place, look in enumerate(attempts):
+        looks.insert(0, later)
+    for place, look in enumerate(looks):
         if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
             hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
             raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint, code=OUT_OF_MEMORY)
         made = _tried(session, look)
         if look is not later:
-            found[graphs[place - len(attempts)].name] = made
+            found[graphs[place - len(looks)].name] = made
     return {name: rows() for name, rows in found.items() if rows is not None}
 
 

@@ -229,11 +229,11 @@ def _chart(seen: FinishedWatch, every: Sequence[Name], title: str, wanted: Seque
     if len(tops) > 2 and known[place][0].text not in OWN_LOOKS and tops[place] > FLATTENS * sorted(tops)[-2]:
         left_out.append((_said(known.pop(place)[0]), tops.pop(place)))
     steps = ticks(max(tops, default=0), is_size)
-    attempts = iter([look for look in range(LOOKS) if look not in {OWN_LOOKS.get(name.text) for name, _ in known}] * len(known))
+    looks = iter([look for look in range(LOOKS) if look not in {OWN_LOOKS.get(name.text) for name, _ in known}] * len(known))
     times = [point.elapsed_s for point in seen.points]
     lines = []
     for name, figures in known:
-        look = OWN_LOOKS[name.text] if name.text in OWN_LOOKS else next(attempts)
+        look = OWN_LOOKS[name.text] if name.text in OWN_LOOKS else next(looks)
         lines.append(_line(name, times, figures, steps[-1], look))
     return Chart(title, lines, [(HEIGHT * (1 - value / steps[-1]), value) for value in steps], is_size, left_out)
 

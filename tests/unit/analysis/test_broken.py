@@ -36,8 +36,8 @@ def rule(name: str, address: int, evidence: Optional[str] = None, suspect: Optio
 class FakeHeap:
     """A heap that has these broken rules, look by look."""
 
-    def __init__(self, *attempts: Sequence[BrokenRule]) -> None:
-        self._looks = iter(attempts)
+    def __init__(self, *looks: Sequence[BrokenRule]) -> None:
+        self._looks = iter(looks)
 
     def rules(self) -> Iterator[BrokenRule]:
         return iter(next(self._looks))
