@@ -48,7 +48,7 @@ def what(options: Options) -> Reads:
         "gdbheapx.analysis.stacks",
         "gdbheapx.kernel.blocks.csv",
         "gdbheapx.extras.export.csv_rows",
-        "gdbheapx.extras.export.folded",
+        "gdbheapx.extras.export.csv_rows",
         "gdbheapx.extras.export.perfetto",
         "gdbheapx.extras.export.pprof",
     ),
@@ -57,7 +57,7 @@ def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
     from gdbheapx.analysis import stacks
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.extras.export import folded, pprof
+    from gdbheapx.extras.export import csv_rows, pprof
 
     if options.format == "parquet":
         what = "parquet files are written from a shell, not inside gdb"
@@ -83,7 +83,7 @@ def export(session: Session, options: Options) -> Answer:
         sampled = session.heaps.one_with_capability("profile").capabilities["profile"]()
         found, period = stacks.of_calls(sampled.stacks()), sampled.sample_bytes
     if options.format == "folded":
-        lines = list(folded.lines(found))
+        lines = list(csv_rows.folded_lines(found))
         return Answer(lambda: {"stacks": found}, lambda style: lines, read=True, document=True)
 
     def file() -> List[str]:

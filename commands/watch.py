@@ -79,7 +79,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
     metrics = openmetrics.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
     page: Any = None
     if options.html:
-        from gdbheapx.extras.watch.page import Page
+        from gdbheapx.extras.watch.view import Page
 
         page = Page(options.html, sampler, options.every)
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
@@ -118,7 +118,7 @@ def again(options: Options, style: Style) -> Iterator[str]:
     kept = recorded.Recorded(options.source)
     history, page = History(kept.source.watched), None
     if options.html:
-        from gdbheapx.extras.watch.page import Page
+        from gdbheapx.extras.watch.view import Page
 
         page = Page(options.html, kept.source, kept.source.every_s, options.source)
     for sample in kept.samples():

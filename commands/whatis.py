@@ -33,13 +33,13 @@ def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import locate
     from gdbheapx.analysis.census import block, find, pieces
-    from gdbheapx.analysis.reachability import holders, memory_budget
+    from gdbheapx.analysis.reachability import memory_budget, refs
     from gdbheapx.report import location as shown
 
     if session.target.kind == "snapshot":
         kept = locate.kept(find.label_blocks(session, lambda graph: None), options.address)
         if kept.used is not None and options.holders is not False:
-            kept = kept._replace(held_by=holders.find(session, [options.address]).get(options.address))
+            kept = kept._replace(held_by=refs.find_holders(session, [options.address]).get(options.address))
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
     found = locate.look(session.target, session.heaps.all(), options.address)
@@ -54,6 +54,6 @@ def whatis(session: Session, options: Options) -> Answer:
     if used and (memory_budget.is_small(session) if options.holders is None else options.holders):
         what = block.look(session, *used[0])
         found = found._replace(signature=block.words(what) if what is not None else None)
-        held = holders.find(session, [options.address], pieces.further(session))
+        held = refs.find_holders(session, [options.address], pieces.further(session))
         found = found._replace(held_by=held.get(options.address))
     return Answer(lambda: found, lambda style: shown.text(style, found), read=True)

@@ -46,11 +46,12 @@ def ask(command: str, *options: str) -> Answer:
     a command or option that does not exist."""
     import json
 
-    from gdbheapx import loader, parse, runner
+    from gdbheapx import parse, runner
+    from gdbheapx.command import load_commands
     from gdbheapx.report.text import escaped
 
     pieces: List[str] = []
-    loader.load_commands(command)
+    load_commands(command)
     words = [command, *options, "--json"]
     parsed = parse.parse(words, "heapx")
     if parsed.help is not None or parse.wants(words, "-o", "--output"):

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.global_options import COMMAND, FD, GLOBALS, UNPACKED, Wrong, pack, split
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, UNPACKED, Wrong, pack, split
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -332,9 +332,9 @@ def prepare_core(core: str) -> Optional["HeapxError"]:
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:
     """The list of commands, or the help of one."""
-    from gdbheapx import command, loader, parse
+    from gdbheapx import command, parse
 
-    loader.load_commands()
+    command.load_commands()
     name = next((word for word in rest if not word.startswith("-") and word != "help"), None)
     found = command.find(name) if name else None
     if name and found is None:

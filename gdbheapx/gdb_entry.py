@@ -11,12 +11,12 @@ import signal
 import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
+from gdbheapx.direct import debug_directories, open_source
 from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
-from gdbheapx.global_options import COMMAND, FD, GLOBALS, GlobalOptions, unpack
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
-from gdbheapx.open_target import debug_directories, open_source
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, GlobalOptions, unpack
 
 QUIET = (
     "set confirm off",

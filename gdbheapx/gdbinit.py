@@ -38,7 +38,6 @@ if "GDBHEAPX_COMMAND" in os.environ:
     gdb_entry.main()
 
 from gdbheapx import command as declared  # noqa: E402  (the package is found only now)
-from gdbheapx import loader  # noqa: E402
 
 
 class Setting(gdb.Parameter):
@@ -146,8 +145,8 @@ def settings() -> Any:
 def run(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
-    from gdbheapx.global_options import command_first
     from gdbheapx.inferior.gdb import target as gdb_target
+    from gdbheapx.invocation import command_first
 
     def fail(line: str) -> None:
         gdb.write(line + "\n", gdb.STDERR)
@@ -212,7 +211,7 @@ def core_is_open(inferior: Any) -> bool:
 
 def register() -> None:
     """Everything that is typed in gdb; sourcing again replaces it by itself."""
-    loader.load_commands()
+    declared.load_commands()
     Heapx()
     Listing("set heapx")
     Listing("show heapx")

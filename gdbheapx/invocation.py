@@ -1,12 +1,132 @@
-"""A command line of the shell, understood once: what it is about, the command, its options, and who has to answer it."""
+"""A command line of the shell, understood once: what it is about, the command, its options, and who has to answer it.
+
+What the command line asks for beside the command: the global options, and how they and the command reach the process that reads the
+target.
+"""
 
 import json
-from typing import Callable, NamedTuple, Optional, Sequence
+import os
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import loader, parse
-from gdbheapx.command import COMMANDS, Command, Options
+from gdbheapx import parse
+from gdbheapx.command import COMMANDS, Command, Options, load_commands
 from gdbheapx.errors import HeapxError
-from gdbheapx.global_options import GlobalOptions
+
+COMMAND, GLOBALS, FD = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
+"""Variables of the environment: the command with its options, the global options, the descriptor of the real standard output."""
+UNPACKED = "GDBHEAPX_UNPACKED"
+"""The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
+VALUES = {
+    "--pid": "N",
+    "--core": "FILE",
+    "--snapshot": "FILE",
+    "--exe": "FILE",
+    "--gdb": "PATH|none",
+    "--sysroot": "DIR",
+    "--debug-dir": "DIR",
+    "--symbols": "DIR",
+}
+FLAGS = ("--no-debug-info", "--debuginfod")
+EVERY_VALUE = ("--max-seconds", "--max-stop", "--allocator", "-o", "--output")
+EVERY_FLAG = ("--json", "--bytes", "--read-swap", "--traceback", "-h", "--help")
+"""What every command takes, with a value and without (parse.py declares them): these may stand before it."""
+
+
+class GlobalOptions(NamedTuple):
+    """The options that are the same for every command."""
+
+    pid: Optional[int]
+    core: Optional[str]
+    snapshot: Optional[str]
+    exe: Optional[str]
+    gdb: Optional[str]
+    sysroot: Optional[str]
+    debug_dirs: List[str]
+    symbols: List[str]
+    no_debug_info: bool
+    debuginfod: bool
+
+    def words(self) -> List[str]:
+        """As they would be typed."""
+        found: List[str] = []
+        singles: Tuple[Tuple[str, object], ...] = (("--pid", self.pid), ("--core", self.core), ("--snapshot", self.snapshot))
+        singles += (("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
+        for name, value in singles:
+            found += [name, str(value)] if value is not None else []
+        for name, values in (("--debug-dir", self.debug_dirs), ("--symbols", self.symbols)):
+            for value in values:
+                found += [name, value]
+        return found + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
+
+    @staticmethod
+    def from_words(words: Sequence[str]) -> "GlobalOptions":
+        """The reverse of words()."""
+        return split(words)[0]
+
+
+class Wrong(Exception):
+    """Wrong usage, in one line."""
+
+
+def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
+    """The global options, wherever they stand, and the other words."""
+    given: List[Tuple[str, str]] = []
+    rest: List[str] = []
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--":
+            rest += [word] + queue
+            break
+        if name in VALUES:
+            if not equals and not queue:
+                raise Wrong("%s requires a value: %s %s" % (name, name, VALUES[name]))
+            given.append((name, value if equals else queue.pop(0)))
+        elif word in FLAGS:
+            given.append((word, ""))
+        else:
+            rest.append(word)
+    every = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
+    last = {name: values[-1] if values else None for name, values in every.items()}
+    targets = [name for name in ("--pid", "--core", "--snapshot") if last[name] is not None]
+    if len(targets) > 1:
+        raise Wrong("%s cannot be combined" % " and ".join(targets))
+    pid = last["--pid"]
+    if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
+        raise Wrong("--pid requires a process id, not %s" % pid)
+    found = GlobalOptions(
+        int(pid) if pid is not None else None,
+        last["--core"],
+        last["--snapshot"],
+        last["--exe"],
+        last["--gdb"],
+        last["--sysroot"],
+        every["--debug-dir"],
+        every["--symbols"],
+        last["--no-debug-info"] is not None,
+        last["--debuginfod"] is not None,
+    )
+    return found, command_first(rest)
+
+
+def command_first(words: Sequence[str]) -> List[str]:
+    """The words with the command's name in front: options that every command takes may stand before it."""
+    at = 0
+    while at < len(words) and words[at].partition("=")[0] in EVERY_VALUE + EVERY_FLAG:
+        at += 2 if words[at] in EVERY_VALUE else 1
+    named = at < len(words) and not words[at].startswith("-")
+    return [words[at], *words[:at], *words[at + 1 :]] if named else list(words)
+
+
+def pack(words: Sequence[str]) -> str:
+    """Words as one environment variable, whatever they contain."""
+    return ",".join("-" + os.fsencode(word).hex() for word in words)
+
+
+def unpack(text: str) -> List[str]:
+    """The reverse of pack()."""
+    return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]
 
 
 class Shell(NamedTuple):
@@ -69,12 +189,12 @@ class Invocation(NamedTuple):
 
 def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
-    loader.load_commands(parse.name_in(words))
+    load_commands(parse.name_in(words))
     return Invocation(asked, words, parse.parse(words, "gdbheapx"))
 
 
 def handed_over(text: str) -> parse.Parsed:
     """The reverse of Invocation.handed_on."""
     name, options = json.loads(text)
-    loader.load_commands(name)
+    load_commands(name)
     return parse.Parsed(COMMANDS[name], Options(**options), None)

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, cast
 
-from gdbheapx import __version__, loader, parse, problems, stops, units
+from gdbheapx import __version__, command, parse, problems, stops, units
 from gdbheapx import kernel as kernels
 from gdbheapx.attempts import Attempts
 from gdbheapx.budget import Budget
@@ -86,7 +86,7 @@ def failure(words: Sequence[str], error: HeapxError) -> str:
     """The envelope of a command line that ended before it was run; empty where no --json is among the words."""
     if not parse.wants(words, "--json"):
         return ""
-    known = {file.replace("_", "-") for file in loader.command_files()}
+    known = {file.replace("_", "-") for file in command.command_files()}
     given = words[0] if not words[0].startswith("-") else "report"
     name = next((word for word in words if word in known), given)
     return failed(name, error)

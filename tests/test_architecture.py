@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "budget", "stops", "attempts", "kernel", "__version__"}
-ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "global_options", "interrupt", "invocation", "loader", "open_target", "output", "parse", "runner", "session", "worker"}
+ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "interrupt", "invocation", "output", "parse", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -22,9 +22,9 @@ ALLOWED = {
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
-    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "loader", "global_options", "output", "snapshot"},
+    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "command", "snapshot"},
-    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "parse", "loader", "global_options", "runner", "output", "invocation", "interrupt", "worker", "extras"},
+    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "parse", "runner", "output", "invocation", "interrupt", "worker", "extras"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
     "commands": {"allocators", "layout", "analysis", "snapshot", "extras", "report", "actions", "session", "command", "parse"},
@@ -116,7 +116,7 @@ def test_pages_are_made_outside_gdb() -> None:
     """Only extras/html/command.py, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
     found = {one.file for one in ALL if one.module.startswith("gdbheapx.extras.html.")}
     assert not [file for file in found if not file.startswith(("extras/html/", "extras/watch/")) and file != "cli.py"]
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.watch.page")} == {"commands/watch.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.watch.view")} == {"commands/watch.py"}
     assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.html.command")} == {"cli.py"}
 
 

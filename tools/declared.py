@@ -40,9 +40,9 @@ class Command(NamedTuple):
 
 def commands() -> List[Command]:
     """Every command, sorted by name."""
-    from gdbheapx import command, loader
+    from gdbheapx import command
 
-    loader.load_commands()
+    command.load_commands()
     found = []
     for name in command.names():
         one = command.COMMANDS[name]
@@ -71,8 +71,8 @@ def common() -> List[Option]:
 def shell() -> List[Option]:
     """The options of the command line, from its usage, which is what a user sees."""
     from gdbheapx.cli import USAGE
-    from gdbheapx.global_options import FLAGS as without
-    from gdbheapx.global_options import VALUES
+    from gdbheapx.invocation import FLAGS as without
+    from gdbheapx.invocation import VALUES
 
     found = []
     for match in re.finditer(r"^  (--\S+)(?: (\S+))?  +(.*(?:\n {10,}.*)*)", USAGE, re.MULTILINE):

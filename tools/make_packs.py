@@ -27,7 +27,7 @@ from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.elf.whole_file import WholeReader
 from gdbheapx.inferior.types import Vtable
-from gdbheapx.jemalloc.detection import export, layouts, signatures
+from gdbheapx.jemalloc.detection import export, layouts, traces
 from gdbheapx.layout.pack import Classes, Pack, dump
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -126,7 +126,7 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         if {"main_arena", "mp_"} <= {one.name for one in variables(elf)}:
             return make_glibc(debug, elf, library)
         known = names(elf)
-        prefix = next((name[: -len(signatures.PREFIX_MARK)] for name in known if name.endswith(signatures.PREFIX_MARK)), None)
+        prefix = next((name[: -len(traces.PREFIX_MARK)] for name in known if name.endswith(traces.PREFIX_MARK)), None)
         identity = build_id(library)
         if prefix is None or identity is None:
             raise HeapxError("%s is no debug file of a jemalloc with a build-id" % debug)

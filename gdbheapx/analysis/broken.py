@@ -6,7 +6,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.analysis.census import block
-from gdbheapx.analysis.reachability import holders, memory_budget
+from gdbheapx.analysis.reachability import memory_budget, refs
 from gdbheapx.attempts import Attempts, Contradictions
 from gdbheapx.problems import Diagnostic, Note
 from gdbheapx.session import Session
@@ -56,7 +56,7 @@ def with_suspects(session: Session, found: Look) -> Look:
     if not some:
         return found
     names = block.signatures(session, [(address, suspects[address]) for address in some])
-    held = holders.find(session, some) if memory_budget.is_small(session) else {}
+    held = refs.find_holders(session, some) if memory_budget.is_small(session) else {}
 
     def told(one: Suspect) -> Suspect:
         name, holder = names.get(one.address), held.get(one.address)

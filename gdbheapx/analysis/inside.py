@@ -8,7 +8,6 @@ from gdbheapx.analysis.census import block, find
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.pins import find as pins
-from gdbheapx.analysis.pins import sentence
 from gdbheapx.analysis.reachability import memory_budget, owners
 from gdbheapx.analysis.reachability.look import lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
@@ -97,7 +96,7 @@ def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtime
             found = _look(session, runtimes, page)
         told = "which blocks keep free memory from being returned"
         if wanted and kind in PINNED and (is_core or found is NOTHING):  # a process runs on after one look
-            found = found._replace(pinned=sentence.finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
+            found = found._replace(pinned=pins.pins_finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
     except HeapxError as error:
         session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
     return found

@@ -8,7 +8,7 @@ from gdbheapx.allocators.places import Place
 from gdbheapx.analysis.census.block import words
 from gdbheapx.analysis.census.find import LabelSet
 from gdbheapx.analysis.census.pieces import Piece
-from gdbheapx.analysis.reachability.holders import Holder
+from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread

@@ -6,7 +6,7 @@ from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator, inner
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
-from gdbheapx.analysis import inside, memory_verdict, page_parts, runtimes
+from gdbheapx.analysis import inside, memory_verdict, page_parts, runtime_tables
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
@@ -126,7 +126,7 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
     if large is not None:
         lines = [*large.verdict.lines, *(line for one in shown for line in _beside(one.verdict))]
         within = inner.steps(session.discovery.inner()) if large.may_be_mallocs else []
-        steps = [*within, *runtimes.steps(target, large.verdict.code, large.program)]
+        steps = [*within, *runtime_tables.steps(target, large.verdict.code, large.program)]
         return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding(one.what, "its heap is empty", one.hint, findings.SMALL_HEAP) for one in session.discovery.unused()]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, layouts, mmapped, tcache, tcache_struct, totals, trim_model
+from gdbheapx.glibc import bins, layouts, mmapped, tcache, totals, trim_model
+from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.free_lists import FreeLists
-from gdbheapx.glibc.geometry import usable_bytes
+from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.messages import arenas as pages
 from gdbheapx.glibc.moments import Moments
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.glibc import mallinfo
-    from gdbheapx.glibc.facts import GlibcFacts, Top
+    from gdbheapx.glibc.malloc_info import Mallinfo2, StatsArena
     from gdbheapx.glibc.messages.stats import NativeStats
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
+    from gdbheapx.glibc.records import GlibcFacts, Top
     from gdbheapx.glibc.tunables import Tunables
 
 WORDS = ("used", "fast", "tcache", "overhead", "free", "top", "overhead", "mmapped", "tcache")
@@ -128,7 +128,7 @@ class GlibcMalloc(Heap):
     def facts(self) -> "GlibcFacts":
         """One look, frozen."""
         from gdbheapx.glibc import code
-        from gdbheapx.glibc.facts import GlibcFacts
+        from gdbheapx.glibc.records import GlibcFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._tops()
@@ -154,7 +154,7 @@ class GlibcMalloc(Heap):
 
     def _tops(self) -> "List[Top]":
         """Whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's where the break is elsewhere."""
-        from gdbheapx.glibc.facts import Top
+        from gdbheapx.glibc.records import Top
 
         page, found = self.glibc.geometry.page_bytes, []
         for walk in self.survey().walks:
@@ -169,7 +169,7 @@ class GlibcMalloc(Heap):
 
     def most_cached_bytes(self) -> Optional[int]:
         """What the caches of all threads may hold at most, by mp_'s limits; None where these cannot be read."""
-        from gdbheapx.glibc.geometry import tcache_size
+        from gdbheapx.glibc.layouts import tcache_size
 
         try:
             limits, threads = self.mp(), self.context.target.threads()
@@ -391,7 +391,7 @@ class GlibcMalloc(Heap):
         index = {arena.address: arena.index for arena in arenas}
         return [self._cache(cache, caches, found, index) for cache in caches.caches]
 
-    def _cache(self, cache: tcache_struct.Cache, caches: tcache.Caches, found: Followed, index: Dict[int, int]) -> ThreadCache:
+    def _cache(self, cache: tcache.Cache, caches: tcache.Caches, found: Followed, index: Dict[int, int]) -> ThreadCache:
         lists = caches.lists(cache)
         chunks = found.counts[lists.start : lists.stop]
         is_cut = CUT in found.problems[lists.start : lists.stop]
@@ -416,19 +416,19 @@ class GlibcMalloc(Heap):
         self._counters()  # says where they contradict each other: the figures themselves are printed as they are
         return malloc_info.xml(self.context)
 
-    def mallinfo2(self) -> "mallinfo.Mallinfo2":
+    def mallinfo2(self) -> "Mallinfo2":
         """mallinfo2's ten fields."""
-        from gdbheapx.glibc import mallinfo
+        from gdbheapx.glibc import malloc_info
 
         self._counters()
-        return mallinfo.mallinfo2(self.arenas(), self.mp())
+        return malloc_info.mallinfo2(self.arenas(), self.mp())
 
-    def malloc_stats(self) -> Tuple[List["mallinfo.StatsArena"], "mallinfo.StatsArena"]:
+    def malloc_stats(self) -> Tuple[List["StatsArena"], "StatsArena"]:
         """malloc_stats(3)'s figures."""
-        from gdbheapx.glibc import mallinfo
+        from gdbheapx.glibc import malloc_info
 
         self._counters()
-        return mallinfo.malloc_stats(self.arenas(), self.mp())
+        return malloc_info.malloc_stats(self.arenas(), self.mp())
 
     def mp(self) -> View:
         """`mp_`."""

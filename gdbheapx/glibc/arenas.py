@@ -6,8 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.geometry import align_chunk
-from gdbheapx.glibc.layouts import HEAP_INFO, MALLOC_STATE
+from gdbheapx.glibc.layouts import HEAP_INFO, MALLOC_STATE, align_chunk
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.glibc.records import Region

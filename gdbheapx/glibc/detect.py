@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.geometry import default_alignment, make_geometry
-from gdbheapx.glibc.layouts import LIBRARY
+from gdbheapx.glibc.layouts import LIBRARY, default_alignment, make_geometry
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet

@@ -11,9 +11,8 @@ from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.facts import GlibcFacts
     from gdbheapx.glibc.located import Glibc
-    from gdbheapx.glibc.records import ArenaTotals
+    from gdbheapx.glibc.records import ArenaTotals, GlibcFacts
 
 UNNAMED = TextFingerprint(
     "glibc",

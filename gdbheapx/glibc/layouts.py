@@ -2,17 +2,63 @@
 
 Written for the newest release; `until` names the first one that lacks a field again. Sources are files of the glibc tree at the
 tag of the release named in since or until.
+
+Arithmetic of chunks and bins; knows no memory. Names as in malloc.c.
 """
 
 import re
+from functools import cache
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.arch import named
+from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
 
 LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
 """Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
 NBINS = 128
 """malloc.c: NBINS; bins[] has 2 * NBINS - 2 words."""
+MALLOC_PAR = Struct(
+    "malloc_par",
+    (
+        Field("trim_threshold", WORD, source="malloc/malloc.c: struct malloc_par"),
+        Field("top_pad", WORD),
+        Field("mmap_threshold", WORD),
+        Field("arena_test", WORD),
+        Field("arena_max", WORD),
+        Field("thp_mode", INT, since=(2, 43), source="malloc/malloc.c, glibc 2.43"),
+        Field("thp_pagesize", WORD, since=(2, 35), source="malloc/malloc.c, glibc 2.35"),
+        Field("hp_pagesize", WORD, since=(2, 35)),
+        Field("hp_flags", INT, since=(2, 35)),
+        Field("n_mmaps", INT),
+        Field("n_mmaps_max", INT),
+        Field("max_n_mmaps", INT),
+        Field("no_dyn_threshold", INT),
+        Field("pagesize", UINT, until=(2, 16), source="malloc/malloc.c; 2.12 has it, 2.17 has not"),
+        Field("mmapped_mem", WORD),
+        Field("max_mmapped_mem", WORD),
+        Field("max_total_mem", WORD, until=(2, 24), source="malloc/malloc.c, removed in glibc 2.24"),
+        Field("sbrk_base", WORD),
+        Field("tcache_bins", WORD, since=(2, 26), until=(2, 42), source="malloc/malloc.c, glibc 2.26"),
+        Field("tcache_small_bins", WORD, since=(2, 42), source="malloc/malloc.c, glibc 2.42"),
+        Field("tcache_max_bytes", WORD, since=(2, 26)),
+        Field("tcache_count", WORD, since=(2, 26)),
+        Field("tcache_unsorted_limit", WORD, since=(2, 26)),
+    ),
+)
+TCACHE = Struct(
+    "tcache_perthread_struct",
+    (
+        Field("counts", CHAR, 64, since=(2, 26), until=(2, 30), source="malloc/malloc.c, glibc 2.26"),
+        Field("counts", U16, 64, since=(2, 30), until=(2, 42), source="malloc/malloc.c, glibc 2.30"),
+        Field("num_slots", U16, 76, since=(2, 42), source="malloc/malloc.c, glibc 2.42: counts down from mp_.tcache_count"),
+        Field("entries", WORD, 64, since=(2, 26), until=(2, 42)),
+        Field("entries", WORD, 76, since=(2, 42)),
+    ),
+)
+NEWEST_KNOWN = (2, 43)
+ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23), (2, 17), (2, 12))
+"""One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
 
 
 def nfastbins(shape: Shape) -> int:
@@ -46,35 +92,6 @@ MALLOC_STATE = Struct(
     ),
 )
 
-MALLOC_PAR = Struct(
-    "malloc_par",
-    (
-        Field("trim_threshold", WORD, source="malloc/malloc.c: struct malloc_par"),
-        Field("top_pad", WORD),
-        Field("mmap_threshold", WORD),
-        Field("arena_test", WORD),
-        Field("arena_max", WORD),
-        Field("thp_mode", INT, since=(2, 43), source="malloc/malloc.c, glibc 2.43"),
-        Field("thp_pagesize", WORD, since=(2, 35), source="malloc/malloc.c, glibc 2.35"),
-        Field("hp_pagesize", WORD, since=(2, 35)),
-        Field("hp_flags", INT, since=(2, 35)),
-        Field("n_mmaps", INT),
-        Field("n_mmaps_max", INT),
-        Field("max_n_mmaps", INT),
-        Field("no_dyn_threshold", INT),
-        Field("pagesize", UINT, until=(2, 16), source="malloc/malloc.c; 2.12 has it, 2.17 has not"),
-        Field("mmapped_mem", WORD),
-        Field("max_mmapped_mem", WORD),
-        Field("max_total_mem", WORD, until=(2, 24), source="malloc/malloc.c, removed in glibc 2.24"),
-        Field("sbrk_base", WORD),
-        Field("tcache_bins", WORD, since=(2, 26), until=(2, 42), source="malloc/malloc.c, glibc 2.26"),
-        Field("tcache_small_bins", WORD, since=(2, 42), source="malloc/malloc.c, glibc 2.42"),
-        Field("tcache_max_bytes", WORD, since=(2, 26)),
-        Field("tcache_count", WORD, since=(2, 26)),
-        Field("tcache_unsorted_limit", WORD, since=(2, 26)),
-    ),
-)
-
 HEAP_INFO = Struct(
     "_heap_info",
     (
@@ -85,17 +102,6 @@ HEAP_INFO = Struct(
         Field("pagesize", WORD, since=(2, 35), source="malloc/arena.c, glibc 2.35"),
         Field("pad", CHAR, _heap_info_pad(4), until=(2, 35)),
         Field("pad", CHAR, _heap_info_pad(5), since=(2, 35)),
-    ),
-)
-
-TCACHE = Struct(
-    "tcache_perthread_struct",
-    (
-        Field("counts", CHAR, 64, since=(2, 26), until=(2, 30), source="malloc/malloc.c, glibc 2.26"),
-        Field("counts", U16, 64, since=(2, 30), until=(2, 42), source="malloc/malloc.c, glibc 2.30"),
-        Field("num_slots", U16, 76, since=(2, 42), source="malloc/malloc.c, glibc 2.42: counts down from mp_.tcache_count"),
-        Field("entries", WORD, 64, since=(2, 26), until=(2, 42)),
-        Field("entries", WORD, 76, since=(2, 42)),
     ),
 )
 
@@ -118,11 +124,6 @@ class Traits(NamedTuple):
     info_unsorted_prefix: str
     heap_max_follows_hugepages: bool
     """heap_max_size() is 4 * mp_.hp_pagesize where that is set (2.35 to 2.41)."""
-
-
-NEWEST_KNOWN = (2, 43)
-ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23), (2, 17), (2, 12))
-"""One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
 
 
 def is_listed(version: Optional[Version]) -> bool:
@@ -188,3 +189,84 @@ def parse_version(text: Optional[str]) -> Optional[Tuple[int, int]]:
     if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
         return None
     return int(parts[0]), int(parts[1])
+
+
+def make_geometry(word_bytes: int, alignment_bytes: int, page_bytes: int, little_endian: bool) -> Geometry:
+    """The geometry of a build; MINSIZE is 4 words rounded up to the alignment, a struct malloc_chunk has 6 words."""
+    minimum = -(-4 * word_bytes // alignment_bytes) * alignment_bytes
+    return Geometry(word_bytes, alignment_bytes, minimum, 6 * word_bytes, page_bytes, little_endian)
+
+
+def default_alignment(word_bytes: int, machine: str, version: Optional[Tuple[int, ...]]) -> int:
+    """MALLOC_ALIGNMENT: 2 words, but 16 where long double has 16 bytes, or a release has raised it."""
+    since = named(machine).aligns_16_since
+    return 16 if word_bytes == 8 or since is not None and (version is None or version >= since) else 8
+
+
+def align_chunk(address: int, geometry: Geometry) -> int:
+    """The lowest address not below `address` where a chunk can stand: its mem is aligned."""
+    header = 2 * geometry.word_bytes
+    return -(-(address + header) // geometry.alignment_bytes) * geometry.alignment_bytes - header
+
+
+def usable_bytes(size_bytes: int, geometry: Geometry, mmapped: bool = False, mmapped_trailer: bool = False) -> int:
+    """What the caller of malloc may use of a chunk: its successor's prev_size belongs to it, a mapped chunk has no successor."""
+    return size_bytes - (2 if mmapped and not mmapped_trailer else 1) * geometry.word_bytes
+
+
+def small_bin_correction(geometry: Geometry) -> int:
+    """SMALLBIN_CORRECTION (malloc.c)."""
+    return 1 if geometry.alignment_bytes > 2 * geometry.word_bytes else 0
+
+
+def min_large_size(geometry: Geometry) -> int:
+    """MIN_LARGE_SIZE (malloc.c)."""
+    return (64 - small_bin_correction(geometry)) * geometry.alignment_bytes
+
+
+def bin_index(size_bytes: int, geometry: Geometry) -> int:
+    """bin_index(sz) (malloc.c): the bin of a free chunk, 2 to 126."""
+    if size_bytes < min_large_size(geometry):
+        return size_bytes // geometry.alignment_bytes + small_bin_correction(geometry)
+    if geometry.word_bytes == 8:
+        first, base = 48, 48
+    elif geometry.alignment_bytes == 16:
+        first, base = 45, 49
+    else:
+        first, base = 38, 56
+    if size_bytes >> 6 <= first:
+        return base + (size_bytes >> 6)
+    for shift, limit, start in ((9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124)):
+        if size_bytes >> shift <= limit:
+            return start + (size_bytes >> shift)
+    return 126
+
+
+@cache
+def bin_range(index: int, geometry: Geometry) -> Tuple[int, Optional[int]]:
+    """(smallest, largest) chunk size of bin `index` >= 2; largest None for the last."""
+    align = geometry.alignment_bytes
+    low = geometry.min_chunk_bytes
+
+    def first_of(number: int) -> int:
+        below, above = low // align - 1, (1 << 22) // align
+        while above - below > 1:
+            middle = (below + above) // 2
+            if bin_index(middle * align, geometry) >= number:
+                above = middle
+            else:
+                below = middle
+        return above * align
+
+    start = first_of(index)
+    return (start, None) if index >= 126 else (start, first_of(index + 1) - align)
+
+
+def fast_size(index: int, geometry: Geometry) -> int:
+    """Chunk size of fastbin `index`: fastbin_index inverted (malloc.c)."""
+    return (index + 2) << (4 if geometry.word_bytes == 8 else 3)
+
+
+def tcache_size(index: int, geometry: Geometry) -> int:
+    """Chunk size of the small tcache bin `index`: tidx2csize (malloc.c)."""
+    return geometry.min_chunk_bytes + index * geometry.alignment_bytes

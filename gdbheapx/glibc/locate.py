@@ -9,10 +9,10 @@ from gdbheapx.allocators.rules import collector
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, main_arena, mmapped
 from gdbheapx.glibc.arenas import Arena, read_heap
+from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.check.lists import Singles
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import FreeLists
-from gdbheapx.glibc.geometry import bin_index
+from gdbheapx.glibc.layouts import bin_index
 from gdbheapx.glibc.survey import Lists, find_arenas, read_lists
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
 from gdbheapx.kernel.glibc.list_records import BIN

@@ -10,9 +10,9 @@ from typing import List, Optional
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, codes
+from gdbheapx.glibc.bins import KIND_BITS, CachedChunks
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import KIND_BITS, CachedChunks
-from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.glibc.layouts import align_chunk
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.records import Region
 

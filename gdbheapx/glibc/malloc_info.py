@@ -1,14 +1,19 @@
-"""malloc_info(0, fp)'s XML made from memory, byte for byte (malloc.c: __malloc_info)."""
+"""malloc_info(0, fp)'s XML made from memory, byte for byte (malloc.c: __malloc_info).
 
-from typing import List, NamedTuple, Sequence
+mallinfo2's ten fields and malloc_stats' figures, from the totals of the arenas (malloc.c: int_mallinfo, __malloc_stats).
+"""
+
+from typing import List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena, heaps_of, read_ring
+from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
-from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.moments import Moments
+from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.layout.view import View
 from gdbheapx.problems import MEMORY_UNREADABLE
 
 
@@ -137,3 +142,67 @@ def _aspace(context: Context, arena: Arena, heap_max: int) -> "tuple[int, int, i
     if not context.glibc.traits.info_subheaps:
         heaps = heaps[:1]
     return sum(heap.size_bytes for heap in heaps), sum(heap.mprotect_size_bytes for heap in heaps), len(heaps)
+
+
+class Mallinfo2(NamedTuple):
+    """struct mallinfo2, field by field."""
+
+    arena: int
+    """Bytes from brk and in thread arenas: the sum of system_mem."""
+    ordblks: int
+    """Free chunks in bins, and one top for each arena."""
+    smblks: int
+    """Chunks in fastbins."""
+    hblks: int
+    """Mapped chunks."""
+    hblkhd: int
+    """Bytes in them."""
+    usmblks: int
+    """Always 0."""
+    fsmblks: int
+    """Bytes in fastbins."""
+    uordblks: int
+    """arena - fordblks: thread caches and overhead count as used here."""
+    fordblks: int
+    """Bytes free: bins, fastbins and tops."""
+    keepcost: int
+    """The main arena's top."""
+
+
+class StatsArena(NamedTuple):
+    """One arena's block of malloc_stats."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    system_bytes: int
+    in_use_bytes: int
+
+
+def free_bytes(row: ArenaTotals) -> int:
+    """fordblks of one arena."""
+    return (row.free_bytes or 0) + (row.fast_bytes or 0) + (row.top_bytes or 0)
+
+
+def mallinfo2(rows: Sequence[ArenaTotals], mp: View) -> Mallinfo2:
+    """The ten fields for all arenas."""
+    system = sum(row.system_bytes or 0 for row in rows)
+    free = sum(free_bytes(row) for row in rows)
+    return Mallinfo2(
+        arena=system,
+        ordblks=sum((row.free_chunks or 0) + 1 for row in rows),
+        smblks=sum(row.fast_chunks or 0 for row in rows),
+        hblks=mp["n_mmaps"],
+        hblkhd=mp["mmapped_mem"],
+        usmblks=0,
+        fsmblks=sum(row.fast_bytes or 0 for row in rows),
+        uordblks=system - free,
+        fordblks=free,
+        keepcost=sum(row.top_bytes or 0 for row in rows if row.kind == "main"),
+    )
+
+
+def malloc_stats(rows: Sequence[ArenaTotals], mp: View) -> Tuple[List[StatsArena], StatsArena]:
+    """malloc_stats(3)'s figures without its 32-bit overflow: one entry per arena, and the total including mapped chunks."""
+    arenas = [StatsArena(row.index, row.system_bytes or 0, (row.system_bytes or 0) - free_bytes(row)) for row in rows]
+    mapped = mp["mmapped_mem"]
+    total = StatsArena(-1, mapped + sum(a.system_bytes for a in arenas), mapped + sum(a.in_use_bytes for a in arenas))
+    return arenas, total

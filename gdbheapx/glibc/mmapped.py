@@ -5,8 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import private_mappings, reaches, united
+from gdbheapx.glibc.context import Context, private_mappings, reaches, united
 from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.inferior.base import Mapping

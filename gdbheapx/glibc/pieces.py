@@ -5,21 +5,36 @@ ranges of memory; in each the lowest page from which chunk sizes lead onto one o
 there the kernel walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of
 it ascends, so that a range is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges
 that hold no known chunk.
+
+The main heap of a core that lost main_arena: the chunks are there although nothing says any more where they begin and end.
+
+Going on behind damage: the next place that is surely a chunk, and the rule that was broken.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins
-from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import KIND_BITS, CachedChunks
-from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.glibc import bins, codes
+from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.bins import KIND_BITS, CachedChunks
+from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges
+from gdbheapx.glibc.layouts import align_chunk
 from gdbheapx.glibc.main_arena import fence_end, run_behind
-from gdbheapx.glibc.memory import anonymous_ranges
-from gdbheapx.kernel.common.records import STOP_FENCE, STOP_TOP
-from gdbheapx.kernel.glibc.records import Region
+from gdbheapx.kernel.blocks.records import NO_ARENA
+from gdbheapx.kernel.common.records import (
+    STOP_END,
+    STOP_FENCE,
+    STOP_MISALIGNED,
+    STOP_MMAPPED_BIT,
+    STOP_OVERRUN,
+    STOP_SMALL,
+    STOP_TOP,
+    STOP_UNREADABLE,
+)
+from gdbheapx.kernel.glibc.records import STATUS_USED, Listed, Region, WalkResult
+from gdbheapx.problems import Code
 from gdbheapx.ranges import Range, subtract
 
 KNOWN_AT_ONCE = 4096
@@ -29,6 +44,17 @@ REACH_BYTES = 64 << 20
 """So far before a known chunk its piece is taken to begin, at first: what lies between may be anybody's, and is looked at page by page."""
 
 NON_MAIN = 4
+MIN_CHUNKS = 16
+"""A range with fewer chunks in an unbroken run may be anything."""
+_RULES: Dict[int, Tuple[Code, str]] = {
+    STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
+    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
+    STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
+    STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
+    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "cannot read memory of the heap"),
+    STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
+    STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
+}
 
 
 class Pieces:
@@ -193,3 +219,92 @@ def _sbrk_base(context: Context) -> int:
         return context.glibc.read_mp(context.target)["sbrk_base"]
     except Unreadable:
         return 0
+
+
+class Remnant(NamedTuple):
+    """A run of chunks that fills an anonymous range from its first byte: the heap in brk."""
+
+    region: Region
+    result: WalkResult
+    """Its last chunk, counted as used by the walk, is taken off: it is top, or the one at which the core was cut."""
+    top_bytes: int
+    """0 if the run does not reach the end of the range."""
+
+
+def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remnant]:
+    """The longest such run outside the arenas that were found; None if there is none."""
+    taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
+    best: Optional[Remnant] = None
+    for low, high in subtract(anonymous_ranges(context.target), taken):
+        region = Region(align_chunk(low, context.glibc.geometry), high, 0)
+        result = context.walker.walk([region], array("Q"))[0]
+        if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
+            continue
+        found = _without_last(context, region, result)
+        if best is None or found.result.used_bytes + found.result.free_bytes > best.result.used_bytes + best.result.free_bytes:
+            best = found
+    return best
+
+
+def _without_last(context: Context, region: Region, result: WalkResult) -> Remnant:
+    """The run without the chunk at its end."""
+    last = None
+    for blocks in context.walker.blocks([Listed(region, NO_ARENA)], array("Q")):
+        last = blocks
+    if last is None or last.kinds[-1] != STATUS_USED or result.stop != STOP_END:
+        return Remnant(region, result, 0)
+    size = last.usable_bytes[-1] + context.glibc.geometry.word_bytes
+    return Remnant(region, result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - size), size)
+
+
+class Damage(NamedTuple):
+    """Where a run of chunks ended against the rules."""
+
+    at: int
+    end: int
+    """End of the region."""
+    top: int
+    """The arena's top chunk, wherever it is."""
+
+
+def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[Code, str]:
+    """The code, and one line: arena, rule, and the size field that was found."""
+    geometry = context.glibc.geometry
+    code, rule = _RULES[result.stop]
+    field = context.target.read_prefix(result.at + geometry.word_bytes, geometry.word_bytes)
+    if result.stop in (STOP_UNREADABLE, STOP_END) or len(field) < geometry.word_bytes:
+        return code, "%s: %s" % (arena.title, rule)
+    size = int.from_bytes(field, context.target.byte_order)
+    return code, "%s: %s (size field 0x%x)" % (arena.title, rule, size)
+
+
+def next_start(context: Context, damage: Damage, cached_chunks: CachedChunks, members: Sequence[int]) -> Optional[int]:
+    """The lowest address behind the damage from which chunk sizes lead exactly onto a chunk known from elsewhere.
+
+    Such chunks are those on free lists and top. None if there is none before the region's end: then the rest is lost.
+    """
+    geometry, word = context.glibc.geometry, context.glibc.geometry.word_bytes
+    low = align_chunk(damage.at + 1, geometry)
+    for known in _known_behind(damage, cached_chunks.chunks, members):
+        ordered = array("Q", [chunk for chunk in known if align_chunk(chunk, geometry) == chunk])
+        for number, anchor in enumerate(ordered):
+            if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
+                continue
+            found = context.walker.find_chain(low, anchor, ordered[number:])
+            return anchor if found is None else found
+        if context.budget.expired():
+            break
+    return None
+
+
+def _known_behind(damage: Damage, cached_chunks: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
+    """Known chunks behind the damage in ascending lots: the next ones are nearly always enough, and there may be millions."""
+    at = damage.at
+    while at < damage.end:
+        lots = [known[place : place + KNOWN_AT_ONCE] for known in (cached_chunks, members) for place in [bisect_left(known, at + 8)]]
+        full = [int(lot[-1]) & ~KIND_BITS for lot in lots if len(lot) == KNOWN_AT_ONCE]
+        until = min([*full, damage.end - 1])
+        found = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}
+        found.update([damage.top] if damage.top else ())
+        yield sorted(chunk for chunk in found if at < chunk <= until)
+        at = until if full else damage.end

@@ -1,9 +1,12 @@
-"""What glibc malloc answers with: records only. JSON's keys are the fields' names."""
+"""What glibc malloc answers with: records only. JSON's keys are the fields' names.
 
-from typing import Annotated, NamedTuple, Optional
+One look at glibc's malloc, frozen.
+"""
+
+from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, Unlike, hidden
-from gdbheapx.model import Address
+from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
 
 
 class ArenaTotals(NamedTuple):
@@ -98,3 +101,35 @@ class BinRow(NamedTuple):
     max_size_bytes: Optional[int]
     chunks: Annotated[Optional[int], Column("chunks")]
     bytes: Annotated[Optional[int], Column("bytes", BYTES)]
+
+
+class Top(NamedTuple):
+    """Whole pages inside the top of an arena, which no trim gives back."""
+
+    arena: int
+    start: int
+    end: int
+
+
+class GlibcFacts(NamedTuple):
+    """See allocators.records.Facts; what has a default is its own."""
+
+    info: AllocatorInfo
+    arenas: Sequence[ArenaTotals]
+    totals: Mapping[str, Optional[int]]
+    sizes: Sequence[HistogramRow]
+    claims: Sequence[Claim]
+    trim_threshold_bytes: Optional[int] = None
+    """mp_.trim_threshold; None if it cannot be read."""
+    asks_for_huge_pages: bool = False
+    """glibc.malloc.hugetlb=1 is in force."""
+    tops: Sequence[Top] = ()
+    are_all_arenas: bool = True
+    """The ring of arenas was followed to its end, and main_arena is among them."""
+    most_cached_bytes: Optional[int] = None
+    """What thread caches may hold at most; None if nothing limits it."""
+    free_pages: Callable[[], Sequence[Tuple[int, int]]] = tuple
+    """Whole pages inside free chunks and at the end of the main top, which a trim gives back. One more walk: where nothing else tells which
+    of them are in memory (a core)."""
+    has_aborted: bool = False
+    """A core of a process that malloc itself has ended."""

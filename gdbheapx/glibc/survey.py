@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, codes, free_lists, main_arena, tcache
+from gdbheapx.glibc import bins, codes, main_arena, tcache
 from gdbheapx.glibc.arenas import Arena, Heap, heaps_of, read_ring, scan
+from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import ArenaWalk, Context, chunk_bytes
 from gdbheapx.glibc.detect import heap_max_bytes
-from gdbheapx.glibc.free_lists import FreeLists
 from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.moments import Moments
@@ -18,8 +18,7 @@ from gdbheapx.problems import Code, Report
 from gdbheapx.units import plural
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.pieces import Pieces
-    from gdbheapx.glibc.remnant import Remnant
+    from gdbheapx.glibc.pieces import Pieces, Remnant
     from gdbheapx.ranges import Range
 
     Search = Tuple[ArenaWalk, Pieces]
@@ -37,7 +36,7 @@ class Survey(NamedTuple):
     context: Context
     walks: Sequence[ArenaWalk]
     caches: tcache.Caches
-    cached_chunks: free_lists.CachedChunks
+    cached_chunks: bins.CachedChunks
     singles: "Singles"
     heap_max: int
     remnant: "Optional[Remnant]"
@@ -69,7 +68,7 @@ class Lists(NamedTuple):
     """Thread caches, and what stands on their lists and in fastbins."""
 
     caches: tcache.Caches
-    cached_chunks: free_lists.CachedChunks
+    cached_chunks: bins.CachedChunks
     are_whole: bool
     """Every thread cache is known and no list of one is broken: what is in caches is known to be."""
     singles: Singles
@@ -87,7 +86,7 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, found, walk.report)
     singles = Singles([asked for _, asked in fast], found, lists.lists.heads)
-    return Lists(caches, free_lists.gather(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
+    return Lists(caches, bins.gather_free_lists(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
 
 
 def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
@@ -145,7 +144,7 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
         pending = following or _pieces(search)
     lost: Optional[Remnant] = None
     if not any(walk.arena.is_main for walk in walks):
-        from gdbheapx.glibc.remnant import find_remnant
+        from gdbheapx.glibc.pieces import find_remnant
 
         lost = find_remnant(context, walks)
     _check(context, fresh, lists.cached_chunks, len(fresh) == len(walks))
@@ -185,7 +184,7 @@ def _held_by_others(context: Context, walks: Sequence[ArenaWalk], heap_max: int)
     return [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
 
 
-def _search(context: Context, walks: Sequence[ArenaWalk], special: free_lists.CachedChunks, taken: "Sequence[Range]") -> "List[Search]":
+def _search(context: Context, walks: Sequence[ArenaWalk], special: bins.CachedChunks, taken: "Sequence[Range]") -> "List[Search]":
     """The search for the pieces of main arenas that are not contiguous; `taken`: ranges that other arenas hold."""
     from gdbheapx.glibc.pieces import Pieces
 
@@ -197,7 +196,7 @@ def _pieces(search: "Sequence[Search]") -> List[Tuple[ArenaWalk, Region]]:
     return [(walk, region) for walk, found in search if not walk.timed_out for region in found.following()]
 
 
-def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.CachedChunks) -> Optional[Region]:
+def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
     """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
@@ -227,10 +226,8 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
     return _behind_damage(context, walk, region, result, special)
 
 
-def _behind_damage(
-    context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: free_lists.CachedChunks
-) -> Optional[Region]:
-    from gdbheapx.glibc.resync import Damage, damage_rule, next_start
+def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
+    from gdbheapx.glibc.pieces import Damage, damage_rule, next_start
 
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
@@ -244,7 +241,7 @@ def _behind_damage(
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check(context: Context, walks: Sequence[ArenaWalk], listed: free_lists.CachedChunks, are_all: bool) -> None:
+def _check(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks, are_all: bool) -> None:
     """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
     met = 0
     for walk in walks:
@@ -291,7 +288,7 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
         what = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
-        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~free_lists.KIND_BITS, what, None)
+        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~bins.KIND_BITS, what, None)
     if total.bad_prev_size_chunks:
         what = "%s: corrupted size vs. prev_size (%s)" % (title, plural(total.bad_prev_size_chunks, "free chunk"))
         walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, what, "malloc would abort here")

@@ -12,7 +12,7 @@ from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import Address
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.remnant import Remnant
+    from gdbheapx.glibc.pieces import Remnant
 
 
 def arena_totals(done: Survey) -> List[ArenaTotals]:

@@ -28,9 +28,18 @@ from gdbheapx.inferior.base import (
 )
 from gdbheapx.inferior.core import image
 from gdbheapx.inferior.elf import tls, tree
-from gdbheapx.inferior.elf.file import PT_LOAD, STT_FUNC, STT_NOTYPE, STT_OBJECT, STT_TLS, ElfFile, ElfSymbol, gnu_build_id_path
+from gdbheapx.inferior.elf.file import (
+    PT_LOAD,
+    STT_FUNC,
+    STT_NOTYPE,
+    STT_OBJECT,
+    STT_TLS,
+    ElfFile,
+    ElfSymbol,
+    gnu_build_id_path,
+    register_words,
+)
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Memory, lookup
-from gdbheapx.inferior.elf.registers import words_of
 from gdbheapx.inferior.source import CoreSource, Source, page_bytes
 from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
@@ -195,11 +204,11 @@ class ElfTarget(Target):
     def huge_pages(self) -> Optional[HugePages]:
         if self.kind != "live" or not self.pid:
             return None
-        from gdbheapx.inferior.live import huge_pages
+        from gdbheapx.inferior.live import smaps
 
         if self._huge_setting is None:
-            self._huge_setting = (huge_pages.machine_setting(),)  # the machine's: asked once
-        return huge_pages.find(self.pid, self._huge_setting[0])
+            self._huge_setting = (smaps.machine_setting(),)  # the machine's: asked once
+        return smaps.find_huge_pages(self.pid, self._huge_setting[0])
 
     def counters(self) -> Optional[Counting]:
         from gdbheapx.inferior.live.counters import Counters
@@ -353,13 +362,13 @@ class ElfTarget(Target):
         return loaded.functions() if loaded is not None and loaded.dynamic() else iter(())
 
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
-        from gdbheapx.inferior.elf.rustnames import type_of  # few commands name types of Rust
+        from gdbheapx.inferior.elf.demangle import rust_type  # few commands name types of Rust
 
         found: Dict[int, Set[str]] = {address: set() for address in addresses}
         for file in self.symbol_files(module):
             for name, symbol in file.every_symbol():
                 address = module.base + symbol.value
-                type_ = type_of(name) if address in found and symbol.type == STT_FUNC else None
+                type_ = rust_type(name) if address in found and symbol.type == STT_FUNC else None
                 if type_ is not None:
                     found[address].add(type_)
         return [found[address] for address in addresses]
@@ -477,7 +486,7 @@ class ElfTarget(Target):
             sets = self.source.core.notes().register_sets.get(thread.lwp, ())
         elif self._stopper is not None:
             sets = self._stopper.register_sets(thread.lwp, self.source.header)
-        return words_of(self.source.header, sets)
+        return register_words(self.source.header, sets)
 
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
@@ -667,7 +676,7 @@ class ElfTarget(Target):
         return self._in_blocks(place, loaded.memory, offset)
 
     def calls(self, copy: StackCopy) -> Sequence[Call]:
-        from gdbheapx.inferior.elf import calls, unwind  # few commands ask for it
+        from gdbheapx.inferior.elf import unwind
 
         images = self.image_ranges()
 
@@ -681,7 +690,7 @@ class ElfTarget(Target):
             found = self._call_frames[module.base]
             return None if found is None else found.row(address - module.base)
 
-        return calls.walk(copy, row, self.arch)
+        return unwind.walk_calls(copy, row, self.arch)
 
     def static_blocks(self) -> Sequence[StaticBlock]:
         pointer = next((thread.thread_pointer for thread in self.threads() if thread.thread_pointer), None)

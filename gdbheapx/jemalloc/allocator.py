@@ -12,9 +12,8 @@ from gdbheapx.jemalloc.heap import base, extents, totals
 from gdbheapx.jemalloc.messages import arenas as pages
 from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
-from gdbheapx.jemalloc.stats import about
+from gdbheapx.jemalloc.stats import about, build_options
 from gdbheapx.jemalloc.stats import arena as stats_arena
-from gdbheapx.jemalloc.stats import config as stats_config
 from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, Blocks, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.common.records import STOP_END
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.jemalloc.facts import JemallocFacts
     from gdbheapx.jemalloc.messages.stats import NativeStats
     from gdbheapx.jemalloc.messages.tickers import DecayAnswer
     from gdbheapx.jemalloc.plan.plans import Cure, Purge
     from gdbheapx.jemalloc.profile.text import ProfileAnswer
+    from gdbheapx.jemalloc.records import JemallocFacts
     from gdbheapx.jemalloc.stats.meter import JemallocMeter
     from gdbheapx.jemalloc.stats.tunables import Tunables
 
@@ -118,7 +117,7 @@ class JemallocMalloc(Heap):
 
     def facts(self) -> "JemallocFacts":
         """One look, frozen."""
-        from gdbheapx.jemalloc.facts import JemallocFacts
+        from gdbheapx.jemalloc.records import JemallocFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         done = self.survey()
@@ -159,7 +158,7 @@ class JemallocMalloc(Heap):
     def has_stats(self) -> Optional[bool]:
         """This build counts what it does (config_stats); None if nothing tells."""
         if not self._stats:
-            self._stats.append(stats_config.has_stats(self.context, self.arena_list()))
+            self._stats.append(build_options.has_stats(self.context, self.arena_list()))
         return self._stats[0]
 
     def build(self) -> JemallocBuild:
@@ -315,9 +314,9 @@ class JemallocMalloc(Heap):
 
     def kept(self) -> "Keeping":
         """What a purge leaves."""
-        from gdbheapx.jemalloc.heap import keeping
+        from gdbheapx.jemalloc.heap import totals
 
-        return keeping.keeping(self.context, self.survey(), self.arenas())
+        return totals.keeping(self.context, self.survey(), self.arenas())
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in address order: regions, large allocations, unused extents, metadata. Damage is reported beforehand."""

@@ -11,8 +11,7 @@ from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
     from gdbheapx.jemalloc.detection.detect import Jemalloc
-    from gdbheapx.jemalloc.facts import JemallocFacts
-    from gdbheapx.jemalloc.records import JemallocArena
+    from gdbheapx.jemalloc.records import JemallocArena, JemallocFacts
 
 
 class Entry(Allocator["Jemalloc", "JemallocFacts"]):

@@ -1,10 +1,50 @@
-"""What jemalloc answers with: records only. JSON's keys are the fields' names."""
+"""What jemalloc answers with: records only. JSON's keys are the fields' names.
 
-from typing import Annotated, Any, Dict, NamedTuple, Optional, Sequence
+One look at a jemalloc, frozen.
+
+How one build is called, and how it prints: what recognising it needs of the records.
+"""
+
+from typing import Annotated, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, Unlike, hidden
-from gdbheapx.jemalloc.forms import PrintForm, PublicNames
-from gdbheapx.model import Address, Finding
+from gdbheapx.model import Address, AllocatorInfo, Claim, Finding, HistogramRow
+
+
+class PublicNames(NamedTuple):
+    """By which names a program reaches one jemalloc: what its build put before `mallctl`, and where it looks for options."""
+
+    prefix: Optional[str]
+    """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`, `je_arrow_`; None if nothing tells."""
+    conf_variable: Optional[str]
+    """The environment variable with its options, such as `JE_ARROW_MALLOC_CONF`; None if nothing tells."""
+
+    def call(self, arguments: str) -> str:
+        """mallctl with these arguments, as it is written in the program."""
+        return (
+            "mallctl(%s), under this build's own prefix, which is unknown" % arguments
+            if self.prefix is None
+            else "%smallctl(%s)" % (self.prefix, arguments)
+        )
+
+    def setting(self, options: str) -> str:
+        """What to put into the environment."""
+        return (
+            "%s in this build's own MALLOC_CONF, whose prefix is unknown" % options
+            if self.conf_variable is None
+            else "%s=%s" % (self.conf_variable, options)
+        )
+
+
+class PrintForm(NamedTuple):
+    """How the tables of malloc_stats_print's text look (stats.c); what no figure tells."""
+
+    bin_width: int
+    """Columns `allocated`, `nmalloc` and `ndalloc` of bins."""
+    rate_width: int
+    """The rates of `small:`, `large:` and `total:` rows behind nmalloc and ndalloc."""
+    skips_unused_bins: bool
+    """Bins that never had a slab have no row."""
 
 
 class JemallocArena(NamedTuple):
@@ -275,3 +315,24 @@ class MallocStats(NamedTuple):
     """Bytes by page size class."""
     pages_per_slab: Optional[int]
     """HUGEPAGE_PAGES."""
+
+
+class JemallocFacts(NamedTuple):
+    """See allocators.records.Facts; those from `bins` on are its own."""
+
+    info: AllocatorInfo
+    arenas: Sequence[JemallocArena]
+    totals: Mapping[str, Optional[int]]
+    sizes: Sequence[HistogramRow]
+    claims: Sequence[Claim]
+    bins: Sequence[JemallocBin]
+    conditions: JemallocConditions
+    tickers: TickerReport
+    is_whole: bool = True
+    """All extents were walked."""
+    bases: Sequence[Tuple[int, int]] = ()
+    """Blocks of memory that its metadata lies in: more than that it cannot be."""
+    most_cached_bytes: Optional[int] = None
+    """What thread caches may hold at most, with jemalloc's usual limits; None if nothing limits it."""
+    unused_ranges: Callable[[], Sequence[Tuple[int, int]]] = tuple
+    """Dirty and muzzy extents: one more walk, where nothing else tells which of them are in memory (a core)."""

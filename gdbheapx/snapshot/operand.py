@@ -10,7 +10,7 @@ from typing import Dict, List, Optional, Tuple
 
 import gdbheapx
 from gdbheapx.errors import HeapxError, said
-from gdbheapx.global_options import GLOBALS, split, unpack
+from gdbheapx.invocation import GLOBALS, split, unpack
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, record, take

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
-from gdbheapx import __version__, command, loader, parse
+from gdbheapx import __version__, command, parse
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.pins import find as pins
@@ -14,7 +14,7 @@ from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import OUT_OF_MEMORY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import graph, names
-from gdbheapx.snapshot.moved import Moved
+from gdbheapx.snapshot.names import Moved
 from gdbheapx.snapshot.record import GRAPH, Head, Outcome, Record, RecordedProblem, Taking
 
 STANDING = (
@@ -43,7 +43,7 @@ BY_ONE_LOOK = (
 def take(session: Session, has_names: bool, with_offsets: bool) -> Record:
     """The snapshot of one look. The process runs on when every block was read. `with_offsets`: where pointers stand in their blocks is
     kept, too."""
-    loader.load_commands()
+    command.load_commands()
     target = session.target
     moved = Moved(target.mappings())
     known = _known(target) if not has_names else []

@@ -1,6 +1,6 @@
 """Objects and pools of CPython as the census finds them, against what the process itself counts.
 
-Files: analysis/census/cpython/bodies.py, analysis/census/cpython/pools.py, analysis/census/cpython/types.py.
+Files: analysis/census/cpython/types.py, analysis/census/cpython/pools.py.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import pytest
 
 from gdbheapx.analysis.census.cpython import CPython
-from gdbheapx.analysis.census.cpython.bodies import Body
+from gdbheapx.analysis.census.cpython.types import Body
 from gdbheapx.analysis.census.world import Inner, World, together
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks

@@ -11,8 +11,7 @@ from typing import List, Set, Tuple
 
 import pytest
 
-from gdbheapx import global_options as asked_for
-from gdbheapx import loader, parse
+from gdbheapx import command, invocation, parse
 from tests.support.paths import ROOT
 from tests.support.tool import run
 
@@ -49,9 +48,9 @@ def examples() -> List[Tuple[str, str]]:
 @pytest.mark.parametrize("page, line", sorted(set(examples())))
 def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> None:
     """Both the options of gdbheapx and those of the command are parsed, as they are when somebody types them."""
-    loader.load_commands()
+    command.load_commands()
     words = ["1" if word in ("PID", "ADDRESS") else word for word in shlex.split(re.split(r" >|; ", line)[0], comments=True)[1:]]
-    asked, rest = asked_for.split(words)
+    asked, rest = invocation.split(words)
     assert asked.pid or asked.core
     assert rest, "a command is named"
     assert parse.parse(rest, "shell").command.name == rest[0]

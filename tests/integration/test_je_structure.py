@@ -1,6 +1,6 @@
 """A jemalloc without names, read by its structure: the same figures as with its pack, by every command, live and on a core.
 
-Files: jemalloc/detection/detect.py, jemalloc/detection/options_tree.py.
+Files: jemalloc/detection/detect.py, jemalloc/detection/structure.py.
 """
 
 import os
@@ -13,9 +13,10 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx import loader, runner
+from gdbheapx import runner
+from gdbheapx.command import load_commands
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.detection import detect, fingerprint, options_tree
+from gdbheapx.jemalloc.detection import detect, fingerprint, structure
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import bare, gcores, kernelcore
 from tests.support.bare import facts
@@ -226,7 +227,7 @@ def without_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No table fits: as if this were a snapshot between two releases."""
     if library_version() < (5, 3, 0):
         pytest.skip("builds before 5.3.0 do not describe themselves")
-    loader.load_commands()
+    load_commands()
     monkeypatch.setattr(fingerprint, "fitting", lambda *_: [])
 
 
@@ -260,8 +261,8 @@ def test_extents_of_an_unknown_layout(stage: Stage, kind: str, without_layouts: 
 def test_dirty_pages_of_huge_slabs(stage: Stage, kind: str, without_layouts: None, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     """The huge page allocator keeps what was freed in its slabs: where it is on, or no code tells, dirty pages are null, and the problem says why."""
     if word == "unknown":
-        every = options_tree.find
-        monkeypatch.setattr(options_tree, "find", lambda *given: [leaf for leaf in every(*given) if leaf.name != "hpa"])
+        every = structure.find_options_tree
+        monkeypatch.setattr(structure, "find", lambda *given: [leaf for leaf in every(*given) if leaf.name != "hpa"])
     target = recorder(stage, "hpa:true" if word == "on" else "").target(kind)
     found = asked(target, "arenas")
     (problem,) = found.envelope["problems"]

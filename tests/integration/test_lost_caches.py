@@ -1,6 +1,6 @@
 """Thread caches that cannot be found: never counted as empty, whatever is damaged; and threads that have none, which are no damage.
 
-Files: glibc/missing_caches.py.
+Files: glibc/tcache.py.
 """
 
 import random

@@ -10,7 +10,7 @@ from typing import Dict, List
 
 import pytest
 
-from gdbheapx import command, loader
+from gdbheapx import command
 from tests.support.paths import ROOT
 from tests.support.tool import run
 
@@ -50,7 +50,7 @@ def test_man_has_no_complaint() -> None:
 
 def test_man_shows_every_command_and_option() -> None:
     """Each command is a heading of the page, and each of its options stands there as it is typed."""
-    loader.load_commands()
+    command.load_commands()
     text = PAGE.read_text().replace("\\-", "-").replace("\\fB", "").replace("\\fR", "").replace("\\fI", "")
     for name in command.names():
         assert '.SS "%s' % name in text
@@ -67,7 +67,7 @@ def known_capabilities(*words: str) -> List[str]:
 
 def test_bash_completes_commands() -> None:
     """Every command is offered, before and after global options."""
-    loader.load_commands()
+    command.load_commands()
     assert set(command.names()) <= set(known_capabilities("gdbheapx", ""))
     assert known_capabilities("gdbheapx", "malloc-") == ["malloc-info", "malloc-stats"]
     assert known_capabilities("gdbheapx", "--core", "/tmp/core", "--sysroot", "/", "tun") == ["tunables"]
@@ -94,7 +94,7 @@ def test_bash_completes_values() -> None:
 
 def test_bash_finds_each_declared_choice() -> None:
     """Every option with a choice offers exactly its words."""
-    loader.load_commands()
+    command.load_commands()
     found: Dict[str, List[str]] = {}
     for name in command.names():
         for argument in command.COMMANDS[name].arguments:

@@ -10,7 +10,8 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import attempts, loader, runner
+from gdbheapx import attempts, runner
+from gdbheapx.command import load_commands
 from gdbheapx.extras.query import look
 from gdbheapx.extras.query.tables import TABLES, VARIABLE
 from gdbheapx.inferior import target as elf_target
@@ -128,7 +129,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
 def ask(pid: int, words: List[str]) -> runner.Ended:
     """One command on the process, in this interpreter and without gdb."""
-    loader.load_commands()
+    load_commands()
     door = runner.Host("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
     return runner.run([*words, "--max-stop", "60"], door)  # what is noted takes time
 

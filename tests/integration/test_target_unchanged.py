@@ -6,7 +6,7 @@ from typing import Sequence
 
 import pytest
 
-from gdbheapx import command, loader
+from gdbheapx import command
 from tests.support import jemallocs
 from tests.support.processes import Stage
 from tests.support.tool import alone, heapx
@@ -42,7 +42,7 @@ def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path,
 def test_every_command_is_among_them() -> None:
     """A command that is new is looked at here as well; `diff` looks by `snapshot`, `fleet` by `report`, and
     test_query.py looks at `query`."""
-    loader.load_commands()
+    command.load_commands()
     assert {words.split()[0] for _, words in CASES} == set(command.names()) - {"diff", "fleet", "query", "table"}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Tuple, cast
 
 import pytest
 
-from gdbheapx import allocators, loader, runner
+from gdbheapx import allocators, command, runner
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.snapshot.target import Snapshot
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once  # how allocators are put together depends on no i
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one line."""
     monkeypatch.setattr(allocators, "REGISTRY", (*allocators.REGISTRY, "tests.support.toy_allocator"))
-    loader.load_commands()
+    command.load_commands()
 
 
 def library(folder: Path, *flags: str) -> str:

@@ -1,6 +1,6 @@
 """`symbols export --module` names the class of every object of a C++ program, by the pointer that stands in the object.
 
-Files: analysis/reachability/images.py.
+Files: analysis/reachability/look.py.
 """
 
 import os

@@ -9,8 +9,8 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx import global_options as asked_for
-from gdbheapx import loader, parse
+from gdbheapx import invocation, parse
+from gdbheapx.command import load_commands
 from tests.support.paths import ROOT
 from tests.support.programs import need
 
@@ -128,12 +128,12 @@ def test_the_rules_name_metrics_that_are_written() -> None:
 @pytest.mark.parametrize("name", ["gdbheapx-watch@.service", "gdbheapx-trim@.service", "watch-sidecar.yaml"])
 def test_the_command_lines_are_understood(name: str) -> None:
     """What the examples run are commands with options that exist."""
-    loader.load_commands()
+    load_commands()
     found = re.findall(r"exec (gdbheapx --pid [^'\n]*)", (EXAMPLES / name).read_text())
     assert found
     for line in found:
         words = shlex.split(re.sub(r'"\$[({].*?[)}]"', "1", line).replace("%i", "server"))[1:]
-        asked, rest = asked_for.split(words)
+        asked, rest = invocation.split(words)
         assert asked.pid == 1 and parse.parse(rest, "gdbheapx").command.name == rest[0]
 
 

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Dict, List, Tuple
 
-from gdbheapx import loader, runner
+from gdbheapx import command, runner
 from gdbheapx.glibc import detect
 from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
@@ -23,7 +23,7 @@ class Damaged:
         self.path = path
         self._fd = os.open(path, os.O_RDWR)
         self._undo: List[Tuple[int, bytes]] = []
-        loader.load_commands()
+        command.load_commands()
         self.target: ElfTarget = open_elf_target(str(path))
         self._segments = [(one.address, one.address + one.size_bytes, one.file_offset) for one in self.target.bulk_source().segments]  # type: ignore[union-attr]
         self.glibc: Glibc = detect.find(self.target)[0]

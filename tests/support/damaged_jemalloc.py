@@ -9,8 +9,8 @@ from array import array
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import command, runner
 from gdbheapx import kernel as kernels
-from gdbheapx import loader, runner
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
@@ -72,7 +72,7 @@ class Patient:
         self._fd = os.open(path, os.O_RDWR)
         self._bytes = os.fstat(self._fd).st_size
         self._undo: List[Tuple[int, bytes]] = []
-        loader.load_commands()
+        command.load_commands()
         self.target = open_elf_target(str(path))
         self.segments = [(one.address, one.address + one.size_bytes, one.file_offset) for one in self.target.bulk_source().segments]  # type: ignore[union-attr]
         self.jemalloc = ALLOCATOR.find(self.target, ()).located[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdbheapx import command, loader, stops
+from gdbheapx import command, stops
 from gdbheapx.stops import GIB, Process, Reads
 
 pytestmark = pytest.mark.once  # numbers alone
@@ -63,7 +63,7 @@ def test_words() -> None:
 
 def test_each_command_that_reads_a_process_says_what() -> None:
     """All but those that take no process, read it as it runs, or look at files."""
-    loader.load_commands()
+    command.load_commands()
     others = {"diff", "fleet", "symbols", "table", "watch"}
     lacking = {name for name, found in command.COMMANDS.items() if found.reads is None}
     assert lacking == others

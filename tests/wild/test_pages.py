@@ -7,7 +7,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from gdbheapx import loader
+from gdbheapx import command
 from gdbheapx.extras.html import diff_view, report_view
 from gdbheapx.extras.watch import recorded
 from gdbheapx.extras.watch.summary import History
@@ -33,7 +33,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def write(folder: Path, name: str, told: Any) -> Path:
     from gdbheapx.extras.html import render
 
-    loader.load_commands()
+    command.load_commands()
     path = folder / (name + ".html")
     if "watch" in name:
         return write_watch(folder, path, told)
@@ -44,7 +44,7 @@ def write(folder: Path, name: str, told: Any) -> Path:
 
 def write_watch(folder: Path, path: Path, lines: str) -> Path:
     """From a file of these lines."""
-    from gdbheapx.extras.watch.page import Page
+    from gdbheapx.extras.watch.view import Page
 
     source = folder / "lines"
     source.write_text(lines, encoding="utf-8")

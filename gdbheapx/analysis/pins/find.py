@@ -1,4 +1,9 @@
-"""Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once."""
+"""Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once.
+
+Who owns blocks that keep free memory, in words.
+
+What pins say in a sentence, and as a finding for other answers.
+"""
 
 from array import array
 from typing import Annotated, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -7,12 +12,15 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
-from gdbheapx.analysis.census.signature import Signature
-from gdbheapx.analysis.pins.owner import Owners
+from gdbheapx.analysis.census.signature import PLACE, Signature
 from gdbheapx.analysis.reachability import memory_budget
-from gdbheapx.analysis.reachability.owners import LEAST_SHARED, tally
+from gdbheapx.analysis.reachability.owners import LEAST_SHARED, Tallied, tally
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.findings import PINNED
+from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pins import (
+    BY_NOBODY,
+    BY_SEVERAL,
     PIN_CACHED,
     PIN_OWN,
     PIN_USED,
@@ -21,10 +29,12 @@ from gdbheapx.kernel.blocks.pins import (
     PinLabels,
 )
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.model import Address
+from gdbheapx.model import Address, Finding
 from gdbheapx.session import Session
-from gdbheapx.units import Size, say
+from gdbheapx.units import Said, Size, join_sentences, plural, say, share
 
+SEVERAL, LEAKED = "several", "leaked"
+"""In place of an owner: no single one; nothing leads there."""
 SMALL_SHARE = 0.05
 """Of all that is kept: what keeps less is not ranked by how little it is itself, since that tells nothing."""
 COPY_BYTES = 50
@@ -33,10 +43,39 @@ PINS_BYTES = memory_budget.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
 """Of each block, at the peak."""
 USED, CACHED, OWN = "used", "cached", "own"
 STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
-
-
 HEAPS = "pins: heaps"
 """What was asked of heaps when a snapshot's look began."""
+STATUS_WORDS = {CACHED: "in thread caches", OWN: "the allocator's own"}
+HELD = {SEVERAL: "held by several owners", LEAKED: "leaked"}
+
+
+class Owners:
+    """Who owns blocks, in words; each node is named once."""
+
+    def __init__(self, told: census.LabelSet, tallied: Tallied) -> None:
+        self._told, self._tallied = told, tallied
+        self._names: Dict[int, str] = {BY_SEVERAL: SEVERAL, BY_NOBODY: LEAKED}
+        self._parents: Sequence[int] = ()
+
+    def name(self, node: int) -> str:
+        """What stands at the top."""
+        if node not in self._names:
+            self._names[node] = self._shared(node) if node < self._told.reach.numbers.blocks else self._tallied.name(node)
+        return self._names[node]
+
+    def _shared(self, node: int) -> str:
+        """`g_server in app and others, by Config 0x...`: a block that several own, and the nearest of them."""
+        reach = self._told.reach
+        if not self._parents:
+            self._parents = reach.graph.parents(reach.roots_from)
+        above = node
+        while above < reach.roots_from and self._parents[above] != NO_NODE:
+            above = self._parents[above]
+        label = self._told.labels[node] if node < len(self._told.labels) else 0
+        known = self._told.names[label - 1] if label else None
+        what = known.name if known is not None else "block"
+        by = "%s 0x%x" % (what, reach.graph.blocks([node])[0][0])
+        return "%s and others, by %s" % (self._tallied.name(above), by) if above >= reach.roots_from else by
 
 
 class Group(NamedTuple):
@@ -284,3 +323,40 @@ def _together(one: Group, other: Group) -> Group:
 
 def _with_share(row: Group) -> Group:
     return row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None)
+
+
+def blocks_sentence(group: Group) -> Said:
+    """`1204 blocks (96.0 KiB, Entry, held by g_index)`."""
+    parts: List[Said] = [say("%s", Size(group.pins_bytes))]
+    if group.status in STATUS_WORDS:
+        parts.append(say(STATUS_WORDS[group.status]))
+    elif group.signature is not None:
+        parts.append(say("pointed to by %s" if group.sure == PLACE else "%s", group.signature))
+    elif group.size_bytes is not None and group.pins_blocks > 1:
+        parts.append(say("of %s each", Size(group.size_bytes)))
+    if group.owner is not None:
+        parts.append(say("%s", HELD.get(group.owner, "held by %s" % group.owner)))
+    return say("%s (%s)", plural(group.pins_blocks, "block"), join_sentences(", ", parts))
+
+
+def group_sentence(group: Group) -> Said:
+    """The sentence on one group that has blocks."""
+    return say("%s %s %s", blocks_sentence(group), "keeps" if group.pins_blocks == 1 else "keep", Size(group.kept_bytes))
+
+
+def largest_group(found: Kept) -> Optional[Group]:
+    """The group that keeps most; None where no block keeps anything."""
+    return max((one for one in found.groups if one.pins_blocks), key=lambda one: one.kept_bytes, default=None)
+
+
+def pins_finding(found: Kept) -> Optional[Finding]:
+    """The group that keeps most, for an answer about all of memory; None where no block keeps anything."""
+    group = largest_group(found)
+    if group is None:
+        return None
+    part = share(group.kept_bytes, found.kept_bytes or 0)
+    evidence = "%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s"
+    what = say("%s of free memory from being returned", group_sentence(group))
+    return Finding(
+        what, say(evidence, part, Size(found.kept_bytes), Size(group.alone_bytes)), "`gdbheapx pins` lists all such blocks", PINNED
+    )

@@ -1,4 +1,7 @@
-"""Makes the graph of a target: one read, after which the process may run on."""
+"""Makes the graph of a target: one read, after which the process may run on.
+
+Where vtables may lie, and how they are read.
+"""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -7,31 +10,45 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.analysis.reachability import frames, images, regions, unwritten
+from gdbheapx.analysis.reachability import regions, unwritten
+from gdbheapx.analysis.reachability import symbols as reachability_symbols
 from gdbheapx.analysis.reachability.regions import Node, Regions, Root
 from gdbheapx.analysis.reachability.symbols import Symbols
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import StackCopy, StaticBlock, Target
+from gdbheapx.inferior.base import BulkSource, CallSource, ProcessSource, StackCopy, StaticBlock, Target
 from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.problems import NOT_IN_SNAPSHOT, Severity
-from gdbheapx.ranges import Ranges, union
+from gdbheapx.ranges import Range, Ranges, union
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
 
 MOST_GUARDED_BYTES = 64 << 20
-
-
 REACH = "reach"
 """The graph that commands share while a snapshot is taken."""
-
-
 LOOKED_AGAIN = "looked again"
 """(node, evidence) that the second look for weak pointers has found, while a snapshot is taken: marks that are made later lose it. None: it
 was not taken."""
 WEAKEST = (evidence.MASKED, evidence.UNALIGNED, evidence.MANGLED)
+HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED)
+
+
+def image_ranges(target: Target) -> List[Range]:
+    """The parts of all images that are no code."""
+    images = Ranges((start, end) for start, end, _ in target.image_ranges())
+    rows = [one for one in target.mappings() if one.readable and not one.executable]
+    return sorted((max(low, one.start), min(high, one.end)) for one in rows for low, high in images.within(one.start, one.end))
+
+
+def image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSource]:
+    """Of a living process only what is in memory: reading the rest would bring its pages in. Of a core also what only files have."""
+    bulk = target.bulk_source()
+    if isinstance(bulk, ProcessSource):
+        pages: Tuple[Range, ...] = tuple(parts)
+        return bulk._replace(untouched_zero=pages)
+    return CallSource(target.read_prefix) if target.kind == "core" else None
 
 
 class Kept(NamedTuple):
@@ -210,7 +227,7 @@ def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World
         little_endian=target.little_endian,
         unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
         all_slots=slots,
-        images=images.ranges(target),
+        images=image_ranges(target),
     )
     return World(heaps, found, shape)
 
@@ -244,7 +261,7 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     session.budget.progress.stage = "reading all blocks"
     made = world(session, slots, further)
     found = made.regions
-    vtables = images.source(target, made.shape.images)
+    vtables = image_source(target, made.shape.images)
     graph = session.compiled.graph(unwritten.source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
@@ -262,7 +279,7 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
                 graph.scan(root.start, low, high)
         graph.end_node()
     graph.settle()
-    kept, blocks = (frames.keep(target, found.roots), target.static_blocks()) if names else ({}, [])
+    kept, blocks = (reachability_symbols.keep_frames(target, found.roots), target.static_blocks()) if names else ({}, [])
     return Read(graph, found, made.shape.heaps, kept, blocks)
 
 
@@ -341,9 +358,6 @@ def tell_undumped(session: Session) -> None:
         )
         hint = "what only they point to is told as leaked; for a core with them: echo 0x3f > /proc/PID/coredump_filter"
         session.problem(problems.FILES_NOT_DUMPED, "0x%x" % files[0][0], what, hint, partial=False)
-
-
-HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED)
 
 
 def lacks_holders(session: Session) -> bool:

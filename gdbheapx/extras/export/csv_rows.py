@@ -1,4 +1,7 @@
-"""Blocks as comma-separated values (RFC 4180, lines end with a newline), for engines and spreadsheets."""
+"""Blocks as comma-separated values (RFC 4180, lines end with a newline), for engines and spreadsheets.
+
+Folded stacks: one line each, `frame;frame;frame BYTES`, as flamegraph.pl, inferno and speedscope read them.
+"""
 
 import re
 from array import array
@@ -7,16 +10,39 @@ from itertools import compress
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from gdbheapx.analysis.census.find import LabelSet
-from gdbheapx.extras.export.folded import hexed
+from gdbheapx.analysis.stacks import Stack
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.report.text import DIRECTION
 
+ESCAPED = re.compile("[\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff%s;]" % DIRECTION)
+"""What ends a line or a frame, controls a terminal, turns the reading direction, or is no UTF-8."""
+LIKE_A_NUMBER = re.compile(r"\s(?=[0-9.]+$)")
+"""Two numbers at the end of a line are a difference of two profiles."""
 CLASSES = ("used", "cached", "free", "reserve", "overhead", "returned")
 """By CLASS_ of the blocks: the same for every allocator."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
 AT_ONCE = 1 << 15
 FORMULA = ("=", "+", "-", "@")
+
+
+def hexed(found: "re.Match[str]") -> str:
+    """A character as `\\xNN`, beyond those as `\\uNNNN`: a byte that is no UTF-8 has its own number."""
+    number = ord(found.group())
+    number -= 0xDC00 if 0xDC80 <= number <= 0xDCFF else 0
+    return "\\x%02x" % number if number < 256 else "\\u%04x" % number
+
+
+def folded_frame(name: str) -> str:
+    """A name that is one frame and no more, whatever is in it."""
+    return LIKE_A_NUMBER.sub("\\\\x20", ESCAPED.sub(hexed, name)) or "[no name]"
+
+
+def folded_lines(stacks: Sequence[Stack]) -> Iterator[str]:
+    """The largest first."""
+    for one in sorted(stacks, key=lambda one: -one.bytes):
+        if one.bytes:
+            yield "%s %d" % (";".join(folded_frame(part.name) for part in one.frames), one.bytes)
 
 
 def clean(text: str) -> str:

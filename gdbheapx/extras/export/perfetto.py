@@ -12,7 +12,7 @@ from gdbheapx.analysis.reachability import regions
 from gdbheapx.extras.export import objects
 from gdbheapx.extras.export.csv_rows import clean
 from gdbheapx.extras.export.objects import Object, Type
-from gdbheapx.extras.export.protobuf import MASK, Message, varint
+from gdbheapx.extras.export.pprof import MASK, Message, varint
 
 PACKET_BYTES = 256 << 10
 """About so many: one more object goes into a packet that is smaller."""

@@ -4,21 +4,66 @@ Field numbers: Profile sample_type 1, sample 2, mapping 3, location 4, function 
 default_sample_type 14; ValueType type 1, unit 2; Sample location_id 1, value 2; Mapping id 1, memory_start 2, memory_limit 3,
 file_offset 4, filename 5, build_id 6, has_functions 7; Location id 1, mapping_id 2, address 3, line 4; Line function_id 1;
 Function id 1, name 2, system_name 3, filename 4.
+
+Protocol buffers, as much as is needed to write a message (https://protobuf.dev/programming-guides/encoding).
 """
 
 import gzip
 import re
 from bisect import bisect_right
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.stacks import Frame, Image, Stack
-from gdbheapx.extras.export.folded import hexed
-from gdbheapx.extras.export.protobuf import Message
+from gdbheapx.extras.export.csv_rows import hexed
 from gdbheapx.report.text import DIRECTION
 
+VARINT, LENGTH = 0, 2
+"""Wire types."""
+MASK = (1 << 64) - 1
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
 NOWHERE = "[unknown]"
 """The mapping of code that is in no mapped file, and of what is no module's: each location has one."""
+
+
+def varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; a negative one as 64 bits."""
+    number &= MASK
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+class Message:
+    """Fields in the order in which they are written; a number that is 0 is left out, as proto3 has it."""
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+
+    def number(self, field: int, value: int) -> "Message":
+        """int64, uint64, bool."""
+        if value:
+            self._out += varint(field << 3 | VARINT) + varint(value)
+        return self
+
+    def numbers(self, field: int, values: Iterable[int]) -> "Message":
+        """A repeated one, packed."""
+        return self.data(field, b"".join(map(varint, values)))
+
+    def data(self, field: int, value: bytes) -> "Message":
+        """bytes, or a string in UTF-8; also an empty one."""
+        self._out += varint(field << 3 | LENGTH) + varint(len(value)) + value
+        return self
+
+    def message(self, field: int, value: "Message") -> "Message":
+        """A message within this one."""
+        return self.data(field, value.encoded())
+
+    def encoded(self) -> bytes:
+        """What was written."""
+        return bytes(self._out)
 
 
 class ProfileMapping(NamedTuple):

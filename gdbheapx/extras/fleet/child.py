@@ -8,7 +8,7 @@ import time
 from typing import IO, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.extras.fleet import documents
-from gdbheapx.global_options import GLOBALS
+from gdbheapx.invocation import GLOBALS
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 30.0

@@ -20,7 +20,7 @@ from gdbheapx import __version__
 from gdbheapx.budget import Budget, to_standard_error
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.extras.fleet import child
-from gdbheapx.global_options import GlobalOptions
+from gdbheapx.invocation import GlobalOptions
 from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
 
 RETRIES = 2

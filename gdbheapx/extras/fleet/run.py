@@ -1,4 +1,7 @@
-"""A look at each of many cores, by a program of its own: a core that is bad, or huge, ends nothing else."""
+"""A look at each of many cores, by a program of its own: a core that is bad, or huge, ends nothing else.
+
+The file views.sql beside the documents of a fleet: views for DuckDB, which reads JSON itself.
+"""
 
 import contextlib
 import hashlib
@@ -7,18 +10,69 @@ import os
 import re
 import stat
 import sys
+import tempfile
 import time
 from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, said
-from gdbheapx.extras.fleet import child, documents, views
-from gdbheapx.global_options import GLOBALS, GlobalOptions, unpack
+from gdbheapx.extras.fleet import child, documents
+from gdbheapx.invocation import GLOBALS, GlobalOptions, unpack
 from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
 
+VIEWS = "views.sql"
+SQL = """-- Views over the documents in this folder. Use: cd into it, then: duckdb -init views.sql
+-- SELECT * FROM builds;  SELECT * FROM hosts;  SELECT * FROM growth;
+CREATE OR REPLACE VIEW documents AS
+  SELECT filename AS document, content::JSON AS doc
+  FROM read_text('*.json') WHERE json_valid(content);
+CREATE OR REPLACE VIEW cores AS
+  SELECT document, doc->>'$.fleet.core' AS core, regexp_extract(doc->>'$.fleet.core', '^(.*)/[^/]*$', 1) AS folder,
+    make_timestamp(TRY_CAST(doc->>'$.fleet.modified_ns' AS BIGINT) // 1000) AS modified,
+    doc->>'$.target.executable' AS executable, doc->>'$.allocators[0].name' AS allocator,
+    doc->>'$.allocators[0].version' AS version, doc->>'$.allocators[0].build_id' AS build_id,
+    doc->>'$.data.verdict.kind' AS verdict, TRY_CAST(doc->>'$.data.memory.total_bytes' AS BIGINT) AS memory_bytes,
+    TRY_CAST(doc->>'$.partial' AS BOOLEAN) AS partial, doc->>'$.fleet.error' AS error
+  FROM documents WHERE doc->>'$.schema' = 'gdbheapx/1';
+CREATE OR REPLACE VIEW classes AS
+  SELECT document, TRY_CAST(one->>'$.size_bytes' AS BIGINT) AS size_bytes,
+    TRY_CAST(one->>'$.used_chunks' AS BIGINT) AS blocks, TRY_CAST(one->>'$.used_bytes' AS BIGINT) AS bytes
+  FROM (SELECT document, unnest(CAST(doc->'$.data.sizes' AS JSON[])) AS one FROM documents
+    WHERE json_type(doc, '$.data.sizes') = 'ARRAY');
+-- Which build
+CREATE OR REPLACE VIEW builds AS
+  SELECT executable, allocator, version, build_id, verdict, count(*) AS cores, count(error) AS failed, sum(memory_bytes) AS memory_bytes
+  FROM cores GROUP BY ALL ORDER BY memory_bytes DESC NULLS LAST;
+-- Which host: cores are usually collected in a folder for each
+CREATE OR REPLACE VIEW hosts AS
+  SELECT folder, count(*) AS cores, count(error) AS failed, sum(memory_bytes) AS memory_bytes, max(memory_bytes) AS largest_bytes
+  FROM cores GROUP BY ALL ORDER BY memory_bytes DESC NULLS LAST;
+-- Which class grew, from the oldest core of a program to its newest; a core that was cut shows no growth
+CREATE OR REPLACE VIEW growth AS
+  SELECT executable, size_bytes, arg_max(bytes, modified) - arg_min(bytes, modified) AS growth_bytes,
+    arg_min(bytes, modified) AS old_bytes, arg_max(bytes, modified) AS new_bytes, count(*) AS cores
+  FROM cores JOIN classes USING (document) WHERE partial IS NOT TRUE GROUP BY ALL ORDER BY growth_bytes DESC NULLS LAST;
+"""
 WHOLE, PARTIAL = 0, 4
 NAME = re.compile(r"[^A-Za-z0-9._-]")
 MOST_NAME = 100
+
+
+def write_views(directory: str) -> None:
+    """The file, anew."""
+    replace(os.path.join(directory, VIEWS), SQL)
+
+
+def replace(path: str, text: str) -> None:
+    """Put a file in the place of another in one step, readable only by its owner."""
+    descriptor, made = tempfile.mkstemp(prefix=".gdbheapx-", dir=os.path.dirname(path) or ".")  # mode 0600
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise
 
 
 class Core(NamedTuple):
@@ -77,7 +131,7 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
     folder(directory)
     found = {one.document: one for one in (core(path, directory) for path in cores)}
     every = [one for one in found.values() if where.share is None or where.share.has(one)]
-    views.write(directory)
+    write_views(directory)
     queue = [one for one in every if not is_whole(one)]
     kept, made = len(every) - len(queue), 0
     if where.dask is None:
@@ -216,4 +270,4 @@ def _parsed(content: bytes) -> Optional[Dict[str, Any]]:
 
 def _write(path: str, document: Mapping[str, Any]) -> None:
     """Whole or not at all."""
-    views.replace(path, json.dumps(document) + "\n")
+    replace(path, json.dumps(document) + "\n")

@@ -5,7 +5,8 @@ import os
 import time
 from typing import Callable, Optional
 
-from gdbheapx import loader, runner, worker
+from gdbheapx import runner, worker
+from gdbheapx.command import load_commands
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.output import Replacing, open_private
@@ -79,7 +80,7 @@ def _page(command: str, text: bytes) -> str:
         raise HeapxError(
             "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER
         )
-    loader.load_commands()  # a next step may name any of them
+    load_commands()  # a next step may name any of them
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     view = {"report": report_view.view, "diff": diff_view.view}[command]
     return render.render(TEMPLATES[command], view(document if isinstance(document, dict) else {}, made))

@@ -3,8 +3,7 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.extras.html.memory_view import Part
-from gdbheapx.extras.html.reading import Whole, record, rows, whole, words
-from gdbheapx.extras.html.shell_lines import Step, asking, quoted
+from gdbheapx.extras.html.reading import Step, Whole, asking, quoted, record, rows, whole, words
 
 OPEN_ROWS, MOST_ROWS = 15, 300
 """Of one list: seen at once, and seen at all."""

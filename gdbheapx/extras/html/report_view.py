@@ -17,8 +17,7 @@ from gdbheapx.extras.html.memory_view import (
     runtime,
     split,
 )
-from gdbheapx.extras.html.reading import record, rows, whole, words
-from gdbheapx.extras.html.shell_lines import command_line, step
+from gdbheapx.extras.html.reading import command_line, record, rows, step, whole, words
 from gdbheapx.extras.html.use_view import DECAY, census, decay, owners, suspect
 
 

@@ -1,16 +1,24 @@
-"""What the page of a watch shows: its summary, curves, and the steps at which memory was returned."""
+"""What the page of a watch shows: its summary, curves, and the steps at which memory was returned.
+
+The page of a watch: what is kept for it while it lasts, a fixed amount, and the file at its end.
+"""
 
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import __version__
+from gdbheapx.extras.html import render
 from gdbheapx.extras.html.geometry import Drawn, band, curve, ticks
 from gdbheapx.extras.html.reading import Whole
 from gdbheapx.extras.watch import text
 from gdbheapx.extras.watch.returned import Step
+from gdbheapx.extras.watch.run import Over
 from gdbheapx.extras.watch.samples import Sample, Watching
-from gdbheapx.extras.watch.series import Change, Point, Spread
-from gdbheapx.extras.watch.summary import Summary
+from gdbheapx.extras.watch.series import Change, Curves, Point, Spread
+from gdbheapx.extras.watch.summary import STOPPED, History, Summary
 from gdbheapx.extras.watch.table import estimates, heading
+from gdbheapx.output import Replacing
+from gdbheapx.report.text import printable
 from gdbheapx.units import plural
 
 LOOKS = 6
@@ -26,6 +34,24 @@ WIDTH, HEIGHT = 1000, 240
 PROCESS = ("RSS", "anonymous", "swapped", "threads")
 SUMS = ("held", "in use", "kept")
 """Of all allocators together, and of each."""
+ENDS = {
+    "process-ended": "the process crashed or exited",
+    "other-program": "the process runs another program now (execve)",
+    "stopped": "the watch was stopped",
+    "times": "the watch had its samples",
+    "open": "the file has no end: the watch goes on, or was killed",
+}
+WHY = {
+    "leaks": "shows what nothing points to any more",
+    "owners": "shows which variables, threads and blocks keep what is in use alive",
+    "census": "shows what is in use, by class, type and content",
+    "report": "shows whose memory it is",
+    "pins": "shows which blocks in use keep free memory from being returned",
+    "trim --dry-run": "shows what a trim would return to the OS",
+    "purge --dry-run": "shows what a purge would return to the OS",
+}
+"""What is asked next, and what for."""
+OPTION = "--html"
 
 
 class FinishedWatch(NamedTuple):
@@ -137,25 +163,6 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
         "width": WIDTH,
         "height": HEIGHT,
     }
-
-
-ENDS = {
-    "process-ended": "the process crashed or exited",
-    "other-program": "the process runs another program now (execve)",
-    "stopped": "the watch was stopped",
-    "times": "the watch had its samples",
-    "open": "the file has no end: the watch goes on, or was killed",
-}
-WHY = {
-    "leaks": "shows what nothing points to any more",
-    "owners": "shows which variables, threads and blocks keep what is in use alive",
-    "census": "shows what is in use, by class, type and content",
-    "report": "shows whose memory it is",
-    "pins": "shows which blocks in use keep free memory from being returned",
-    "trim --dry-run": "shows what a trim would return to the OS",
-    "purge --dry-run": "shows what a purge would return to the OS",
-}
-"""What is asked next, and what for."""
 
 
 def clock(unix_s: float, span_s: float) -> str:
@@ -282,3 +289,37 @@ def _table(seen: FinishedWatch, every: Sequence[Name]) -> Tuple[List[Tuple[str, 
         cells = [(None if (one := point.figures[place]) is None else one.mean, name.is_size) for place, name in shown]
         rows.append((clock(first.unix_s + point.elapsed_s - first.elapsed_s, span), cells))
     return headings, rows
+
+
+class Page:
+    """Takes samples, and writes a page of them once."""
+
+    def __init__(self, path: str, watching: Watching, every_s: float, file: Optional[str] = None, left_out: int = 0) -> None:
+        """HeapxError where there can be no page. `file`: the one that the samples are read from."""
+        render.ready()
+        Replacing(path, OPTION).drop()  # so that it is known now, not after a week
+        self._path, self._watching, self._every_s, self.file = path, watching, every_s, file
+        self.left_out = left_out
+        self._curves = Curves()
+        self._is_done = False
+
+    def sample(self, sample: Sample) -> None:
+        """One more."""
+        self._curves.add(sample.elapsed_s, values(sample))
+
+    def end(self, over: Over, history: History) -> List[str]:
+        """Write it. Gives the line that says so; none where there was no sample, or it was written before."""
+        if self._is_done or over.summary is None:
+            return []
+        self._is_done = True
+        made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        seen = FinishedWatch(self._watching, self._every_s, over.why, over.summary, list(history.steps.kept), self._curves.points())
+        told = view(seen, made, __version__, self.file, self.left_out)
+        text = render.render("watch.html", told)
+        Replacing(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))
+        return ["the page is in %s" % printable(self._path)]
+
+    def stop(self, history: History) -> None:
+        """Whatever ends the watch: what was sampled until then is not lost."""
+        if not self._is_done:
+            self.end(Over(STOPPED, history.summary(STOPPED, 0)), history)

@@ -3,10 +3,10 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.allocators.rules import Suspect
+from gdbheapx.glibc.bins import CachedChunks
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import CachedChunks
-from gdbheapx.glibc.geometry import align_chunk
+from gdbheapx.glibc.layouts import align_chunk
 from gdbheapx.kernel.glibc import check_binding  # noqa: F401  (before a process is stopped for it)
 from gdbheapx.kernel.glibc import check_records as api
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED

@@ -5,11 +5,11 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Se
 
 from gdbheapx.glibc import bins, codes, tcache
 from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.check.chunks import Binned
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.free_lists import FreeLists
-from gdbheapx.glibc.geometry import bin_range, fast_size
+from gdbheapx.glibc.layouts import bin_range, fast_size
 from gdbheapx.glibc.survey import Survey
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check_records as api

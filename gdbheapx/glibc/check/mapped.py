@@ -6,8 +6,7 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes, mmapped
 from gdbheapx.glibc.check.findings import Findings
-from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.memory import private_mappings, reaches, united
+from gdbheapx.glibc.context import Context, private_mappings, reaches, united
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
 from gdbheapx.problems import Diagnostic, Report

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterator, NamedTuple, Sequence
 
-from gdbheapx.glibc.mallinfo import Mallinfo2, StatsArena
+from gdbheapx.glibc.malloc_info import Mallinfo2, StatsArena
 
 
 class NativeStats(NamedTuple):

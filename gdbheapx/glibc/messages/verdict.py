@@ -11,9 +11,8 @@ from gdbheapx import findings as codes
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
-from gdbheapx.glibc.facts import GlibcFacts
 from gdbheapx.glibc.messages import findings
-from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.glibc.records import ArenaTotals, GlibcFacts
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say, share
 from gdbheapx.verdict import (

@@ -9,7 +9,7 @@ from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.geometry import default_alignment
+from gdbheapx.glibc.layouts import default_alignment
 from gdbheapx.glibc.structure.areas import Area, at_own_address
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet

@@ -4,7 +4,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.structure import areas, brk, par, threads
+from gdbheapx.glibc.structure import areas, par, threads
 from gdbheapx.glibc.structure import arena as arenas
 from gdbheapx.glibc.structure.areas import Area
 from gdbheapx.glibc.structure.threads import Locals
@@ -80,7 +80,7 @@ def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
         if by_arena[address][0].arena.state.address_of("bins") in by_bins:
             del by_arena[address]
     best = [max(every, key=lambda one: (one.score, one.has_caches, one.arena.row.version)) for every in by_arena.values()]
-    return [_settled(target, one)._replace(curbrk=brk.find(target, one, searched)) for one in best]
+    return [_settled(target, one)._replace(curbrk=par.find_break(target, one, searched)) for one in best]
 
 
 def _wants_caches(found: par.Par) -> bool:

@@ -16,17 +16,18 @@ from gdbheapx.inferior.base import Mapping, Segment, Thread
 from gdbheapx.inferior.core import packed
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
+    NT_PRSTATUS,
     PT_LOAD,
     PT_NOTE,
     Header,
     ProgramHeader,
+    decode_registers,
     parse_auxv,
     parse_header,
     parse_notes,
     parse_program_headers,
     program_header_bytes,
 )
-from gdbheapx.inferior.elf.registers import NT_PRSTATUS, decode
 from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
 
 WRITABLE = 2
@@ -304,7 +305,7 @@ class Notes:
         if status is None or len(status) < registers_at:
             return
         lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
-        found = decode(self._header, status[registers_at:], extra)
+        found = decode_registers(self._header, status[registers_at:], extra)
         self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
 

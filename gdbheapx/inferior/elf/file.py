@@ -3,12 +3,15 @@
 Every command pays for this, so it is not pyelftools', whose import alone takes 65 ms of CPU: of libc's debug file the sections take 0.1 ms
 here and 2 ms there, one symbol by name 0.4 and 375, every symbol 14 and 340 (bench/elf_readers.py). link_map.py parses the same out of
 memory.
+
+The few registers that matter (stack, program counter, thread pointer), out of the kernel's register sets; cores and ptrace use the same
+sets.
 """
 
 import os
 import struct
 from array import array
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import Architecture, ByteOrder, byte_order, of_elf
 from gdbheapx.files import open_regular
@@ -23,6 +26,7 @@ MOST_NOTE_PARTS = 64
 """Segments or sections of notes that are looked through for a build-id: a file has one to five."""
 MOST_NAME_BYTES = 1 << 16
 """Of a name in a string table; what C++ and Rust mangle comes to a few thousand."""
+NT_PRSTATUS = 1
 
 
 class Header(NamedTuple):
@@ -379,3 +383,33 @@ def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
             break
         found[kind] = value
     return found
+
+
+class Registers(NamedTuple):
+    """What one thread's register sets say; None where this machine is not known or a set is missing."""
+
+    pc: Optional[int]
+    sp: Optional[int]
+    thread_pointer: Optional[int]
+
+
+def decode_registers(header: Header, general: bytes, extra: bytes = b"") -> Registers:
+    """The registers from the general set and, where the machine has one, the set that tells the thread pointer."""
+    layout = header.arch.registers
+    if layout is None:
+        return Registers(None, None, None)
+    letter = "Q" if layout.word_bytes == 8 else "I"
+    words = struct.unpack_from("%s%d%s" % (header.order, len(general) // layout.word_bytes, letter), general)
+    by_name = dict(zip(layout.names, words))
+    pointer = by_name.get(layout.thread_pointer or "")
+    if layout.pc not in by_name or layout.sp not in by_name or (layout.thread_pointer and pointer is None):
+        return Registers(None, None, None)
+    if layout.read_pointer is not None:
+        pointer = layout.read_pointer(by_name, extra, header.order)
+    return Registers(by_name[layout.pc], by_name[layout.sp], pointer)
+
+
+def register_words(header: Header, sets: Sequence[bytes]) -> List[int]:
+    """Every word of some register sets, as a pointer of the program may stand in any of them."""
+    letter = "Q" if header.word_bytes == 8 else "I"
+    return [word for data in sets for word in struct.unpack_from("%s%d%s" % (header.order, len(data) // header.word_bytes, letter), data)]

@@ -2,22 +2,83 @@
 
 DWARF 5, 6.4; LSB 5.0 core, 10.6; a machine's own numbers are in arch/. Where a file has none of it, or
 writes it in a rare form, nothing is known.
+
+Walks from the innermost call of a thread to the outermost: through its stack as it was, by the call frames of files.
+
+DWARF expressions (DWARF 5, 2.5), as far as call frames have them: of signal handlers' callers, and of the procedure linkage table.
 """
 
 import struct
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import Unwinding
-from gdbheapx.inferior.elf.expression import evaluated, signed, unsigned
+from gdbheapx.arch import Architecture, Unwinding
+from gdbheapx.inferior.base import Call, StackCopy
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile
 
+MASK = (1 << 64) - 1
+TWO: Dict[int, Callable[[int, int], int]] = {
+    0x1A: lambda one, two: one & two,
+    0x1C: lambda one, two: one - two,
+    0x22: lambda one, two: one + two,
+    0x24: lambda one, two: one << min(two, 64),
+    0x2A: lambda one, two: int(one >= two),
+}
+"""DW_OP_and, minus, plus, shl, ge."""
 PT_GNU_EH_FRAME = 0x6474E550
 PCREL4, DATAREL4, UDATA4 = 0x1B, 0x3B, 0x03
 MOST_ENTRY_BYTES = 1 << 16
 SAVED, OTHER, EXPRESSION, VALUE, SAME = range(5)
-
 Word = Callable[[int], Optional[int]]
 Registers = Dict[int, int]
+MOST_CALLS = 1000
+
+
+def unsigned(data: bytes, at: int) -> Tuple[int, int]:
+    """A LEB128 number, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def signed(data: bytes, at: int) -> Tuple[int, int]:
+    """The same with a sign."""
+    value, end = unsigned(data, at)
+    bits = 7 * (end - at)
+    return value - (1 << bits) if value >> (bits - 1) else value, end
+
+
+def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Optional[int]], first: Optional[int]) -> Optional[int]:
+    """What the expression comes to; None where it needs what is not known. `first`: what lies on its stack at first."""
+    stack: List[int] = [] if first is None else [first]
+    at = 0
+    while at < len(data):
+        code, at = data[at], at + 1
+        value: Optional[int]
+        if 0x30 <= code < 0x50:
+            value = code - 0x30
+        elif 0x70 <= code < 0x90:
+            offset, at = signed(data, at)
+            value = registers[code - 0x70] + offset if code - 0x70 in registers else None
+        elif code in TWO and len(stack) > 1:
+            two, one = stack.pop(), stack.pop()
+            value = TWO[code](one, two)
+        elif code == 0x06 and stack:
+            value = word(stack.pop())
+        elif code == 0x23 and stack:
+            offset, at = unsigned(data, at)
+            value = stack.pop() + offset
+        elif code in (0x08, 0x09):
+            value, at = data[at] - (256 if code == 0x09 and data[at] > 127 else 0), at + 1
+        else:
+            return None
+        if value is None:
+            return None
+        stack.append(value & MASK)
+    return stack[-1] if stack else None
 
 
 class Common(NamedTuple):
@@ -235,4 +296,40 @@ def caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding)
         if value is not None:
             found[register] = value
     found.setdefault(numbers.sp, end)
+    return found
+
+
+RowOf = Callable[[int], Optional[UnwindRow]]
+"""What the file has that lies at an address."""
+
+
+def call_registers(words: Sequence[int], order: Sequence[str], numbers: Unwinding, pointer: int, pc: int) -> Dict[int, int]:
+    """By DWARF's numbers; only the two where the words are not in the kernel's order."""
+    if len(words) >= len(order):
+        by_number = {number: words[order.index(name)] for number, name in enumerate(numbers.names)}
+        if (by_number[numbers.sp], by_number[numbers.pc]) == (pointer, pc):
+            return by_number
+    return {numbers.sp: pointer, numbers.pc: pc}
+
+
+def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Call]:
+    """As far as the files tell."""
+    found: List[Call] = []
+    numbers = arch.unwinding
+    if numbers is None or arch.registers is None:
+        return found
+
+    def word(address: int) -> Optional[int]:
+        at = address - copy.pointer
+        return int.from_bytes(copy.data[at : at + 8], "little") if 0 <= at <= len(copy.data) - 8 else None
+
+    now, is_return = call_registers(copy.words, arch.registers.names, numbers, copy.pointer, copy.pc), False
+    while len(found) < MOST_CALLS and now.get(numbers.pc):
+        pc, pointer = now[numbers.pc], now[numbers.sp]
+        row = row_of(pc - is_return)
+        after = caller(row, now, word, numbers) if row is not None else None
+        if row is None or after is None or after[numbers.sp] <= pointer:
+            break
+        found.append(Call(pointer, after[numbers.sp], pc, is_return))
+        now, is_return = after, not row.is_signal
     return found

@@ -11,7 +11,7 @@ from gdbheapx.arch import Calling
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
 from gdbheapx.inferior.gdb.call_guard import Mask, Undisturbed, Watchdog
-from gdbheapx.inferior.gdb.frames import Frames
+from gdbheapx.inferior.gdb.hold import Frames
 from gdbheapx.inferior.gdb.inferior import GdbError
 from gdbheapx.inferior.gdb.settings import OWN_FAULTS, Settings
 from gdbheapx.inferior.gdb.target import GdbTarget, quiet

@@ -13,14 +13,10 @@ GET_MASK, SET_MASK = 0x420A, 0x420B
 NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
 """SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and
 STOP."""
-
-
 SIGACTION_BYTES = 512
 """More than sizeof(struct sigaction) anywhere."""
 LATER = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP)
 """What ends or stops gdb, SIGINT aside, which ends the call."""
-
-
 PR_SET_PDEATHSIG = 1
 
 

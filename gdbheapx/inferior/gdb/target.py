@@ -12,7 +12,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.gdb.types import GdbReader, variables
-from gdbheapx.inferior.live import procfs, restart
+from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.openable import Openable
 from gdbheapx.inferior.source import CoreSource, Source
@@ -322,7 +322,7 @@ class GdbTarget(ElfTarget):
         shown = self.arch.in_system_call
         if not (shown is not None and self.held_by_gdb and self.kind == "live" and self.pid and procfs.entry(self.pid)):
             return []
-        found = [lwp for lwp in procfs.threads(self.pid) if restart.is_in_danger(lwp)]
+        found = [lwp for lwp in procfs.threads(self.pid) if tracer.is_in_danger(lwp)]
         if not found:
             return []
         who = "thread %d" % found[0] if len(found) == 1 else "%d threads, thread %d first," % (len(found), found[0])

@@ -2,12 +2,20 @@
 
 A page that is read from outside is charged to the process that owns it. In a group that is at its limit that can end the process: the
 kernel kills for memory whoever is large there, not who has read.
+
+How a process ended that was being read: by itself, by a signal, by the kernel for lack of memory, or by running another program.
+
+A tracer is told its status; a zombie has it in /proc/PID/stat. That the kernel killed for memory stands in counters of its memory cgroups,
+which are read before anything else is.
 """
 
 import os
+import signal
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from gdbheapx import problems
 from gdbheapx.inferior.live import procfs
+from gdbheapx.problems import Diagnostic
 from gdbheapx.units import Said, Size, say
 
 NO_LIMIT_BYTES = 1 << 60
@@ -15,6 +23,16 @@ NO_LIMIT_BYTES = 1 << 60
 V1, V2 = "cgroup", "cgroup2"
 IS_ROOT, IS_NO_ROOT = "cgroup.sane_behavior", "cgroup.events"
 """Files that only the uppermost group of version 1 has, and only those below it of version 2."""
+DROPPABLE = {
+    V1: (("total_inactive_file",), ("total_dirty", "total_writeback")),
+    V2: (("inactive_file",), ("file_dirty", "file_writeback")),
+}
+"""Keys of memory.stat: clean pages of files that are not in use can go at once; those that must be written first cannot."""
+COUNTERS = {V1: "memory.oom_control", V2: "memory.events"}
+KILLS = "oom_kill"
+START_TIME, EXIT_CODE = 19, 49
+"""Fields 22 and 52 of /proc/PID/stat (proc_pid_stat(5)), counted from behind the name."""
+CORE_OR_OTHER = "look for its core, or give the pid of a running process"
 
 
 class Headroom(NamedTuple):
@@ -53,11 +71,6 @@ BOUNDS = {
     V2: (Bound("memory.max", "memory.current", True), Bound("memory.high", "memory.current", True)),
 }
 """Of version 1 the sum with swap as well: a page that comes in is counted twice for a moment."""
-DROPPABLE = {
-    V1: (("total_inactive_file",), ("total_dirty", "total_writeback")),
-    V2: (("inactive_file",), ("file_dirty", "file_writeback")),
-}
-"""Keys of memory.stat: clean pages of files that are not in use can go at once; those that must be written first cannot."""
 
 
 class Files:
@@ -198,3 +211,60 @@ def _is_uppermost(mount: Mount, files: Files) -> bool:
         return True
     above = files.fields(os.path.join(mount.folder, "memory.stat")).get("hierarchical_memory_limit")
     return above is not None and above >= NO_LIMIT_BYTES
+
+
+def stat_fields(pid: int) -> List[str]:
+    """Of /proc/PID/stat, from the state on; empty where there is no such process."""
+    return (procfs.slurp("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].decode("ascii", "replace").split()
+
+
+class Deaths:
+    """Of one process, from before it is read."""
+
+    def __init__(self, pid: int, files: Optional[Files] = None) -> None:
+        self._pid, self._files = pid, files or Files()
+        self._started = self._start_time()
+        self._counters: List[Tuple[str, str]] = []
+        try:
+            for folder, shown, kind in groups(pid, self._files):
+                self._counters.append((os.path.join(folder, COUNTERS[kind]), shown))
+        except Hidden:  # those that can be seen count
+            pass
+        self._kills = self._count()
+        self.status: Optional[int] = None
+        """What waitpid gave its tracer; None: nothing yet."""
+
+    def _start_time(self) -> Optional[str]:
+        found = stat_fields(self._pid)
+        return found[START_TIME] if len(found) > START_TIME and found[0] not in ("Z", "X") else None
+
+    def _count(self) -> Dict[str, int]:
+        """Kills for memory so far, by group."""
+        return {shown: self._files.fields(path).get(KILLS, 0) for path, shown in self._counters}
+
+    def _ended_with(self) -> Optional[int]:
+        """Its status in the form of wait(2)."""
+        found = stat_fields(self._pid)
+        told = found[EXIT_CODE] if len(found) > EXIT_CODE and found[0] in ("Z", "X") else ""
+        return self.status if self.status is not None else int(told) if told.isdigit() and int(told) else None
+
+    def cause(self) -> Diagnostic:
+        """How it ended, as far as that can be known, and what to do."""
+        who, status = "process %d" % self._pid, self._ended_with()
+        killed = next((shown for shown, count in self._count().items() if count > self._kills.get(shown, 0)), None)
+        by_signal = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
+        if killed is not None and by_signal in (None, signal.SIGKILL):
+            what = "%s was killed by the kernel while it was read: memory cgroup %s had no memory left" % (who, killed)
+            return Diagnostic(problems.PROCESS_OUT_OF_MEMORY, None, what, "raise the memory limit, or read a core of it")
+        if by_signal is not None:
+            name = signal.Signals(by_signal).name if by_signal in set(signal.Signals) else "unknown"
+            what = "%s was killed by signal %d (%s) while it was read" % (who, by_signal, name)
+            return Diagnostic(problems.PROCESS_KILLED, None, what, CORE_OR_OTHER)
+        if status is not None:
+            what = "%s exited with code %d while it was read" % (who, os.WEXITSTATUS(status))
+            return Diagnostic(problems.PROCESS_EXITED, None, what, "give the pid of a running process")
+        if self._started is not None and self._start_time() == self._started:
+            what = "%s began to run another program while it was read" % who
+            return Diagnostic(problems.PROCESS_EXECUTED, None, what, "run the same command again")
+        what = "%s exited or was killed while it was read; its parent alone knows how" % who
+        return Diagnostic(problems.PROCESS_ENDED, None, what, CORE_OR_OTHER)

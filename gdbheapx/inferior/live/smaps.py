@@ -1,11 +1,15 @@
-"""/proc/PID/smaps as records: one for each mapping, for any kernel that has the file."""
+"""/proc/PID/smaps as records: one for each mapping, for any kernel that has the file.
+
+What this machine, and one process, say about transparent huge pages and locked memory.
+"""
 
 import os
+import re
 from itertools import repeat
 from operator import add
 from typing import Dict, List, Optional, Sequence, Tuple, cast
 
-from gdbheapx.inferior.base import Mapping, MappingUse
+from gdbheapx.inferior.base import HugePages, Mapping, MappingUse
 from gdbheapx.inferior.live import procfs
 
 Column = Sequence[Optional[int]]
@@ -31,6 +35,7 @@ NEEDED = frozenset(key for _, keys in SUMS for key in keys)
 HEX = frozenset(b"0123456789abcdef")
 """What the first line of a mapping begins with; a key begins with a capital letter."""
 NO_MAPPING = Mapping(0, 0, False, False, False, False, "", None)
+SETTING = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
 def parse(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[MappingUse]:
@@ -149,3 +154,18 @@ def mounts(pid: int) -> Dict[str, str]:
             if major.isdigit() and minor.isdigit():
                 found["%02x:%02x" % (int(major), int(minor))] = kind[0]
     return found
+
+
+def machine_setting() -> Optional[str]:
+    """The word in brackets of transparent_hugepage/enabled."""
+    text = (procfs.slurp(SETTING) or b"").decode("ascii", "replace")
+    found = re.search(r"\[(\w+)\]", text)
+    return found.group(1) if found else None
+
+
+def find_huge_pages(pid: int, setting: Optional[str]) -> HugePages:
+    """Of one process."""
+    fields = procfs.status(pid)
+    locked = fields.get("VmLck", "").split()
+    allowed = fields.get("THP_enabled")
+    return HugePages(setting, None if allowed is None else allowed.strip() == "1", int(locked[0]) * 1024 if locked else None)

@@ -7,7 +7,7 @@ from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, Mapping, PageTable, ProcessSource, Thread
 from gdbheapx.inferior.live import page_table, procfs
-from gdbheapx.inferior.live.death import Deaths
+from gdbheapx.inferior.live.headroom import Deaths
 from gdbheapx.inferior.live.memory import LiveMemory
 from gdbheapx.inferior.live.swap_room import LiveSwapRoom
 from gdbheapx.inferior.source import Source

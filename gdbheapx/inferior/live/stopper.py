@@ -3,8 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.elf.file import Header
-from gdbheapx.inferior.elf.registers import NT_PRSTATUS, Registers, decode
+from gdbheapx.inferior.elf.file import NT_PRSTATUS, Header, Registers, decode_registers
 from gdbheapx.inferior.live import keeper
 from gdbheapx.inferior.live.priority import Priority
 from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
@@ -54,7 +53,7 @@ class Stopper:
         layout = header.arch.registers
         other = layout.pointer_set if layout is not None else None
         sets = self._of(lwp, (NT_PRSTATUS, other) if other else (NT_PRSTATUS,))
-        return decode(header, sets[0] if sets else b"", sets[1] if other and sets else b"")
+        return decode_registers(header, sets[0] if sets else b"", sets[1] if other and sets else b"")
 
     def register_sets(self, lwp: int, header: Header) -> List[bytes]:
         """The contents of a held thread's general and vector registers."""

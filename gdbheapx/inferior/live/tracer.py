@@ -5,6 +5,12 @@ Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4
 on by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).
 
 This runs in the keeper (keeper.py): what it holds is let go on time, whatever the process that reads is busy with.
+
+Keeps a thread that was stopped in a sleep, or in a wait with a time limit, from being killed when it is let go.
+
+The kernel goes on with such a system call by another one, restart_syscall(2), of which the program knows nothing. A seccomp filter is asked
+for it like for any: one that does not list it kills the program as soon as anybody stops it, also by SIGSTOP. Such a thread is given the
+error EINTR instead, as a signal would give it. That is the only thing that is ever written to a process that is only read.
 """
 
 import ctypes
@@ -13,10 +19,14 @@ import os
 import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import procfs, restart
+from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.problems import ALREADY_TRACED, PROCESS_ENDED
 
+GETREGSET, SETREGSET, NT_PRSTATUS = 0x4204, 0x4205, 1
+RESTART_BLOCK, EINTR = -516, -4
+"""-ERESTART_RESTARTBLOCK (linux/errno.h), which only a tracer sees."""
 PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4204, 0x4206, 0x4207
 PTRACE_EVENT_STOP = 128
 WALL = 0x40000000
@@ -24,10 +34,55 @@ SIGTRAP = 5
 PATIENCE = 5.0
 """Seconds to wait for threads to stop: one in an uninterruptible sleep (disk, NFS) does not before that ends. The others stand meanwhile,
 so no more than half of what the process may stand still."""
-
-
 REGISTER_BYTES = 16 << 10
 """More than any register set has, those with matrices among them."""
+
+
+def spare(lwp: int) -> bool:
+    """Do so for a thread that this process traces and that stands still; whether it was necessary. Never raises."""
+    danger = _in_danger(lwp)
+    if danger is None:
+        return False
+    words, result = danger
+    words[result] = EINTR
+    return _ask(SETREGSET, lwp, words)
+
+
+def is_in_danger(lwp: int) -> bool:
+    """The same thread would be killed, or would get an error that it cannot expect, once it is let go. Only reads."""
+    return _in_danger(lwp) is not None
+
+
+def _in_danger(lwp: int) -> "Optional[Tuple[ctypes.Array[ctypes.c_int64], int]]":
+    """Its registers then, and where its system call's result stands; None if it is not, is gone, or is of another machine's program."""
+    layout, shown = native().registers, native().in_system_call
+    if layout is None or shown is None:
+        return None
+    words = (ctypes.c_int64 * len(layout.names))()
+    number, result = layout.names.index(shown.number), layout.names.index(shown.result)
+    if not _ask(GETREGSET, lwp, words) or words[result] != RESTART_BLOCK or words[number] < 0 or _may_restart(lwp):
+        return None
+    return words, result
+
+
+def _ask(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
+    """All general registers of a thread, got or set."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+    vector = Vector(ctypes.addressof(words), ctypes.sizeof(words))
+    return not libc.ptrace(request, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(words)
+
+
+def _may_restart(lwp: int) -> bool:
+    found = seccomp.rules(lwp)
+    if found.mode != seccomp.FILTER:
+        return True
+    try:
+        answers = seccomp.answers(seccomp.fetch(lwp), seccomp.system_calls().numbers[seccomp.RESTART], ())
+    except HeapxError:  # they are not given: those of a container, under which this process is as well, allow what a debugger needs
+        mine = seccomp.rules(os.getpid())
+        return found.filters is not None and mine == found
+    return answers <= {seccomp.ALLOW, seccomp.LOG}
 
 
 class Vector(ctypes.Structure):
@@ -125,7 +180,7 @@ class Tracer:
             if got and os.WIFSTOPPED(state):
                 # an event stop of ours carries no signal for the program; any other stop is one about to be delivered
                 self.held[lwp] = Stopped(0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state))
-                restart.spare(lwp)  # at once: the kernel lets it go by itself if this process is killed
+                spare(lwp)  # at once: the kernel lets it go by itself if this process is killed
                 return
             if got:
                 self.held.pop(lwp, None)

@@ -6,19 +6,7 @@ from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import (
-    calibrate,
-    fingerprint,
-    geometries,
-    layouts,
-    signatures,
-    structure,
-    tables,
-    traces,
-    tsd_place,
-    unlisted,
-    unread,
-)
+from gdbheapx.jemalloc.detection import calibrate, fingerprint, geometries, layouts, structure, tables, traces, tsd_place, unlisted, unread
 from gdbheapx.jemalloc.detection.geometry import Geometry, TypeSources
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.unread import NotRead, Unread
@@ -178,7 +166,7 @@ def confirm(target: Target, found: Jemalloc) -> bool:
 def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
     """The first page size class, if jemalloc has filled its table."""
     size = calibrate.scalar(target, symbols, "sz_pind2sz_tab", target.word_bytes)
-    return size if size and size in signatures.PAGE_BYTES else None
+    return size if size and size in traces.PAGE_BYTES else None
 
 
 def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> Jemalloc:
@@ -263,7 +251,7 @@ def _fitting(target: Target, symbols: Symbols, anchor: Symbol) -> List[TypeSourc
     if not arenas.pointers:
         return []
     rows, tsd_bytes = symbols.size_bytes("bin_infos"), symbols.thread_local_bytes("tsd_tls")
-    nbins = rows // signatures.BIN_STRIDES[0] if rows else None
+    nbins = rows // traces.BIN_STRIDES[0] if rows else None
     found = [
         TypeSources(tables.with_variables(one), "table", one.version, one.name)
         for one in fingerprint.fitting(target, arenas, nbins, tsd_bytes)

@@ -7,7 +7,7 @@ from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import layouts, signatures
+from gdbheapx.jemalloc.detection import layouts, traces
 from gdbheapx.jemalloc.detection.packages import debug_hint
 from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
 from gdbheapx.layout.pack import Pack, no_types
@@ -92,8 +92,8 @@ def check(types: TypeSet, what: str) -> None:
 def with_symbols(target: Target) -> List[Tuple[Module, str]]:
     """(module, private prefix) of every jemalloc that has its symbols, whether or not it can be read yet."""
     found: Dict[int, Tuple[Module, str]] = {}
-    for name, module in target.names_ending(signatures.PREFIX_MARK):
-        found.setdefault(module.base, (module, name[: -len(signatures.PREFIX_MARK)]))
+    for name, module in target.names_ending(traces.PREFIX_MARK):
+        found.setdefault(module.base, (module, name[: -len(traces.PREFIX_MARK)]))
     return list(found.values())
 
 

@@ -8,7 +8,7 @@ from array import array
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.jemalloc.detection import signatures, tables
+from gdbheapx.jemalloc.detection import tables, traces
 from gdbheapx.jemalloc.detection.tables import Table
 
 MOST_CANDIDATES = 8
@@ -51,12 +51,12 @@ class Blocks:
 
     def base_of(self, arena: int) -> Optional[int]:
         """Address of the base in whose block an arena would lie that begins here; None if none begins here."""
-        block = arena & -signatures.BLOCK_BYTES
+        block = arena & -traces.BLOCK_BYTES
         if not block or arena & 63 or arena == block:
             return None
         if block not in self._known:
             self._known[block] = self._size(block)
-        size, base = self._known[block], block + signatures.BASE_OFFSETS[0]
+        size, base = self._known[block], block + traces.BASE_OFFSETS[0]
         return base if size is not None and base + BASE_BYTES <= arena < block + size else None
 
     def index_of(self, arena: int) -> Optional[int]:
@@ -67,19 +67,19 @@ class Blocks:
         if base not in self._indexes:
             self._indexes[base] = int.from_bytes(self._target.read_prefix(base, 4).ljust(4, b"\xff"), "little")
         found = self._indexes[base]
-        return found if found < signatures.ARENA_POINTERS else None
+        return found if found < traces.ARENA_POINTERS else None
 
     def _size(self, block: int) -> Optional[int]:
         head = self._target.read_prefix(block, 16)
         size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
-        is_one = len(head) == 16 and 0 < size <= signatures.MOST_BLOCK_BYTES and not size % signatures.BLOCK_BYTES
+        is_one = len(head) == 16 and 0 < size <= traces.MOST_BLOCK_BYTES and not size % traces.BLOCK_BYTES
         return size if is_one and not following % PIECE_BYTES else None
 
 
 def find_arenas(target: Target, memory: Iterable[Tuple[int, bytes]]) -> Optional[Arenas]:
     """arenas[] in these pieces of an object's memory; None if no word there leads to an arena."""
     blocks, votes = Blocks(target), {}  # type: Blocks, Dict[int, int]
-    for address, word in _words(memory, lambda word: not word & 63 and bool(word & signatures.BLOCK_BYTES - 1)):
+    for address, word in _words(memory, lambda word: not word & 63 and bool(word & traces.BLOCK_BYTES - 1)):
         index = blocks.index_of(word)
         if index is not None:
             start = address - 8 * index
@@ -92,7 +92,7 @@ def find_arenas(target: Target, memory: Iterable[Tuple[int, bytes]]) -> Optional
 def look(target: Target, address: int, blocks: Optional[Blocks] = None) -> Arenas:
     """What arenas[] would be if it began here."""
     blocks = blocks or Blocks(target)
-    words = array("Q", _whole(target.read_prefix(address, 8 * signatures.ARENA_POINTERS)))
+    words = array("Q", _whole(target.read_prefix(address, 8 * traces.ARENA_POINTERS)))
     pointers = {index: word for index, word in enumerate(words) if word and blocks.index_of(word) == index}
     return Arenas(address, pointers, sum(1 for word in words if word) - len(pointers))
 
@@ -115,7 +115,7 @@ def _words(memory: Iterable[Tuple[int, bytes]], wanted: Callable[[int], bool]) -
 
 def base_places(target: Target, arena: int, base: int) -> Sequence[int]:
     """Offsets in an arena at which a pointer to that base stands, and behind its end where there is more of the block."""
-    data, wanted = target.read_prefix(arena, signatures.ARENA_BYTES), base.to_bytes(8, "little")
+    data, wanted = target.read_prefix(arena, traces.ARENA_BYTES), base.to_bytes(8, "little")
     found, at = [], data.find(wanted)
     while at >= 0:
         if not at & 7:

@@ -7,8 +7,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.calibrate import scalar, words
-from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, assemble
-from gdbheapx.jemalloc.detection.rtree_shapes import rtree_shapes
+from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, assemble, rtree_shapes
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.layout.view import read_view
 from gdbheapx.problems import ALLOCATOR_UNREAD

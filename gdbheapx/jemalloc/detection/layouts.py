@@ -4,7 +4,7 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.forms import PrintForm
+from gdbheapx.jemalloc.records import PrintForm
 
 Version = Tuple[int, int, int]
 

@@ -11,8 +11,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import calibrate
-from gdbheapx.jemalloc.detection.geometry import Geometry
-from gdbheapx.jemalloc.detection.rtree_shapes import RtreeShape
+from gdbheapx.jemalloc.detection.geometry import Geometry, RtreeShape
 
 SLABS_LOOKED_UP = 4
 MOST_TRIED = 1 << 15

@@ -1,38 +1,161 @@
-"""A jemalloc that names nothing, read by its structure: arenas, layout, bins and radix tree found in memory, then proven as any other."""
+"""A jemalloc that names nothing, read by its structure: arenas, layout, bins and radix tree found in memory, then proven as any other.
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+jemalloc's options without symbols: their names stand in mallctl's tree; the code of each leaf shows where its variable lies.
+
+A row is ctl_named_node_t {node.named, name, nchildren, children, ctl} (ctl.h), the same in every release of 5. A leaf of `opt` copies its
+variable (ctl.c: CTL_RO_NL_GEN): the first place in .data or .bss that its code reads relative to itself. Names alone where arch/ does not
+decode it.
+
+How much longer an extent is than the large allocation in it (sz_large_pad), where no variable says it: a page in cache-oblivious builds.
+
+From 5.3.1 on the usable size is the extent's less this. In a cache-oblivious build the allocation begins at a random cache line of the
+first page.
+"""
+
+from array import array
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.detection import (
-    calibrate,
-    fingerprint,
-    layouts,
-    options_tree,
-    padding,
-    roots,
-    signatures,
-    tables,
-    tsd_place,
-    unlisted,
-)
-from gdbheapx.jemalloc.detection.calibrate import Calibration
+from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, roots, tables, traces, tsd_place, unlisted
+from gdbheapx.jemalloc.detection.calibrate import Calibration, words
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
-from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble
-from gdbheapx.jemalloc.detection.options_tree import Leaf
-from gdbheapx.jemalloc.detection.rtree_shapes import rtree_shape
+from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble, rtree_shape
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.tables import Table
 from gdbheapx.jemalloc.detection.traces import Bins, Thread, Traces, own_memory
 from gdbheapx.layout.view import read_view
 
+MOST_LEAVES = 4
+MOST_EXTENTS = 256
+ENOUGH = 8
+"""So many that all begin with a page are no chance: one of 64 does in a cache-oblivious build."""
+ROW_BYTES = 40
+MOST_ROWS = 200
+NAMED = (1).to_bytes(8, "little")
+"""node.named of a row with a name."""
+FIRST, SECOND = "version", "epoch"
+"""Names of the root's first children in every release."""
+MOST_CODE_BYTES = 512
 VARIABLES = {"zero_realloc": "opt_zero_realloc_action", "prof_time_resolution": "opt_prof_time_res"}
 """Options whose variable is called otherwise."""
 LEAST_LARGE_BYTES = 16384
 """SC_LARGE_MINCLASS with pages of 4 KiB."""
 FOUND_BY = "probe"
 """Where its addresses come from, in the envelope's word."""
+
+
+def find_padding(target: Target, types: TypeSet, geometry: Geometry, near: Sequence[int]) -> int:
+    """sz_large_pad, by large allocations in the parts of the radix tree that have these addresses; that of most builds if there are few."""
+    found = seen_padding(target, types, geometry, near)
+    return geometry.page_bytes if found is None else found
+
+
+def seen_padding(target: Target, types: TypeSet, geometry: Geometry, near: Sequence[int]) -> Optional[int]:
+    """The same; None if there are too few to tell."""
+    aligned = 0
+    for extent in _extents(target, geometry, near):
+        try:
+            view = read_view(target, types, geometry.extent_struct, extent)
+        except Unreadable:
+            continue
+        bits, fields = view["e_bits"], geometry.fields
+        is_large = not fields["slab"].of(bits) and fields["state"].of(bits) == geometry.states.active
+        if is_large and geometry.nbins <= fields["szind"].of(bits) < len(geometry.size_classes):
+            if view["e_addr"] % geometry.page_bytes:
+                return geometry.page_bytes
+            aligned += 1
+    return 0 if aligned >= ENOUGH else None
+
+
+def _extents(target: Target, geometry: Geometry, near: Sequence[int]) -> Iterator[int]:
+    """Extents that the leaves above these addresses name."""
+    shape = geometry.rtree
+    seen: Set[int] = set()
+    leaves: Set[int] = set()
+    mask = (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
+    width = 1 if shape.compact else 2
+    for address in near:
+        leaf = _leaf(target, geometry, address)
+        if leaf in leaves or len(leaves) >= MOST_LEAVES:
+            continue
+        leaves.add(leaf)
+        data = target.read_prefix(leaf, width * geometry.word_bytes << shape.levels[-1]) if leaf else b""
+        found: Set[int] = set(array("Q", data[: len(data) & -8])[::width])
+        for element in sorted(found):
+            extent = element & mask if shape.compact else element
+            if extent and extent not in seen and len(seen) < MOST_EXTENTS:
+                seen.add(extent)
+                yield extent
+
+
+def _leaf(target: Target, geometry: Geometry, address: int) -> int:
+    """The last node above this address; 0 if there is none."""
+    node, shift = geometry.rtree_root, geometry.rtree.lg_vaddr
+    key = address & (1 << shift) - 1
+    try:
+        for bits in geometry.rtree.levels[:-1]:
+            shift -= bits
+            node = words(target, node + (key >> shift & (1 << bits) - 1) * geometry.word_bytes, 1)[0] if node else 0
+    except Unreadable:
+        return 0
+    return node
+
+
+class Leaf(NamedTuple):
+    """One option."""
+
+    name: str
+    """Without `opt.`."""
+    variable: Optional[int]
+    """Address of what it is read from; None where the code is not here, or does not tell."""
+
+
+def find_options_tree(target: Target, module: Module, memory: Sequence[Tuple[int, bytes]]) -> List[Leaf]:
+    """Every option of this build; empty where the tree is not there."""
+    root = next(_roots(target, memory), None)
+    rows = {name: (count, children) for name, count, children, _ in _rows(target, root, MOST_ROWS)} if root is not None else {}
+    if "opt" not in rows:
+        return []
+    leaves = [(name, code) for name, count, _, code in _rows(target, rows["opt"][1], min(rows["opt"][0], MOST_ROWS)) if not count]
+    starts, spans = sorted({code for _, code in leaves if code}), target.writable_segments(module)
+    return [Leaf(name, _variable(target, code, starts, spans) if code else None) for name, code in leaves]
+
+
+def _roots(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Iterator[int]:
+    """Addresses of the row `version` that the row `epoch` follows."""
+    texts: Dict[int, Optional[str]] = {}
+    for address, data in memory:
+        at = data.find(NAMED)
+        while at >= 0:
+            pair = [] if address + at & 7 else array("Q", data[at : (at + 2 * ROW_BYTES) if at + 2 * ROW_BYTES <= len(data) else at])
+            if len(pair) == 10 and pair[5] == 1 and not pair[2] and pair[1] > 4096 and pair[4]:
+                for pointer in (pair[1], pair[6]):
+                    if pointer not in texts:
+                        texts[pointer] = target.text_at(pointer, 16)
+                if texts[pair[1]] == FIRST and texts[pair[6]] == SECOND:
+                    yield address + at
+            at = data.find(NAMED, at + 1)
+
+
+def _rows(target: Target, start: int, most: int) -> Iterator[Tuple[str, int, int, int]]:
+    """(name, number of children, children, code) of the rows from here on."""
+    data = target.read_prefix(start, most * ROW_BYTES)
+    for at in range(0, len(data) - ROW_BYTES + 1, ROW_BYTES):
+        named, name, count, children, code = array("Q", data[at : at + ROW_BYTES])
+        text = target.text_at(name, 64) if named & 0xFF == 1 and name else None
+        if not text:
+            return
+        yield text, count, children, code
+
+
+def _variable(target: Target, code: int, starts: Sequence[int], spans: Sequence[Tuple[int, int, int]]) -> Optional[int]:
+    """The first place in writable memory that the function reads relative to itself."""
+    end = next((start for start in starts if start > code), code + MOST_CODE_BYTES)
+    reads = target.arch.relative_reads
+    places = reads(code, target.read_prefix(code, min(end - code, MOST_CODE_BYTES))) if reads is not None else ()
+    return next((place for place in places if any(start <= place < end for start, _, end in spans)), None)
 
 
 class StructureSymbols(Symbols):
@@ -177,9 +300,9 @@ def _with_table(
     geometry, proof = max(proven, key=lambda one: one[1].slabs)
     if layouts.has_extent_sizes(version):
         near = [begin for _, begin in _slabs(target, symbols, types, base, arenas)]
-        geometry = geometry._replace(size_from_extent=True, large_pad_bytes=padding.find(target, types, geometry, near))
+        geometry = geometry._replace(size_from_extent=True, large_pad_bytes=find_padding(target, types, geometry, near))
     symbols.add("tcaches", tsd_place.explicit_caches(target, types, memory))
-    symbols.options(options_tree.find(target, module, memory))
+    symbols.options(find_options_tree(target, module, memory))
     return StructureMatch(symbols, types, version, _with_kinds(target, symbols, geometry), proof, table.name)
 
 
@@ -191,10 +314,10 @@ def _without_table(
     if isinstance(made, str):
         return made
     symbols = StructureSymbols(target, module, {"arenas": arenas.address})
-    symbols.options(options_tree.find(target, module, memory))
+    symbols.options(find_options_tree(target, module, memory))
     option = calibrate.scalar(target, symbols, "opt_cache_oblivious", 1)
     told = None if option not in (0, 1) else option * made.geometry.page_bytes
-    seen = padding.seen(target, made.types, made.geometry, made.proof.addresses)
+    seen = seen_padding(target, made.types, made.geometry, made.proof.addresses)
     pad = seen or (seen if told is None else told)
     if pad is None:
         return "how long its large allocations are is not known"
@@ -208,7 +331,7 @@ def _with_kinds(target: Target, symbols: Symbols, geometry: Geometry) -> Geometr
     own (jemalloc.c: malloc_init_narenas, arena.c: arena_init_huge)."""
     automatic = calibrate.scalar(target, symbols, "opt_narenas", 4)
     threshold = calibrate.scalar(target, symbols, "opt_oversize_threshold", geometry.word_bytes)
-    if not automatic or automatic > signatures.ARENA_POINTERS:
+    if not automatic or automatic > traces.ARENA_POINTERS:
         return geometry
     has_huge = threshold is not None and LEAST_LARGE_BYTES <= threshold <= geometry.size_classes[-1]
     return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)

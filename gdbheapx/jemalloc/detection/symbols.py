@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
 from gdbheapx.jemalloc.detection.traces import Constants, read_constants
-from gdbheapx.jemalloc.forms import PublicNames
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:

@@ -3,18 +3,83 @@ arenas, in this order, the cheap ones first.
 
 Nothing is searched in an object that has no room for jemalloc's arenas[]; files are read before memory, and of memory only pages that are
 there.
+
+What gives a jemalloc away in an object that names nothing: texts, the thread-local image, the bins. Facts of its builds, as data.
+
+For 64-bit little-endian machines; seen in builds of 4.5.0 to HEAD (May 2026), tikv-jemallocator 0.4 to 0.7, pyarrow, polars, duckdb.
 """
 
+import re
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.jemalloc.detection import signatures
-from gdbheapx.jemalloc.detection.signatures import TsdImage
 from gdbheapx.layout import pack as packs
 
+PREFIX_MARK = "opt_narenas"
+"""A variable that is external in every release: what stands before it is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
+PUBLIC_PREFIXES = ("", "je_", "_rjem_")
+"""Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
+
+ARENA_POINTERS = 4095
+"""MALLOCX_ARENA_LIMIT: arenas[] is that long and begins as zeros in every release of 5, so that an object with less .bss holds none."""
+
+TEXT = b"<jemalloc>: "
+"""Every message of jemalloc's own begins so; a build has 20 to 45 of them."""
+LEAST_TEXTS = 8
+"""A program that reads logs may have a few."""
+
+VERSION_TAIL = re.compile(rb"-(\d{1,6})-g([0-9a-f]{1,40})\0")
+"""The end of JEMALLOC_VERSION. Its start, found from there: a pattern that begins with digits takes ten times as long."""
+VERSION_HEAD = re.compile(rb"\d{1,3}\.\d{1,3}\.\d{1,3}\Z")
+VERSION_HEAD_BYTES = 11
+
+CONF_VARIABLE = re.compile(rb"MALLOC_CONF\0")
+"""The end of the environment variable's name: JEMALLOC_CPREFIX"MALLOC_CONF" (jemalloc.c: obtain_malloc_conf)."""
+CONF_HEAD = re.compile(rb"\0([A-Z0-9_]{0,60})\Z")
+CONF_HEAD_BYTES = 64
+
+PROFILE = re.compile(rb"heap_v2/%\w{1,3}\n  t\*: ")
+"""The head of a heap profile (prof.c, from 5.3.0 prof_data.c): code that only a build with --enable-prof keeps."""
+
+RTREE_CTX = (b"\1" + bytes(15)) * 24
+"""tsd_s.rtree_ctx in the thread-local image from 5.3.0 on: 24 entries whose leafkey is RTREE_LEAFKEY_INVALID (rtree_tsd.h)."""
+TICKER = (1000).to_bytes(4, "little") * 2
+"""arena_decay_ticker there: {tick, nticks}, ARENA_DECAY_NTICKS_PER_UPDATE."""
+PAGE_BYTES = (4096, 16384, 65536)
+"""Pages that jemalloc is built for; the first bin's slab is one (sc.h)."""
+SMALLEST_CLASS_BYTES = 8
+BIN_STRIDES = (40, 88)
+"""sizeof(bin_info_t): with flat bitmaps, and with trees of them, as pages of 64 KiB need (bitmap.h)."""
+LEAST_BINS = 24
+MOST_SHARDS = 64
+BLOCK_BYTES = 2 << 20
+"""Blocks of an arena's metadata begin at a multiple of this and are multiples of it long (base.c: HUGEPAGE)."""
+MOST_BLOCK_BYTES = 1 << 40
+BASE_OFFSETS = (0xC0, 0x4C0)
+"""Of base_t from the start of its first block: behind base_block_s, which is longer with pages of 64 KiB."""
+ARENA_BYTES = 128 << 10
+"""arena_t has up to 100 KB; arena_t.base stands near its end."""
 MOST_SEARCHED_BYTES = 16 << 20
 """Of one object's memory; jemalloc's own .bss is 0.3 to 3 MiB."""
+
+
+class TsdImage(NamedTuple):
+    """How one release's tsd_s lies around rtree_ctx."""
+
+    release: str
+    state: int
+    """The byte behind rtree_ctx: tsd_state_uninitialized."""
+    ticker_offsets: Tuple[int, ...]
+    """Of arena_decay_ticker from rtree_ctx, in the builds seen: quantum 16 first."""
+
+
+TSD_IMAGES = (
+    TsdImage("5.3.0", 6, (-280, -296, -344)),  # -296: quantum 8, -344: pages of 64 KiB
+    TsdImage("5.3.0-196-ga25b9b8b", 6, (-288,)),
+    TsdImage("5.3.1", 6, (-328, -336)),
+    TsdImage("after 5.3.1", 5, (-288,)),
+)
 
 
 class Constants(NamedTuple):
@@ -36,7 +101,7 @@ class Constants(NamedTuple):
     @property
     def is_jemalloc(self) -> bool:
         """They are those of a jemalloc, of whatever release."""
-        return self.texts >= signatures.LEAST_TEXTS
+        return self.texts >= LEAST_TEXTS
 
 
 class Thread(NamedTuple):
@@ -94,9 +159,9 @@ class Suspect(NamedTuple):
 def suspects(target: Target, pack_directories: Sequence[str] = ()) -> List[Suspect]:
     """Those that names or a pack tell, then those that export mallctl or have its traces; each in the dynamic linker's order."""
     prefixes: Dict[int, str] = {}
-    for name, module in target.names_ending(signatures.PREFIX_MARK):
-        prefixes.setdefault(module.base, name[: -len(signatures.PREFIX_MARK)])
-    exporters = [target.dynamic_symbol(prefix + "mallctl") for prefix in signatures.PUBLIC_PREFIXES]
+    for name, module in target.names_ending(PREFIX_MARK):
+        prefixes.setdefault(module.base, name[: -len(PREFIX_MARK)])
+    exporters = [target.dynamic_symbol(prefix + "mallctl") for prefix in PUBLIC_PREFIXES]
     exporting = {symbol.module.base for symbol in exporters if symbol is not None}
     named: List[Suspect] = []
     nameless: List[Suspect] = []
@@ -133,23 +198,18 @@ def look(target: Target, module: Module) -> Optional[Traces]:
 
 def has_room_for_arenas(target: Target, module: Module) -> bool:
     """Its .bss could hold arenas[]."""
-    return any(end - file_end >= signatures.ARENA_POINTERS * target.word_bytes for _, file_end, end in target.writable_segments(module))
+    return any(end - file_end >= ARENA_POINTERS * target.word_bytes for _, file_end, end in target.writable_segments(module))
 
 
 def find_thread(image: bytes) -> Optional[Thread]:
     """tsd_s in a thread-local image, from 5.3.0 on; None if rtree_ctx is not there exactly once."""
-    at = image.find(signatures.RTREE_CTX)
-    behind = at + len(signatures.RTREE_CTX)
-    if at < 0 or image.find(signatures.RTREE_CTX, at + 1) >= 0:
+    at = image.find(RTREE_CTX)
+    behind = at + len(RTREE_CTX)
+    if at < 0 or image.find(RTREE_CTX, at + 1) >= 0:
         return None
     state = image[behind] if behind < len(image) else None
-    tickers = {
-        place
-        for one in signatures.TSD_IMAGES
-        for place in one.ticker_offsets
-        if image[max(0, at + place) : at + place + 8] == signatures.TICKER
-    }
-    known = (one for one in signatures.TSD_IMAGES if one.state == state and tickers.intersection(one.ticker_offsets))
+    tickers = {place for one in TSD_IMAGES for place in one.ticker_offsets if image[max(0, at + place) : at + place + 8] == TICKER}
+    known = (one for one in TSD_IMAGES if one.state == state and tickers.intersection(one.ticker_offsets))
     return Thread(at, next(known, None))
 
 
@@ -171,14 +231,14 @@ def own_memory(target: Target, module: Module) -> Iterator[Tuple[int, bytes]]:
 
 def bins_in(data: bytes, address: int) -> Optional[Bins]:
     """bin_infos[] in these bytes, which lie at `address`: rows whose sizes, slabs and region counts agree."""
-    for page in signatures.PAGE_BYTES:
-        first = signatures.SMALLEST_CLASS_BYTES
+    for page in PAGE_BYTES:
+        first = SMALLEST_CLASS_BYTES
         head = first.to_bytes(8, "little") + page.to_bytes(8, "little") + (page // first).to_bytes(4, "little")
         at = data.find(head)
         while at >= 0:
-            for stride in signatures.BIN_STRIDES:
+            for stride in BIN_STRIDES:
                 shards = list(_rows(data, at, stride, page))
-                if len(shards) >= signatures.LEAST_BINS:
+                if len(shards) >= LEAST_BINS:
                     return Bins(address + at, page, len(shards), all(shards))
             at = data.find(head, at + 8)
     return None
@@ -190,7 +250,7 @@ def _rows(data: bytes, at: int, stride: int, page: int) -> Iterator[int]:
     while at + stride <= len(data):
         reg, slab, nbits = (int.from_bytes(data[at + place : at + place + 8], "little") for place in (0, 8, 24))
         nregs, shards = (int.from_bytes(data[at + place : at + place + 4], "little") for place in (16, 20))
-        if not before < reg <= slab or slab % page or nregs != slab // reg or nbits != nregs or shards > signatures.MOST_SHARDS:
+        if not before < reg <= slab or slab % page or nregs != slab // reg or nbits != nregs or shards > MOST_SHARDS:
             return
         yield shards
         before, at = reg, at + stride
@@ -203,7 +263,7 @@ def find_arena(target: Target, module: Module) -> Optional[int]:
         first = -address & 7
         words = array("Q", data[first : first + (len(data) - first & -8)])
         for number, word in enumerate(words):
-            block = word & -signatures.BLOCK_BYTES
+            block = word & -BLOCK_BYTES
             if not block or word & 63 or word == block:
                 continue
             if block not in seen:
@@ -217,14 +277,14 @@ def _bases(target: Target, block: int) -> Tuple[int, ...]:
     """Where base_t may lie, if a block of metadata begins here: base_block_s {size, next, ...}."""
     head = target.read_prefix(block, 16)
     size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
-    if len(head) < 16 or not 0 < size <= signatures.MOST_BLOCK_BYTES or size % signatures.BLOCK_BYTES or following % signatures.BLOCK_BYTES:
+    if len(head) < 16 or not 0 < size <= MOST_BLOCK_BYTES or size % BLOCK_BYTES or following % BLOCK_BYTES:
         return ()
-    return tuple(block + offset for offset in signatures.BASE_OFFSETS)
+    return tuple(block + offset for offset in BASE_OFFSETS)
 
 
 def _names(target: Target, arena: int, base: int) -> bool:
     """An arena at this address has a pointer to that base."""
-    return base.to_bytes(8, "little") in target.read_prefix(arena, signatures.ARENA_BYTES)
+    return base.to_bytes(8, "little") in target.read_prefix(arena, ARENA_BYTES)
 
 
 def read_constants(target: Target, module: Module) -> Constants:
@@ -232,8 +292,8 @@ def read_constants(target: Target, module: Module) -> Constants:
 
     Twice, if there is a jemalloc: one search for what all its messages begin with is done before the rest is looked for.
     """
-    texts, is_known = sum(data.count(signatures.TEXT) for data in target.constant_data(module)), target.has_all_constants(module)
-    if texts < signatures.LEAST_TEXTS:
+    texts, is_known = sum(data.count(TEXT) for data in target.constant_data(module)), target.has_all_constants(module)
+    if texts < LEAST_TEXTS:
         return Constants(texts, None, (), None, is_known)
     versions: Set[str] = set()
     variables: Set[str] = set()
@@ -241,20 +301,20 @@ def read_constants(target: Target, module: Module) -> Constants:
     for data in target.constant_data(module):
         versions.update(_versions(data))
         variables.update(_conf_variables(data))
-        profiles = profiles or signatures.PROFILE.search(data) is not None
+        profiles = profiles or PROFILE.search(data) is not None
     told = sorted(versions, key=lambda text: (not text.startswith("5."), text))
     return Constants(texts, told[0] if told else None, tuple(sorted(variables)), profiles, is_known)
 
 
 def _versions(data: bytes) -> Iterator[str]:
-    for tail in signatures.VERSION_TAIL.finditer(data):
-        head = signatures.VERSION_HEAD.search(data[max(0, tail.start() - signatures.VERSION_HEAD_BYTES) : tail.start()])
+    for tail in VERSION_TAIL.finditer(data):
+        head = VERSION_HEAD.search(data[max(0, tail.start() - VERSION_HEAD_BYTES) : tail.start()])
         if head is not None:
             yield (head.group(0) + tail.group(0)[:-1]).decode("ascii")
 
 
 def _conf_variables(data: bytes) -> Iterator[str]:
-    for tail in signatures.CONF_VARIABLE.finditer(data):
-        head = signatures.CONF_HEAD.search(data[max(0, tail.start() - signatures.CONF_HEAD_BYTES) : tail.start()])
+    for tail in CONF_VARIABLE.finditer(data):
+        head = CONF_HEAD.search(data[max(0, tail.start() - CONF_HEAD_BYTES) : tail.start()])
         if head is not None:
             yield (head.group(1) + tail.group(0)[:-1]).decode("ascii")

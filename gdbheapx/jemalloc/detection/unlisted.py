@@ -13,8 +13,7 @@ from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import Member, StructType, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
-from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble
-from gdbheapx.jemalloc.detection.rtree_shapes import rtree_shape
+from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble, rtree_shape
 from gdbheapx.jemalloc.detection.traces import Bins
 from gdbheapx.layout.view import read_view
 

@@ -5,8 +5,8 @@ from typing import List, Mapping, Optional, Sequence
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
 from gdbheapx.columns import BYTES, TEXT, Column, Table
-from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.messages import findings, verdict
+from gdbheapx.jemalloc.records import JemallocFacts
 from gdbheapx.units import Size, exact_share, say
 
 _PARTS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))

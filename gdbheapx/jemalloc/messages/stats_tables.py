@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from gdbheapx.jemalloc.forms import PrintForm
+from gdbheapx.jemalloc.records import PrintForm
 
 Figures = Dict[str, Any]
 Cells = Sequence[Tuple[Any, int]]

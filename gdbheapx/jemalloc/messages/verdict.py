@@ -8,9 +8,7 @@ from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Part, Surroundings
 from gdbheapx.columns import add
-from gdbheapx.jemalloc.facts import JemallocFacts
-from gdbheapx.jemalloc.forms import PublicNames
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, join_sentences, say, share
 from gdbheapx.verdict import GROWING, SMALL_BYTES, UNBOUNDED, Ask, Verdict, is_much, less_sure, of_lines, outcomes

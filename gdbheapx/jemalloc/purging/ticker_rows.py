@@ -4,13 +4,12 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
-from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.purging import tickers
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now, now, overdue_ns
 from gdbheapx.jemalloc.purging.outlook import AT_ONCE, DEGRADED, NEVER, PURGED, UNPURGED, Drivers, Outlook, outlook
 from gdbheapx.jemalloc.purging.tickers import AT_RISK, BLIND, UNKNOWN, Judgement
-from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 from gdbheapx.model import Address, Finding
 from gdbheapx.units import Size, plural, say

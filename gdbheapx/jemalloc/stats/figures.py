@@ -3,6 +3,8 @@
 Where the process's own output differs from this: jemalloc's JSON puts mutex counters under wrong keys (see mutexes.py), and printing takes
 locks and, from 5.3.0, a buffer of its own. Null: `uptime_ns` on a core; build-time options (`config`) that neither debug information nor
 a pack tells; `opt` where nothing names an option; what cannot be read.
+
+All arenas as one: the entry `merged` of malloc_stats_print (ctl.c: ctl_arena_stats_sdmerge).
 """
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -21,12 +23,39 @@ from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.stats import build_options, options
 from gdbheapx.jemalloc.stats import destroyed as stats_destroyed
 from gdbheapx.jemalloc.stats import hpa as stats_hpa
-from gdbheapx.jemalloc.stats import merge as stats_merge
 from gdbheapx.jemalloc.stats.build_options import Config
 
 Figures = Dict[str, Any]
 TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests")}
 """Counters that malloc_stats_print shows in its text and not in its JSON."""
+
+
+def merge_arenas(context: Context, entries: Sequence[Figures]) -> Figures:
+    """The sum of these arenas, arena 0 first. Names and decay times are nobody's; uptime is arena 0's."""
+    found: Figures = _sum_entries([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
+    found["uptime_ns"] = entries[0]["uptime_ns"]
+    found["dss"] = options.NAMES["dss"][-1]
+    found["dirty_decay_ms"] = found["muzzy_decay_ms"] = -1
+    if layouts.merges_no_large_flushes(context.jemalloc.version):
+        found["large"]["nflushes"] = 0
+    return found
+
+
+def _sum_entries(entries: Sequence[Any]) -> Any:
+    """Element-wise through dicts and lists; None where one is not known. Locks are merged by their own rule."""
+    first = entries[0]
+    if isinstance(first, dict):
+        if "num_ops" in first:
+            return mutexes.merged(entries)
+        return {key: _sum_entries([entry.get(key) for entry in entries]) for key in first}
+    if isinstance(first, list):
+        shortest = min(len(entry) if entry else 0 for entry in entries)
+        return [_sum_entries([entry[place] for entry in entries]) for place in range(shortest)]
+    return None if None in entries or isinstance(first, str) else _number(list(entries))
+
+
+def _number(values: List[int]) -> int:
+    return sum(values)
 
 
 def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]) -> MallocStats:
@@ -163,7 +192,7 @@ def _merged(context: Context, entries: Dict[str, Figures]) -> Dict[str, Figures]
     """Only several arenas have a sum (stats.c: stats_print_helper)."""
     if len(entries) < 2:
         return {}
-    merged = stats_merge.merged(context, list(entries.values()))
+    merged = merge_arenas(context, list(entries.values()))
     if context.variable("opt_prof", 1) and context.variable("opt_prof_stats", 1):
         _add_profiled(context, merged["bins"] + merged["lextents"])
     return {"merged": merged}

@@ -8,8 +8,7 @@ from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.layouts import tsd_states
 from gdbheapx.jemalloc.heap.arenas import Arena
-from gdbheapx.jemalloc.threads.rings import Ring, read_ring
-from gdbheapx.jemalloc.threads.tcache_lists import listed_caches
+from gdbheapx.jemalloc.threads.tcache_lists import Ring, listed_caches, read_ring
 from gdbheapx.layout.picker import Picker
 
 NOMINAL = ("nominal", "nominal_slow", "nominal_recompute")

@@ -10,11 +10,12 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.inferior.types import Member, StructType, TypeSet
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.detection import layouts, rtree_shapes
+from gdbheapx.jemalloc.detection import geometry as detection_geometry
+from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
 from gdbheapx.jemalloc.detection.traces import Constants
-from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.twin.kernel import PythonKernel
 from gdbheapx.layout import pack
@@ -248,7 +249,7 @@ class World:
         sizes = size_classes()
         bins = tuple(BinInfo(size, 65536, 65536 // size, 1) for size in sizes[:NBINS])
         fields, states = layouts.e_bits(self.version, NSIZES, 512), layouts.states(self.types, self.version)
-        shape = rtree_shapes.RtreeShape(48, (18, 18), True)
+        shape = detection_geometry.RtreeShape(48, (18, 18), True)
         return Geometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
 
     def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:

@@ -4,7 +4,7 @@ import random
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.geometry import bin_index, make_geometry, min_large_size
+from gdbheapx.glibc.layouts import bin_index, make_geometry, min_large_size
 from gdbheapx.inferior.base import BulkSource, BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.inferior.types import StructType
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry

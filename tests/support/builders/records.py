@@ -7,8 +7,7 @@ from gdbheapx.analysis.pins.find import Group, Kept
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.forms import PublicNames
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, PublicNames, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import Address, MemoryPart, UnclaimedMapping
 
 MB = 1 << 20

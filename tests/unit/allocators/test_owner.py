@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbheapx.allocators import owner
+from gdbheapx.allocators import discovery
 
 
 def process(mapped: Optional[str]) -> Any:
@@ -20,11 +20,11 @@ def process(mapped: Optional[str]) -> Any:
 @pytest.mark.parametrize("tool", ["memcheck", "massif", "dhat", "helgrind", "drd"])
 def test_valgrind(tool: str) -> None:
     """A tool of Valgrind that replaces malloc is known by what it preloads; what it holds may look like anything."""
-    found = owner.find(process("/usr/libexec/valgrind/vgpreload_%s-amd64-linux.so" % tool), ())
+    found = discovery.find_owner(process("/usr/libexec/valgrind/vgpreload_%s-amd64-linux.so" % tool), ())
     assert found is not None and (found.allocator, found.is_anywhere, found.module.base) == ("Valgrind", True, 0x4000) and found.hint
 
 
 @pytest.mark.parametrize("name", ["/usr/libexec/valgrind/vgpreload_core-amd64-linux.so", "/data/vgpreload_memcheck", None])
 def test_others(name: Optional[str]) -> None:
     """Tools that leave malloc alone preload the core alone."""
-    assert owner.find(process(name), ()) is None
+    assert discovery.find_owner(process(name), ()) is None

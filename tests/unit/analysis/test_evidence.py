@@ -3,7 +3,7 @@
 Each case is a whole heap; then every subset of what can be missing is taken away, as the readers would, and the verdict must be the one on the
 whole heap, or that there is none.
 
-Files: glibc/facts.py, jemalloc/facts.py.
+Files: glibc/records.py, jemalloc/records.py.
 """
 
 from itertools import combinations, product
@@ -20,13 +20,12 @@ from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.glibc.facts import GlibcFacts, Top
 from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
-from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
+from gdbheapx.glibc.records import ArenaTotals, GlibcFacts, MmappedTotals, Top
 from gdbheapx.inferior.base import HugePages
-from gdbheapx.jemalloc.facts import JemallocFacts
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
+from gdbheapx.jemalloc.records import JemallocFacts
 from gdbheapx.model import SURENESS, AllocatorInfo, Claim
 from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
 from tests.support.searches import search
@@ -349,7 +348,7 @@ def whose(parts: Sequence[int], owner: Any, is_hidden: bool, own: verdict.Verdic
 
 def test_an_owner_that_is_not_known_makes_no_verdict_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing tells who owns malloc, the verdict is the one of either answer, less sure, or none; what is no malloc's stays as it is."""
-    for module in (overview.runtimes, overview.inner, overview.inside):
+    for module in (overview.runtime_tables, overview.inner, overview.inside):
         monkeypatch.setattr(module, "steps", lambda *_: [])
     for parts in product(SIZES, repeat=3):
         own = on_glibc(one_arena(used=parts[0]))

@@ -1,24 +1,31 @@
 """The sentences of report and doctor about jemalloc, from figures alone.
 
-Files: jemalloc/forms.py, jemalloc/messages/checkup.py, jemalloc/messages/findings.py, jemalloc/messages/judgement.py,
-jemalloc/messages/programs.py, jemalloc/records.py.
+Files: jemalloc/records.py, jemalloc/messages/checkup.py, jemalloc/messages/findings.py, jemalloc/messages/judgement.py, jemalloc/messages/programs.py.
 """
 
 from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx.allocators.owner import Owner
+from gdbheapx.allocators.discovery import Owner
 from gdbheapx.allocators.records import Instances
 from gdbheapx.analysis import overview
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.detection.unread import Unread
-from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.messages import checkup as jemalloc_checkup
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import programs as runtimes
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, TickerArena, TickerReport, TickerThread
+from gdbheapx.jemalloc.records import (
+    JemallocArena,
+    JemallocBin,
+    JemallocBuild,
+    JemallocConditions,
+    PublicNames,
+    TickerArena,
+    TickerReport,
+    TickerThread,
+)
 from gdbheapx.model import Address, Finding
 
 MB = 1 << 20

@@ -1,6 +1,6 @@
 """What is large comes first; an allocator is spoken of only if it holds enough.
 
-Files: analysis/memory/kinds.py, analysis/memory/runtimes.py, analysis/runtimes.py.
+Files: analysis/memory/kinds.py, analysis/memory/runtimes.py, analysis/runtime_tables.py.
 """
 
 import ast
@@ -10,7 +10,7 @@ from typing import Any, List, Optional
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx.analysis import memory_verdict, runtimes
+from gdbheapx.analysis import memory_verdict, runtime_tables
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.messages import verdict as glibc_verdict
@@ -134,9 +134,9 @@ class Live:
 
 def test_steps_by_program_then_by_kind() -> None:
     """With the process's own number in what is to be typed."""
-    jvm = runtimes.steps(Live(), "mostly-runtime", "JVM")  # type: ignore[arg-type]
+    jvm = runtime_tables.steps(Live(), "mostly-runtime", "JVM")  # type: ignore[arg-type]
     assert isinstance(jvm[0], Step) and jvm[0].command == "jcmd 77 GC.heap_info" and jvm[0].startswith("jcmd 77")
-    assert runtimes.steps(Live(), "mostly-anonymous", None)[0].startswith(".NET")  # type: ignore[arg-type]
+    assert runtime_tables.steps(Live(), "mostly-anonymous", None)[0].startswith(".NET")  # type: ignore[arg-type]
 
 
 def test_every_verdict_and_finding_has_a_code() -> None:
@@ -153,4 +153,4 @@ def test_every_program_with_a_row_has_a_next_step() -> None:
     """Whoever is named as the owner of most of the memory comes with something to type."""
     from gdbheapx.analysis.memory.runtimes import RUNTIMES
 
-    assert {row.name for row in RUNTIMES} == set(runtimes._BY_PROGRAM)
+    assert {row.name for row in RUNTIMES} == set(runtime_tables._BY_PROGRAM)

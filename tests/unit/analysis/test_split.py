@@ -1,7 +1,6 @@
 """Whose the memory is, from recorded smaps of real programs and of other kernels.
 
-Files: analysis/memory/attribute.py, analysis/memory/pools.py, analysis/memory/shapes.py, analysis/memory/stacks.py,
-analysis/memory/tally.py.
+Files: analysis/memory/attribute.py, analysis/memory/shapes.py, analysis/memory/stacks.py, analysis/memory/tally.py.
 """
 
 import struct
@@ -9,7 +8,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx.analysis.memory import kinds, pools
+from gdbheapx.analysis.memory import kinds, shapes
 from gdbheapx.inferior.base import Thread
 from tests.support.builders.recorded import RECORDED, Recorded, divide, part, recorded, use
 
@@ -120,7 +119,7 @@ def test_php_and_mariadb() -> None:
 
 
 def header(count: int, size_class: int, next_offset: int, max_offset: int) -> bytes:
-    return pools.HEADER.pack(count, 0, 0, 0, 0, 7, size_class, next_offset, max_offset)
+    return shapes.HEADER.pack(count, 0, 0, 0, 0, 7, size_class, next_offset, max_offset)
 
 
 @pytest.mark.parametrize("pool_bytes", [4096, 16384])

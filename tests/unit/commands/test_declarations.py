@@ -13,14 +13,14 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx import command, loader
+from gdbheapx import command
 from gdbheapx.errors import UsageError
 from gdbheapx.parse import COMMON
 from tests.support.paths import ROOT
 
 FILES = sorted(path.stem for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__")
 
-loader.load_commands()
+command.load_commands()
 
 
 def options(name: str, *words: str) -> argparse.Namespace:

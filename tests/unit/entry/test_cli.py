@@ -1,6 +1,6 @@
-"""gdbheapx/cli.py and open_target.py: which gdb, or none, and what is to be read.
+"""gdbheapx/cli.py and direct.py: which gdb, or none, and what is to be read.
 
-Files: open_target.py.
+Files: direct.py.
 """
 
 import os
@@ -9,8 +9,7 @@ from typing import Dict, Optional
 
 import pytest
 
-from gdbheapx import cli, open_target
-from gdbheapx import global_options as asked_for
+from gdbheapx import cli, direct, invocation
 from gdbheapx.errors import HeapxError
 
 
@@ -48,8 +47,8 @@ def test_which_gdb(gdb: str, monkeypatch: pytest.MonkeyPatch, given: Optional[st
 
 def test_options_survive_the_way_into_gdb() -> None:
     """What is typed is what gdb_entry.py gets."""
-    asked, rest = asked_for.split(["--core", "a b", "--gdb=none", "--sysroot", "/x", "--debug-dir", "d", "--debug-dir", "e", "--no-debug-info", "arenas", "--json"])
-    assert asked_for.GlobalOptions.from_words(asked_for.unpack(asked_for.pack(asked.words()))) == asked
+    asked, rest = invocation.split(["--core", "a b", "--gdb=none", "--sysroot", "/x", "--debug-dir", "d", "--debug-dir", "e", "--no-debug-info", "arenas", "--json"])
+    assert invocation.GlobalOptions.from_words(invocation.unpack(invocation.pack(asked.words()))) == asked
     assert (asked.gdb, asked.debug_dirs, rest) == ("none", ["d", "e"], ["arenas", "--json"])
 
 
@@ -59,9 +58,9 @@ WRONG: Dict[str, str] = {"--sysroot": "folder", "--exe": "executable"}
 @pytest.mark.parametrize("option", sorted(WRONG))
 def test_what_is_not_there_is_named(tmp_path: Path, option: str) -> None:
     """Before the core is opened."""
-    asked, _ = asked_for.split(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
+    asked, _ = invocation.split(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
     with pytest.raises(HeapxError) as refused:
-        open_target.open_source(asked)
+        direct.open_source(asked)
     assert str(tmp_path / "nothing") in refused.value.message and WRONG[option] in refused.value.message
 
 
@@ -70,15 +69,15 @@ def test_an_unpacked_core_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "unpacked"
     path.write_bytes(b"no core")
     descriptor = os.open(path, os.O_RDONLY)
-    monkeypatch.setenv(asked_for.UNPACKED, asked_for.pack([str(descriptor), ""]))
+    monkeypatch.setenv(invocation.UNPACKED, invocation.pack([str(descriptor), ""]))
     with pytest.raises(HeapxError) as refused:
-        open_target.open_source(asked_for.split(["--core", "mine.zst"])[0])
+        direct.open_source(invocation.split(["--core", "mine.zst"])[0])
     os.close(descriptor)
-    assert refused.value.message.startswith("mine.zst is not") and asked_for.UNPACKED not in os.environ
+    assert refused.value.message.startswith("mine.zst is not") and invocation.UNPACKED not in os.environ
 
 
 def test_no_debug_directories_without_debug_info() -> None:
     """--no-debug-info leaves no folder to look in."""
-    asked, _ = asked_for.split(["--core", "x", "--debug-dir", "d", "--no-debug-info"])
-    assert open_target.debug_directories(asked) == []
-    assert open_target.debug_directories(asked._replace(no_debug_info=False)) == [os.path.abspath("d")]
+    asked, _ = invocation.split(["--core", "x", "--debug-dir", "d", "--no-debug-info"])
+    assert direct.debug_directories(asked) == []
+    assert direct.debug_directories(asked._replace(no_debug_info=False)) == [os.path.abspath("d")]

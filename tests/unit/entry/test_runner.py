@@ -9,8 +9,7 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import command, loader, output, parse, runner, units
-from gdbheapx import global_options as asked_for
+from gdbheapx import command, invocation, output, parse, runner, units
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
@@ -261,11 +260,11 @@ def test_json_knows_no_nan() -> None:
 def test_global_options_stand_anywhere() -> None:
     """Global options are found before and behind the command, with `=` or without."""
     for words in (["--core", "c", "arenas", "--json"], ["arenas", "--core=c", "--json"], ["arenas", "--json", "--core", "c"]):
-        found, rest = asked_for.split(words)
+        found, rest = invocation.split(words)
         assert found.core == "c" and rest == ["arenas", "--json"]
-    found = asked_for.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
+    found = invocation.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
     assert (found.debug_dirs, found.no_debug_info, found.pid) == (["a", "b"], True, 5)
-    assert asked_for.GlobalOptions.from_words(found.words()) == found
+    assert invocation.GlobalOptions.from_words(found.words()) == found
 
 
 @pytest.mark.parametrize("option", [one for one, _ in parse.COMMON], ids=lambda one: one[-1])
@@ -275,17 +274,17 @@ def test_options_of_every_command_stand_before_it_too(option: Tuple[str, ...]) -
     for flag in option:
         value = [] if declared_.get("action") else ["5"]
         given = ["--pid", "1", flag, *value, "leaks", "--json"]
-        assert asked_for.split(given)[1] == ["leaks", flag, *value, "--json"]
+        assert invocation.split(given)[1] == ["leaks", flag, *value, "--json"]
         if value and flag.startswith("--"):
-            assert asked_for.split([flag + "=5", "leaks"])[1] == ["leaks", flag + "=5"]
-    assert asked_for.command_first([*option[:1], *(["5"] if not declared_.get("action") else [])])[0] == option[0]  # of report
+            assert invocation.split([flag + "=5", "leaks"])[1] == ["leaks", flag + "=5"]
+    assert invocation.command_first([*option[:1], *(["5"] if not declared_.get("action") else [])])[0] == option[0]  # of report
 
 
 def test_another_option_before_its_command_is_told_where_it_belongs() -> None:
     """Not that `leaks` were a word that report does not know."""
-    loader.load_commands()
+    command.load_commands()
     with pytest.raises(UsageError, match="options of leaks stand behind its name"):
-        parse.parse(asked_for.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
+        parse.parse(invocation.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
     with pytest.raises(UsageError, match="^report: unrecognized arguments: --no-such$"):
         parse.parse(["--no-such"], "gdbheapx")
 
@@ -293,14 +292,14 @@ def test_another_option_before_its_command_is_told_where_it_belongs() -> None:
 @pytest.mark.parametrize("words", [["--pid"], ["--pid", "0"], ["--pid", "-3"], ["--pid", "1", "--core", "c"]], ids=" ".join)
 def test_wrong_global_options(words: List[str]) -> None:
     """A global option without a sensible value is wrong usage."""
-    with pytest.raises(asked_for.Wrong):
-        asked_for.split(words)
+    with pytest.raises(invocation.Wrong):
+        invocation.split(words)
 
 
 def test_words_survive_the_environment() -> None:
     """Whatever a word contains comes through the environment unchanged."""
     words = ["", "a,b", "-o", "x\ny", "\udcff", "$(no)"]
-    assert asked_for.unpack(asked_for.pack(words)) == words
+    assert invocation.unpack(invocation.pack(words)) == words
 
 
 @pytest.mark.parametrize(

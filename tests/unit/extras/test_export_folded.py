@@ -12,7 +12,7 @@ import pytest
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, Paths
 from gdbheapx.analysis.stacks import Frame, Stack
-from gdbheapx.extras.export import folded
+from gdbheapx.extras.export import csv_rows
 from tests.support.hostile import HOSTILE
 from tests.support.programs import need
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.once  # no memory, and nothing of the machine
 
 
 def lines(stacks: List[Stack]) -> List[str]:
-    return list(folded.lines(stacks))
+    return list(csv_rows.folded_lines(stacks))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -35,8 +35,8 @@ def test_a_hostile_name_is_one_frame(name: str) -> None:
 
 def test_escapes_have_the_byte() -> None:
     """`;` and a byte that is no UTF-8 can be told from what is shown."""
-    assert folded.frame("a;b") == "a\\x3bb" and folded.frame(b"\xff".decode("utf-8", "surrogateescape")) == "\\xff"
-    assert folded.frame("size 12") == "size\\x2012"
+    assert csv_rows.folded_frame("a;b") == "a\\x3bb" and csv_rows.folded_frame(b"\xff".decode("utf-8", "surrogateescape")) == "\\xff"
+    assert csv_rows.folded_frame("size 12") == "size\\x2012"
 
 
 def test_the_largest_come_first_and_empty_ones_do_not() -> None:

@@ -11,7 +11,7 @@ from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.stacks import Frame, Stack
 from gdbheapx.extras.export import perfetto
 from gdbheapx.extras.export.objects import UNNAMED, VARIABLE, Object, Type, gathered
-from gdbheapx.extras.export.protobuf import varint
+from gdbheapx.extras.export.pprof import varint
 from tests.support.profiles import fields
 from tests.support.profiles import varint as read_varint
 

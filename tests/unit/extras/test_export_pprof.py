@@ -1,6 +1,6 @@
 """Profiles for pprof: read back by the field numbers of profile.proto, and by `go tool pprof`.
 
-Files: analysis/stacks.py, extras/export/protobuf.py.
+Files: analysis/stacks.py, extras/export/pprof.py.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import List, Optional
 import pytest
 
 from gdbheapx.analysis.stacks import Frame, Image, Stack
-from gdbheapx.extras.export import pprof, protobuf
+from gdbheapx.extras.export import pprof
 from tests.support import profiles
 from tests.support.hostile import HOSTILE
 
@@ -27,7 +27,7 @@ def written(folder: Path, stacks: List[Stack], period: Optional[int] = None) -> 
 @pytest.mark.parametrize("number, data", [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (-1, "ff" * 9 + "01")])
 def test_varint(number: int, data: str) -> None:
     """As the encoding's own page has it."""
-    assert protobuf.varint(number).hex() == data
+    assert pprof.varint(number).hex() == data
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

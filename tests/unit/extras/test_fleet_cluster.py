@@ -1,6 +1,6 @@
 """Looks as tasks of a cluster, without one: what a task refuses, how it ends, and which addresses are open.
 
-Files: extras/fleet/child.py, global_options.py.
+Files: extras/fleet/child.py, invocation.py.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from gdbheapx import __version__
 from gdbheapx.extras.fleet import child, cluster
-from gdbheapx.global_options import GlobalOptions, split
+from gdbheapx.invocation import GlobalOptions, split
 
 KEY = "key"
 

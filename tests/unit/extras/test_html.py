@@ -1,6 +1,6 @@
 """The page of a look, from JSON documents that were recorded, ruined and hostile.
 
-Files: extras/html/memory_view.py, extras/html/reading.py, extras/html/report_view.py, extras/html/shell_lines.py, extras/html/use_view.py.
+Files: extras/html/memory_view.py, extras/html/reading.py, extras/html/report_view.py, extras/html/use_view.py.
 """
 
 import random
@@ -10,8 +10,8 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx import loader, units
-from gdbheapx.extras.html import report_view, shell_lines
+from gdbheapx import command, units
+from gdbheapx.extras.html import reading, report_view
 from gdbheapx.extras.html.reading import Whole
 from tests.support import pages
 from tests.support.paths import ROOT
@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 pytest.importorskip("jinja2", reason="pages require Jinja2")
 from gdbheapx.extras.html import render
 
-loader.load_commands()
+command.load_commands()
 
 
 def page(document: Dict[str, Any]) -> str:
@@ -129,7 +129,7 @@ def test_text_that_does_not_show_is_written_out() -> None:
 @pytest.mark.parametrize("core", ["/cores/core.1", "/a b/core", "$(touch x)`y`", "it's", "new\nline", "tab\t\x1b", "caf\udce9"])
 def test_lines_to_copy_are_what_they_seem(core: str) -> None:
     """A shell reads the file of a line as the file it is, on one line."""
-    line = shell_lines.command_line({"target": {"kind": "core", "core": core}}, "owners")
+    line = reading.command_line({"target": {"kind": "core", "core": core}}, "owners")
     assert line.isprintable() and line.startswith("gdbheapx --core ") and line.endswith(" owners")
     if core.isprintable():
         assert shlex.split(line) == ["gdbheapx", "--core", core, "owners"]

@@ -14,7 +14,7 @@ import pytest
 from gdbheapx import invocation
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.html import command
-from gdbheapx.global_options import split
+from gdbheapx.invocation import split
 from gdbheapx.output import CannotWrite, Replacing
 
 

@@ -1,6 +1,6 @@
 """The page of two looks, from a JSON document that was recorded, ruined and hostile.
 
-Files: extras/html/render.py, loader.py.
+Files: extras/html/render.py, command.py.
 """
 
 import random
@@ -9,14 +9,14 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx import loader
+from gdbheapx import command
 from gdbheapx.extras.html import diff_view, geometry
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
 from gdbheapx.extras.html import render
 
-loader.load_commands()
+command.load_commands()
 
 LISTS = ("states", "arenas", "classes", "owners", "leaks")
 

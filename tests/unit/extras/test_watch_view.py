@@ -21,7 +21,7 @@ from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
 from gdbheapx.extras.html import render
-from gdbheapx.extras.watch.page import Page
+from gdbheapx.extras.watch.view import Page
 
 MB = 1 << 20
 

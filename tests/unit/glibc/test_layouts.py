@@ -1,6 +1,6 @@
 """The tables give the offsets that were measured on real builds, and the arithmetic is malloc.c's.
 
-Files: glibc/geometry.py, layout/struct.py.
+Files: glibc/layouts.py, layout/struct.py.
 """
 
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.geometry import align_chunk, bin_index, bin_range, default_alignment, make_geometry, min_large_size
+from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, default_alignment, make_geometry, min_large_size
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.struct import Shape, Version, place
 

@@ -4,7 +4,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence
 
 import pytest
 
-from gdbheapx.glibc.memory import below_stacks
+from gdbheapx.glibc.context import below_stacks
 from gdbheapx.inferior.base import Mapping, Thread
 
 PAGE = 0x1000

@@ -1,6 +1,6 @@
 """gdbheapx/inferior/core/file.py
 
-Files: arch/aarch64.py, arch/i386.py, inferior/elf/registers.py.
+Files: arch/aarch64.py, arch/i386.py, inferior/elf/file.py.
 """
 
 import gzip

@@ -10,8 +10,8 @@ from typing import Iterator, Optional
 import pytest
 
 from gdbheapx import problems
-from gdbheapx.inferior.live import death
-from gdbheapx.inferior.live.death import Deaths
+from gdbheapx.inferior.live import headroom
+from gdbheapx.inferior.live.headroom import Deaths
 from tests.support.cgroup_files import V2_MOUNT, Machine, v2
 
 SLEEPS = "import time; print(flush=True); time.sleep(100)"
@@ -105,6 +105,6 @@ def test_names_with_brackets_and_blanks(tmp_path: Path) -> None:
     program.symlink_to(sys.executable)
     with subprocess.Popen([str(program), "-I", "-S", "-c", SLEEPS], stdout=subprocess.PIPE) as made:
         try:
-            assert made.stdout and made.stdout.readline() and death.fields(made.pid)[0] in ("S", "R")
+            assert made.stdout and made.stdout.readline() and headroom.stat_fields(made.pid)[0] in ("S", "R")
         finally:
             made.kill()

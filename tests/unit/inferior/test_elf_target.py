@@ -1,6 +1,6 @@
 """gdbheapx/inferior/: link_map, tls, source and elf_target on a program that tells the truth about itself, live and as a core.
 
-Files: inferior/core/image.py, inferior/elf/file.py, inferior/elf/relocated.py, inferior/elf/tls.py, inferior/source.py, inferior/target.py.
+Files: inferior/core/image.py, inferior/elf/file.py, inferior/elf/vtables.py, inferior/elf/tls.py, inferior/source.py, inferior/target.py.
 """
 
 import shutil

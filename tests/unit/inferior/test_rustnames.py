@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gdbheapx.inferior.elf.rustnames import type_of
+from gdbheapx.inferior.elf.demangle import rust_type
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.once  # pure functions
 )
 def test_names(symbol: str, name: str) -> None:
     """Types of methods in both manglings; functions that are no methods have none."""
-    assert type_of(symbol) == name
+    assert rust_type(symbol) == name
 
 
 def test_names_that_never_end() -> None:
@@ -50,10 +50,10 @@ def test_names_that_never_end() -> None:
     whole = "_RNvXCs1234_7mycrateINtB2_3FooDNtB2_3BarEL_ENtB2_5Trait3foo"
     deep = "_RNvXC1a" + "R" * 3000 + "u" + "C1a3foo"
     wide = "_RNvXC1a" + "T" + "".join("TB8_B8_E" for _ in range(400)) + "EC1a3foo"
-    assert [type_of(deep), type_of(wide)] == [None, None]
+    assert [rust_type(deep), rust_type(wide)] == [None, None]
     rng = random.Random(1)
     for _ in range(3000):
         at = rng.randrange(2, len(whole))
         text = whole[:at] + rng.choice(("", "B_", "T", "I", "s", "9999", "_", "\u00e9")) + whole[at + rng.randrange(3) :]
-        found = type_of(text)
+        found = rust_type(text)
         assert found is None or isinstance(found, str)

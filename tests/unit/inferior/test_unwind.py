@@ -1,6 +1,6 @@
 """Call frames: what is damaged tells nothing, and no more than that; expressions come to what DWARF says.
 
-Files: arch/x86_64.py, inferior/elf/calls.py, inferior/elf/expression.py.
+Files: arch/x86_64.py, inferior/elf/unwind.py.
 """
 
 import random
@@ -10,8 +10,8 @@ import pytest
 
 from gdbheapx.arch.x86_64 import ARCHITECTURE
 from gdbheapx.inferior.elf import unwind
-from gdbheapx.inferior.elf.expression import evaluated, signed, unsigned
 from gdbheapx.inferior.elf.file import ElfFile
+from gdbheapx.inferior.elf.unwind import evaluated, signed, unsigned
 
 NUMBERS: Any = ARCHITECTURE.unwinding
 WORDS = {0x1000 + 8 * number: 0x2000 + number for number in range(16)}

@@ -10,7 +10,7 @@ import pytest
 from gdbheapx.inferior.base import Module, Symbol
 from gdbheapx.jemalloc.detection.symbols import PROFILER, Symbols
 from gdbheapx.jemalloc.detection.traces import Constants
-from gdbheapx.jemalloc.forms import PublicNames
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.layout.pack import Pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory, World

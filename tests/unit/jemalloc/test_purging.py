@@ -1,17 +1,17 @@
 """Who can purge an arena, case by case; the decay state it rests on; and whether a build counts at all.
 
-Files: jemalloc/purging/decay.py, jemalloc/purging/outlook.py, jemalloc/purging/ticker_rows.py, jemalloc/stats/config.py.
+Files: jemalloc/purging/decay.py, jemalloc/purging/outlook.py, jemalloc/purging/ticker_rows.py, jemalloc/stats/build_options.py.
 """
 
 from typing import Any, Dict, Optional
 
 import pytest
 
-from gdbheapx.jemalloc.forms import PublicNames
 from gdbheapx.jemalloc.purging import decay, ticker_rows
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now
 from gdbheapx.jemalloc.purging.outlook import Drivers, outlook
-from gdbheapx.jemalloc.stats import config as stats_config
+from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.jemalloc.stats import build_options
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
 from tests.support.builders.records import ticker_arena, ticker_thread
 
@@ -220,4 +220,4 @@ def test_has_stats(version: Any, slabs: Any, counted: Any, expected: Optional[bo
         world.put_path("arena_s", world.arenas[1].address, "bins[%d].slabcur" % szind, 0x5000)
     for szind in counted:
         world.put_path("arena_s", world.arenas[2].address, "bins[%d].stats.curslabs" % szind, 1)
-    assert stats_config.has_stats(world.context, world.arenas) is expected
+    assert build_options.has_stats(world.context, world.arenas) is expected

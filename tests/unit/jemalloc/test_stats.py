@@ -1,21 +1,17 @@
 """malloc-stats: the arithmetic between memory and jemalloc's own words, and the tables of its text.
 
-Files: jemalloc/heap/columns.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_tables.py, jemalloc/messages/tunables.py,
-jemalloc/stats/about.py, jemalloc/stats/arena.py, jemalloc/stats/bins.py, jemalloc/stats/destroyed.py, jemalloc/stats/figures.py,
-jemalloc/stats/hpa.py, jemalloc/stats/merge.py, jemalloc/stats/options.py, jemalloc/stats/tunables.py.
+Files: jemalloc/heap/columns.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_tables.py, jemalloc/messages/tunables.py, jemalloc/stats/about.py, jemalloc/stats/arena.py, jemalloc/stats/bins.py, jemalloc/stats/destroyed.py, jemalloc/stats/figures.py, jemalloc/stats/hpa.py, jemalloc/stats/options.py, jemalloc/stats/tunables.py.
 """
 
 import pytest
 
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.forms import PrintForm
 from gdbheapx.jemalloc.heap import columns, mutexes
 from gdbheapx.jemalloc.messages import stats as jemalloc_stats
 from gdbheapx.jemalloc.messages import stats_tables as jemalloc_tables
 from gdbheapx.jemalloc.messages import tunables as tunables_page
-from gdbheapx.jemalloc.records import MallocStats
+from gdbheapx.jemalloc.records import MallocStats, PrintForm
 from gdbheapx.jemalloc.stats import figures as stats
-from gdbheapx.jemalloc.stats import merge as stats_merge
 from gdbheapx.jemalloc.stats import options, tunables
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}
@@ -89,7 +85,7 @@ def test_sum_of_arenas(version, flushes):
             pass
 
     Context.jemalloc.version = version
-    merged = stats_merge.merged(Context, [arena(0), arena(1)])
+    merged = stats.merge_arenas(Context, [arena(0), arena(1)])
     assert merged["nthreads"] == 3
     assert "name" not in merged
     assert (merged["uptime_ns"], merged["dss"], merged["dirty_decay_ms"], merged["muzzy_decay_ms"]) == (50, "N/A", -1, -1)
@@ -97,7 +93,7 @@ def test_sum_of_arenas(version, flushes):
     assert merged["mutexes"]["base"]["max_wait_time"] == 1
     assert merged["bins"][0]["curregs"] == 10
     assert merged["bins"][0]["mutex"]["num_ops"] == 14
-    unknown = stats_merge.merged(Context, [arena(0), arena(1, nthreads=None)])
+    unknown = stats.merge_arenas(Context, [arena(0), arena(1, nthreads=None)])
     assert unknown["nthreads"] is None
 
 

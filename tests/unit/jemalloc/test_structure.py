@@ -1,7 +1,6 @@
 """What a jemalloc without names is known by: its layouts as data, arenas[] among what imitates it, the kind of tsd_s, the root of its tree.
 
-Files: jemalloc/detection/fingerprint.py, jemalloc/detection/geometry.py, jemalloc/detection/roots.py, jemalloc/detection/rtree_shapes.py,
-jemalloc/detection/tables.py, jemalloc/detection/tsd_place.py, jemalloc/detection/unlisted.py, layout/picker.py, layout/view.py.
+Files: jemalloc/detection/fingerprint.py, jemalloc/detection/geometry.py, jemalloc/detection/roots.py, jemalloc/detection/tables.py, jemalloc/detection/tsd_place.py, jemalloc/detection/unlisted.py, layout/picker.py, layout/view.py.
 """
 
 import random
@@ -10,7 +9,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal
-from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, rtree_shapes, signatures, structure, tables, tsd_place, unlisted
+from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, structure, tables, traces, tsd_place, unlisted
+from gdbheapx.jemalloc.detection import geometry as detection_geometry
 from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
 from gdbheapx.layout import pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
@@ -53,7 +53,7 @@ class Process(FakeMemory):
             block = BLOCKS + 2 * index * BLOCK_BYTES
             self.pieces[block] = bytearray(BLOCK_BYTES)
             self.word(block, BLOCK_BYTES)
-            base, arena = block + signatures.BASE_OFFSETS[0], block + 0x1000
+            base, arena = block + traces.BASE_OFFSETS[0], block + 0x1000
             self.write(base, index.to_bytes(4, "little"))
             for place in places:
                 self.word(arena + place, base)
@@ -254,7 +254,7 @@ def test_a_root_without_slabs_must_be_plausible() -> None:
     sizes = tables.size_classes(16)
     bins = [BinInfo(size, slab, slab // size, 1) for size in sizes[:36] for slab in [tables.slab_bytes(size, 4096)]]
     base = assemble(process, table.types, table.version, sizes, tables.page_classes(sizes, 4096), bins)
-    shape = rtree_shapes.rtree_shape(57, 12, 232)
+    shape = detection_geometry.rtree_shape(57, 12, 232)
     assert base is not None and shape is not None
     geometry = base._replace(rtree_root=BSS + 0x20000, rtree=shape)
     assert not roots.is_plausible(process, geometry), "an empty one"

@@ -1,6 +1,6 @@
 """What gives a jemalloc without symbols away, and what does not.
 
-Files: jemalloc/detection/signatures.py.
+Files: jemalloc/detection/traces.py.
 """
 
 from typing import Dict, Iterator, List, Sequence, Tuple
@@ -8,8 +8,8 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.detection import signatures, traces
-from gdbheapx.jemalloc.detection.signatures import TSD_IMAGES, TsdImage
+from gdbheapx.jemalloc.detection import traces
+from gdbheapx.jemalloc.detection.traces import TSD_IMAGES, TsdImage
 from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
 
 PAGE = 4096
@@ -68,8 +68,8 @@ def bins(page: int = PAGE, shards: int = 1, rows: int = NBINS, stride: int = 40)
 
 def image_of(release: TsdImage, ticker: int, before: int = 500) -> bytes:
     """A thread-local image with this release's tsd_s in it."""
-    data = bytearray(before) + signatures.RTREE_CTX + bytes([release.state]) + bytes(40)
-    data[before + ticker : before + ticker + 8] = signatures.TICKER
+    data = bytearray(before) + traces.RTREE_CTX + bytes([release.state]) + bytes(40)
+    data[before + ticker : before + ticker + 8] = traces.TICKER
     return bytes(data)
 
 
@@ -114,8 +114,8 @@ def test_an_image_of_an_unknown_release_or_none() -> None:
     odd = traces.find_thread(image_of(TSD_IMAGES[0], -100))
     assert odd is not None and odd.image is None
     assert traces.find_thread(bytes(4096)) is None
-    assert traces.find_thread(signatures.RTREE_CTX * 3) is None
-    assert traces.find_thread(signatures.RTREE_CTX) is not None, "cut off behind it"
+    assert traces.find_thread(traces.RTREE_CTX * 3) is None
+    assert traces.find_thread(traces.RTREE_CTX) is not None, "cut off behind it"
 
 
 # ---------------------------------------------------------------------------------------------------- bins and arenas
@@ -133,7 +133,7 @@ def test_bins_that_do_not_agree_are_none() -> None:
     damaged = bytearray(bins())
     damaged[10 * 40 + 16] ^= 1
     assert traces.bins_in(bytes(damaged), 0) is None
-    assert traces.bins_in(bins(rows=signatures.LEAST_BINS - 1), 0) is None
+    assert traces.bins_in(bins(rows=traces.LEAST_BINS - 1), 0) is None
 
 
 def test_of_memory_only_pages_that_are_there_are_read() -> None:
@@ -177,7 +177,7 @@ def test_an_arena_in_its_own_block_proves_a_jemalloc() -> None:
 
 def test_an_object_without_room_for_arenas_is_not_read() -> None:
     """Nothing of an ordinary library is read; of an executable only its constants, which may be those of a jemalloc 4."""
-    small = Traced(TEXTS + VERSION, bss_bytes=signatures.ARENA_POINTERS * 8 - 8)
+    small = Traced(TEXTS + VERSION, bss_bytes=traces.ARENA_POINTERS * 8 - 8)
     assert traces.look(small, LIBRARY) is None
     found = traces.look(small, PROGRAM)
     assert found is not None and found.release is not None and found.thread is None

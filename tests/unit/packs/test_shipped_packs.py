@@ -12,7 +12,7 @@ pytest.importorskip("elftools", reason="pyelftools is not installed")
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.geometry import default_alignment
+from gdbheapx.glibc.layouts import default_alignment
 from gdbheapx.layout import pack
 from gdbheapx.layout.struct import Shape, place
 from tests.support.paths import ROOT

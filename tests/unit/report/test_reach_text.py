@@ -1,16 +1,15 @@
 """What leaks, owners and refs say, from records made here.
 
-Files: analysis/reachability/holders.py, analysis/reachability/refs.py, report/leaks_text.py, report/owners_text.py, report/refs_text.py.
+Files: analysis/reachability/refs.py, report/leaks_text.py, report/owners_text.py, report/refs_text.py.
 """
 
 from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx.analysis.reachability.holders import Holder
 from gdbheapx.analysis.reachability.leaks import Group, Leaks, LostMapping
 from gdbheapx.analysis.reachability.owners import Accumulation, Owned, Owners, Suspect
-from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
+from gdbheapx.analysis.reachability.refs import Chain, Holder, Refs, Step
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import EVIDENCE, Habit, Sum
 from gdbheapx.model import Address

@@ -1,12 +1,12 @@
 """malloc_stats(3)'s text, the list of packs, and what became of threads that were cured.
 
-Files: glibc/mallinfo.py, report/pack_text.py.
+Files: glibc/malloc_info.py, report/pack_text.py.
 """
 
 from typing import Any, NamedTuple, Optional
 
 from gdbheapx.analysis.packs import PackRow
-from gdbheapx.glibc.mallinfo import Mallinfo2, StatsArena
+from gdbheapx.glibc.malloc_info import Mallinfo2, StatsArena
 from gdbheapx.glibc.messages.stats import NativeStats
 from gdbheapx.jemalloc.messages.tickers import cured
 from gdbheapx.report import pack_text

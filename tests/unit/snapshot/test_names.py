@@ -1,6 +1,6 @@
 """A snapshot without names, and without the places of mappings.
 
-Files: snapshot/moved.py.
+Files: snapshot/names.py.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.model import Address, AllocatorInfo
 from gdbheapx.report.text import printable
 from gdbheapx.snapshot import codec, names
-from gdbheapx.snapshot.moved import FIRST, Moved
+from gdbheapx.snapshot.names import FIRST, Moved
 from gdbheapx.snapshot.record import Head, Outcome, Record, RecordedMapping, RecordedProblem
 from gdbheapx.units import say
 

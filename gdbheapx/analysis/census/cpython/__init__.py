@@ -2,10 +2,9 @@
 
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.cpython import bodies, pools
+from gdbheapx.analysis.census.cpython import pools
 from gdbheapx.analysis.census.cpython import types as objects
-from gdbheapx.analysis.census.cpython.bodies import Body
-from gdbheapx.analysis.census.cpython.types import PyType, Types
+from gdbheapx.analysis.census.cpython.types import Body, PyType, Types
 from gdbheapx.analysis.census.signature import EXACT, Ask, Signature
 from gdbheapx.analysis.census.world import Inner, Recogniser, World
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, EQUAL, IN_SET, Condition, NumberSet, SignatureRow
@@ -29,7 +28,7 @@ class Python:
 
     def bodies(self) -> Iterator[Body]:
         """What objects own beside themselves, of all types."""
-        return (body for one in self.types.all.values() for body in bodies.bodies(self.types, one))
+        return (body for one in self.types.all.values() for body in objects.bodies(self.types, one))
 
 
 class Root:
