@@ -86,6 +86,7 @@ def test_no_target_is_one_line() -> None:
     assert done.returncode == 1 and done.stderr.startswith("heapx: no process or core; ") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_single_file(tmp_path: Path) -> None:
     """The single file needs nothing beside it: it registers the same commands."""
     single = tmp_path / "gdbheapx-single.py"
