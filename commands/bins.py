@@ -21,6 +21,6 @@ def bins(session: Session, options: Options) -> Answer:
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(info, allocators.named(info.name).page("bins", rows)) for info, rows in found])
+        return pages.of_heaps(style, [(info, allocators.named(info.name, rows).page("bins", rows)) for info, rows in found])
 
     return Answer(lambda: {"bins": [row for _, rows in found for row in rows]}, text, read=True)

@@ -1,10 +1,10 @@
 """Which allocators there are. One more is one folder and one line here."""
 
 import importlib
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Sequence, Union
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.problems import NOT_IN_SNAPSHOT
+from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.heap import Allocator
@@ -24,11 +24,15 @@ def by_name() -> "Dict[str, Allocator[Any, Any]]":
     return {one.name: one for one in every()}
 
 
-def named(name: str) -> "Allocator[Any, Any]":
-    """One of them. HeapxError where there is none: a snapshot may come from a gdbheapx that has others."""
-    known = by_name()
+def named(name: str, records: Iterable[object] = ()) -> "Allocator[Any, Any]":
+    """One of them, to show its own records. HeapxError where there is none, for a snapshot may come from a gdbheapx that has others, and
+    where a record is another's, for a snapshot may be made by hand."""
+    known, again = by_name(), "read the snapshot with the version that took it"
     if name not in known:
-        raise HeapxError("this version has no allocator %s" % name, "read the snapshot with the version that took it", code=NOT_IN_SNAPSHOT)
+        raise HeapxError("this version has no allocator %s" % name, again, code=NOT_IN_SNAPSHOT)
+    others = tuple(module.rpartition(".")[0] + "." for other, module in zip(known, REGISTRY) if other != name)
+    if any(type(record).__module__.startswith(others) for record in records):
+        raise HeapxError("the snapshot has records of another allocator under the name %s" % name, again, code=SNAPSHOT_DAMAGED)
     return known[name]
 
 

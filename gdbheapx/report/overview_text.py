@@ -183,4 +183,4 @@ def _arenas(found: Overview) -> Page:
         biggest = sorted(rows, key=lambda row: -row.held_bytes)[:BIGGEST_ARENAS]
         more = len(rows) > len(biggest)
         yield "Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas"
-        yield from allocators.named(info.name).arenas_page(biggest, totals)
+        yield from allocators.named(info.name, rows).arenas_page(biggest, totals)

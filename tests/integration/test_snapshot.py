@@ -15,6 +15,7 @@ from typing import List
 
 import pytest
 
+from gdbheapx.snapshot import container
 from tests.support import pages
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
@@ -285,8 +286,6 @@ def test_what_diff_cannot_read(operands: List[str]) -> None:
 
 def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Path) -> None:
     """What passes the checksums was made by hand: every command still ends with an answer or one line."""
-    from gdbheapx.snapshot import container
-
     path, rng = str(tmp_path / "one.snap"), random.Random(1)
     assert heapx(contents(stage, "glibc").target("core"), "snapshot", path).code == 0
     parts, values = container.read(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true", b"4294967295"]
@@ -313,6 +312,30 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
         words = rng.choice(OF_GRAPH if of_graph else COMMANDS).split()
         outcome = heapx(["--snapshot", path], *words)
         assert outcome.code in (0, 1, 3, 4) and "internal error" not in outcome.stderr and "Traceback" not in outcome.stderr, outcome.stderr
+
+
+def test_rows_of_another_allocator(stage: Stage, core: str, tmp_path: Path) -> None:
+    """A file made by hand that has glibc's rows under jemalloc's name: what would show them says so, in one line or as a partial report."""
+    path = str(tmp_path / "one.snap")
+    assert heapx(stage.start("recorder", "9", "1000", "3").target(core), "snapshot", path).code == 0
+    parts = container.read(path)
+    models = parts["models"].bytes(path).replace(b'"glibc"', b'"jemalloc"')
+    container.write(path, {**parts, "models": container.packed_part([models])})
+    for words, code in (("arenas", 1), ("tunables", 1), ("report", 4)):
+        outcome = heapx(["--snapshot", path], words)
+        said = outcome.stderr if code == 1 else outcome.stdout.decode()
+        assert outcome.code == code and "records of another allocator" in said, outcome
+        assert code == 4 or outcome.stderr.count("\n") == 1
+
+
+def test_the_first_format_is_refused(tmp_path: Path) -> None:
+    """One line says which version reads it; the exit code is that of an error, the code that of a file that is no snapshot."""
+    path = tmp_path / "old.snap"
+    path.write_bytes(container.MAGIC + b"1\n" + bytes(100))
+    outcome = heapx(["--snapshot", str(path)], "arenas")
+    assert (outcome.code, outcome.stdout, outcome.stderr.count("\n")) == (1, b"", 1) and "the format of gdbheapx 1.0.0rc1" in outcome.stderr
+    told = heapx(["--snapshot", str(path)], "arenas", "--json")
+    assert (told.code, told.envelope["error"]["code"]) == (1, "not-a-snapshot")
 
 
 @pytest.mark.parametrize("with_offsets", [True, False])
