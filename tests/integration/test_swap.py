@@ -21,6 +21,8 @@ pytestmark = pytest.mark.once  # the kernel's, which all images share
 MIB = 1 << 20
 SLACK_BYTES = 64 << 10
 """Two threads of the C kernel may each count a page that both read at once; and at most so much may be said too much."""
+MOST_PLACES = 96
+"""Where the header of one mapped block may be, one place for each alignment of its memory (kernel/glibc/mmapped.c: MAX_PLACES)."""
 SAID = "of the process's memory back from swap into RAM"
 
 
@@ -107,7 +109,8 @@ def test_both_kernels_count(swap_on: None, stage: Stage, live: str, kernel: str)
 @pytest.mark.parametrize("scan", ["1", "0"], ids=["scan", "no scan"])
 @pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
 def test_searches_leave_swap_alone(swap_on: None, stage: Stage, live: str, allocator: str, scan: str) -> None:
-    """The search for mapped chunks finds all of them, and brings in no page of memory that is no allocator's; with PAGEMAP_SCAN and without."""
+    """The search for mapped chunks finds all of them, and of memory that is no allocator's it brings in only where the header of one more
+    block may be, which depends on what lies beside it; with PAGEMAP_SCAN and without."""
     process = stage.start("swapped", env=preload(allocator))
     start, size_bytes = process.words()
     push_out(process)
@@ -117,7 +120,7 @@ def test_searches_leave_swap_alone(swap_on: None, stage: Stage, live: str, alloc
     with open("/proc/%d/pagemap" % process.pid, "rb", buffering=0) as pagemap:
         entries = array("Q", os.pread(pagemap.fileno(), 8 * (size_bytes >> 12), 8 * (start >> 12)))
     assert sum(entry >> 62 == 1 for entry in entries) == len(entries) - sum(entry >> 63 for entry in entries)
-    assert sum(entry >> 63 for entry in entries) * 4096 < SLACK_BYTES, "the search brought pages in"
+    assert sum(entry >> 63 for entry in entries) <= MOST_PLACES < len(entries) // 50, "the search brought pages in"
 
 
 def test_shared_memory_in_swap_may_hold(swap_on: None, stage: Stage, live: str) -> None:
