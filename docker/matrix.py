@@ -67,7 +67,7 @@ JEMALLOCS = (
     Jemalloc((5, 1, 0), synthetic=True),
     Jemalloc((5, 2, 1), ("0.4",)),
     Jemalloc((5, 3, 0), ("0.5", "0.6")),
-    Jemalloc((5, 3, 1), ("0.7 with debug information",)),
+    Jemalloc((5, 3, 1), ("0.7 with its feature `stats`",)),
 )
 TICKER_BUG = ((5, 0, 1), (5, 2, 1))
 """The first and the last release in which a thread that frees first never purges."""

@@ -74,7 +74,7 @@ RUST = {
     )
 }
 UNKNOWN_LAYOUT = Rust("0.7", ("stats",))
-"""jemalloc 5.3.1 without debug information, of which no pack and no table has the layouts: to be refused in words."""
+"""jemalloc 5.3.1 without debug information, whose tsd_s is in no pack and no table: read by the layout that its arenas have."""
 PROFILING = Rust("0.6", ("profiling", "stats"))
 
 C_WAYS = ("preload", "linked")
