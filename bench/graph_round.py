@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reachability import look
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.records import CLASS_USED
 from gdbheapx.session import Session
@@ -87,14 +87,14 @@ def main(core: str, library: str) -> None:
     session = opened(core)
     clock.time("survey", lambda: [heap.claims() for heap in session.heaps.all()])
     before = peak_bytes(forget=True)
-    reach = clock.time("graph", lambda: look.look(session, slots=False))
+    reach = clock.time("graph", lambda: heap_graph.look(session, slots=False))
     clock.time("mark", lambda: reach.graph.mark(reach.roots_from))
     clock.time("leak roots", reach.graph.find_leak_roots)
     found = {**clock.took, "blocks": reach.numbers.blocks, "edges": reach.numbers.edges}
     found["bytes a block"] = (peak_bytes() - before) / max(1, reach.numbers.blocks)
     del reach
     session = opened(core)
-    reach = look.look(session, slots=True)
+    reach = heap_graph.look(session, slots=True)
     clock.time("dominators", lambda: reach.graph.dominators(reach.roots_from, reach.weak))
     found["dominators"] = clock.took["dominators"]
     reach = None  # its memory is none of the census's

@@ -28,13 +28,13 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
     reads=Reads.CENSUS,
     help=HELP,
     snapshot=True,
-    needs=("gdbheapx.analysis.census.shown", "gdbheapx.report.census_text"),
+    needs=("gdbheapx.analysis.census.find", "gdbheapx.report.census_text"),
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
-    from gdbheapx.analysis.census import find, shown
+    from gdbheapx.analysis.census import find
     from gdbheapx.report import census_text
 
     found = session.kept("census", find.Census, lambda: find.find(session))
-    found = found._replace(rows=shown.rows(session, found, options.by, options.like))
+    found = found._replace(rows=find.chosen_rows(session, found, options.by, options.like))
     return Answer(lambda: census_text.data(found, options.limit), lambda style: census_text.lines(style, found, options.limit), read=True)

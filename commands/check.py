@@ -13,12 +13,14 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 """
 
 
-@command("check", needs=("gdbheapx.report.broken",), reads=Reads.CHECK, help=HELP)
+@command("check", needs=("gdbheapx.report.pages",), reads=Reads.CHECK, help=HELP)
 def check(session: Session, options: Options) -> Answer:
     """The command `check`."""
     from gdbheapx.analysis import broken
-    from gdbheapx.report import broken as shown
+    from gdbheapx.report import pages
 
     found = broken.look(session.heaps.all(), session.attempts, session.problem)
     found = broken.with_suspects(session, found)
-    return Answer(lambda: {"findings": found.rows}, lambda style: shown.text(style, found.rows), finding=found.is_finding, read=True)
+    return Answer(
+        lambda: {"findings": found.rows}, lambda style: pages.broken_rules(style, found.rows), finding=found.is_finding, read=True
+    )

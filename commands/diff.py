@@ -28,14 +28,14 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
     needs_target=False,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
-    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.operand", "gdbheapx.report.diff_text"),
+    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.take", "gdbheapx.report.diff_text"),
 )
 def diff(session: Session, options: Options) -> Answer:
     """The command `diff`."""
     from gdbheapx import problems
     from gdbheapx.report import diff_text
     from gdbheapx.snapshot import diff as model
-    from gdbheapx.snapshot import operand
+    from gdbheapx.snapshot import take
     from gdbheapx.units import Size, say
 
     if options.html is not None:
@@ -43,11 +43,11 @@ def diff(session: Session, options: Options) -> Answer:
     if options.new is None and not session.has_target:
         raise UsageError("diff requires NEW, or a process or core to compare with", "gdbheapx diff OLD NEW, or gdbheapx --pid N diff OLD")
     if options.new is None:
-        new, name, form = operand.current(session)
+        new, name, form = take.current(session)
     else:
-        new, name, form = None, options.new, operand.form(options.new)
-    old = operand.opened(options.old)
-    found = model.diff(old, new or operand.opened(options.new), (options.old, name), (operand.form(options.old), form))
+        new, name, form = None, options.new, take.form(options.new)
+    old = take.opened(options.old)
+    found = model.diff(old, new or take.opened(options.new), (options.old, name), (take.form(options.old), form))
     limit, grown = options.fail_on_growth, found.growth
     failed = limit is not None and grown.at_least(options.of) >= limit
     if limit is not None and not failed and grown.of(options.of) is None:

@@ -44,8 +44,8 @@ def what(options: Options) -> Reads:
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
-        "gdbheapx.extras.export.objects",
-        "gdbheapx.analysis.stacks",
+        "gdbheapx.extras.export.perfetto",
+        "gdbheapx.analysis.census.owned",
         "gdbheapx.kernel.blocks.csv",
         "gdbheapx.extras.export.csv_rows",
         "gdbheapx.extras.export.csv_rows",
@@ -55,7 +55,6 @@ def what(options: Options) -> Reads:
 )
 def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
-    from gdbheapx.analysis import stacks
     from gdbheapx.analysis.census import find, owned
     from gdbheapx.extras.export import csv_rows, pprof
 
@@ -74,14 +73,14 @@ def export(session: Session, options: Options) -> Answer:
         raise UsageError("a profile for pprof is not text", "name the file with -o FILE")
     if of == "profile" and options.format != "pprof":
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
-    images: List[stacks.Image] = [] if session.target.kind == "snapshot" else stacks.images(session.target)
+    images: List[owned.Image] = [] if session.target.kind == "snapshot" else owned.images(session.target)
     if of == "census":
-        found = stacks.of_census(session.kept("census", find.Census, lambda: find.find(session)))
+        found = owned.of_census(session.kept("census", find.Census, lambda: find.find(session)))
     elif of == "owners":
         found = owned.find_stacks(session)
     else:
         sampled = session.heaps.one_with_capability("profile").capabilities["profile"]()
-        found, period = stacks.of_calls(sampled.stacks()), sampled.sample_bytes
+        found, period = owned.of_calls(sampled.stacks()), sampled.sample_bytes
     if options.format == "folded":
         lines = list(csv_rows.folded_lines(found))
         return Answer(lambda: {"stacks": found}, lambda style: lines, read=True, document=True)
@@ -94,7 +93,7 @@ def export(session: Session, options: Options) -> Answer:
 
 def _perfetto(session: Session, options: Options) -> Answer:
     """Objects are written after the process was let go, while the graph is gone through."""
-    from gdbheapx.extras.export import objects, perfetto
+    from gdbheapx.extras.export import perfetto
 
     if options.json:
         raise HeapxError("--json cannot be used with perfetto", "`gdbheapx owners --json` says what holds what", code=USAGE)
@@ -102,7 +101,7 @@ def _perfetto(session: Session, options: Options) -> Answer:
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
         raise UsageError("a trace is not text", "name the file with -o FILE")
-    found = objects.find_objects(session, options.of == "owners")
+    found = perfetto.find_objects(session, options.of == "owners")
     command = session.target.executable or "?"
     packets = (one.decode("utf-8", "surrogateescape") for one in perfetto.pieces(found, session.target.pid or 1, command))
     return Answer(dict, lambda style: packets, read=True, document=True, pieces=True)
@@ -111,7 +110,7 @@ def _perfetto(session: Session, options: Options) -> Answer:
 def _csv(session: Session, options: Options) -> Answer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
     from gdbheapx.analysis.census import find
-    from gdbheapx.analysis.reachability import look, memory_budget
+    from gdbheapx.analysis.reachability import heap_graph, memory_budget
     from gdbheapx.extras.export import csv_rows
 
     if options.json:
@@ -119,7 +118,7 @@ def _csv(session: Session, options: Options) -> Answer:
     if options.of not in (None, "blocks", "census"):
         raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if session.target.kind == "snapshot":
-        if options.of != "census" or session.shared(look.REACH) is None:
+        if options.of != "census" or session.shared(heap_graph.REACH) is None:
             raise HeapxError(
                 "snapshots contain only used blocks, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
             )

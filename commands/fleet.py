@@ -45,7 +45,7 @@ def fleet(session: Session, options: Options) -> Answer:
     """The command `fleet`."""
     from gdbheapx import problems
     from gdbheapx.errors import HeapxError, UsageError
-    from gdbheapx.extras.fleet import run, text
+    from gdbheapx.extras.fleet import documents, run
 
     if options.workers == 0:
         raise UsageError("fleet: --workers must be at least 1", "use --workers 1, or omit it")
@@ -65,4 +65,4 @@ def fleet(session: Session, options: Options) -> Answer:
     for number, what in ((failed, "no answer"), (partial, "a partial answer"), (done.missing, "interrupted before this core was read")):
         if number:
             session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(done.rows) + done.missing, what))
-    return Answer(lambda: text.data(done.rows, None), lambda style: text.lines(style, done.rows), read=True)
+    return Answer(lambda: documents.table_data(done.rows, None), lambda style: documents.table_lines(style, done.rows), read=True)

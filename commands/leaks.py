@@ -42,26 +42,26 @@ def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx import problems
     from gdbheapx.analysis.census import block
+    from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import leaks as model
-    from gdbheapx.analysis.reachability import look, sweeping
     from gdbheapx.report import leaks_text
 
     listed: List[model.LeakedBlock] = []
 
     def find() -> "model.Leaks":
-        swept = sweeping.find(session, options.interior_holds)
+        swept = model.sweep(session, options.interior_holds)
         if swept is not None:
-            return swept._replace(is_upper_bound=look.lacks_holders(session))
-        reach, sums = look.marked(session, options.weak)
+            return swept._replace(is_upper_bound=heap_graph.lacks_holders(session))
+        reach, sums = heap_graph.marked(session, options.weak)
         naming = functools.partial(block.labels, session) if block.can_tell(session) else None
         made = model.find(reach, options.interior_holds, sums, naming)
         listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())
-        return made._replace(is_upper_bound=look.lacks_holders(session))
+        return made._replace(is_upper_bound=heap_graph.lacks_holders(session))
 
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
     found = session.kept("leaks", model.Leaks, find) if as_kept else find()
-    look.check_time(session)
-    has_blocks = session.target.kind != "snapshot" or session.shared(look.REACH) is not None
+    heap_graph.check_time(session)
+    has_blocks = session.target.kind != "snapshot" or session.shared(heap_graph.REACH) is not None
     rows = listed if options.list and found.roots is not None else None
     is_over = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
     if is_over and found.is_upper_bound:

@@ -27,7 +27,7 @@ more; it is followed down to the block where the memory piles up.
     snapshot=True,
     needs=(
         "gdbheapx.analysis.reachability.owners",
-        "gdbheapx.report.owners_text",
+        "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.pieces",
         "gdbheapx.analysis.census.block",
     ),
@@ -35,29 +35,29 @@ more; it is followed down to the block where the memory piles up.
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
     from gdbheapx.analysis.census import block, pieces
-    from gdbheapx.analysis.reachability import look, memory_budget
+    from gdbheapx.analysis.reachability import heap_graph, memory_budget
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.analysis.reachability.names import Names
-    from gdbheapx.report import owners_text
+    from gdbheapx.report import reach_text
 
     limit = max(1, options.limit)
 
     def read() -> model.Tallied:
         memory_budget.check(session)
-        reach = look.look(session, slots=True, further=pieces.further(session))
+        reach = heap_graph.look(session, slots=True, further=pieces.further(session))
         return model.tally(session, reach, Names(session.target, reach))
 
     def find() -> model.Owners:
         tallied = read()
         made = block.with_names(session, tallied, model.find(tallied, options.depth, limit))
-        look.check_time(session)
-        return made._replace(leaked_is_upper_bound=look.lacks_holders(session))
+        heap_graph.check_time(session)
+        return made._replace(leaked_is_upper_bound=heap_graph.lacks_holders(session))
 
     if options.of is None:
         found = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
-        return Answer(lambda: found, lambda style: owners_text.lines(style, found), read=True)
+        return Answer(lambda: found, lambda style: reach_text.owners_lines(style, found), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
-    if session.store is not None and session.shared(look.REACH) is None:
+    if session.store is not None and session.shared(heap_graph.REACH) is None:
         one = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
     else:
         tallied = read()
@@ -65,7 +65,9 @@ def owners(session: Session, options: Options) -> Answer:
         if one is not None:
             alone = model.Owners([], [one], tallied.used, tallied.leaked, 0)
             one = block.with_names(session, tallied, alone).owners[0]
-        look.check_time(session)
+        heap_graph.check_time(session)
     if one is None:
         raise HeapxError("no used block or symbol matches %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND)
-    return Answer(lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: owners_text.one(style, one), read=True)
+    return Answer(
+        lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: reach_text.owner_lines(style, one), read=True
+    )

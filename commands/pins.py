@@ -25,12 +25,12 @@ of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
     reads=lambda options: Reads.CHECK if options.no_owners else Reads.PINS,
     help=HELP,
     snapshot=True,
-    needs=("gdbheapx.analysis.pins.find", "gdbheapx.report.pins_text"),
+    needs=("gdbheapx.analysis.pins", "gdbheapx.report.pins_text"),
 )
 def pins(session: Session, options: Options) -> Answer:
     """The command `pins`."""
-    from gdbheapx.analysis.pins import find
+    from gdbheapx.analysis import pins as model
     from gdbheapx.report import pins_text
 
-    found = session.kept("pins", find.Kept, lambda: find.find(session, not options.no_owners))
+    found = session.kept("pins", model.Kept, lambda: model.find(session, not options.no_owners))
     return Answer(lambda: pins_text.data(found, options.limit), lambda style: pins_text.lines(style, found, options.limit), read=True)

@@ -34,16 +34,16 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
         "gdbheapx.analysis.reachability.leaks",
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.kernel.blocks.csv",
-        "gdbheapx.extras.query.look",
+        "gdbheapx.extras.query.table_rows",
         "gdbheapx.snapshot.record",
     ),
 )
 def query(session: Session, options: Options) -> Answer:
     """The command `query`: the look that the shell's process has asked for. SQL is answered there."""
-    from gdbheapx.extras.query import look
+    from gdbheapx.extras.query import table_rows
 
-    asked = look.wanted()
+    asked = table_rows.wanted()
     if asked is None:
         raise HeapxError("query runs from a shell, not inside gdb", 'run: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
-    found = look.find(session, asked)
+    found = table_rows.find(session, asked)
     return Answer(lambda: {"tables": found}, lambda style: [], read=True)

@@ -26,7 +26,7 @@ leads on (the block is lost with all that is in the chain).
     snapshot=True,
     needs=(
         "gdbheapx.analysis.reachability.refs",
-        "gdbheapx.report.refs_text",
+        "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.pieces",
         "gdbheapx.analysis.census.block",
     ),
@@ -34,14 +34,14 @@ leads on (the block is lost with all that is in the chain).
 def refs(session: Session, options: Options) -> Answer:
     """The command `refs`."""
     from gdbheapx.analysis.census import block, pieces
-    from gdbheapx.analysis.reachability import look, memory_budget, names
+    from gdbheapx.analysis.reachability import heap_graph, memory_budget, names
     from gdbheapx.analysis.reachability import refs as model
-    from gdbheapx.report import refs_text
+    from gdbheapx.report import reach_text
 
     memory_budget.check(session)
-    reach = look.look(session, slots=True, names=True, further=pieces.further(session))
+    reach = heap_graph.look(session, slots=True, names=True, further=pieces.further(session))
     found = model.find(reach, names.Names(session.target, reach), options.address)
-    look.check_time(session)
+    heap_graph.check_time(session)
     if found is not None and block.can_tell(session):
         told = block.signatures(session, model.blocks(reach, found))
         found = model.named(found, {address: one.name for address, one in told.items()})
@@ -49,7 +49,7 @@ def refs(session: Session, options: Options) -> Answer:
         hint = "`gdbheapx whatis 0x%x` says what is there" % options.address
         raise HeapxError("no block in use has the address 0x%x" % options.address, hint, code=NOT_FOUND)
     return Answer(
-        lambda: refs_text.data(found, options.limit, options.depth),
-        lambda style: refs_text.lines(style, found, options.limit, options.depth),
+        lambda: reach_text.data(found, options.limit, options.depth),
+        lambda style: reach_text.lines(style, found, options.limit, options.depth),
         read=True,
     )

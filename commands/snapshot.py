@@ -29,7 +29,7 @@ text in a file. Addresses are those of mappings that were moved: offsets are kep
     needs_target=False,
     reads=Reads.SNAPSHOT,
     help=HELP,
-    needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.leaks_text", "gdbheapx.report.owners_text"),
+    needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.leaks_text", "gdbheapx.report.reach_text"),
 )
 def snapshot(session: Session, options: Options) -> Answer:
     """The command `snapshot`."""

@@ -33,12 +33,12 @@ def symbols(session: Session, options: Options) -> Answer:
     """The command `symbols`."""
     if options.action == "list":
         from gdbheapx.analysis import packs
-        from gdbheapx.report import pack_text
+        from gdbheapx.report import pages
 
         if options.module is not None:
             raise UsageError("--module is for symbols export", "gdbheapx --pid N symbols export --module NAME")
         rows = packs.listed(session)
-        return Answer(lambda: {"packs": rows}, lambda style: pack_text.listed(rows))
+        return Answer(lambda: {"packs": rows}, lambda style: pages.packs(rows))
     if not session.has_target:
         raise UsageError("symbols export requires a process or a core", "give --pid N or --core FILE")
     from gdbheapx.analysis import packs

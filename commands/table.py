@@ -37,14 +37,14 @@ SORT = (
 )
 def table(session: Session, options: Options) -> Answer:
     """The command `table`."""
-    from gdbheapx.extras.fleet import documents, text
+    from gdbheapx.extras.fleet import documents
 
     rows = documents.ordered([documents.row(path) for path in documents.paths(options.files)], options.sort)
     groups = documents.grouped(rows, options.by) if options.by else None
     shown = rows if groups is None else groups
     return Answer(
-        lambda: text.data(rows, groups),
-        lambda style: text.csv_lines(shown) if options.csv else text.lines(style, shown),
+        lambda: documents.table_data(rows, groups),
+        lambda style: documents.csv_lines(shown) if options.csv else documents.table_lines(style, shown),
         document=options.csv,
         read=True,
     )

@@ -69,9 +69,8 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
     """What goes to the terminal, or with --json one JSON object a line; the files are written beside it."""
     from gdbheapx.extras.watch import openmetrics, table, text
     from gdbheapx.extras.watch.returned import Step
-    from gdbheapx.extras.watch.run import Over, events
     from gdbheapx.extras.watch.samples import Sample
-    from gdbheapx.extras.watch.summary import History
+    from gdbheapx.extras.watch.summary import History, Over, events
 
     history, told, encoded = History(sampler.watched), text.Text(sampler, style), table.Lines(sampler)
     of_csv = table.Csv(options.csv, sampler) if options.csv else None

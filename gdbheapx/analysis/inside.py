@@ -3,13 +3,12 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems, verdict
-from gdbheapx.analysis import page_parts, runtime_tables
+from gdbheapx.analysis import page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
-from gdbheapx.analysis.pins import find as pins
 from gdbheapx.analysis.reachability import memory_budget, owners
-from gdbheapx.analysis.reachability.look import lacks_holders
+from gdbheapx.analysis.reachability.heap_graph import lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError

@@ -11,8 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx import findings as codes
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.find import Looked
-from gdbheapx.analysis.census.signature import EXACT, Signature
-from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.analysis.census.world import EXACT, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.split import Split, taken

@@ -4,7 +4,7 @@ from typing import Any, Dict, Iterator, Optional
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
-from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE
+from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text

@@ -12,7 +12,7 @@ from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
-from gdbheapx.report import owners_text, pages
+from gdbheapx.report import pages, reach_text
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, Size, cells, exact_share, join_sentences, plural, say, share, size
 from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
@@ -139,7 +139,7 @@ def _inside(found: Inside) -> Page:
             "it" if found.leaked.blocks == 1 else "them",
         )
     if found.suspect is not None:
-        yield say("  %s", owners_text.suspicion(found.suspect))
+        yield say("  %s", reach_text.suspicion(found.suspect))
     elif found.leaked is not None:
         yield "  no owner retains 20 % or more"
     for row in found.classes:

@@ -1,13 +1,19 @@
 """Pages that are the same for every allocator: records in, pages out."""
 
-from typing import Any, Dict, Iterator, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
+from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
-from gdbheapx.report.text import show
-from gdbheapx.units import Size, cells, join_sentences
+from gdbheapx.report.text import show, table
+from gdbheapx.units import Said, Size, cells, join_sentences, say
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.packs import PackRow
+
+NOTHING = "No corruption found."
 
 
 def heading(info: AllocatorInfo, first: bool) -> Iterator[str]:
@@ -62,3 +68,51 @@ def checks(rows: Sequence[Check]) -> Iterator[str]:
         yield "%-4s %-22s %s" % (marks[row.ok], row.what, row.found)
         if row.hint:
             yield "     %-22s %s" % ("", row.hint)
+
+
+def broken_rules(style: Style, rows: Sequence[BrokenRule]) -> Iterator[str]:
+    """A table, and a sentence for each row below it."""
+    if not rows:
+        yield NOTHING
+        return
+    yield from show(style, [Table(columns_of(BrokenRule), [_broken_row(one) for one in rows])])
+    yield ""
+    for one in rows:
+        yield "%s%s: %s" % ("%s: " % one.address if one.address is not None else "", one.rule, one.what)
+
+
+def _broken_row(one: BrokenRule) -> Dict[str, Any]:
+    return {
+        **one._asdict(),
+        "arena": "-" if one.arena is None else str(one.arena),
+        "address": str(one.address) if one.address is not None else "-",
+        "abort": one.abort or "-",
+        "suspect": _suspect(one.suspect),
+    }
+
+
+def _suspect(one: Optional[Suspect]) -> Any:
+    if one is None:
+        return "-"
+    what = "%s, %s" % (one.signature, one.owner or one.status) if one.signature else one.owner or one.status
+    said: Said = say("%s (%s, %s)", one.address, Size(one.size_bytes), what)
+    return said
+
+
+def packs(rows: "Sequence[PackRow]") -> Iterator[str]:
+    """One line per pack, then the files that are none."""
+    good: List[List[str]] = []
+    for row in rows:
+        if row.problem is None:
+            used = {True: "in use", False: "", None: ""}[row.in_use]
+            name = "%s %s" % (row.allocator, (row.version or "?").split("-")[0]) if row.allocator else ""
+            good.append([row.build_id or "", name, used, "%d" % row.vtables if row.vtables else "", row.file])
+    if good and any(row[3] for row in good):
+        yield from table(["build-id", "allocator", "", "vtables", "file"], good, "lllrl")
+    elif good:
+        yield from table(["build-id", "allocator", "", "file"], [row[:3] + row[4:] for row in good], "llll")
+    else:
+        yield "No packs."
+    for row in rows:
+        if row.problem is not None:
+            yield row.problem

@@ -4,9 +4,9 @@ from typing import Any, Dict, Iterator, Optional
 
 from gdbheapx.allocators import keeping
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.census.signature import EXACT
-from gdbheapx.analysis.pins import find
-from gdbheapx.analysis.pins.find import CACHED, OWN, USED, Group, Kept, Sum
+from gdbheapx.analysis import pins
+from gdbheapx.analysis.census.world import EXACT
+from gdbheapx.analysis.pins import CACHED, OWN, USED, Group, Kept, Sum
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
@@ -61,9 +61,9 @@ def page(found: Kept, limit: Optional[int]) -> Page:
             Size(found.kept_bytes),
             share(found.kept_bytes, found.held_bytes),
         )
-        first = find.largest_group(found)
+        first = pins.largest_group(found)
         if first is not None:
-            yield say("%s", find.group_sentence(first))
+            yield say("%s", pins.group_sentence(first))
     for one in found.sums:
         if one.kept_bytes or one.arenas_bytes or (one.arenas_bytes == 0 and len(found.sums) == 1):
             yield _closing(one)

@@ -8,8 +8,8 @@ from typing import Mapping as Parted
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.signature import Signature
-from gdbheapx.analysis.reachability import look, owners, regions
+from gdbheapx.analysis.census.world import Signature
+from gdbheapx.analysis.reachability import heap_graph, owners, regions
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.analysis.reachability.symbols import Variable
 from gdbheapx.errors import HeapxError
@@ -132,14 +132,14 @@ def _kept(
     streams: Dict[str, Packed] = {}
     for number, pieces in itertools.groupby(graph.pack(moves, with_offsets), key=lambda piece: piece[0]):
         streams[PREFIX + STREAMS[number]] = _packed((data for _, data in pieces))
-        look.check_time(session)
+        heap_graph.check_time(session)
     places = _places_of(told.names)
     letter = next(letter for most, letter in WIDTHS if max(places) < most)
     labels = array(letter, map(places.__getitem__, told.labels[: reach.numbers.blocks]))
     if sys.byteorder != "little":
         labels.byteswap()
     streams[PREFIX + LABELS] = _packed([labels.tobytes()])
-    weak = session.shared(look.LOOKED_AGAIN)
+    weak = session.shared(heap_graph.LOOKED_AGAIN)
     if weak:
         streams[PREFIX + WEAK] = _packed([packed([number for pair in weak for number in pair])])
     return _model(session, told, tallied, labels.itemsize, with_offsets, has_names), streams
@@ -168,7 +168,7 @@ def _model(
         by_row=sum(one is not None for one in told.names[: told.by_row]),
         label_bytes=label_bytes,
         habits=reach.habits,
-        looked_again=session.shared(look.LOOKED_AGAIN) is not None,
+        looked_again=session.shared(heap_graph.LOOKED_AGAIN) is not None,
     )
 
 
@@ -275,10 +275,10 @@ def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path
         weak = list(zip(row[::2], row[1::2]))
         if len(row) % 2 or any(node >= count.blocks or evidence >= LEAKED for node, evidence in weak):
             raise ValueError("evidence of no block")
-    known = look.Kept(FileSymbols(model, roots), [one.slot for one in model.roots], weak)
+    known = heap_graph.Kept(FileSymbols(model, roots), [one.slot for one in model.roots], weak)
     heaps = [(0, 1 << 32)] if model.is_low else []
     found = regions.Regions(roots, nodes, ())
-    reach = look.Reach(graph, found, count, model.habits, heaps, model.word_bytes, {}, [], known)
+    reach = heap_graph.Reach(graph, found, count, model.habits, heaps, model.word_bytes, {}, [], known)
     names = [Signature(one.signature, one.module, one.sure) for one in model.labels]
     return find.LabelSet(reach, labels, {}, names, Names(session.target, reach), model.by_row)
 

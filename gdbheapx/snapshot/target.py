@@ -77,12 +77,12 @@ class Snapshot(WithoutMemory):
     def _unpacked(self, session: Session) -> Dict[str, Any]:
         """What commands share that need the graph. What was wrong with the look at all blocks was wrong with it."""
         from gdbheapx.analysis.census import find
-        from gdbheapx.analysis.reachability import look
+        from gdbheapx.analysis.reachability import heap_graph
         from gdbheapx.snapshot import graph
 
         self.record.outcomes.get("census", Outcome()).tell(session)
         told = graph.told(session, self.record, self.snapshot)
-        return {find.TOLD: told, look.REACH: told.reach}
+        return {find.TOLD: told, heap_graph.REACH: told.reach}
 
 
 def check(asked: command.Command, options: command.Options) -> None:

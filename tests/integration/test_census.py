@@ -1,6 +1,6 @@
 """`census` of a program whose blocks are known: containers, structures with a magic number, texts, and what they point to.
 
-Files: analysis/census/block.py, analysis/census/pieces.py, analysis/census/shown.py, report/census_text.py.
+Files: analysis/census/block.py, analysis/census/pieces.py, analysis/census/find.py, report/census_text.py.
 """
 
 import shutil
@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Sequence
 import pytest
 
 from gdbheapx.analysis.census import find, rust
-from gdbheapx.analysis.census.signature import SHAPE
+from gdbheapx.analysis.census.world import SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.jemallocs import library as jemalloc

@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.analysis import packs
 from gdbheapx.analysis.census.cplusplus import CPlusPlus
-from gdbheapx.analysis.census.signature import EXACT, PLACE, SHAPE
+from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.layout import pack
 from gdbheapx.session import Session

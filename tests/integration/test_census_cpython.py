@@ -1,6 +1,6 @@
 """Objects and pools of CPython as the census finds them, against what the process itself counts.
 
-Files: analysis/census/cpython/types.py, analysis/census/cpython/pools.py.
+Files: analysis/census/cpython/types.py.
 """
 
 import json

@@ -13,7 +13,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.analysis.census import cplusplus, find, registry, rust
-from gdbheapx.analysis.census.signature import EXACT, SHAPE
+from gdbheapx.analysis.census.world import EXACT, SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.censuses import told

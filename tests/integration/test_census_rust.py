@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from gdbheapx.analysis.census.rust import TraitObjects
-from gdbheapx.analysis.census.signature import PLACE, SHAPE
+from gdbheapx.analysis.census.world import PLACE, SHAPE
 from tests.support.censuses import told, where
 from tests.support.jemallocs import library
 from tests.support.paths import PROGRAMS

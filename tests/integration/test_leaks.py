@@ -1,6 +1,6 @@
 """Against a program that records what holds its blocks: what `leaks` says of each.
 
-Files: analysis/reachability/sweeping.py, analysis/reachability/unwritten.py.
+Files: analysis/reachability/leaks.py, analysis/reachability/heap_graph.py.
 """
 
 import shutil

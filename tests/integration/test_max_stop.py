@@ -1,6 +1,6 @@
 """No process stands still longer than --max-stop, whatever is asked of it, and what is missing then is said so.
 
-Files: analysis/reachability/look.py.
+Files: analysis/reachability/heap_graph.py.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx.analysis.reachability import look
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
@@ -124,7 +124,7 @@ def test_one_pass_is_an_answer(stage: Stage, live: str, monkeypatch: pytest.Monk
     session = Session(target, Budget(None, target.still))
     session.prepare()
     target.stop()
-    expected = look.marked(session, False)[1]
+    expected = heap_graph.marked(session, False)[1]
     session = Session(target, Budget(None, target.still))
     session.prepare()
     target.stop()
@@ -134,14 +134,14 @@ def test_one_pass_is_an_answer(stage: Stage, live: str, monkeypatch: pytest.Monk
         return []
 
     if when == "in the second pass":
-        monkeypatch.setattr(look, "held_ranges", is_over)
+        monkeypatch.setattr(heap_graph, "held_ranges", is_over)
     else:
-        gathered = look.gather
-        monkeypatch.setattr(look, "gather", lambda *given, **named: (gathered(*given, **named), is_over())[0])
-    found = look.marked(session, True)[1]
+        gathered = heap_graph.gather
+        monkeypatch.setattr(heap_graph, "gather", lambda *given, **named: (gathered(*given, **named), is_over())[0])
+    found = heap_graph.marked(session, True)[1]
     assert found == expected and found[LEAKED].blocks >= 99_000
     assert [problem.code for problem in session.problems] == [STOP_LIMIT] and session.partial
-    assert look.lacks_holders(session) and not target.stands_still and session.budget.reason is None
+    assert heap_graph.lacks_holders(session) and not target.stands_still and session.budget.reason is None
     check_free(process)
 
 
@@ -155,6 +155,6 @@ def test_half_a_pass_is_none(stage: Stage, live: str, monkeypatch: pytest.Monkey
     target.stop()
     target.still._walk_until_s = 0.0
     with pytest.raises(HeapxError, match="before the graph was complete"):
-        look.marked(session, True)
+        heap_graph.marked(session, True)
     target.let_go()
     check_free(process)

@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reachability import owners
-from gdbheapx.extras.export import objects
+from gdbheapx.extras.export import perfetto
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.session import Session
 from tests.support import hostile, traces
@@ -102,8 +102,8 @@ def test_too_many_objects_are_gathered(lasting: Lasting, core: str, monkeypatch:
     """Above the limit owners stand for their blocks, and a note says so; the answer is whole."""
     target = lasting.of(core, contents, "glibc").target(core)
     session = Session(elf_target.open_elf_target(core=target[target.index("--core") + 1]))
-    monkeypatch.setattr(objects, "MOST_OBJECTS", 100)
-    found = list(objects.find_objects(session, False))
+    monkeypatch.setattr(perfetto, "MOST_OBJECTS", 100)
+    found = list(perfetto.find_objects(session, False))
     assert [problem.code for problem in session.problems] == ["objects-gathered"] and not session.partial
     assert sum(one.size_bytes for one in found) == heapx(target, "census", "--json").data["used"]["bytes"]
 

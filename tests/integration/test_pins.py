@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.analysis.census.signature import EXACT
+from gdbheapx.analysis.census.world import EXACT
 from tests.support import jemallocs
 from tests.support.hidden import hidden
 from tests.support.processes import Lasting, Process, Stage

@@ -12,7 +12,7 @@ import pytest
 
 from gdbheapx import attempts, runner
 from gdbheapx.command import load_commands
-from gdbheapx.extras.query import look
+from gdbheapx.extras.query import table_rows
 from gdbheapx.extras.query.tables import TABLES, VARIABLE
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
@@ -140,8 +140,8 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
     process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
     watch.pid = process.pid
     with open(tmp_path / "rows", "w+b") as rows, open(tmp_path / "signed", "w+b") as signed:
-        wanted = look.LookRequest([table.name for table in TABLES], rows.fileno(), signed.fileno())
-        monkeypatch.setenv(VARIABLE, look.words(wanted))
+        wanted = table_rows.LookRequest([table.name for table in TABLES], rows.fileno(), signed.fileno())
+        monkeypatch.setenv(VARIABLE, table_rows.words(wanted))
         ended = ask(process.pid, ["query", "--json"])
     assert ended.code in (0, 4), ended
     assert watch.seen == [] and (tmp_path / "rows").stat().st_size > 10_000

@@ -1,6 +1,6 @@
 """`symbols export --module` names the class of every object of a C++ program, by the pointer that stands in the object.
 
-Files: analysis/reachability/look.py.
+Files: analysis/reachability/heap_graph.py.
 """
 
 import os

@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import Any, Dict, Sequence
 
-from gdbheapx.analysis.census.signature import Signature
-from gdbheapx.analysis.census.world import Recogniser, World, together
+from gdbheapx.analysis.census.world import Recogniser, Signature, World, together
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.processes import Process

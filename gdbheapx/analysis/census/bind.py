@@ -3,8 +3,7 @@
 from typing import Dict, Iterable, List, Mapping, Tuple
 
 from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.signature import EXACT, Ask, Signature
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import IN_SET, Condition, NumberSet, SignatureRow
 
 STRUCTURES: Dict[str, str] = {

@@ -4,7 +4,7 @@ from array import array
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.signature import Signature
+from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import owners
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks

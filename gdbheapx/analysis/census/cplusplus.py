@@ -9,9 +9,8 @@ import sys
 from array import array
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
 
-from gdbheapx.analysis.census.signature import EXACT, PLACE, SHAPE, Ask, Signature
 from gdbheapx.analysis.census.vtables import MOST_DISTANCE, Images, Vtable, constant_ranges, find, name_address
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import (
     ALL,

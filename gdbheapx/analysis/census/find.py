@@ -1,15 +1,14 @@
-"""The census: every used block by what it is, in one read of memory."""
+"""The census: every used block by what it is, in one read of memory. Its rows by what blocks are, by whose they are, or by size."""
 
 from array import array
 from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, pieces, registry, rust
-from gdbheapx.analysis.census.signature import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Signature
-from gdbheapx.analysis.census.world import Asked, Inner, World, together
+from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Asked, Inner, Signature, World, together
 from gdbheapx.analysis.memory import shapes
 from gdbheapx.analysis.memory.runtimes import V8
-from gdbheapx.analysis.reachability import look, memory_budget, regions
+from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
@@ -66,8 +65,6 @@ MOST_STEPS = 2
 """From a block whose name is known to one that is told by who points to it: more only walk along lists."""
 CENSUS_BYTES = 48
 """Of each block, at the peak."""
-
-
 TREE_NODE = Ask(SignatureRow([Condition(0, 4, AT_MOST, 1), Condition(8, 8, NOT_EQUAL, 0)], least_usable=40), lambda key: None, order=85)
 """Begins as a node of std::map or std::set does, with a colour and a parent: whether it is one its neighbours tell."""
 BEYOND = {
@@ -96,15 +93,16 @@ VEC_WORDS = {CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}", POINTER_CA
 SAME = (Signature("the same content", "", CONTENT), Signature("the same text", "", CONTENT))
 """Of blocks with one content, if they are LEAST_SAME_PERCENT of what is in use."""
 LEAST_SAME_PERCENT = 1
-
-
 PREPARED, TOLD = "prepared", "told"
 """What commands share while a snapshot is taken."""
 Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
-
-
 Then = Callable[[Graph], None]
+Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
+"""Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
+LARGE_BYTES = 64 << 10
+"""Some pages of such a block may never have been touched."""
+SIGNATURE, MODULE, SIZE = "signature", "module", "size"
 
 
 class CensusRow(NamedTuple):
@@ -180,7 +178,7 @@ class Census(NamedTuple):
 class LabelSet(NamedTuple):
     """Every block in use with a label, and the graph of all."""
 
-    reach: look.Reach
+    reach: heap_graph.Reach
     labels: "array[int]"
     """By the block's id in the graph; 0: not known."""
     found: Mapping[int, Signed]
@@ -197,17 +195,11 @@ class Looked(NamedTuple):
     """A census, and the graph that it was made with."""
 
     census: Census
-    reach: Optional[look.Reach]
+    reach: Optional[heap_graph.Reach]
     names: Optional[Names]
     """These two None where there was no room for a graph."""
     outside: Dict[Optional[Signature], int] = {}
     """Bytes of malloc's own blocks, by what they are."""
-
-
-Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
-"""Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
-LARGE_BYTES = 64 << 10
-"""Some pages of such a block may never have been touched."""
 
 
 class Tally:
@@ -317,7 +309,7 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
         memory_budget.check_least(session, memory_budget.SIGNED_BYTES)
         gone = sorted(address for one in inner for address in one.instead)
         for heap in session.heaps.all():
-            signer.stream(look.apart(heap.blocks(), gone))
+            signer.stream(heap_graph.apart(heap.blocks(), gone))
         for cut in (one for one in inner if one.instead):
             signer.stream(cut.blocks)
         first = [one.bytes for one in signer.found()]
@@ -334,7 +326,7 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
         tally.add(None, None, signer.rest())
         outside = _by_signature([named(asked, one) for one in signed], first)
         session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
-    look.check_time(session)
+    heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
     return Looked(census, reach, names, outside)
 
@@ -360,7 +352,7 @@ def _managed(inner: Inner) -> Managed:
 
 def _by_graph(
     session: Session, made: Prepared, tally: Tally, watch: Optional[Watch]
-) -> Tuple[look.Reach, Names, Dict[Optional[Signature], int]]:
+) -> Tuple[heap_graph.Reach, Names, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
 
     def then(graph: Graph) -> None:
@@ -403,13 +395,13 @@ def _told(session: Session, made: Prepared, then: Then) -> LabelSet:
         then(shared.reach.graph)
         return shared
     found = session.share(TOLD, _read(session, made, then))
-    session.share(look.REACH, found.reach)
+    session.share(heap_graph.REACH, found.reach)
     return found
 
 
 def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     asked, signer, inner, beyond = made
-    read = look.gather(session, True, names=True, signer=signer, further=pieces.of(inner))
+    read = heap_graph.gather(session, True, names=True, signer=signer, further=pieces.of(inner))
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
     asked.settle(signed)
@@ -417,7 +409,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     for label, one in zip(frequent, signed):
         names[label - 1] = named(asked, one)
     then(read.graph)
-    reach = look.finish(session, read)
+    reach = heap_graph.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
     if beyond.containers & RUST:
@@ -489,7 +481,7 @@ def _place(
     found: Mapping[int, Signed],
     names: Sequence[Optional[Signature]],
     roots: Names,
-    reach: look.Reach,
+    reach: heap_graph.Reach,
     beyond: Beyond,
 ) -> Optional[Signature]:
     """A name by who alone points there. Where there are more places than labels, the others share one that tells nothing."""
@@ -522,3 +514,51 @@ def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signatur
         variable = names.variable(root.module, root.start + slot * word)
         return Signature(variable.name if variable is not None else "data", root.module.file_name, PLACE)
     return Signature(names.of_root(root, NO_SLOT).partition(", 0x")[0], "", PLACE)
+
+
+def chosen_rows(session: Session, found: Census, by: str, like: Optional[str]) -> List[CensusRow]:
+    """The rows. `like`: a part of what they are called, small and large letters alike."""
+    chosen = [row for row in found.rows if like is None or like.lower() in (row.signature or "not named").lower()]
+    if by == MODULE:
+        return _by_module(chosen, found.bytes)
+    return session.kept("census by size", List[CensusRow], lambda: _by_size(session)) if by == SIZE else chosen
+
+
+def _by_module(chosen: Sequence[CensusRow], whole: int) -> List[CensusRow]:
+    sums: Dict[str, Tuple[int, int, CensusRow]] = {}
+    for row in chosen:
+        blocks, total, first = sums.get(row.module, (0, 0, row))
+        sums[row.module] = (blocks + row.blocks, total + row.bytes, first)
+    found = [
+        first._replace(
+            signature=None,
+            sure="",
+            size_bytes=None,
+            blocks=blocks,
+            bytes=total,
+            share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
+        )
+        for blocks, total, first in sums.values()
+    ]
+    return sorted(found, key=lambda row: -row.bytes)
+
+
+def _by_size(session: Session) -> List[CensusRow]:
+    """Of malloc's blocks alone, with their headers, as `chunks --histogram` has them: what runtimes cut up themselves has no such sizes."""
+    whole = sum(row.used_bytes for heap in session.heaps.all() for row in heap.histogram())
+    found = [
+        CensusRow(
+            signature=None,
+            module="",
+            sure="",
+            size_bytes=row.max_size_bytes,
+            blocks=row.used_chunks,
+            bytes=row.used_bytes,
+            share_percent=round(100.0 * row.used_bytes / whole, 1) if whole else 0.0,
+            sample=None,
+        )
+        for heap in session.heaps.all()
+        for row in heap.histogram()
+        if row.used_chunks
+    ]
+    return sorted(found, key=lambda row: -row.bytes)

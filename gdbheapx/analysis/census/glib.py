@@ -10,9 +10,8 @@ from array import array
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.signature import EXACT, Ask, Signature
 from gdbheapx.analysis.census.vtables import Images
-from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, sized
 

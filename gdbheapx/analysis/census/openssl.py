@@ -8,9 +8,8 @@ is its place (crypto/objects/obj_dat.h: nid_objs). What a connection owns beside
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.signature import EXACT, Ask, Signature
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow
 
 MOST_PROTOCOL_FLAGS = 7

@@ -1,21 +1,91 @@
-"""Every block in use by the stack of its owners: the tree of dominators with the names of the census."""
+"""Every block in use by the stack of its owners: the tree of dominators with the names of the census.
+
+Stacks are for viewers: what memory is, by frames from the outermost in, each with its blocks and bytes.
+"""
 
 from array import array
-from typing import Dict, List, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reachability import look, memory_budget, owners
-from gdbheapx.analysis.stacks import NOT_NAMED, Frame, Stack
+from gdbheapx.analysis.census.find import Census
+from gdbheapx.analysis.reachability import heap_graph, memory_budget, owners
+from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
 from gdbheapx.session import Session
 
-LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = Frame("[leaked]"), Frame("[held by several owners]"), Frame("[smaller]")
+NOT_NAMED, NO_MODULE = "[not named]", "[no module]"
 MOST_FRAMES = 40
 """What lies deeper counts for the last frame."""
 LEAST_SHARE = 10_000
 """A frame with less than this part of the whole is put together with its small neighbours."""
 CHECK_EVERY = 1 << 16
 NO_PATH = 0xFFFFFFFF
+
+
+class Frame(NamedTuple):
+    """One frame: of a program's code, or one step of a way that memory is divided."""
+
+    name: str
+    """Empty for code: a viewer finds its name by the address."""
+    module: str = ""
+    address: Optional[int] = None
+    """Of code: inside the call."""
+
+
+class Stack(NamedTuple):
+    """What has the same frames."""
+
+    frames: Tuple[Frame, ...]
+    """Outermost first."""
+    blocks: int
+    bytes: int
+
+
+class Image(NamedTuple):
+    """A mapped part of a file that has code."""
+
+    name: str
+    start: int
+    end: int
+    offset: int
+    build_id: Optional[str]
+
+
+def of_census(found: Census) -> List[Stack]:
+    """Module, signature, and the size where all blocks of a row have the same. Their sum is what is in use."""
+    return [
+        Stack(
+            (
+                Frame(row.module or NO_MODULE, row.module),
+                Frame(row.signature or NOT_NAMED, row.module),
+                *([Frame("%d bytes each" % row.size_bytes, row.module)] if row.size_bytes is not None else []),
+            ),
+            row.blocks,
+            row.bytes,
+        )
+        for row in found.rows
+    ]
+
+
+def of_calls(found: Iterable[Tuple[Sequence[int], int, int]]) -> List[Stack]:
+    """Of (return addresses, innermost first; blocks; bytes). An address is put into the call that it returns from."""
+    return [
+        Stack(tuple(Frame("", "", address - 1) for address in reversed(addresses) if address), blocks, size)
+        for addresses, blocks, size in found
+    ]
+
+
+def images(target: Target) -> List[Image]:
+    """What of the target's files is mapped to be run, the program's own first."""
+    modules = {module.name: module for module in target.modules()}
+    programs = {name for name, module in modules.items() if module.is_executable}
+    ids = {name: module.build_id for name, module in modules.items()}
+    mapped = (one for one in target.code_mappings() if one.name)
+    found = [Image(one.name, one.start, one.end, one.offset, ids.get(one.name)) for one in mapped]
+    return sorted(found, key=lambda one: one.name not in programs)
+
+
+LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = Frame("[leaked]"), Frame("[held by several owners]"), Frame("[smaller]")
 
 
 class Paths:
@@ -81,7 +151,7 @@ def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) ->
     paths, at = Paths(), array("I", [NO_PATH]) * len(above)
     for node in range(blocks):
         if not node % CHECK_EVERY:
-            look.check_time(session)
+            heap_graph.check_time(session)
         way = []
         while at[node] == NO_PATH:
             way.append(node)

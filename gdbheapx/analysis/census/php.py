@@ -3,8 +3,7 @@
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.signature import Ask
-from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.analysis.census.world import Ask, Inner, Recogniser, World
 from gdbheapx.kernel.blocks.records import Blocks
 
 CHUNK_BYTES = 2 << 20

@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.world import Inner, World
-from gdbheapx.analysis.reachability import look
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -35,17 +35,17 @@ def inner(session: Session) -> List[Inner]:
     return found
 
 
-def further(session: Session) -> look.Further:
+def further(session: Session) -> heap_graph.Further:
     """The same, as the graph takes them; nothing where another command has made the graph already."""
-    return look.NO_FURTHER if session.shared(look.REACH) is not None else of(inner(session))
+    return heap_graph.NO_FURTHER if session.shared(heap_graph.REACH) is not None else of(inner(session))
 
 
-def of(found: Sequence[Inner]) -> look.Further:
+def of(found: Sequence[Inner]) -> heap_graph.Further:
     """As the graph takes them: malloc's blocks that a runtime cut up are left out, their pieces come instead."""
     unit = min((one.unit_bytes for one in found), default=UNIT_BYTES)
     gone = sorted(address for one in found for address in one.instead)
     taken = [part for one in found if one.is_told_apart for part in one.taken]
-    return look.Further([one.blocks for one in found], taken, unit, gone)
+    return heap_graph.Further([one.blocks for one in found], taken, unit, gone)
 
 
 def at(session: Session, address: int) -> Optional[Piece]:

@@ -3,8 +3,7 @@
 from typing import Iterable, List, Optional
 
 from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.signature import EXACT, SHAPE, Ask, Signature
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ADDRESS, ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, NOT_EQUAL, Condition, SignatureRow
 
 PARENT, FIRST_CHILD, NAME, IDENT = 24, 32, 56, 64

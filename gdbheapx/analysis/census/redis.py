@@ -7,8 +7,7 @@ Tried with 7.0 (server.h: robj; dict.h: dictEntry, dict; sds.h). A string of its
 from typing import Iterable, List, Mapping, Sequence, Tuple
 
 from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.signature import EXACT, SHAPE, Ask, Signature
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, Condition, NumberSet, SignatureRow
 
 ENTRY, DICT, RAW = "dict entry", "dict", "string object"

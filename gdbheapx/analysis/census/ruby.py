@@ -5,8 +5,7 @@ from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.signature import SHAPE, Ask, Signature
-from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.kernel.blocks.signatures import IN_RANGES, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.ranges import union

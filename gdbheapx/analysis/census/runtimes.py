@@ -1,9 +1,9 @@
-"""Blocks of runtimes and libraries that are one row each, looked for only where a module of theirs is loaded."""
+"""Signatures that are one row each; those of a runtime or library are looked for only where a module of theirs is loaded."""
 
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from gdbheapx.analysis.census.signature import EXACT, SHAPE, Ask, Signature
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.vtables import Images
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ADDRESS, ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, USABLE, Condition, SignatureRow, Signed
 
 TAGS = [
@@ -37,6 +37,17 @@ TAGS = [
 """HotSpot's MEMFLAGS by number, up to JDK 17 (share/memory/allocation.hpp: MEMORY_TYPES_DO)."""
 NEWER_TAGS = [*TAGS[:6], "GCCardSet", *TAGS[6:]]
 """JDK 21 and later; between 17 and 21 the release that has it was not looked for."""
+LEAST_BLOCKS = 16
+"""Of SQLite's, whose one open database has hundreds: two in 100,000 of another program fit as well."""
+PAGES = [512 << power for power in range(8)]
+PAGE_HEAD_BYTES = 480
+"""That SQLite's cache puts behind a page, at most (pcache1.c: PgHdr1; pager.c: PgHdr, MemPage)."""
+LEAST_MAGIC_BYTES = 40
+"""A text of four letters lies in a smaller block."""
+LEAST_MAGIC_BLOCKS = 4
+MAGIC_SLACK_BYTES = 32
+MOST_MAGIC_WORDS = 32
+"""In which a pointer is looked for."""
 
 
 def has_module(world: World, part: str) -> bool:
@@ -90,13 +101,6 @@ class Perl(Recogniser):
         yield Ask(row, lambda key: Signature("arena of 170 SV heads", self.module, SHAPE), order=40)
 
 
-LEAST_BLOCKS = 16
-"""Of SQLite's, whose one open database has hundreds: two in 100,000 of another program fit as well."""
-PAGES = [512 << power for power in range(8)]
-PAGE_HEAD_BYTES = 480
-"""That SQLite's cache puts behind a page, at most (pcache1.c: PgHdr1; pager.c: PgHdr, MemPage)."""
-
-
 class Sqlite(Recogniser):
     """SQLite writes the size before each block where malloc_usable_size is not used (mem1.c: sqlite3MemMalloc)."""
 
@@ -148,4 +152,33 @@ class Nginx(Recogniser):
         yield Ask(SignatureRow(conditions, least_usable=80), lambda key: Signature("ngx_pool_t", self.module, SHAPE), order=40)
 
 
-RECOGNISERS: List[Recogniser] = [NativeMemoryTracking(), Perl(), Sqlite(), Nginx()]
+class Magic(Recogniser):
+    """Structures of C programs that begin with four letters (BIND: ISC_MAGIC('T', 'a', 's', 'k'); SQLite, PostgreSQL and others)."""
+
+    def is_here(self, world: World) -> bool:
+        """Any C program may have them."""
+        return True
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
+        letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
+        row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_MAGIC_BYTES, key=(0, 4, 0xFFFFFFFF))
+        yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=80, least_blocks=LEAST_MAGIC_BLOCKS)
+
+    def _accepts(self, world: World, signed: Signed) -> bool:
+        """Of one size; no pointer, whose lower half may well be four letters; and a pointer behind it: four letters alone are a text."""
+        if signed.most_bytes - signed.least_bytes > MAGIC_SLACK_BYTES:
+            return False
+        size = world.word_bytes
+        words = world.words(signed.sample, min(MOST_MAGIC_WORDS, signed.least_bytes // size))
+        images = world.once(Images)
+        if words is None or images.mapping_at(words[0]) is not None:
+            return False
+        return any(images.mapping_at(word) is not None for word in words[1:])
+
+    def _name(self, key: int) -> Optional[Signature]:
+        text = key.to_bytes(4, "big").decode("ascii")
+        return Signature("magic '%s'" % text, "", SHAPE)
+
+
+RECOGNISERS: List[Recogniser] = [Magic(), NativeMemoryTracking(), Perl(), Sqlite(), Nginx()]

@@ -8,9 +8,8 @@ from bisect import bisect_right
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import cplusplus, rust
-from gdbheapx.analysis.census.signature import PLACE, Ask, Signature
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
-from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.census.world import PLACE, Ask, Recogniser, Signature, World
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, Condition, NumberSet, SignatureRow, Signed, sized
 

@@ -1,17 +1,24 @@
-"""Which used blocks nothing holds."""
+"""Which used blocks nothing holds: by the graph, or where that does not fit by passes over memory with some bits a block."""
 
 from array import array
 from typing import Annotated, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import problems
 from gdbheapx.analysis.census.block import Labels
-from gdbheapx.analysis.reachability.look import Reach
+from gdbheapx.analysis.reachability import heap_graph, memory_budget
+from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.regions import Node
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, Sum
 from gdbheapx.model import Address
+from gdbheapx.session import Session
+from gdbheapx.units import Size, say
 
 HELD_WORD, MAYBE_WORD, LEAKED_WORD = "held", "maybe", "leaked"
 ROOT, CYCLE, BEHIND = "root", "cycle", "behind"
+Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
+"""What blocks are, by their addresses and usable bytes."""
+SWEPT_HINT = "run it where there is more memory to see the roots of what is lost, and which places inside blocks are a habit"
 
 
 class Group(NamedTuple):
@@ -71,10 +78,6 @@ class Leaks(NamedTuple):
 def add(sums: Sequence[Sum]) -> Sum:
     """All of them."""
     return Sum(sum(one.blocks for one in sums), sum(one.bytes for one in sums))
-
-
-Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
-"""What blocks are, by their addresses and usable bytes."""
 
 
 def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
@@ -155,3 +158,52 @@ def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[LeakedB
             is_leaked = rule == LEAKED
             kind = (BEHIND, ROOT, CYCLE)[sort] if is_leaked else None
             yield LeakedBlock(Address(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)
+
+
+def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
+    """The classes; None where the graph fits. The process stays stopped for all passes."""
+    if session.target.kind == "snapshot":  # its graph is there
+        return None
+    lacking = memory_budget.fits(session, memory_budget.LEAKS_BYTES)
+    if lacking is None:
+        return None
+    memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
+    target = session.target
+    session.budget.progress.stage = "sweeping over all blocks"
+    made = heap_graph.world(session, slots=False)
+    found = made.regions
+    marks = session.compiled.sweep(heap_graph.block_source(target), made.shape, session.budget)
+    marks.gather([heap.blocks() for heap in made.heaps], made.own_places)
+    outside: List[Sequence[Tuple[int, int, int]]] = [
+        *([(node.start, low, high) for low, high in heap_graph.of_node(target, node)] for node in found.nodes),
+        *(
+            [(root.start, *part) for part in heap_graph.parts(target, root.start, root.end, False)] if root.end else ()
+            for root in found.roots
+        ),
+    ]
+    registers = [(place, root) for place, root in enumerate(found.roots) if root.words]
+    sums = marks.mark(outside, [(place, root.words) for place, root in registers], [(place, root.exact) for place, root in registers])
+    heap_graph.check_time(session)
+    numbers = marks.numbers()
+    heap_graph.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
+    heap_graph.tell_shared_in_swap(session, found.nodes)
+    heap_graph.tell_undumped(session)
+    lost = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(found.nodes))]
+    target.let_go()
+    what = say("the graph of %d blocks takes about %s, and this process may use %s: ", numbers.blocks, *map(Size, lacking))
+    what = say("%sthe classes were told by %d passes over memory", what, numbers.passes)
+    session.problem(problems.SWEPT, None, what, SWEPT_HINT)
+    holding = held_rules(interior_holds)
+    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
+    return Leaks(
+        held=add([sums[rule] for rule in holding]),
+        maybe=add(list(maybe.values())),
+        maybe_by=maybe,
+        leaked=sums[LEAKED],
+        roots=None,
+        groups=(),
+        habits=(),
+        offsets=(),
+        mappings=mapping_rows([node for node, is_lost in zip(found.nodes, lost) if is_lost]),
+        low_addresses=any(start < 1 << 32 for start, _ in made.shape.heaps) and target.word_bytes == 8,
+    )

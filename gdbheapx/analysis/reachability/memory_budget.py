@@ -5,7 +5,7 @@ import resource
 from functools import lru_cache
 from typing import Iterator, Optional, Tuple
 
-from gdbheapx.analysis.reachability import look
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import OUT_OF_MEMORY
 from gdbheapx.session import Session
@@ -32,7 +32,7 @@ GROUPS = "/sys/fs/cgroup"
 def blocks(session: Session) -> int:
     """Blocks in use, as the walks over the heaps have counted them, or as a snapshot has them."""
     if session.target.kind == "snapshot":
-        reach: Optional[look.Reach] = session.shared(look.REACH)
+        reach: Optional[heap_graph.Reach] = session.shared(heap_graph.REACH)
         return reach.numbers.blocks if reach is not None else 0
     return sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())
 

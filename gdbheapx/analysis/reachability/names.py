@@ -3,7 +3,7 @@
 from typing import Optional
 
 from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.reachability.look import Reach
+from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.regions import Root
 from gdbheapx.analysis.reachability.symbols import Symbols, TargetSymbols, Variable
 from gdbheapx.inferior.base import Module, Target, Thread

@@ -5,8 +5,8 @@ Who holds a few blocks that another answer names.
 
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.reachability import look, memory_budget
-from gdbheapx.analysis.reachability.look import Reach
+from gdbheapx.analysis.reachability import heap_graph, memory_budget
+from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, Referrer, class_of
@@ -174,13 +174,13 @@ class Holder(NamedTuple):
         return way if class_ == "held" else "%s (maybe: %s)" % (way, MAYBE.get(self.evidence, "only weak pointers lead there"))
 
 
-def find_holders(session: Session, addresses: Sequence[int], further: look.Further = look.NO_FURTHER) -> Dict[int, Holder]:
+def find_holders(session: Session, addresses: Sequence[int], further: heap_graph.Further = heap_graph.NO_FURTHER) -> Dict[int, Holder]:
     """By address, for those that lie in a block in use; empty where there is no graph: the answer it was for stands without it. `further`:
     what counts as blocks, too."""
     if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
         return {}
     try:
-        reach = look.look(session, slots=True, names=True, further=further)
+        reach = heap_graph.look(session, slots=True, names=True, further=further)
     except HeapxError:
         return {}
     names, found = Names(session.target, reach), {}

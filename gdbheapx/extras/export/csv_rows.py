@@ -10,7 +10,7 @@ from itertools import compress
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from gdbheapx.analysis.census.find import LabelSet
-from gdbheapx.analysis.stacks import Stack
+from gdbheapx.analysis.census.owned import Stack
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.report.text import DIRECTION

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_right
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.stacks import Frame, Image, Stack
+from gdbheapx.analysis.census.owned import Frame, Image, Stack
 from gdbheapx.extras.export.csv_rows import hexed
 from gdbheapx.report.text import DIRECTION
 

@@ -1,15 +1,22 @@
-"""Documents of `report --json`, as rows. They may be anybody's: a field of another kind than it should have is unknown."""
+"""Documents of `report --json`, as rows. They may be anybody's: a field of another kind than it should have is unknown.
 
+`table` and `fleet` show them as a table, or as CSV.
+"""
+
+import csv
+import io
 import json
 import os
-from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import files
-from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column
+from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column, Table, columns_of
+from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.findings import EVIDENCE_MISSING
 from gdbheapx.model import HeapSum
 from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE
+from gdbheapx.report import text
 
 SCHEMA = "gdbheapx/1"
 MOST_BYTES = 64 << 20
@@ -19,6 +26,8 @@ MOST_TEXT = 300
 SOURCE = "fleet"
 """The member that `fleet` adds to a document: which core, as it was, and how the look ended."""
 NONE = "unknown"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
 
 
 class Document(NamedTuple):
@@ -197,3 +206,42 @@ def _heaps(data: Mapping[str, Any]) -> List[HeapSum]:
     rows = [_dict(one) for one in _list(data.get("heaps"))]
     sums = [(_number(one.get("held_bytes")), _number(one.get("used_bytes"))) for one in rows]
     return [HeapSum("", held, used) for held, used in sums if held is not None and used is not None]
+
+
+def table_data(rows: Sequence[Document], groups: Optional[Sequence[Group]]) -> Dict[str, Any]:
+    """The `data` member."""
+    return {"rows": list(rows), "groups": None if groups is None else list(groups)}
+
+
+def table_lines(style: Style, rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
+    """A table, or nothing."""
+    record: Any = type(rows[0]) if rows else Document
+    columns = columns_of(record)
+    known = {column.field for column in columns if any(getattr(one, column.field) is not None for one in rows)}
+    absent = {column.field: "" for column in columns if column.unit == TEXT and column.field in known}
+    shown: List[Any] = [
+        {name: absent.get(name) if value is None else _cell(value) for name, value in one._asdict().items()} for one in rows
+    ]
+    yield from text.show(style, [Table(columns, shown)])
+
+
+def csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
+    """CSV with a heading."""
+    yield _csv((type(rows[0]) if rows else Document)._fields)
+    for one in rows:
+        yield _csv(["" if value is None else _safe(value) if isinstance(value, str) else value for value in one])
+
+
+def _csv(cells: Sequence[Any]) -> str:
+    made = io.StringIO()
+    csv.writer(made, lineterminator="").writerow(cells)
+    return made.getvalue()
+
+
+def _safe(cell: str) -> str:
+    shown = text.printable(cell)
+    return "'" + shown if cell.startswith(FORMULA) else shown
+
+
+def _cell(value: Any) -> Any:
+    return "yes" if value is True else "" if value is False else value

@@ -47,7 +47,7 @@ class Look(NamedTuple):
     envelope: Dict[str, Any]
     text: bytes
     rows: int
-    """Descriptors, as in query/look.py."""
+    """Descriptors, as in query/table_rows.py."""
     signed: Optional[int]
 
     @property
@@ -58,7 +58,7 @@ class Look(NamedTuple):
 
 def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell: Shell) -> Look:
     """One look at the target."""
-    from gdbheapx.extras.query import look
+    from gdbheapx.extras.query import table_rows
 
     options = invocation.options
     rows, signed = worker.temporary(), worker.temporary() if signature else None
@@ -70,7 +70,7 @@ def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell:
     words += ["--max-stop", str(options.max_stop)] if options.max_stop is not None else []
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
-    os.environ[VARIABLE] = look.words(look.LookRequest(tables, rows, signed))
+    os.environ[VARIABLE] = table_rows.words(table_rows.LookRequest(tables, rows, signed))
     try:
         code, text = worker.look(understand(invocation.asked, words), shell.look)
     finally:

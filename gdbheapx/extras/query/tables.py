@@ -12,7 +12,7 @@ from gdbheapx.model import Address, ThreadCache
 ADDRESS, NUMBER, TEXT, SHARE, FLAG = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN"
 """Types of columns."""
 VARIABLE = "GDBHEAPX_TABLES"
-"""Of the environment: what `query` and a parquet file need of one look, and the descriptors for blocks (look.py)."""
+"""Of the environment: what `query` and a parquet file need of one look, and the descriptors for blocks (table_rows.py)."""
 BLOCKS, SIGNATURE = "blocks", "signature"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Dict, List, NamedTuple, Optional
 
-from gdbheapx.extras.watch import files, table
+from gdbheapx.extras.watch import table
 from gdbheapx.extras.watch.samples import Sample, Sampler
 from gdbheapx.report.text import printable
 
@@ -44,15 +44,15 @@ class OpenMetrics:
     def __init__(self, path: str, sampler: Sampler) -> None:
         self._path, self._sampler = path, sampler
         self._labels = 'pid="%d",name="%s"' % (sampler.pid, escape(sampler.name))
-        files.replace(path, self._text(None))
+        table.replace(path, self._text(None))
 
     def sample(self, sample: Sample) -> None:
         """This sample is the last one."""
-        files.replace(self._path, self._text(sample))
+        table.replace(self._path, self._text(sample))
 
     def end(self) -> None:
         """Nothing is watched any more: figures that stay would be taken for new ones."""
-        files.replace(self._path, self._text(None))
+        table.replace(self._path, self._text(None))
 
     def _text(self, sample: Optional[Sample]) -> str:
         up = "1 while the process is watched, 0 when it ended or the watch did"

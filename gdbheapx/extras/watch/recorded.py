@@ -8,9 +8,8 @@ from typing import Any, BinaryIO, Iterator, List, Mapping, NamedTuple, Optional,
 
 from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.watch.run import Over
 from gdbheapx.extras.watch.samples import Sample, Watched
-from gdbheapx.extras.watch.summary import ENDED, EXECUTED, OPEN, STOPPED, TIMES, History
+from gdbheapx.extras.watch.summary import ENDED, EXECUTED, OPEN, STOPPED, TIMES, History, Over
 from gdbheapx.extras.watch.table import heading
 from gdbheapx.files import open_regular
 from gdbheapx.inferior.base import ProcessCounters

@@ -1,9 +1,12 @@
-"""What a watch has shown: growth per hour, whether it is in use or kept, what came back of what was returned."""
+"""The loop of a watch, and what it has shown: growth per hour, whether it is in use or kept, what came back of what was returned."""
 
-from typing import NamedTuple, Optional, Sequence
+import time
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.returned import Step, Steps, Worth
-from gdbheapx.extras.watch.samples import Sample, Watched
+from gdbheapx.extras.watch.samples import Sample, Sampler, Watched
 from gdbheapx.extras.watch.series import Change, Series
 
 ENDED, EXECUTED, STOPPED, TIMES, OPEN = "process-ended", "other-program", "stopped", "times", "open"
@@ -27,6 +30,8 @@ UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW =
 in use or kept. `grew`: no allocator could be read."""
 MOSTLY_KEPT_PERCENT, LEAST_KEPT_BYTES = 50, 10 << 20
 """Of anonymous memory: from here on what is kept in RAM is worth a word, though it does not grow."""
+NAP_S = 0.2
+"""How soon Ctrl-C is heeded."""
 
 
 class Summary(NamedTuple):
@@ -144,3 +149,51 @@ def _mostly_kept(sample: Sample) -> bool:
         return False
     kept = min(sample.kept_bytes, sample.counters.anonymous_bytes - sample.used_bytes)
     return kept >= max(LEAST_KEPT_BYTES, sample.counters.anonymous_bytes * MOSTLY_KEPT_PERCENT // 100)
+
+
+class Over(NamedTuple):
+    """The last event."""
+
+    why: str
+    summary: Optional[Summary]
+
+
+Event = Union[Sample, Step, Over]
+
+
+def events(
+    sampler: Sampler, history: History, every_s: float, times: Optional[int], budget: Budget, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Event]:
+    """Samples as they are taken, steps at which memory was returned, and one Over. A sample that is late is not made up for."""
+    began, turn, taken, missed = time.monotonic(), 0, 0, 0
+    why = TIMES
+    while times is None or taken < times:
+        if budget.expired():
+            why = STOPPED
+            break
+        try:
+            sample = sampler.sample()
+        except HeapxError:
+            if sampler.session.target.has_ended():
+                sample = None
+            else:
+                raise
+        if sample is None:
+            why = EXECUTED if sampler.runs_another_program else ENDED
+            break
+        taken += 1
+        step = history.add(sample)
+        yield sample
+        if step is not None:
+            yield step
+        if taken == times:
+            break
+        turn += 1
+        late = int((time.monotonic() - began) / every_s)
+        if late >= turn:
+            missed, turn = missed + late + 1 - turn, late + 1
+        until = began + turn * every_s
+        while not budget.expired() and (left := until - time.monotonic()) > 0:
+            sleep(min(NAP_S, left))
+    budget.heed()
+    yield Over(why, history.summary(why, missed))

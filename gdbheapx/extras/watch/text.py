@@ -8,10 +8,9 @@ from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tup
 from gdbheapx.command import Style
 from gdbheapx.extras.watch import summary as codes
 from gdbheapx.extras.watch.returned import Step, Worth
-from gdbheapx.extras.watch.run import Over
 from gdbheapx.extras.watch.samples import Sample, Watching
 from gdbheapx.extras.watch.series import Change
-from gdbheapx.extras.watch.summary import History, Summary
+from gdbheapx.extras.watch.summary import History, Over, Summary
 from gdbheapx.extras.watch.table import estimates
 from gdbheapx.report.text import printable, said
 from gdbheapx.units import UNKNOWN, Said, Size, plural, say, size

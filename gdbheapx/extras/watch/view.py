@@ -12,10 +12,9 @@ from gdbheapx.extras.html.geometry import Drawn, band, curve, ticks
 from gdbheapx.extras.html.reading import Whole
 from gdbheapx.extras.watch import text
 from gdbheapx.extras.watch.returned import Step
-from gdbheapx.extras.watch.run import Over
 from gdbheapx.extras.watch.samples import Sample, Watching
 from gdbheapx.extras.watch.series import Change, Curves, Point, Spread
-from gdbheapx.extras.watch.summary import STOPPED, History, Summary
+from gdbheapx.extras.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.extras.watch.table import estimates, heading
 from gdbheapx.output import Replacing
 from gdbheapx.report.text import printable

@@ -3,7 +3,7 @@
 from typing import Any, List, Optional, Sequence
 
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.pins.find import Group, Kept
+from gdbheapx.analysis.pins import Group, Kept
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module

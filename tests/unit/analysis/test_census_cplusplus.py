@@ -1,14 +1,13 @@
 """Which blocks are said to be a class's, by what all of a kind have in common.
 
-Files: analysis/census/signature.py.
+Files: analysis/census/world.py.
 """
 
 from typing import Any, Dict, Optional, Tuple, cast
 
 from gdbheapx.analysis.census.cplusplus import Arrays, Class, Classes, Objects
-from gdbheapx.analysis.census.signature import EXACT, SHAPE, Signature
 from gdbheapx.analysis.census.vtables import without_overlap
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Signature, World
 from gdbheapx.kernel.blocks.signatures import OTHERS, SIZED_BITS, Signed
 
 CAR, VAN, HOLE = 0x7000, 0x7100, 0x8000

@@ -1,11 +1,11 @@
 """How the groups of `pins` are ranked, and what its page says.
 
-Files: allocators/keeping.py, analysis/pins/find.py, report/pins_text.py.
+Files: allocators/keeping.py, analysis/pins.py, report/pins_text.py.
 """
 
 from gdbheapx.allocators.keeping import Term
-from gdbheapx.analysis.pins import find
-from gdbheapx.analysis.pins.find import Sum, ranked
+from gdbheapx.analysis import pins
+from gdbheapx.analysis.pins import Sum, ranked
 from gdbheapx.columns import Table
 from gdbheapx.report import pins_text
 from tests.support.builders.records import MB, pin_group, pins_kept
@@ -34,7 +34,7 @@ def test_nothing_is_kept() -> None:
     found = pins_kept()._replace(sums=[Sum("toy", 0, None, None, [], None, "")])
     page = list(pins_text.page(found, None))
     assert page[0] == "No free memory is kept by blocks in use" and not any(isinstance(one, Table) for one in page)
-    assert find.pins_finding(found) is None and find.largest_group(pins_kept(pin_group(MB))) is None
+    assert pins.pins_finding(found) is None and pins.largest_group(pins_kept(pin_group(MB))) is None
 
 
 def test_what_is_not_known_is_not_nothing() -> None:

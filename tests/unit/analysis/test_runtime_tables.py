@@ -6,7 +6,7 @@ import pytest
 
 from gdbheapx.analysis import runtime_tables
 from gdbheapx.analysis.census.find import Census, Looked, Managed
-from gdbheapx.analysis.census.signature import EXACT, PLACE, Signature
+from gdbheapx.analysis.census.world import EXACT, PLACE, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.runtime_tables import Watch

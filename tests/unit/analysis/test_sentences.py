@@ -16,9 +16,8 @@ import pytest
 from gdbheapx import findings as codes
 from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
-from gdbheapx.analysis import memory_verdict
+from gdbheapx.analysis import memory_verdict, pins
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.pins import find
 from gdbheapx.glibc.messages import findings as glibc_findings
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
@@ -44,7 +43,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, find)
+MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins)
 """Where the sentences are."""
 
 
@@ -378,7 +377,7 @@ MEMORY = {
 def pinned(*words: str, **fields: Any) -> Case:
     """1,204 blocks of 80 bytes that keep nearly all."""
     found = pins_kept(pin_group(512 * MB, 1204, 80, alone_bytes=500 * MB, **fields), pin_group(MB))
-    return Case(lambda: [one for one in [find.pins_finding(found)] if one is not None], [codes.PINNED], ["1204 blocks (94.1 KiB", "500.0 MiB", *words])
+    return Case(lambda: [one for one in [pins.pins_finding(found)] if one is not None], [codes.PINNED], ["1204 blocks (94.1 KiB", "500.0 MiB", *words])
 
 
 PINNED = {

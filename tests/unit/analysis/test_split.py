@@ -1,6 +1,6 @@
 """Whose the memory is, from recorded smaps of real programs and of other kernels.
 
-Files: analysis/memory/attribute.py, analysis/memory/shapes.py, analysis/memory/stacks.py, analysis/memory/tally.py.
+Files: analysis/memory/attribute.py, analysis/memory/shapes.py, analysis/memory/stacks.py, analysis/split.py.
 """
 
 import struct

@@ -5,7 +5,7 @@ Files: kernel/common/twin/kernel.py.
 
 from typing import List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.analysis.memory.written import WrittenPages, tell
+from gdbheapx.analysis.memory.attribute import WrittenPages, tell
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, MappingUse, MemoryUse
 from gdbheapx.kernel.common.twin.kernel import PythonKernel

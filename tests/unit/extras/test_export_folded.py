@@ -10,8 +10,7 @@ from typing import List
 import pytest
 
 from gdbheapx.analysis.census import owned
-from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, Paths
-from gdbheapx.analysis.stacks import Frame, Stack
+from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, Frame, Paths, Stack
 from gdbheapx.extras.export import csv_rows
 from tests.support.hostile import HOSTILE
 from tests.support.programs import need

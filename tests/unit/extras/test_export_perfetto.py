@@ -1,16 +1,16 @@
 """A heap graph in packets: what is written is what stands there, whatever the packets' size.
 
-Files: extras/export/objects.py.
+Files: extras/export/perfetto.py.
 """
 
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
+from gdbheapx.analysis.census.owned import Frame, Stack
 from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.stacks import Frame, Stack
 from gdbheapx.extras.export import perfetto
-from gdbheapx.extras.export.objects import UNNAMED, VARIABLE, Object, Type, gathered
+from gdbheapx.extras.export.perfetto import UNNAMED, VARIABLE, Object, Type, gathered
 from gdbheapx.extras.export.pprof import varint
 from tests.support.profiles import fields
 from tests.support.profiles import varint as read_varint

@@ -1,6 +1,6 @@
 """Profiles for pprof: read back by the field numbers of profile.proto, and by `go tool pprof`.
 
-Files: analysis/stacks.py, extras/export/pprof.py.
+Files: analysis/census/owned.py, extras/export/pprof.py.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import List, Optional
 
 import pytest
 
-from gdbheapx.analysis.stacks import Frame, Image, Stack
+from gdbheapx.analysis.census.owned import Frame, Image, Stack
 from gdbheapx.extras.export import pprof
 from tests.support import profiles
 from tests.support.hostile import HOSTILE

@@ -1,6 +1,6 @@
 """The page of a look, from JSON documents that were recorded, ruined and hostile.
 
-Files: extras/html/memory_view.py, extras/html/reading.py, extras/html/report_view.py, extras/html/use_view.py.
+Files: extras/html/memory_view.py, extras/html/reading.py, extras/html/report_view.py.
 """
 
 import random

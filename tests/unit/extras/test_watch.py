@@ -1,6 +1,6 @@
 """What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends.
 
-Files: allocators/metering.py, extras/watch/returned.py, extras/watch/run.py, extras/watch/samples.py.
+Files: allocators/metering.py, extras/watch/returned.py, extras/watch/summary.py, extras/watch/samples.py.
 """
 
 from typing import Any, Iterable, List, Optional, Tuple
@@ -13,10 +13,9 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.extras.watch import summary as codes
 from gdbheapx.extras.watch import text
 from gdbheapx.extras.watch.returned import Steps
-from gdbheapx.extras.watch.run import Over, events
 from gdbheapx.extras.watch.samples import Sample, Sampler, Watched
 from gdbheapx.extras.watch.series import MOST_POINTS, Series
-from gdbheapx.extras.watch.summary import History
+from gdbheapx.extras.watch.summary import History, Over, events
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 

@@ -1,6 +1,6 @@
 """The forms in which `watch` writes: whatever a program calls itself, each stays what its readers take it for.
 
-Files: extras/watch/files.py, extras/watch/openmetrics.py.
+Files: extras/watch/table.py, extras/watch/openmetrics.py.
 """
 
 import csv
@@ -16,10 +16,9 @@ import pytest
 from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.watch import files, openmetrics, table, text
-from gdbheapx.extras.watch.run import Over
+from gdbheapx.extras.watch import openmetrics, table, text
 from gdbheapx.extras.watch.samples import Sample, Watched
-from gdbheapx.extras.watch.summary import TIMES, History
+from gdbheapx.extras.watch.summary import TIMES, History, Over
 from gdbheapx.extras.watch.text import BLOCKS, PLAIN, Text, duration, sparkline, thinned
 from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.model import AllocatorInfo
@@ -130,7 +129,7 @@ def test_a_file_passes_on_its_mode(tmp_path: Path) -> None:
     os.chmod(path, 0o640)
     before = os.stat(path).st_ino
     reader = path.open()
-    files.replace(str(path), "new\n")
+    table.replace(str(path), "new\n")
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o640 and os.stat(path).st_ino != before
     assert reader.read() == "" and path.read_text() == "new\n"
     reader.close()
@@ -141,7 +140,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     other, path = tmp_path / "other", tmp_path / "out.prom"
     other.write_text("theirs")
     path.symlink_to(other)
-    files.replace(str(path), "ours")
+    table.replace(str(path), "ours")
     assert other.read_text() == "theirs" and not path.is_symlink() and path.read_text() == "ours"
 
 
@@ -163,9 +162,9 @@ def test_a_file_is_continued(tmp_path: Path) -> None:
 def test_a_full_disk_is_told() -> None:
     """/dev/full is no regular file, and a file that cannot grow is an error of one line."""
     with pytest.raises(HeapxError, match="is not a regular file"):
-        files.Appended("/dev/full", None)
+        table.Appended("/dev/full", None)
     with pytest.raises(HeapxError, match="cannot write to /proc/none: "):
-        files.replace("/proc/none", "")
+        table.replace("/proc/none", "")
 
 
 def lines(name: str, environment: Dict[str, str], plain: bool = False) -> List[str]:

@@ -14,9 +14,8 @@ from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.html import geometry
 from gdbheapx.extras.watch import recorded, table, text
-from gdbheapx.extras.watch.run import Over
 from gdbheapx.extras.watch.series import MOST_POINTS, Curves
-from gdbheapx.extras.watch.summary import OPEN, TIMES, History
+from gdbheapx.extras.watch.summary import OPEN, TIMES, History, Over
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")

@@ -1,6 +1,6 @@
 """What leaks, owners and refs say, from records made here.
 
-Files: analysis/reachability/refs.py, report/leaks_text.py, report/owners_text.py, report/refs_text.py.
+Files: analysis/reachability/refs.py, report/leaks_text.py, report/reach_text.py.
 """
 
 from typing import Any, List, Optional
@@ -13,7 +13,7 @@ from gdbheapx.analysis.reachability.refs import Chain, Holder, Refs, Step
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import EVIDENCE, Habit, Sum
 from gdbheapx.model import Address
-from gdbheapx.report import leaks_text, owners_text, refs_text
+from gdbheapx.report import leaks_text, reach_text
 
 NOTHING = Sum(0, 0)
 LOST = Group(None, "root", 24, 2, 48, 5, 120, [Address(0x10), Address(0x20)])
@@ -53,14 +53,14 @@ def test_owners() -> None:
     """A suspect is one sentence; rows below an owner are indented; what was not counted is no number."""
     point = Accumulation(Address(0x40), None, "block 0x40 (80 bytes)", 80, 7, 900, 2)
     whole = Owners([Suspect("g_index in app", "global", 1000, 50.0, point)], [owned("g_index in app", owned("inner"))], Sum(9, 2000), Sum(1, 10), 30)
-    text = "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole))
+    text = "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), whole))
     assert "Suspect: g_index in app keeps 1,000 bytes (50.0 %); it piles up below block 0x40 (80 bytes), which owns 7 blocks directly" in text.replace("1000", "1,000")
     flat = whole._replace(suspects=[whole.suspects[0]._replace(accumulation=point._replace(steps=0))])
-    assert "(50.0 %), through 7 blocks that it owns directly" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), flat))
-    assert "inner" in text and "?" in text and [row.owner for row in owners_text.flat(whole.owners, 0)] == ["g_index in app", "  inner"]
+    assert "(50.0 %), through 7 blocks that it owns directly" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), flat))
+    assert "inner" in text and "?" in text and [row.owner for row in reach_text.flat(whole.owners, 0)] == ["g_index in app", "  inner"]
     assert "leaked: 10 bytes;" in text and "unread" not in text
-    assert "leaked: at most 10 bytes;" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(leaked_is_upper_bound=True)))
-    assert "no owner retains 20 % or more" in "\n".join(owners_text.lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
+    assert "leaked: at most 10 bytes;" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), whole._replace(leaked_is_upper_bound=True)))
+    assert "no owner retains 20 % or more" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
 
 
 def step(number: int, root: Optional[str] = None, left_out: int = 0) -> Step:
@@ -71,14 +71,14 @@ def test_a_long_chain_keeps_its_ends() -> None:
     """However few steps are shown, the root is one of them, and what is hidden adds up."""
     steps: List[Step] = [*(step(number) for number in range(1, 6)), step(6, left_out=100), *(step(number) for number in range(7, 10)), step(10, "g in app")]
     for depth in range(1, 12):
-        shown = refs_text.shortened(steps, depth)
+        shown = reach_text.shortened(steps, depth)
         assert len(shown) == min(depth, 10) and shown[-1].root == "g in app"
         assert len(shown) + sum(one.left_out for one in shown) == 110
     answer = Refs(Address(0x50), 8, 64, "start", [Chain(steps, True), Chain(steps[:2], False)], False)
-    lines = list(refs_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4))
+    lines = list(reach_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4))
     assert "+8" in lines[0] and "2 pointers; held" in lines[0] and "110 steps to a root" in lines[2]
     assert "106 steps not shown" in "\n".join(lines) and "1 more chain: --limit N" in lines[-1]
-    assert refs_text.data(answer, 1, 4)["referrers"] == 2
+    assert reach_text.data(answer, 1, 4)["referrers"] == 2
 
 
 @pytest.mark.parametrize("evidence", EVIDENCE)
@@ -87,9 +87,9 @@ def test_refs_and_leaks_say_the_same(evidence: str) -> None:
     if evidence == "?":
         return
     answer = Refs(Address(0x50), 0, 64, evidence, [Chain([step(1), step(2, "g in app")], True)], False)
-    head = next(iter(refs_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4)))
+    head = next(iter(reach_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4)))
     wanted = {"none": "leaked"}.get(evidence, "held" if evidence in ("start", "tag", "base", "habit") else "maybe")
     said_of_holder = Holder(Address(0x50), evidence, "g in app", 2, None).words()
-    assert refs_text.data(answer, 1, 4)["class"] == wanted and wanted in head and ("; held" in head) == (wanted == "held")
+    assert reach_text.data(answer, 1, 4)["class"] == wanted and wanted in head and ("; held" in head) == (wanted == "held")
     assert said_of_holder == {"held": "g in app, 2 steps", "leaked": "leaked"}.get(wanted, said_of_holder)
     assert wanted != "maybe" or "maybe: only" in said_of_holder

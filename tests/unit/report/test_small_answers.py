@@ -1,6 +1,6 @@
 """malloc_stats(3)'s text, the list of packs, and what became of threads that were cured.
 
-Files: glibc/malloc_info.py, report/pack_text.py.
+Files: glibc/malloc_info.py, report/pages.py.
 """
 
 from typing import Any, NamedTuple, Optional
@@ -9,7 +9,7 @@ from gdbheapx.analysis.packs import PackRow
 from gdbheapx.glibc.malloc_info import Mallinfo2, StatsArena
 from gdbheapx.glibc.messages.stats import NativeStats
 from gdbheapx.jemalloc.messages.tickers import cured
-from gdbheapx.report import pack_text
+from gdbheapx.report import pages
 
 
 def test_malloc_stats_has_glibcs_words_and_more_digits() -> None:
@@ -26,12 +26,12 @@ def pack(**fields: Any) -> PackRow:
 
 def test_packs_in_use_are_marked_and_broken_ones_told() -> None:
     """The release without its commit; a file that is none comes last, with the reason."""
-    lines = list(pack_text.listed([pack(), pack(file="/srv/y.json", problem="/srv/y.json: it is no pack")]))
+    lines = list(pages.packs([pack(), pack(file="/srv/y.json", problem="/srv/y.json: it is no pack")]))
     assert "jemalloc 5.3.0" in lines[2] and "in use" in lines[2] and "-g5" not in lines[2]
     assert lines[-1] == "/srv/y.json: it is no pack"
-    assert list(pack_text.listed([])) == ["No packs."]
+    assert list(pages.packs([])) == ["No packs."]
     assert "vtables" not in lines[0]
-    lines = list(pack_text.listed([pack(), pack(allocator=None, version=None, vtables=284)]))
+    lines = list(pages.packs([pack(), pack(allocator=None, version=None, vtables=284)]))
     assert "vtables" in lines[0] and " 284 " in lines[-1] and "None" not in lines[-1]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.overview import Overview
-from gdbheapx.analysis.pins.find import Kept
+from gdbheapx.analysis.pins import Kept
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.model import Address, AllocatorInfo

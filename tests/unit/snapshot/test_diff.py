@@ -1,6 +1,6 @@
 """What grew between two snapshots.
 
-Files: report/diff_text.py, snapshot/growth.py, snapshot/operand.py.
+Files: report/diff_text.py, snapshot/growth.py, snapshot/take.py.
 """
 
 import shlex

@@ -1,29 +1,133 @@
-"""Objects of CPython, by their types; and the blocks that its own allocator cuts."""
+"""Objects of CPython, by their types; and the blocks that its own allocator cuts.
 
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+CPython's own allocator of small blocks, obmalloc: its table of arenas is a used block of malloc's, and each arena's first pool has its
+index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
+"""
 
-from gdbheapx.analysis.census.cpython import pools
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
 from gdbheapx.analysis.census.cpython import types as objects
-from gdbheapx.analysis.census.cpython.types import Body, PyType, Types
-from gdbheapx.analysis.census.signature import EXACT, Ask, Signature
-from gdbheapx.analysis.census.world import Inner, Recogniser, World
-from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, EQUAL, IN_SET, Condition, NumberSet, SignatureRow
+from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, Body, PyType, Types
+from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World
+from gdbheapx.kernel.blocks.pools import HEADER_BYTES, PoolShape
+from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
 
+ENTRY = 48
+FIRST_ENTRIES = 16
+"""The table has never had fewer."""
+LOOKED_AT = 8
+"""So many of its entries may be asked for; the first ones are free only in a process that has shrunk."""
+POOLS = 64
+"""In an arena; one less where the system's page was no pool's begin."""
+POOL_SIZES = (4 << 10, 16 << 10, 32 << 10)
+"""To 3.9, and later; an arena is 64 times that."""
 MODULE = "python"
 STEPS = (512, 256, 128, 64, 48, 32, 16)
 """A row asks for so many bytes at least: types are put where all their objects have them."""
 LOW_HALF, HIGH_HALF = 0xFFFFFFFF, ALL ^ 0xFFFFFFFF
 
 
+class Arena(NamedTuple):
+    """One that is in use."""
+
+    start: int
+    end: int
+    first_pool: int
+    next_pool: int
+    """Where no pool has been yet."""
+    pools: int
+
+
+def arena_table_rows() -> List[SignatureRow]:
+    """Blocks that may be the table, told apart by the first arena that they name; those with the head of PYTHONMALLOC=debug come second."""
+    every = []
+    for shift in (0, DEBUG_HEAD):
+        for at in range(shift, shift + LOOKED_AT * ENTRY, ENTRY):
+            conditions = [
+                Condition(at + 20, 4, AT_LEAST, POOLS - 1),
+                Condition(at + 20, 4, AT_MOST, POOLS),
+                Condition(at + 16, 4, AT_MOST, 0, FIELD, other=at + 20),
+                Condition(at, 8, AT_LEAST, 0x10000),
+                Condition(at, 8, EQUAL, 0, mask=0xFFF),
+                Condition(at + 8, 8, EQUAL, 0, mask=0xFFF),
+                Condition(at + 8, 8, AT_LEAST, 0, FIELD, other=at),
+                Condition(at + 8, 8, AT_MOST, POOLS * POOL_SIZES[-1], FIELD, other=at),
+            ]
+            every.append(SignatureRow(conditions, least_usable=shift + FIRST_ENTRIES * ENTRY, key=(at, 8, (1 << 64) - 1)))
+    return every
+
+
+def find_arenas(world: World, found: Sequence[Signed]) -> List[Arena]:
+    """Of all tables (sub-interpreters may have one each), by address. `found`: what met rows(), with their numbers."""
+    every: List[Arena] = []
+    for one in found:
+        shift = DEBUG_HEAD * (one.row >= LOOKED_AT)
+        every += arenas_of_table(world, one.sample + shift, one.bytes // one.blocks - shift)
+    return sorted(set(every))
+
+
+def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
+    """The arenas of one table; none where it is no table."""
+    data = world.read(address, size_bytes)
+    order = world.target.byte_order
+    pool_bytes: Optional[int] = None
+    every = []
+    for index in range(len(data) // ENTRY):
+        entry = data[index * ENTRY : index * ENTRY + ENTRY]
+        start, following = (int.from_bytes(entry[at : at + 8], order) for at in (0, 8))
+        free, pools = (int.from_bytes(entry[at : at + 4], order) for at in (16, 20))
+        if not start or start & 0xFFF or pools not in (POOLS - 1, POOLS) or free > pools:
+            continue
+        if pool_bytes is None:
+            pool_bytes = pool_size(world, start, index)
+        if pool_bytes is None:
+            continue
+        first, end = -(-start // pool_bytes) * pool_bytes, start + POOLS * pool_bytes
+        if first <= following <= end and (following == first or is_first_pool(world, first, index, pool_bytes)):
+            every.append(Arena(start, end, first, following, pools))
+    return every
+
+
+def pool_size(world: World, start: int, index: int) -> Optional[int]:
+    """What the header of an arena's first pool says."""
+    return next((size for size in POOL_SIZES if is_first_pool(world, -(-start // size) * size, index, size)), None)
+
+
+def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
+    """It has the arena's index, and its cells end where a pool of this size does."""
+    data = world.read(at, HEADER_BYTES)
+    order = world.target.byte_order
+    of, class_, _, last = (int.from_bytes(data[place : place + 4], order) for place in (32, 36, 40, 44))
+    return len(data) == HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
+
+
+def memory_of_arenas(world: World, every: Sequence[Arena]) -> Inner:
+    """What is in the arenas."""
+    pool_bytes = (every[0].end - every[0].start) // POOLS
+    runs: List[Tuple[int, int]] = [(one.first_pool, one.next_pool) for one in every if one.next_pool > one.first_pool]
+    pools = world.session.compiled.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
+    sums = pools.sums()
+    never = sum(one.pools * pool_bytes - (one.next_pool - one.first_pool) for one in every)
+    beside = sum(one.end - one.start - one.pools * pool_bytes for one in every)
+    return Inner(
+        blocks=pools.blocks(),
+        module="python",
+        name="block of a pool",
+        taken=[(one.start, one.end) for one in every],
+        free_bytes=sums.free_bytes + sums.free_pools * pool_bytes + never,
+        overhead_bytes=sums.lost_bytes + sums.bad * pool_bytes + beside,
+    )
+
+
 class Python:
     """What was found in one process. Takes one pass over the heap."""
 
     def __init__(self, world: World, memory: Sequence[objects.Segment], root: objects.Root) -> None:
-        of_types, of_pools = objects.heap_type_rows(), pools.rows()
+        of_types, of_pools = objects.heap_type_rows(), arena_table_rows()
         found = world.find([*of_types, *of_pools])
         self.types = Types(world, memory, root, [one for one in found if one.row < len(of_types)])
         tables = [one._replace(row=one.row - len(of_types)) for one in found if 0 <= one.row - len(of_types) < len(of_pools)]
-        self.arenas = pools.arenas(world, tables)
+        self.arenas = find_arenas(world, tables)
         self.has_flags_in_counts = objects.counts_have_flags(world, memory)
 
     def bodies(self) -> Iterator[Body]:
@@ -85,7 +189,7 @@ class CPython(Recogniser):
     def inner(self, world: World) -> Sequence[Inner]:
         """The pools."""
         python = self.look(world)
-        return [pools.inner(world, python.arenas)] if python and python.arenas else []
+        return [memory_of_arenas(world, python.arenas)] if python and python.arenas else []
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """What objects own beside themselves."""

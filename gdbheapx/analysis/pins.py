@@ -1,9 +1,4 @@
-"""Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once.
-
-Who owns blocks that keep free memory, in words.
-
-What pins say in a sentence, and as a finding for other answers.
-"""
+"""Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once; and that in a sentence."""
 
 from array import array
 from typing import Annotated, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -12,7 +7,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
-from gdbheapx.analysis.census.signature import PLACE, Signature
+from gdbheapx.analysis.census.world import PLACE, Signature
 from gdbheapx.analysis.reachability import memory_budget
 from gdbheapx.analysis.reachability.owners import LEAST_SHARED, Tallied, tally
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column

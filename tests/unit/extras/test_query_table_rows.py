@@ -4,7 +4,7 @@ Files: extras/query/tables.py.
 """
 
 from gdbheapx.analysis.reachability.owners import Owned
-from gdbheapx.extras.query import look
+from gdbheapx.extras.query import table_rows
 from gdbheapx.extras.query.tables import BY_NAME, TABLES
 from gdbheapx.model import Address
 
@@ -12,8 +12,8 @@ from gdbheapx.model import Address
 def test_cells_have_the_columns_types() -> None:
     """Addresses are numbers, the first sample stands for all, names are one line of UTF-8, and what a record lacks is None."""
     row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": [Address(0x10), Address(0x20)], "more": 1}
-    assert look.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16]
-    assert look.cells(BY_NAME["leaks"], {"sample": []})[-1] is None
+    assert table_rows.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16]
+    assert table_rows.cells(BY_NAME["leaks"], {"sample": []})[-1] is None
 
 
 def test_owners_know_the_row_above() -> None:
@@ -23,7 +23,7 @@ def test_owners_know_the_row_above() -> None:
         return Owned(name, "global", None, 1, 1.0, 1, None, None, children)
 
     tree = [owner("a", owner("b", owner("c")), owner("d")), owner("e")]
-    found = [(one["owner"], one["row"], one["level"], one["parent"]) for one in look._levels(tree)]
+    found = [(one["owner"], one["row"], one["level"], one["parent"]) for one in table_rows._levels(tree)]
     assert found == [("a", 1, 1, None), ("b", 2, 2, 1), ("c", 3, 3, 2), ("d", 4, 2, 1), ("e", 5, 1, None)]
 
 
@@ -33,10 +33,10 @@ def test_the_look_is_told_by_one_word() -> None:
     from unittest import mock
 
     for signed in (None, 8):
-        asked = look.LookRequest(["blocks", "arenas"], 7, signed)
-        with mock.patch.dict(os.environ, {look.VARIABLE: look.words(asked)}):
-            assert look.wanted() == asked
-    assert look.wanted() is None
+        asked = table_rows.LookRequest(["blocks", "arenas"], 7, signed)
+        with mock.patch.dict(os.environ, {table_rows.VARIABLE: table_rows.words(asked)}):
+            assert table_rows.wanted() == asked
+    assert table_rows.wanted() is None
 
 
 def test_only_addresses_are_unsigned() -> None:

@@ -1,6 +1,6 @@
 """Makes the graph of a target: one read, after which the process may run on.
 
-Where vtables may lie, and how they are read.
+A core leaves out memory of blocks: the kernel dumps no mapping that was never written to, nor one that the program excluded.
 """
 
 from array import array
@@ -10,12 +10,12 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.analysis.reachability import regions, unwritten
+from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability import symbols as reachability_symbols
 from gdbheapx.analysis.reachability.regions import Node, Regions, Root
 from gdbheapx.analysis.reachability.symbols import Symbols
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BulkSource, CallSource, ProcessSource, StackCopy, StaticBlock, Target
+from gdbheapx.inferior.base import NOWHERE, BulkSource, CallSource, FileSource, ProcessSource, Segment, StackCopy, StaticBlock, Target
 from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
@@ -33,6 +33,40 @@ LOOKED_AGAIN = "looked again"
 was not taken."""
 WEAKEST = (evidence.MASKED, evidence.UNALIGNED, evidence.MANGLED)
 HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED)
+
+
+def block_source(target: Target) -> BulkSource:
+    """What blocks are read from: such memory has zeros. Allocators' own structures are not read so: what is missing there is missing."""
+    bulk, ranges = target.bulk_source(), target.unwritten_ranges()
+    if not isinstance(bulk, FileSource) or not ranges:
+        return bulk
+    blank = [Segment(start, end - start, NOWHERE) for start, end in ranges]
+    return FileSource(bulk.path, tuple(sorted([*bulk.segments, *blank])))
+
+
+def tell_unwritten(session: Session, graph: Graph) -> None:
+    """Notes how much of the blocks in use it is."""
+    count, missing, first = graph.numbers().blocks, 0, 0
+    for start, end in session.target.unwritten_ranges():
+        low, high = _first_block(graph, count, start), _first_block(graph, count, end)
+        addresses, sizes = graph.columns(array("I", range(max(low - 1, 0), high)))
+        here = sum(max(0, min(end, address + size) - max(start, address)) for address, size in zip(addresses, sizes))
+        first = first or (start if here else 0)
+        missing += here
+    if missing:
+        what = say(
+            "%s of blocks in use are not in the core: never written to, or excluded by the program; they count as zeros", Size(missing)
+        )
+        session.problem(problems.NOT_DUMPED, "0x%x" % first, what, partial=False)
+
+
+def _first_block(graph: Graph, count: int, address: int) -> int:
+    """The id of the first block at the address or behind it."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if graph.blocks([middle])[0][0] < address else (low, middle)
+    return low
 
 
 def image_ranges(target: Target) -> List[Range]:
@@ -262,7 +296,7 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     made = world(session, slots, further)
     found = made.regions
     vtables = image_source(target, made.shape.images)
-    graph = session.compiled.graph(unwritten.source(target), made.shape, session.budget, vtables)
+    graph = session.compiled.graph(block_source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
@@ -295,7 +329,7 @@ def finish(session: Session, read: Read, hold: bool = False) -> Reach:
     check_time(session)
     numbers = read.graph.numbers()
     tell(session, numbers, read.regions)
-    unwritten.tell(session, read.graph)
+    tell_unwritten(session, read.graph)
     return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes, read.stacks, read.blocks)
 
 

@@ -1,1 +1,0 @@
-"""Which used blocks keep free memory from being returned."""
