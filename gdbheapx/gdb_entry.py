@@ -149,14 +149,14 @@ def start_warming(command: str, is_live: bool) -> threading.Thread:
     def warm() -> None:
         try:
             from gdbheapx import allocators, invocation, kernel, runner
-            from gdbheapx.allocators import discovery, heaps
+            from gdbheapx.allocators import discovery
             from gdbheapx.report import json, text
 
             parsed = invocation.handed_over(command)
             kernel.load()
             if not parsed.options.json:
                 text.preload()
-            del runner, discovery, heaps, json
+            del runner, discovery, json
             for entry in allocators.every():
                 entry.warm()
             for needed in parsed.command.needs if is_live else ():

@@ -14,8 +14,7 @@ from gdbheapx.stops import Process, Reads, about, predict_ms, slowness
 from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.discovery import Discovery
-    from gdbheapx.allocators.heaps import Heaps
+    from gdbheapx.allocators.discovery import Discovery, Heaps
     from gdbheapx.allocators.records import HeapContext
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
@@ -125,7 +124,7 @@ class Session:
     def heaps(self) -> "Heaps":
         """The heaps that the command is about."""
         if self._heaps is None:
-            from gdbheapx.allocators.heaps import Heaps
+            from gdbheapx.allocators.discovery import Heaps
 
             self._heaps = Heaps(self.discovery, self._around, self.problem, self.allocator_id)
         return self._heaps

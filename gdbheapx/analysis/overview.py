@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators, findings, verdict
-from gdbheapx.allocators import OfAllocator, inner
+from gdbheapx.allocators import OfAllocator, fingerprints
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, page_parts, runtime_tables
@@ -125,7 +125,7 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
             return verdict.of_lines(verdict.UNREAD, [unread]), steps
     if large is not None:
         lines = [*large.verdict.lines, *(line for one in shown for line in _beside(one.verdict))]
-        within = inner.steps(session.discovery.inner()) if large.may_be_mallocs else []
+        within = fingerprints.steps(session.discovery.inner()) if large.may_be_mallocs else []
         steps = [*within, *runtime_tables.steps(target, large.verdict.code, large.program)]
         return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
     if not judged and session.discovery.unused():

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, layouts, mmapped, tcache, totals, trim_model
+from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
+from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.context import Context
+from gdbheapx.glibc.context import Context, Moments
 from gdbheapx.glibc.layouts import usable_bytes
-from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.messages import arenas as pages
-from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
-from gdbheapx.glibc.survey import Survey, find_arenas, survey_heaps
+from gdbheapx.glibc.survey import Survey, arena_claims, arena_totals, find_arenas, survey_heaps
 from gdbheapx.kernel.blocks.records import (
     CLASS_CACHED,
     CLASS_USED,
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.glibc.malloc_info import Mallinfo2, StatsArena
-    from gdbheapx.glibc.messages.stats import NativeStats
+    from gdbheapx.glibc.malloc_info import Mallinfo2, NativeStats, StatsArena
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.records import GlibcFacts, Top
@@ -118,7 +116,7 @@ class GlibcMalloc(Heap):
     def arenas(self) -> List[ArenaTotals]:
         """One row per arena."""
         if self._totals is None:
-            self._totals = totals.arena_totals(self.survey())
+            self._totals = arena_totals(self.survey())
         return self._totals
 
     def totals(self) -> Dict[str, Optional[int]]:
@@ -219,7 +217,7 @@ class GlibcMalloc(Heap):
         """The chunk that holds the address, and its neighbours."""
         from gdbheapx.glibc import locate
 
-        return locate.find(self, address)
+        return locate.find(self.context, self.shape, self.survey_at_once, address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""
@@ -233,7 +231,7 @@ class GlibcMalloc(Heap):
 
     def native_stats(self) -> "NativeStats":
         """What malloc_stats(3) and mallinfo2 tell."""
-        from gdbheapx.glibc.messages.stats import NativeStats
+        from gdbheapx.glibc.malloc_info import NativeStats
 
         fields, mp = self.mallinfo2(), self.mp()
         arenas, total = self.malloc_stats()
@@ -259,16 +257,7 @@ class GlibcMalloc(Heap):
 
     def arena_ranges(self) -> List[Tuple[int, int]]:
         """Addresses (start, end) that its arenas occupy, sorted."""
-        return sorted((claim.start, claim.end) for claim in self.arena_claims())
-
-    def arena_claims(self) -> List[Claim]:
-        """What the arenas occupy, a heap or a piece of the main arena each."""
-        page = self.glibc.geometry.page_bytes
-        claims = [Claim(*found, walk.arena.title) for walk in self.survey().walks for found in walk.ranges(page)]
-        lost = self.survey().remnant
-        if lost is not None:
-            claims.append(Claim(lost.region.begin & -page, -(-(lost.result.at or lost.region.end) // page) * page, "main heap"))
-        return claims
+        return sorted((claim.start, claim.end) for claim in arena_claims(self.survey()))
 
     def reserved(self) -> List[Claim]:
         """The rest of each heap, up to HEAP_MAX_SIZE: given back but kept for growth, or never used. Huge pages can make it resident all
@@ -279,7 +268,7 @@ class GlibcMalloc(Heap):
     def claims(self) -> List[Claim]:
         """All memory it holds: arenas, the rest of their heaps, mapped chunks (those side by side together)."""
         mapped = [Claim(*span, "mapped chunks") for span in self.mmapped().chunks.spans()]
-        return [*self.arena_claims(), *self.reserved(), *mapped]
+        return [*arena_claims(self.survey()), *self.reserved(), *mapped]
 
     def own_data(self) -> List[Tuple[int, int]]:
         """The main arena, whose bins point to free chunks: a chunk begins with the last word of the block before it."""
@@ -363,7 +352,7 @@ class GlibcMalloc(Heap):
         from gdbheapx.glibc import keeping
 
         done = self.survey_at_once()
-        return keeping.keeping(done, totals.arena_totals(done), self.shape)
+        return keeping.keeping(done, arena_totals(done), self.shape)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""

@@ -9,10 +9,9 @@ from bisect import bisect_left, bisect_right
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges, below_stacks
 from gdbheapx.glibc.layouts import NBINS, bin_range, fast_size
-from gdbheapx.glibc.located import Glibc
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, FAST, UNREAD, UNREADABLE, Followed, Lists, Rules, wrong

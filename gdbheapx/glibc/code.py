@@ -3,8 +3,7 @@
 from typing import List, Optional
 
 from gdbheapx.allocators.plan import Held, Span, Troubles, whole
-from gdbheapx.glibc.arenas import read_ring
-from gdbheapx.glibc.located import Glibc
+from gdbheapx.glibc.arenas import Glibc, read_ring
 from gdbheapx.inferior.base import Module, StackCopy, Target
 
 PUBLIC = (

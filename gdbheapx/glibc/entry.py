@@ -11,7 +11,7 @@ from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.located import Glibc
+    from gdbheapx.glibc.arenas import Glibc
     from gdbheapx.glibc.records import ArenaTotals, GlibcFacts
 
 UNNAMED = TextFingerprint(
@@ -92,7 +92,8 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
     def page(self, name: str, found: Any) -> Page:
         """One line per bin, or per setting."""
-        from gdbheapx.glibc.messages import arenas, tunables
+        from gdbheapx.glibc import tunables
+        from gdbheapx.glibc.messages import arenas
 
         return arenas.bins(found) if name == "bins" else tunables.page(found)
 
@@ -105,7 +106,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
 def without_symbols(target: Target, module: Module) -> NotRead:
     """A libc of which no symbol tells where its malloc is."""
-    from gdbheapx.glibc.packages import debug_hint
+    from gdbheapx.glibc.detect import debug_hint
 
     hint = debug_hint(target, module)
     where = "; looked for %s" % hint.debug_file if hint.debug_file else ""

@@ -4,9 +4,8 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
-from gdbheapx.glibc.detect import NEEDED, STRUCTS
-from gdbheapx.glibc.located import Glibc
-from gdbheapx.glibc.packages import debug_hint
+from gdbheapx.glibc.arenas import Glibc
+from gdbheapx.glibc.detect import NEEDED, STRUCTS, debug_hint
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.pack import Pack, no_types

@@ -1,7 +1,7 @@
 """Which chunk holds an address: only the heap or piece is walked in which it lies."""
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators import places
 from gdbheapx.allocators.places import Part, Place
@@ -13,8 +13,8 @@ from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.check.lists import Singles
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import bin_index
-from gdbheapx.glibc.survey import Lists, find_arenas, read_lists
-from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
+from gdbheapx.glibc.survey import Lists, Survey, arena_claims, find_arenas, read_lists
+from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, BlockShape
 from gdbheapx.kernel.glibc.list_records import BIN
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
@@ -27,9 +27,6 @@ from gdbheapx.kernel.glibc.records import (
 )
 from gdbheapx.model import Address
 from gdbheapx.problems import Diagnostic, Severity
-
-if TYPE_CHECKING:
-    from gdbheapx.glibc.allocator import GlibcMalloc
 
 NEAR_BYTES = 1 << 20
 """Chunks are given from so far before the address on; from the begin of the region where none is that near."""
@@ -45,28 +42,28 @@ class Run(NamedTuple):
     part: Part
 
 
-def find(malloc: "GlibcMalloc", address: int) -> Optional[Place]:
-    """Where it lies; None if it is in no memory of this malloc's."""
+def find(context: Context, shape: BlockShape, survey: Callable[[], Survey], address: int) -> Optional[Place]:
+    """Where it lies; None if it is in no memory of this malloc's. `survey`: the walk over everything, where nothing less tells."""
     told: List[Diagnostic] = []
-    context = malloc.context._replace(report=collector(told))
-    ring, heap_max = find_arenas(context)
+    own = context._replace(report=collector(told))
+    ring, heap_max = find_arenas(own)
     try:
-        run = _run_of(context, ring, heap_max, address)
+        run = _run_of(own, ring, heap_max, address)
         if run is not None and run.region is None:
-            return _no_block(malloc, run)
-        lists = read_lists(context, ring, [ArenaWalk(arena, context.report) for arena in ring], (), heap_max)
-        found = _in_region(malloc, lists, run.region, run.arena, address, [run.part]) if run is not None and run.region else None
-        return found or _in_any(malloc, lists, ring, address) or _mapped(malloc, ring, heap_max, lists, address)
+            return _no_block(context, run)
+        lists = read_lists(own, ring, [ArenaWalk(arena, own.report) for arena in ring], (), heap_max)
+        place = _in_region(context, shape, lists, run.region, run.arena, address, [run.part]) if run is not None and run.region else None
+        return place or _in_any(context, shape, lists, survey(), address) or _mapped(context, shape, ring, heap_max, lists, address)
     except Unreadable:
         return None
     finally:
-        for one in told:
-            if one.code.nature != Severity.DAMAGE:
-                malloc.context.report(*one)
+        for diagnostic in told:
+            if diagnostic.code.nature != Severity.DAMAGE:
+                context.report(*diagnostic)
 
 
-def _no_block(malloc: "GlibcMalloc", run: Run) -> Place:
-    return Place(malloc.glibc.id, run.arena.index, None, None, None, None, None, [run.part])
+def _no_block(context: Context, run: Run) -> Place:
+    return Place(context.glibc.id, run.arena.index, None, None, None, None, None, [run.part])
 
 
 def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int) -> Optional[Run]:
@@ -94,48 +91,48 @@ def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int
     return None
 
 
-def _in_region(malloc: "GlibcMalloc", lists: Lists, region: Region, arena: Arena, address: int, parts: Sequence[Part]) -> Optional[Place]:
+def _in_region(
+    context: Context, shape: BlockShape, lists: Lists, region: Region, arena: Arena, address: int, parts: Sequence[Part]
+) -> Optional[Place]:
     """By the chunks of one run; None where these end before the address."""
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
-        stream = malloc.context.walker.blocks([Listed(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
-        found = places.neighbours(stream, malloc.shape, address)
-        if found.here is not None and (found.previous is not None or not start):
-            more = list(_lists_of(malloc.context, lists, arena, found.here))
-            return places.place(found, malloc.shape, malloc.glibc.id, address, [*more, *parts])
+        stream = context.walker.blocks([Listed(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
+        neighbours = places.neighbours(stream, shape, address)
+        if neighbours.here is not None and (neighbours.previous is not None or not start):
+            more = list(_lists_of(context, lists, arena, neighbours.here))
+            return places.place(neighbours, shape, context.glibc.id, address, [*more, *parts])
     return None
 
 
-def _in_any(malloc: "GlibcMalloc", lists: Lists, ring: Sequence[Arena], address: int) -> Optional[Place]:
+def _in_any(context: Context, shape: BlockShape, lists: Lists, survey: Survey, address: int) -> Optional[Place]:
     """By all runs that a walk over everything finds: pieces from mmap, what lies behind holes or damage."""
-    if not any(one.start <= address < one.end for one in malloc.arena_claims()):
+    if not any(claim.start <= address < claim.end for claim in arena_claims(survey)):
         return None
-    walks = malloc.survey_at_once().walks
-    for walk in walks:
+    for walk in survey.walks:
         for region, _ in sorted(walk.runs, key=lambda run: run[0].begin, reverse=True):
             if region.begin <= address < region.end:
-                found = _in_region(malloc, lists, region, walk.arena, address, ())
-                if found is not None:
-                    return found
-    starts = sorted((start, end, walk) for walk in walks for start, end in walk.ranges(malloc.glibc.geometry.page_bytes))
-    place = bisect_right([start for start, _, _ in starts], address) - 1
-    start, end, walk = starts[max(place, 0)]
+                place = _in_region(context, shape, lists, region, walk.arena, address, ())
+                if place is not None:
+                    return place
+    starts = sorted((start, end, walk) for walk in survey.walks for start, end in walk.ranges(context.glibc.geometry.page_bytes))
+    start, end, walk = starts[max(bisect_right([start for start, _, _ in starts], address) - 1, 0)]
     if start <= address < end:
         part = Part("damaged", "memory of %s where no chunk can be made out" % walk.arena.title, Address(start), Address(end))
-        return _no_block(malloc, Run(walk.arena, None, part))
+        return _no_block(context, Run(walk.arena, None, part))
     return None
 
 
-def _mapped(malloc: "GlibcMalloc", ring: Sequence[Arena], heap_max: int, lists: Lists, address: int) -> Optional[Place]:
+def _mapped(context: Context, shape: BlockShape, ring: Sequence[Arena], heap_max: int, lists: Lists, address: int) -> Optional[Place]:
     """A chunk with a mapping of its own."""
     taken = sorted({(arena.top & -heap_max, (arena.top & -heap_max) + heap_max) for arena in ring if not arena.is_main and arena.top})
-    for chunk in mmapped.find(malloc.context, taken, mmapped.counters(malloc.context)).chunks:
-        header, start, end = 2 * malloc.glibc.geometry.word_bytes, chunk.block_start, chunk.block_start + chunk.total_bytes
+    for chunk in mmapped.find(context, taken, mmapped.counters(context)).chunks:
+        header, start, end = 2 * context.glibc.geometry.word_bytes, chunk.block_start, chunk.block_start + chunk.total_bytes
         if start <= address < end:
             kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.cached_chunks.mapped else STATUS_MAPPED
-            row = (chunk.chunk + header, chunk.size_bytes - malloc.shape.overheads[kind], 0, kind, NO_ARENA)
+            row = (chunk.chunk + header, chunk.size_bytes - shape.overheads[kind], 0, kind, NO_ARENA)
             part = Part("mapping", "mapped chunk", Address(start), Address(end))
-            return places.place(places.Neighbours(None, row, None), malloc.shape, malloc.glibc.id, address, [part])
+            return places.place(places.Neighbours(None, row, None), shape, context.glibc.id, address, [part])
     return None
 
 

@@ -1,17 +1,16 @@
 """malloc_info(0, fp)'s XML made from memory, byte for byte (malloc.c: __malloc_info).
 
-mallinfo2's ten fields and malloc_stats' figures, from the totals of the arenas (malloc.c: int_mallinfo, __malloc_stats).
+mallinfo2's ten fields, malloc_stats' figures, from the totals of the arenas, and its text (malloc.c: int_mallinfo, __malloc_stats).
 """
 
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena, heaps_of, read_ring
 from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.context import Context
+from gdbheapx.glibc.context import Context, Moments
 from gdbheapx.glibc.detect import heap_max_bytes
-from gdbheapx.glibc.moments import Moments
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.layout.view import View
 from gdbheapx.problems import MEMORY_UNREADABLE
@@ -206,3 +205,34 @@ def malloc_stats(rows: Sequence[ArenaTotals], mp: View) -> Tuple[List[StatsArena
     mapped = mp["mmapped_mem"]
     total = StatsArena(-1, mapped + sum(a.system_bytes for a in arenas), mapped + sum(a.in_use_bytes for a in arenas))
     return arenas, total
+
+
+class NativeStats(NamedTuple):
+    """What malloc_stats(3) and mallinfo2 tell."""
+
+    fields: Mallinfo2
+    arenas: Sequence[StatsArena]
+    total: StatsArena
+    max_regions: int
+    max_bytes: int
+
+    @property
+    def held_bytes(self) -> int:
+        """What it took from the kernel."""
+        return self.total.system_bytes
+
+    def data(self) -> Dict[str, Any]:
+        """mallinfo2's ten fields."""
+        return self.fields._asdict()
+
+    def lines(self) -> Iterator[str]:
+        """malloc_stats(3)'s text."""
+        for one in self.arenas:
+            yield "Arena %d:" % one.index
+            yield "system bytes     = %10d" % one.system_bytes
+            yield "in use bytes     = %10d" % one.in_use_bytes
+        yield "Total (incl. mmap):"
+        yield "system bytes     = %10d" % self.total.system_bytes
+        yield "in use bytes     = %10d" % self.total.in_use_bytes
+        yield "max mmap regions = %10d" % self.max_regions
+        yield "max mmap bytes   = %10d" % self.max_bytes

@@ -10,10 +10,9 @@ from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, nothing
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, read_ring
+from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
 from gdbheapx.glibc.bins import headers, most_chunks
 from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
-from gdbheapx.glibc.located import Glibc
 from gdbheapx.inferior.base import ProcessSource
 from gdbheapx.kernel.glibc.list_records import BIN, FAST, Lists, Rules
 from gdbheapx.kernel.glibc.walkers import chunk_walker

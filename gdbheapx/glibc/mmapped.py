@@ -5,8 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.context import Context, private_mappings, reaches, united
-from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
+from gdbheapx.glibc.context import Context, passing_by, private_mappings, reaches, tell_if_it_stays, united
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch

@@ -7,8 +7,8 @@ from gdbheapx.allocators.predicted import Predicted, total
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
-from gdbheapx.glibc.located import Glibc
-from gdbheapx.glibc.packages import debug_hint
+from gdbheapx.glibc.arenas import Glibc
+from gdbheapx.glibc.detect import debug_hint
 from gdbheapx.problems import Report
 
 DONTNEED = 4

@@ -16,13 +16,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 from gdbheapx import problems
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.arenas import Arena
+from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.bins import KIND_BITS, FreeLists
-from gdbheapx.glibc.context import Context
+from gdbheapx.glibc.context import Context, collector, passing_by, tell_if_it_stays
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
 from gdbheapx.glibc.layouts import align_chunk, tcache_size
-from gdbheapx.glibc.located import Glibc
-from gdbheapx.glibc.moments import collector, passing_by, tell_if_it_stays
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
 from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT

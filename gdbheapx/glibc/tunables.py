@@ -1,11 +1,37 @@
-"""mp_'s values now in force and what each means (malloc.c: struct malloc_par; mallopt(3) and the glibc.malloc tunables)."""
+"""mp_'s values now in force, what each means, and their page (malloc.c: struct malloc_par; mallopt(3) and the glibc.malloc tunables)."""
 
 from types import MappingProxyType
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
+from gdbheapx.allocators.records import Page
+from gdbheapx.columns import COUNT, TEXT, Column, Table
 from gdbheapx.layout.view import View
+from gdbheapx.units import UNKNOWN, Size, cells
 
 _DEFAULT_THRESHOLD = 128 << 10
+_MEANINGS = (
+    ("trim_threshold", "bytes", "free() returns the main top to the OS (by brk) when it grows to this size"),
+    ("top_pad", "bytes", "extra bytes requested at each brk; an automatic trim keeps as much"),
+    ("mmap_threshold", "bytes", "requests of this size or larger get their own mapping"),
+    ("arena_test", None, "number of arenas up to which no limit is checked"),
+    ("arena_max", None, "maximum number of arenas; 0: 8 per core (2 on 32-bit)"),
+    ("thp_mode", None, "transparent huge page mode of the system as seen at start"),
+    ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1: brk grows and shrinks in these steps; 0: off"),
+    ("hp_pagesize", "bytes", "with glibc.malloc.hugetlb=2: page size of mapped memory; 0: off"),
+    ("hp_flags", None, "mmap flags for hp_pagesize"),
+    ("n_mmaps", None, "number of mapped chunks now"),
+    ("n_mmaps_max", None, "maximum number of mapped chunks; beyond it, large requests come from the arenas"),
+    ("max_n_mmaps", None, "highest number of mapped chunks so far"),
+    ("no_dyn_threshold", None, "1: mmap_threshold and trim_threshold were set and stay fixed; 0: freeing a mapped chunk raises them"),
+    ("mmapped_mem", "bytes", "bytes in mapped chunks now"),
+    ("max_mmapped_mem", "bytes", "highest number of bytes in mapped chunks so far"),
+    ("tcache_bins", None, "number of thread cache bins in use"),
+    ("tcache_small_bins", None, "number of small thread cache bins in use"),
+    ("tcache_max_bytes", "bytes", "largest request size that a thread cache keeps"),
+    ("tcache_count", None, "maximum number of chunks per bin of a thread cache; 0: no thread cache"),
+    ("tcache_unsorted_limit", None, "chunks of the unsorted bin examined to fill a thread cache; 0: no limit"),
+)
+_COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="value"), Column("meaning", TEXT, field="meaning"))
 
 
 class Tunable(NamedTuple):
@@ -39,30 +65,6 @@ def read(mp: View, other_names: Mapping[str, Sequence[str]] = MappingProxyType({
     return found
 
 
-_MEANINGS = (
-    ("trim_threshold", "bytes", "free() returns the main top to the OS (by brk) when it grows to this size"),
-    ("top_pad", "bytes", "extra bytes requested at each brk; an automatic trim keeps as much"),
-    ("mmap_threshold", "bytes", "requests of this size or larger get their own mapping"),
-    ("arena_test", None, "number of arenas up to which no limit is checked"),
-    ("arena_max", None, "maximum number of arenas; 0: 8 per core (2 on 32-bit)"),
-    ("thp_mode", None, "transparent huge page mode of the system as seen at start"),
-    ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1: brk grows and shrinks in these steps; 0: off"),
-    ("hp_pagesize", "bytes", "with glibc.malloc.hugetlb=2: page size of mapped memory; 0: off"),
-    ("hp_flags", None, "mmap flags for hp_pagesize"),
-    ("n_mmaps", None, "number of mapped chunks now"),
-    ("n_mmaps_max", None, "maximum number of mapped chunks; beyond it, large requests come from the arenas"),
-    ("max_n_mmaps", None, "highest number of mapped chunks so far"),
-    ("no_dyn_threshold", None, "1: mmap_threshold and trim_threshold were set and stay fixed; 0: freeing a mapped chunk raises them"),
-    ("mmapped_mem", "bytes", "bytes in mapped chunks now"),
-    ("max_mmapped_mem", "bytes", "highest number of bytes in mapped chunks so far"),
-    ("tcache_bins", None, "number of thread cache bins in use"),
-    ("tcache_small_bins", None, "number of small thread cache bins in use"),
-    ("tcache_max_bytes", "bytes", "largest request size that a thread cache keeps"),
-    ("tcache_count", None, "maximum number of chunks per bin of a thread cache; 0: no thread cache"),
-    ("tcache_unsorted_limit", None, "chunks of the unsorted bin examined to fill a thread cache; 0: no limit"),
-)
-
-
 def _remark(name: str, value: int, mp: View) -> str:
     """What the value says here, where it is not the one a process starts with."""
     if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
@@ -78,3 +80,9 @@ def _remark(name: str, value: int, mp: View) -> str:
     if name == "tcache_count" and value == 0:
         return "; disabled here"
     return ""
+
+
+def page(found: Tunables) -> Page:
+    """One line per setting."""
+    told = [(row, cells("%s", Size(row.value)) if row.unit else row.value) for row in found.tunables]
+    yield Table(_COLUMNS, [{**row._asdict(), "name": row.name or UNKNOWN, "value": value} for row, value in told])

@@ -12,8 +12,8 @@ from gdbheapx.jemalloc.heap import base, extents, totals
 from gdbheapx.jemalloc.messages import arenas as pages
 from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
-from gdbheapx.jemalloc.stats import about, build_options
 from gdbheapx.jemalloc.stats import arena as stats_arena
+from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, Blocks, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.common.records import STOP_END
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.messages.stats import NativeStats
     from gdbheapx.jemalloc.messages.tickers import DecayAnswer
     from gdbheapx.jemalloc.plan.plans import Cure, Purge
-    from gdbheapx.jemalloc.profile.text import ProfileAnswer
+    from gdbheapx.jemalloc.profile.live import ProfileAnswer
     from gdbheapx.jemalloc.records import JemallocFacts
     from gdbheapx.jemalloc.stats.meter import JemallocMeter
     from gdbheapx.jemalloc.stats.tunables import Tunables
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
 SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={3, 4})
-
-
 MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) << 10
 """Of one thread's cache: blocks of each small and each large class, and the large classes that it keeps (up to tcache_max, 32 KiB)."""
 
@@ -163,11 +161,11 @@ class JemallocMalloc(Heap):
 
     def build(self) -> JemallocBuild:
         """How it was built."""
-        return about.build(self.context, self.arena_list(), self.tsds())
+        return build_options.build(self.context, self.arena_list(), self.tsds())
 
     def conditions(self) -> JemallocConditions:
         """What drives its purging."""
-        return about.conditions(self.context, self.arena_list())
+        return build_options.conditions(self.context, self.arena_list())
 
     def malloc_stats(self) -> MallocStats:
         """What malloc_stats_print would show, from memory."""
@@ -186,7 +184,7 @@ class JemallocMalloc(Heap):
     def profile(self) -> "ProfileAnswer":
         """The live heap profile; HeapxError where nothing was sampled."""
         from gdbheapx.jemalloc.profile import live
-        from gdbheapx.jemalloc.profile.text import ProfileAnswer
+        from gdbheapx.jemalloc.profile.live import ProfileAnswer
 
         return ProfileAnswer(live.read(self.context))
 

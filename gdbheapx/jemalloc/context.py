@@ -1,7 +1,12 @@
-"""What every reader of a jemalloc carries along: where it reads, what is constant, whom it tells."""
+"""What every reader of a jemalloc carries along: where it reads, what is constant, whom it tells.
 
-from typing import NamedTuple, Optional
+Tables of counters that an arena has per size class are read at once: one member of every struct in an array.
+"""
 
+import struct
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.arch import byte_order
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, Target
 from gdbheapx.inferior.types import TypeSet
@@ -12,6 +17,8 @@ from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
+
+LETTERS = {2: "H", 4: "I", 8: "Q"}
 
 
 class Context(NamedTuple):
@@ -53,3 +60,35 @@ class Context(NamedTuple):
         if len(data) < (size_bytes or self.geometry.word_bytes):
             return None
         return int.from_bytes(data, self.target.byte_order, signed=signed)
+
+
+def column(view: View, path: str, member: str, little_endian: bool) -> Optional[List[int]]:
+    """`member` of each element of the array of structs at `path`; None if this build has no such array or member."""
+    array = view.types.place(view.struct, path)
+    inner = view.types.place(array.struct, member) if array is not None and array.struct else None
+    if array is None or inner is None:
+        return None
+    return strided(view.bytes_of(path), inner.offset, array.size_bytes, inner.size_bytes, little_endian)
+
+
+def strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endian: bool, signed: bool = False) -> List[int]:
+    """Integers every `stride` bytes from `offset` on."""
+    if size_bytes in LETTERS and offset % size_bytes == 0 and stride % size_bytes == 0:
+        letter = LETTERS[size_bytes].lower() if signed else LETTERS[size_bytes]
+        numbers = struct.unpack_from("%s%d%s" % ("<" if little_endian else ">", len(data) // size_bytes, letter), data)
+        return list(numbers[offset // size_bytes :: stride // size_bytes])
+    order, ends = byte_order(little_endian), range(offset, len(data) - size_bytes + 1, stride)
+    return [int.from_bytes(data[at : at + size_bytes], order, signed=signed) for at in ends]
+
+
+def rows(columns: Dict[str, Optional[List[int]]], count: int) -> List[Dict[str, Optional[int]]]:
+    """Columns as one dict for each of `count` rows; None where a column is missing or too short."""
+    return [
+        {name: values[at] if values is not None and at < len(values) else None for name, values in columns.items()} for at in range(count)
+    ]
+
+
+def added(lists: Sequence[Optional[List[int]]]) -> Optional[List[int]]:
+    """Element-wise sum of those that exist; None if there is none."""
+    known = [one for one in lists if one is not None]
+    return [sum(parts) for parts in zip(*known)] if known else None

@@ -1,6 +1,6 @@
 """check on glibc malloc: each planted damage under its rule, nothing in what is whole, on a core and live.
 
-Files: glibc/check/arenas.py, glibc/check/chunks.py, glibc/check/findings.py, glibc/check/lists.py, glibc/check/run.py.
+Files: glibc/check/run.py, glibc/check/lists.py, glibc/check/findings.py.
 """
 
 from typing import Iterator

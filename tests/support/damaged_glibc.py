@@ -7,7 +7,7 @@ from typing import Dict, List, Tuple
 
 from gdbheapx import command, runner
 from gdbheapx.glibc import detect
-from gdbheapx.glibc.located import Glibc
+from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from tests.support.tool import Asked
 

@@ -2,7 +2,7 @@
 
 from typing import List
 
-from gdbheapx.glibc.located import Glibc
+from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Check
 from gdbheapx.units import plural

@@ -2,16 +2,18 @@
 
 Every figure is weighed by what takes memory: address space that was never touched, or was given back, is neither in use nor held.
 What could not be read is an interval; a verdict must hold wherever in it the truth is (docs/reference/verdicts.md).
+
+What a reader must know about glibc's malloc before trusting or acting, and what to type next.
 """
 
 from itertools import product
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
+from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
-from gdbheapx.glibc.messages import findings
 from gdbheapx.glibc.records import ArenaTotals, GlibcFacts
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say, share
@@ -33,11 +35,58 @@ from gdbheapx.verdict import (
     outcomes,
 )
 
+ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_TRIM_THRESHOLD = 128 << 10
 LITTLE_BYTES = 8 * SMALL_BYTES
 """What takes less memory than this, and mostly is address space alone, is small."""
 LEFT = "left"
 """Kind, while it is decided: hoarding in arenas whose threads have ended."""
+
+
+def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
+    """What shows in the arenas."""
+    found = []
+    locked = [row for row in rows if row.locked]
+    if locked:
+        what = "a thread is inside malloc: its arena may be in the middle of a change"
+        found.append(
+            Finding(
+                what, "arena %s" % ", ".join(str(row.index) for row in locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC
+            )
+        )
+    damaged = [row for row in rows if row.unparsed_bytes]
+    if damaged:
+        evidence = "arena %s" % ", ".join(str(row.index) for row in damaged)
+        found.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
+    return found
+
+
+def with_abort(judged: Verdict) -> Verdict:
+    """The same for a process that malloc has ended: of a small heap that is the verdict."""
+    line = Finding(ABORTED, "it stands in abort(), called by malloc", "`gdbheapx check` shows the damage", codes.ABORTED_IN_MALLOC)
+    if judged.kind == verdict.SMALL:
+        return verdict.of_lines(verdict.SMALL, [line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
+    return judged._replace(lines=[*judged.lines, line])
+
+
+def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
+    """Commands to type."""
+    if code == codes.ABORTED_IN_MALLOC:
+        return [Step("check", "shows which rules of malloc are broken, and where")]
+    if code == codes.ARENAS_LEFT:
+        return [
+            Step("arenas", "shows what is free in each arena, and which have no thread"),
+            Step("tunables", "shows the thresholds in force"),
+        ]
+    sizes = Step("chunks --histogram", "shows which sizes are in use")
+    trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
+    steps = {
+        verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest chunks")],
+        verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
+        verdict.FRAGMENTED: [Step("arenas", "shows for each arena what is free, and what of that a trim would return")],
+        verdict.MIXED: [sizes, trim],
+    }
+    return steps.get(kind, [])
 
 
 class Figures(NamedTuple):
@@ -130,12 +179,12 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     returned = huge_pages.judge(kept, around.huge_pages)
     judged = verdict_on(found, returned)
     if any(one.has_aborted for one in facts):
-        judged = findings.with_abort(judged)
-    steps = [*huge_pages.against(judged, returned), *findings.next_steps(judged.kind, judged.code)]
+        judged = with_abort(judged)
+    steps = [*huge_pages.against(judged, returned), *next_steps(judged.kind, judged.code)]
     ids = [one.info.id for one in facts]
     taken = found.system_bytes if found.taken_bytes is None else min(found.taken_bytes, found.system_bytes)
     held = taken + (found.returned_resident_bytes or 0)
-    told = [*side_lines(found, judged.kind), *findings.findings(rows)]
+    told = [*side_lines(found, judged.kind), *findings(rows)]
     return [Judged(ids[0], ids, held, judged, told, steps)]
 
 

@@ -4,9 +4,9 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.structure import areas, par, threads
 from gdbheapx.glibc.structure import arena as arenas
-from gdbheapx.glibc.structure.areas import Area
+from gdbheapx.glibc.structure import par, threads
+from gdbheapx.glibc.structure.arena import Area
 from gdbheapx.glibc.structure.threads import Locals
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
@@ -55,12 +55,12 @@ class ArenaPlace(NamedTuple):
 
 def find(target: Target, known: Set[int]) -> List[ArenaPlace]:
     """Every copy in an object that is not among `known` (bases of those of which symbols or a pack tell). Of those equally good all."""
-    for modules in areas.searched(target, known):
-        found = _in_areas(target, list(areas.of_modules(target, modules)))
+    for modules in arenas.searched(target, known):
+        found = _in_areas(target, list(arenas.of_modules(target, modules)))
         if found:
             return found
     for of_files in () if known else (True, False):
-        found = _in_areas(target, list(areas.of_mappings(target, target.modules(), of_files)))
+        found = _in_areas(target, list(arenas.of_mappings(target, target.modules(), of_files)))
         if found:
             return found
     return []

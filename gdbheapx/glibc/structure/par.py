@@ -7,8 +7,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.structure.areas import Area, words
-from gdbheapx.glibc.structure.arena import Candidate
+from gdbheapx.glibc.structure.arena import Area, Candidate, words
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.view import View, read_view
 

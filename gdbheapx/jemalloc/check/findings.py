@@ -5,8 +5,7 @@ from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.heap import moment
-from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.heap.arenas import Arena, threads_inside
 from gdbheapx.jemalloc.plan import locks
 from gdbheapx.model import Address
 from gdbheapx.problems import Code
@@ -20,7 +19,7 @@ def is_changing(context: Context) -> bool:
     tell."""
     if has_crashed(context) or context.jemalloc.module.is_executable:
         return False
-    return bool(moment.threads_inside(context).surely)
+    return bool(threads_inside(context).surely)
 
 
 def has_crashed(context: Context) -> bool:

@@ -10,7 +10,7 @@ from gdbheapx.allocators.places import Neighbour
 from gdbheapx.allocators.rules import BrokenRule, Known, Suspect, collector, sorted_out
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.check import arenas, links
+from gdbheapx.jemalloc.check import arenas
 from gdbheapx.jemalloc.check.findings import Findings
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.heap import base, extents, locate
@@ -154,7 +154,7 @@ def rules(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[B
             arenas.tell_slabs(context, found, arena)
         except Unreadable as problem:
             rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
-    for index, lost in links.tell(context, found, seen.arenas, _most_extents(seen, is_whole), seen.has_stats).items():
+    for index, lost in arenas.tell_links(context, found, seen.arenas, _most_extents(seen, is_whole), seen.has_stats).items():
         what = "cannot read the lists of arena %d completely" % index
         rest(codes.ARENA_UNREADABLE, lost.address, what, "not every rule was checked")
     _threads(seen, found)

@@ -8,8 +8,8 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.jemalloc.detection import layouts, traces
-from gdbheapx.jemalloc.detection.packages import debug_hint
 from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
+from gdbheapx.jemalloc.detection.unread import debug_hint
 from gdbheapx.layout.pack import Pack, no_types
 from gdbheapx.problems import ALLOCATOR_UNREAD, MISSING_SYMBOLS, NO_ALLOCATOR
 

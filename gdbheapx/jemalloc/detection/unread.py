@@ -1,12 +1,23 @@
-"""A jemalloc that is there and is not read: what it is as far as that can be told, why, and what would help."""
+"""A jemalloc that is there and is not read: what it is as far as that can be told, why, and what would help.
 
+Where the debug files of a distribution's own libjemalloc.so.2 come from.
+"""
+
+import re
 from typing import NamedTuple, Optional
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.base import DebugHint, Module, Target
 from gdbheapx.jemalloc.detection import layouts
-from gdbheapx.jemalloc.detection.packages import debug_hint
 
+DISTRIBUTED = re.compile(r"/(usr/)?lib(64|/[^/]+)?/libjemalloc\.so\.2$")
+PACKAGES = (
+    (("ubuntu",), "apt-get install libjemalloc2-dbgsym (from Ubuntu's archive ddebs)"),
+    (("debian",), "apt-get install libjemalloc2-dbgsym (from Debian's archive debian-debug)"),
+    (("fedora", "rhel", "centos"), "dnf debuginfo-install jemalloc"),
+    (("suse", "opensuse"), "zypper install libjemalloc2-debuginfo"),
+)
+"""What gets them, by ID or ID_LIKE of os-release."""
 STRIPPED = "stripped"
 """No symbols, and no pack for its build-id."""
 NO_LAYOUT = "no-layout"
@@ -19,8 +30,12 @@ OTHER_RELEASE = "other-release"
 """Before 5."""
 UNREADABLE = "unreadable"
 """Not initialised yet, or its memory cannot be read."""
-
 HASH_DIGITS = 12
+
+
+def debug_hint(target: Target, module: Module) -> DebugHint:
+    """How to get the debug information of a jemalloc's object."""
+    return target.debug_hint(module, PACKAGES if DISTRIBUTED.match(module.name) else ())
 
 
 class Unread(NamedTuple):

@@ -6,7 +6,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate
-from gdbheapx.jemalloc.heap import moment
+from gdbheapx.jemalloc.heap import arenas
 from gdbheapx.kernel.common.records import STOP_TIME
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker
@@ -188,14 +188,14 @@ def report(context: Context, result: ExtentsResult) -> None:
             "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"),
             "raise --max-seconds",
         )
-    passing = moment.explain(context) if _may_pass(result) else moment.Explanation(None, False)
+    passing = arenas.explain(context) if _may_pass(result) else arenas.Explanation(None, False)
     told: List[int] = []
     for problem in result.problems:
         told.append(problem.code)
         if told.count(problem.code) <= SHOWN:
             code, what = DAMAGE[problem.code]
             where = " (extent 0x%x)" % problem.extent if problem.extent else ""
-            context.report(code, problem.page, what + where, *(moment.Explanation(None, False) if problem.code in OF_NODES else passing))
+            context.report(code, problem.page, what + where, *(arenas.Explanation(None, False) if problem.code in OF_NODES else passing))
     _tell_rest(context, result.problem_counts, told, DAMAGE)
     reasons: List[int] = []
     for cached in result.cached_problems:

@@ -1,18 +1,26 @@
 """The live heap profile as it lies in memory: every backtrace that was sampled, with what each thread still holds by it.
 
 Sources: prof.c up to 5.2.1, prof_data.c from 5.3.0 on. prof_dump adds up the same counters, under locks; here they are taken as they are.
+
+Many structs from all over memory, neighbours read at once; and red-black trees of them, a level of every tree at a time (rb.h).
+
+The text of a heap profile as prof.dump writes it and jeprof reads it: heap_v2.
 """
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+import math
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.profile import gather
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.layout.view import View
 from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
 
+GAP_BYTES = 4096
+"""Pieces closer than this are read at once with what lies between them."""
+RUN_BYTES = 1 << 20
+"""Longest read."""
 TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
 CACHE_LINE_BYTES = 64
 """CACHELINE of every build."""
@@ -25,6 +33,95 @@ MAX_FRAMES = 4096
 SLICE_BYTES = 1 << 20
 STATES_COUNTED = (1, 2)
 """prof_tctx_state_nominal and _dumping: neither being made nor being destroyed."""
+SHIFT = 8
+"""1 << SC_LG_TINY_MIN: what counts of blocks are multiplied by before they are summed (prof.c: prof_unbias_map_init)."""
+MOST = (1 << 64) - 1
+
+
+def pieces(context: Context, wanted: Iterable[Tuple[int, int]]) -> Dict[int, bytes]:
+    """Bytes by address for every (address, size_bytes) that can be read whole."""
+    found: Dict[int, bytes] = {}
+    run: List[Tuple[int, int]] = []
+    end = 0
+    for address, size in sorted(set(wanted)):
+        if run and (address - end > GAP_BYTES or address + size - run[0][0] > RUN_BYTES):
+            _read(context, run, end, found)
+            run, end = [], 0
+        run.append((address, size))
+        end = max(end, address + size)
+    if run:
+        _read(context, run, end, found)
+    return found
+
+
+def _read(context: Context, run: Sequence[Tuple[int, int]], end: int, found: Dict[int, bytes]) -> None:
+    start = run[0][0]
+    data = context.target.read_prefix(start, end - start)
+    for address, size in run:
+        part = data[address - start : address - start + size]
+        if len(part) < size:  # a hole before it
+            part = context.target.read_prefix(address, size)
+        if len(part) == size and len(part) >= len(found.get(address, b"")):
+            found[address] = part
+
+
+def views(context: Context, struct: str, addresses: Iterable[int]) -> Dict[int, View]:
+    """The structs at these addresses; those that cannot be read are missing."""
+    size, order = context.types.size_bytes(struct), context.geometry.little_endian
+    read = pieces(context, ((address, size) for address in addresses))
+    return {address: View(context.types, struct, address, data, order) for address, data in read.items()}
+
+
+class Damage(NamedTuple):
+    """A place where a tree does not go on."""
+
+    address: int
+    what: str
+
+
+class Forest(NamedTuple):
+    """The nodes of several trees."""
+
+    nodes: Dict[int, View]
+    """By address."""
+    tree_of: Dict[int, int]
+    """Address -> the owner of its tree, as it was given."""
+    damage: List[Damage]
+
+
+def forest(
+    context: Context, struct: str, link: str, roots: Iterable[Tuple[int, int]], most: int, owns: Optional[Callable[[View], int]] = None
+) -> Forest:
+    """Every node of the red-black trees whose roots are given as (owner, address of the root, or 0).
+
+    A node's left child is link.rbn_left, its right one link.rbn_right_red less the lowest bit, which is the colour; leaves are null.
+    `owns`, if given, tells whose tree a node says that it is in. No node is visited twice; at most `most` are.
+    """
+    found = Forest({}, {}, [])
+    frontier = {root: owner for owner, root in roots if root}
+    seen: Set[int] = set(frontier)
+    while frontier and len(found.nodes) < most and not context.budget.expired():
+        read = views(context, struct, frontier)
+        children: Dict[int, int] = {}
+        for address, owner in frontier.items():
+            view = read.get(address)
+            if view is None:
+                found.damage.append(Damage(address, "cannot be read"))
+                continue
+            if owns is not None and owns(view) != owner:
+                found.damage.append(Damage(address, "belongs to 0x%x, not to 0x%x" % (owns(view), owner)))
+                continue
+            found.nodes[address], found.tree_of[address] = view, owner
+            for child in (view[link + ".rbn_left"], view[link + ".rbn_right_red"] & ~1):
+                if child in seen:
+                    found.damage.append(Damage(child, "appears twice"))
+                elif child:
+                    seen.add(child)
+                    children[child] = owner
+        frontier = children
+    if frontier:
+        found.damage.append(Damage(next(iter(frontier)), "is where the walk ended"))
+    return found
 
 
 class Counts(NamedTuple):
@@ -99,7 +196,7 @@ def read(context: Context) -> Profile:
             "give the debug file or a pack of this build: --debug-dir, --symbols",
             code=MISSING_SYMBOLS,
         )
-    gctxs = gather.views(context, "prof_gctx_s", _table(context, table.address))
+    gctxs = views(context, "prof_gctx_s", _table(context, table.address))
     tdatas = _threads(context)
     forest = _contexts(context, gctxs)
     shares: Dict[int, List[Tuple[View, int]]] = {}
@@ -191,7 +288,7 @@ def _threads(context: Context) -> Dict[int, View]:
             "the lines of single threads are missing",
         )
         return {}
-    found = gather.forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
+    found = forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
     for damage in found.damage:
         context.report(
             codes.PROFILE_DAMAGED,
@@ -202,10 +299,10 @@ def _threads(context: Context) -> Dict[int, View]:
     return found.nodes
 
 
-def _contexts(context: Context, gctxs: Dict[int, View]) -> gather.Forest:
+def _contexts(context: Context, gctxs: Dict[int, View]) -> Forest:
     """Every prof_tctx_t, from the tree of each gctx."""
     roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
-    found = gather.forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
+    found = forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
     for damage in found.damage:
         context.report(
             codes.PROFILE_DAMAGED,
@@ -271,7 +368,7 @@ def _frames(context: Context, gctxs: Dict[int, View]) -> Dict[int, bytes]:
     """The words of each backtrace, by gctx."""
     word = context.geometry.word_bytes
     wanted = {address: (view["bt.vec"], min(view["bt.len"], MAX_FRAMES) * word) for address, view in gctxs.items() if view["bt.len"]}
-    read = gather.pieces(context, wanted.values())
+    read = pieces(context, wanted.values())
     found: Dict[int, bytes] = {address: b"" for address, view in gctxs.items() if not view["bt.len"]}
     for address, (start, size) in wanted.items():
         if len(read.get(start, b"")) < size:
@@ -294,3 +391,83 @@ def _name(context: Context, view: View) -> Optional[str]:
         text = view.bytes_of("thread_name").split(b"\0")[0]
         return text.decode("utf-8", "replace") or None
     return context.target.text_at(view["thread_name"], 256) if view["thread_name"] else None
+
+
+class ProfileAnswer(NamedTuple):
+    """The answer of `profile`."""
+
+    found: Profile
+
+    @property
+    def sample_bytes(self) -> int:
+        """One block in about so many bytes was sampled."""
+        return 1 << self.found.lg_sample
+
+    def data(self) -> Dict[str, Any]:
+        """What there is to say of it."""
+        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.found.backtraces)}
+
+    def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
+        """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
+        for trace in self.found.backtraces:
+            yield (trace.frames, *unsampled(*current(self.found, trace.total), self.found.lg_sample))
+
+    def lines(self, maps: str) -> Iterator[str]:
+        """The text."""
+        return lines(self.found, maps)
+
+
+def lines(profile: Profile, maps: str) -> Iterator[str]:
+    """The lines; `maps` goes below MAPPED_LIBRARIES, by which jeprof finds symbols."""
+    yield "heap_v2/%d" % (1 << profile.lg_sample)
+    yield "  t*: %s" % _shown(profile, profile.total)
+    for thread in profile.threads:
+        yield "  t%d: %s%s" % (thread.uid, _shown(profile, thread.total), " " + thread.name if thread.name is not None else "")
+    for trace in profile.backtraces:
+        yield "@" + "".join(" 0x%x" % frame for frame in trace.frames)
+        yield "  t*: %s" % _shown(profile, trace.total)
+        for share in trace.shares:
+            yield "  t%d: %s" % (share.thread_uid, _shown(profile, share.counts))
+    if maps:
+        yield ""
+        yield "MAPPED_LIBRARIES:"
+        yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
+
+
+def _shown(profile: Profile, counts: Counts) -> str:
+    """`curobjs: curbytes [accumobjs: accumbytes]`."""
+    ever = counts.accumobjs, counts.accumbytes
+    if profile.unbias:
+        ever = rebias(counts.accumobjs_shifted, counts.accumbytes_unbiased, profile.lg_sample)
+    return "%d: %d [%d: %d]" % (*current(profile, counts), *ever)
+
+
+def current(profile: Profile, counts: Counts) -> Tuple[int, int]:
+    """(blocks, bytes) of what is live, before jeprof corrects them."""
+    if profile.unbias:
+        return rebias(counts.curobjs_shifted, counts.curbytes_unbiased, profile.lg_sample)
+    return counts.curobjs, counts.curbytes
+
+
+def unsampled(objects: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:
+    """What jeprof makes of a stack's counts (AdjustSamples): by the chance that a block of their mean size is sampled."""
+    if not objects or not bytes_:
+        return objects, bytes_
+    scale = 1.0 / (1.0 - math.exp(-(bytes_ / objects) / (1 << lg_sample)))
+    return _rounded(objects * scale), _rounded(bytes_ * scale)
+
+
+def rebias(objects_shifted: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:
+    """(objects, bytes) from which jeprof, which corrects by the mean size of a stack's blocks, comes back to these unbiased sums
+    (prof_do_unbias)."""
+    if not objects_shifted or not bytes_:
+        return 0, 0
+    mean = bytes_ / (objects_shifted / SHIFT)
+    biased = bytes_ * (1.0 - math.exp(-mean / (1 << lg_sample)))
+    return _rounded(biased / mean), _rounded(biased)
+
+
+def _rounded(number: float) -> int:
+    """As C's round: halves away from 0."""
+    whole = math.floor(number)
+    return min(MOST, whole + (number - whole >= 0.5))

@@ -1,26 +1,110 @@
 """The figures of one arena as malloc_stats_print has them, computed from the arena itself (arena.c: arena_stats_merge, ctl.c:
-ctl_arena_stats_amerge)."""
+ctl_arena_stats_amerge).
 
-from typing import Any, Dict, List, NamedTuple, Optional
+What each bin of an arena counts: bin_s.stats, over the shards of a bin together.
 
-from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.detection import layouts
+What destroyed arenas had counted: jemalloc adds it to a copy of its own when it destroys one (ctl.c: ctl_arena_refresh,
+arenas[MALLCTL_ARENAS_DESTROYED]).
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.context import Context, added, column, rows
+from gdbheapx.jemalloc.detection import calibrate, layouts
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.heap.arenas import Arena
-from gdbheapx.jemalloc.heap.columns import added, column, rows
-from gdbheapx.jemalloc.stats import bins as stats_bins
 from gdbheapx.jemalloc.stats import hpa as stats_hpa
 from gdbheapx.jemalloc.stats import options
 from gdbheapx.layout.view import View
 
+COUNTERS = (
+    ("nmalloc", "nmalloc"),
+    ("ndalloc", "ndalloc"),
+    ("curregs", "curregs"),
+    ("nrequests", "nrequests"),
+    ("nfills", "nfills"),
+    ("nflushes", "nflushes"),
+    ("nreslabs", "reslabs"),
+    ("curslabs", "curslabs"),
+    ("nonfull_slabs", "nonfull_slabs"),
+    ("nslabs", "nslabs"),
+)
+"""Key of malloc_stats_print -> member of bin_stats_s; `nslabs` stands in its text alone."""
+GAP_BYTES = 1 << 16
+"""Bins closer than this are read at once with what lies between them."""
 Figures = Dict[str, Any]
 """Keys and nesting of malloc_stats_print; besides its keys those that its text alone has: `nslabs` of bins, `nmalloc`, `ndalloc`,
 `nrequests` of lextents."""
-
 STATES = ("dirty", "muzzy", "retained")
 DECAYS = ("dirty", "muzzy")
 TOTALS = ("nmalloc", "ndalloc", "nrequests", "nfills", "nflushes")
+DESTROYED = 1
+"""Its place in ctl_arenas->arenas; 0 is the sum."""
+EXTENTS = ("ndirty", "nmuzzy", "nretained", "dirty_bytes", "muzzy_bytes", "retained_bytes")
+SMALL = ("allocated", "nmalloc", "ndalloc", "nrequests", "nfills", "nflushes")
+
+
+def read_bins(context: Context, arena: View) -> List[Figures]:
+    """One row per bin, by szind. Unreadable if the bins cannot be found; one that cannot be read is reported, its figures None."""
+    addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
+    struct = calibrate.bin_struct(context.types)
+    views = _bin_views(context, struct, sorted(one for shards in addresses for one in shards))
+    lock = "lock" if context.types.place(struct, "lock") is not None else "mtx"
+    found = []
+    for szind, shards in enumerate(addresses):
+        known = [views.get(one) for one in shards]
+        if None in known:
+            context.report(
+                codes.STATISTICS_UNREADABLE,
+                shards[known.index(None)],
+                "cannot read bin %d of the arena at 0x%x" % (szind, arena.address),
+                "its figures are missing here",
+            )
+        found.append(_bin_row([one for one in known if one is not None] if None not in known else [], lock))
+    return found
+
+
+def _bin_row(shards: Sequence[View], lock: str) -> Figures:
+    row: Figures = {}
+    for key, member in COUNTERS:
+        if shards and not shards[0].has("stats." + member):
+            continue  # nonfull_slabs came with 5.2.0
+        row[key] = sum(one["stats." + member] for one in shards) if shards else None
+    row["mutex"] = mutexes.merged(mutexes.counters(one, lock) for one in shards) if shards else {key: None for key, _ in mutexes.COUNTERS}
+    return row
+
+
+def _bin_views(context: Context, struct: str, addresses: Sequence[int]) -> Dict[int, View]:
+    """The structs at these sorted addresses; those that cannot be read are missing."""
+    size, found = context.types.size_bytes(struct), {}
+    at = 0
+    while at < len(addresses):
+        end = at
+        while end + 1 < len(addresses) and addresses[end + 1] - addresses[end] <= GAP_BYTES:
+            end += 1
+        data = _read_bins(context, addresses[at], addresses[end] + size - addresses[at])
+        for one in addresses[at : end + 1]:
+            part = data[one - addresses[at] : one - addresses[at] + size]
+            if len(part) == size:
+                found[one] = View(context.types, struct, one, part, context.geometry.little_endian)
+        at = end + 1
+    return found
+
+
+def _read_bins(context: Context, address: int, size_bytes: int) -> bytes:
+    try:
+        return context.target.read(address, size_bytes)
+    except Unreadable:
+        return context.target.read_prefix(address, size_bytes)
+
+
+def total_of_bins(rows: Sequence[Figures], key: str) -> Optional[int]:
+    """Sum over all bins; None if one is not known or this build counts no such thing."""
+    values = [row.get(key) for row in rows]
+    return None if None in values or not values else sum(values)  # type: ignore[arg-type]
 
 
 class Cached(NamedTuple):
@@ -38,7 +122,7 @@ def read(context: Context, arena: Arena, cached: Cached, now_ns: Optional[int]) 
     """
     view = arena.read()
     base = arena_list.base_view(context, view)
-    bins = stats_bins.read(context, view)
+    bins = read_bins(context, view)
     large = _large(context, view)
     found: Figures = {}
     if view.has("name"):
@@ -84,11 +168,11 @@ def _pages(view: View) -> Figures:
     return found
 
 
-def _small(context: Context, bins: List[stats_bins.Row]) -> Figures:
+def _small(context: Context, bins: List[Figures]) -> Figures:
     sizes = [info.reg_size_bytes for info in context.geometry.bins]
     known = all(row["curregs"] is not None for row in bins)
     found: Figures = {"allocated": sum(row["curregs"] * size for row, size in zip(bins, sizes)) if known else None}
-    found.update({key: stats_bins.total(bins, key) for key in TOTALS})
+    found.update({key: total_of_bins(bins, key) for key in TOTALS})
     return found
 
 
@@ -166,3 +250,83 @@ def _extent_column(context: Context, view: View, state: str, member: str) -> Opt
     start = "%secache_%s." % (arena_list.PAC, state)
     esets = ("eset.bin_stats", "guarded_eset.bin_stats")
     return added([column(view, start + eset, member, context.geometry.little_endian) for eset in esets])
+
+
+def read_destroyed(context: Context) -> Optional[Figures]:
+    """The entry `destroyed`; None if no arena was ever destroyed, or its layout is not known. What cannot be read is reported."""
+    control = context.variable("ctl_arenas")
+    if not control or "ctl_arena_stats_s" not in context.types.structs:
+        return None
+    place = context.types.place("ctl_arenas_s", "arenas[%d]" % DESTROYED)
+    try:
+        pointer = context.target.read_word(control + place.offset) if place is not None else 0
+        view = context.view("ctl_arena_s", pointer) if pointer else None
+        if view is None or not view["initialized"] or not view["astats"]:
+            return None
+        return _figures(context, view, context.view("ctl_arena_stats_s", view["astats"]))
+    except Unreadable as problem:
+        context.report(
+            codes.STATISTICS_UNREADABLE, problem.address, "cannot read the counters of destroyed arenas", "`destroyed` is missing here"
+        )
+        return None
+
+
+def _figures(context: Context, view: View, stats: View) -> Figures:
+    order, new = context.geometry.little_endian, stats.has("astats.pa_shard_stats")
+    found: Figures = {"nthreads": view["nthreads"], "uptime_ns": stats.get("astats.uptime.ns", "astats.uptime")}
+    found["dss"] = context.target.text_at(view["dss"])
+    for key in ("dirty_decay_ms", "muzzy_decay_ms", "pactive", "pdirty", "pmuzzy"):
+        found[key] = view[key]
+    pac = "astats.pa_shard_stats.pac_stats." if new else "astats."
+    for state in ("dirty", "muzzy"):
+        for counter in ("npurge", "nmadvise", "purged"):
+            found["%s_%s" % (state, counter)] = stats.get("%sdecay_%s.%s" % (pac, state, counter))
+    found["small"] = {key: stats.get(key + "_small") for key in SMALL}
+    found["large"] = {key: stats.get("astats.%s_large" % key) for key in SMALL}
+    found["large"]["nfills"] = found["large"]["nmalloc"]
+    found.update(_destroyed_memory(stats, pac, new))
+    found["mutexes"] = _destroyed_mutexes(stats, stats.has("hpastats"))
+    found["bins"] = _destroyed_bins(stats, context.geometry.nbins)
+    large = {key: column(stats, "lstats", key, order) for key in ("curlextents", "nmalloc", "ndalloc", "nrequests")}
+    found["lextents"] = rows(large, len(context.geometry.size_classes) - context.geometry.nbins)
+    if stats.has("estats"):
+        found["extents"] = rows({key: column(stats, "estats", key, order) for key in EXTENTS}, len(context.geometry.page_classes))
+    if stats.has("hpastats"):
+        sec = _destroyed_sec(stats)
+        found["hpa_shard"] = stats_hpa.read(
+            context, stats_hpa.CounterPath(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec
+        )
+        if "sec_bytes" not in found["hpa_shard"]:
+            found["sec_bytes"] = sec.bytes
+    return found
+
+
+def _destroyed_memory(stats: View, pac: str, new: bool) -> Figures:
+    found: Figures = {"mapped": stats.get("astats.mapped"), "retained": stats.get(pac + "retained")}
+    for key in ("base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes", "tcache_stashed_bytes", "resident"):
+        if stats.has("astats." + key):
+            found[key] = stats["astats." + key]
+    found["abandoned_vm"] = stats.get(pac + "abandoned_vm")
+    found["extent_avail"] = stats.get("astats.pa_shard_stats.edata_avail" if new else "astats.extent_avail")
+    return found
+
+
+def _destroyed_mutexes(stats: View, has_hpa: bool) -> Dict[str, mutexes.Counters]:
+    return {name: mutexes.copied(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(mutexes.names(has_hpa))}
+
+
+def _destroyed_bins(stats: View, nbins: int) -> List[Figures]:
+    found = []
+    for szind in range(nbins):
+        one = stats.view("bstats", szind)
+        start = "stats_data." if one.has("stats_data") else ""
+        row: Figures = {key: one[start + member] for key, member in COUNTERS if one.has(start + member)}
+        row["mutex"] = mutexes.copied(one, "mutex_data.")
+        found.append(row)
+    return found
+
+
+def _destroyed_sec(stats: View) -> stats_hpa.Sec:
+    start = "hpastats.secstats." if stats.has("hpastats.secstats") else "secstats."
+    totals = {member: stats.get(start + "total." + member) or 0 for _, member in stats_hpa.SEC_KEYS}
+    return stats_hpa.Sec(stats.get(start + "bytes") or 0, totals, mutexes.none())

@@ -21,7 +21,6 @@ from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.records import MallocStats
 from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.stats import build_options, options
-from gdbheapx.jemalloc.stats import destroyed as stats_destroyed
 from gdbheapx.jemalloc.stats import hpa as stats_hpa
 from gdbheapx.jemalloc.stats.build_options import Config
 
@@ -184,7 +183,7 @@ def _arenas(
 
 def _destroyed(context: Context) -> Dict[str, Optional[Figures]]:
     """What arenas had counted that were destroyed: only jemalloc's own copy has it, which names alone lead to."""
-    figures = stats_destroyed.read(context)
+    figures = stats_arena.read_destroyed(context)
     return {} if figures is None and not context.symbols.by_structure else {"destroyed": figures}
 
 

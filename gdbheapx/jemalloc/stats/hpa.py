@@ -4,9 +4,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.context import Context, column
 from gdbheapx.jemalloc.heap import mutexes
-from gdbheapx.jemalloc.heap.columns import column
 from gdbheapx.layout.view import View
 
 SHARD = "pa_shard.hpa_shard."

@@ -15,7 +15,7 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS
 from gdbheapx.jemalloc.heap import arenas as arena_list
-from gdbheapx.jemalloc.stats.bins import GAP_BYTES
+from gdbheapx.jemalloc.stats.arena import GAP_BYTES
 from gdbheapx.layout.view import View
 from gdbheapx.model import AllocatorInfo
 

@@ -7,11 +7,10 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.context import Context, strided
 from gdbheapx.jemalloc.detection.calibrate import words
 from gdbheapx.jemalloc.detection.tsd_place import knows_itself
 from gdbheapx.jemalloc.heap.arenas import Arena
-from gdbheapx.jemalloc.heap.columns import strided
 
 MAX_ELEMENTS = 1 << 20
 """More elements than any process has threads: only there to end a broken list."""

@@ -7,7 +7,7 @@ from typing import Any, List, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx.allocators import nothing
+from gdbheapx.allocators import discovery
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Module
@@ -98,6 +98,6 @@ CASES = {
 def test_the_reason_is_told(name: str) -> None:
     """With what to do; only a wrong --allocator is wrong usage."""
     session, asked, kind, what, hint = CASES[name]
-    error = nothing.why(session, asked)  # type: ignore[arg-type]
+    error = discovery.why(session, asked)  # type: ignore[arg-type]
     assert type(error) is kind and what in str(error) and hint in (error.hint or "")
     assert "None" not in str(error)

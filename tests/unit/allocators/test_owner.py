@@ -1,6 +1,6 @@
 """Whose malloc the process calls.
 
-Files: allocators/discovery.py, allocators/fingerprints.py, allocators/heaps.py.
+Files: allocators/discovery.py, allocators/fingerprints.py.
 """
 
 from types import SimpleNamespace

@@ -1,6 +1,6 @@
 """What an answer about one allocator leaves out: another that holds more, and allocators inside libraries.
 
-Files: allocators/inner.py, jemalloc/messages/arenas.py.
+Files: allocators/fingerprints.py, jemalloc/messages/arenas.py.
 """
 
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Optional
 
 import pytest
 
-from gdbheapx.allocators import inner
+from gdbheapx.allocators import fingerprints
 from gdbheapx.analysis import beside
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.messages import arenas
@@ -54,16 +54,16 @@ def test_mimalloc_inside_a_library_is_named() -> None:
     """All of its texts must be there, in whatever pieces; a library's own interface is the better hint."""
     both = [b"\0mimalloc: error: \0", b"\0mimalloc: warning: \0"]
     target: Any = Objects({ARROW: both, OTHER: both})
-    arrow, other = inner.find(target)
+    arrow, other = fingerprints.inside_libraries(target)
     assert (arrow.name, arrow.file) == ("mimalloc", "libarrow.so.2600") and "default_memory_pool" in arrow.hint
     assert "mi_stats_print" in other.hint
-    assert inner.steps([arrow])[0].startswith("mimalloc in libarrow.so.2600 may hold part of it, and gdbheapx does not read it:")
+    assert fingerprints.steps([arrow])[0].startswith("mimalloc in libarrow.so.2600 may hold part of it, and gdbheapx does not read it:")
 
 
 def test_one_text_is_no_mimalloc() -> None:
     """A program that knows one of its messages, and one that knows nothing."""
     target: Any = Objects({ARROW: [b"\0mimalloc: error: \0"], OTHER: []})
-    assert inner.find(target) == []
+    assert fingerprints.inside_libraries(target) == []
 
 
 def test_sums_over_no_arena_are_unknown() -> None:

@@ -2,7 +2,7 @@
 
 `test_no_sentence_is_left_out` looks which calls of Finding and Step the cases reach: a new sentence needs a case.
 
-Files: glibc/messages/checkup.py, glibc/messages/tunables.py.
+Files: glibc/messages/checkup.py, glibc/tunables.py.
 """
 
 import ast
@@ -18,7 +18,6 @@ from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict, pins
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.glibc.messages import findings as glibc_findings
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
@@ -43,7 +42,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (verdict, glibc_verdict, glibc_findings, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins)
+MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins)
 """Where the sentences are."""
 
 
@@ -136,18 +135,18 @@ GLIBC = {
         ["41.0 MiB in 13 tops, 82 % of all free memory", "(128.0 KiB)"],
     ),
     "many arenas": Case(on_glibc(arenas=14, threads=20), [codes.FREED_AND_HELD, codes.MANY_ARENAS], ["14 arenas for 20 threads", "MALLOC_ARENA_MAX=2"]),
-    "inside malloc": Case(lambda: glibc_findings.findings([glibc_arena(3, locked=True), glibc_arena(5, locked=True)]), [codes.INSIDE_MALLOC], ["arena 3, 5"]),
-    "damaged": Case(lambda: glibc_findings.findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
-    "aborted, small": Case(lambda: glibc_findings.with_abort(verdict.usual(1 << 18, 0, 1 << 18)).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
+    "inside malloc": Case(lambda: glibc_verdict.findings([glibc_arena(3, locked=True), glibc_arena(5, locked=True)]), [codes.INSIDE_MALLOC], ["arena 3, 5"]),
+    "damaged": Case(lambda: glibc_verdict.findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
+    "aborted, small": Case(lambda: glibc_verdict.with_abort(verdict.usual(1 << 18, 0, 1 << 18)).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
     "aborted, large": Case(
-        lambda: glibc_findings.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
+        lambda: glibc_verdict.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
     ),
-    "steps, aborted": Case(lambda: glibc_findings.next_steps(verdict.SMALL, codes.ABORTED_IN_MALLOC), ["check"]),
-    "steps, leak": Case(lambda: glibc_findings.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size"]),
-    "steps, hoarding": Case(lambda: glibc_findings.next_steps(verdict.HOARDING), ["trim --dry-run", "tunables"]),
-    "steps, mixed": Case(lambda: glibc_findings.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
-    "steps, small": Case(lambda: glibc_findings.next_steps(verdict.SMALL), []),
-    "steps, arenas left behind": Case(lambda: glibc_findings.next_steps(verdict.HOARDING, codes.ARENAS_LEFT), ["arenas", "tunables"]),
+    "steps, aborted": Case(lambda: glibc_verdict.next_steps(verdict.SMALL, codes.ABORTED_IN_MALLOC), ["check"]),
+    "steps, leak": Case(lambda: glibc_verdict.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size"]),
+    "steps, hoarding": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING), ["trim --dry-run", "tunables"]),
+    "steps, mixed": Case(lambda: glibc_verdict.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
+    "steps, small": Case(lambda: glibc_verdict.next_steps(verdict.SMALL), []),
+    "steps, arenas left behind": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING, codes.ARENAS_LEFT), ["arenas", "tunables"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- any allocator

@@ -1,6 +1,6 @@
 """docs/verdicts.md names each verdict with each of its codes, and everything that one may lack, in the words that are said; and no other.
 
-Files: findings.py, glibc/messages/findings.py, glibc/messages/verdict.py, jemalloc/messages/verdict.py, verdict.py.
+Files: findings.py, glibc/messages/verdict.py, jemalloc/messages/verdict.py, verdict.py.
 """
 
 import ast
@@ -16,7 +16,6 @@ from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.glibc.messages import findings as glibc_findings
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
@@ -63,7 +62,7 @@ def of_glibc() -> Iterator[verdict.Verdict]:
         return glibc_verdict.verdict_on(glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields))
 
     small = on(system_bytes=MB // 2, used_bytes=0, free_bytes=0)
-    yield from (small, glibc_findings.with_abort(small), on(), on(used_bytes=90 * MB, free_bytes=10 * MB), on(used_bytes=70 * MB, free_bytes=30 * MB))
+    yield from (small, glibc_verdict.with_abort(small), on(), on(used_bytes=90 * MB, free_bytes=10 * MB), on(used_bytes=70 * MB, free_bytes=30 * MB))
     yield from (on(reclaimable_bytes=15 * MB), on(left_arenas=1, left_bytes=50 * MB), on(unparsed_bytes=50 * MB), *given_back(on()))
 
 

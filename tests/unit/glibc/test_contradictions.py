@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.attempts import SURE_ATTEMPTS, Attempts
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.moments import passing_by, tell_if_it_stays
+from gdbheapx.glibc.context import passing_by, tell_if_it_stays
 from gdbheapx.problems import Code, Diagnostic
 
 

@@ -1,6 +1,6 @@
 """A glibc without symbols is read by its pack in every release and geometry; a pack that is wrong is not believed, a damaged heap is no reason.
 
-Files: glibc/detect.py, glibc/located.py.
+Files: glibc/detect.py, glibc/arenas.py.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import detect
-from gdbheapx.glibc.located import Glibc
+from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.layout import pack
 from tests.support.builders.process import LIBC, WORLDS, Fake, World, make
 

@@ -1,6 +1,6 @@
 """Paths in the tree the target ran in, and what is said about debug files for it.
 
-Files: glibc/packages.py, jemalloc/detection/packages.py.
+Files: glibc/detect.py, jemalloc/detection/unread.py.
 """
 
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx.glibc.packages import PACKAGES as LIBC
+from gdbheapx.glibc.detect import PACKAGES as LIBC
 from gdbheapx.inferior.elf import tree
-from gdbheapx.jemalloc.detection.packages import PACKAGES as JEMALLOC
+from gdbheapx.jemalloc.detection.unread import PACKAGES as JEMALLOC
 
 
 @pytest.mark.parametrize(

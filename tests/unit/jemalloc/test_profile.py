@@ -1,6 +1,6 @@
 """The heap profile: the text that prof.dump would write, from tables and trees in memory, whole or damaged.
 
-Files: jemalloc/profile/gather.py, jemalloc/profile/live.py.
+Files: jemalloc/profile/live.py.
 """
 
 import math
@@ -9,7 +9,6 @@ import pytest
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc.profile import live as profile
-from gdbheapx.jemalloc.profile import text as profile_text
 from tests.support.builders.profile import INITIALIZING, PURGATORY, ProfileWorld, Share
 
 VERSIONS = ((5, 2, 1), (5, 3, 0), (5, 3, 1))
@@ -30,7 +29,7 @@ def plain(version):
 
 def text(world, maps=""):
     """The profile's lines."""
-    return list(profile_text.lines(profile.read(world.context), maps))
+    return list(profile.lines(profile.read(world.context), maps))
 
 
 def test_the_whole_text(version):
@@ -116,11 +115,11 @@ def test_corrected_block_by_block():
 
 def test_rounding():
     """Halves away from 0, nothing from nothing, and never more than 64 bits."""
-    assert profile_text._rounded(0.49999999999999994) == 0
-    assert [profile_text._rounded(number) for number in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
-    assert profile_text._rounded(2.0**70) == 2**64 - 1
-    assert profile_text.rebias(0, 100, 12) == (0, 0)
-    assert profile_text.rebias(8, 0, 12) == (0, 0)
+    assert profile._rounded(0.49999999999999994) == 0
+    assert [profile._rounded(number) for number in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
+    assert profile._rounded(2.0**70) == 2**64 - 1
+    assert profile.rebias(0, 100, 12) == (0, 0)
+    assert profile.rebias(8, 0, 12) == (0, 0)
 
 
 # ---------------------------------------------------------------------------------------------------- damage

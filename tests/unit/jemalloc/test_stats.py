@@ -1,12 +1,13 @@
 """malloc-stats: the arithmetic between memory and jemalloc's own words, and the tables of its text.
 
-Files: jemalloc/heap/columns.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_tables.py, jemalloc/messages/tunables.py, jemalloc/stats/about.py, jemalloc/stats/arena.py, jemalloc/stats/bins.py, jemalloc/stats/destroyed.py, jemalloc/stats/figures.py, jemalloc/stats/hpa.py, jemalloc/stats/options.py, jemalloc/stats/tunables.py.
+Files: jemalloc/context.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_tables.py, jemalloc/messages/tunables.py, jemalloc/stats/build_options.py, jemalloc/stats/arena.py, jemalloc/stats/figures.py, jemalloc/stats/hpa.py, jemalloc/stats/options.py, jemalloc/stats/tunables.py.
 """
 
 import pytest
 
 from gdbheapx.inferior.types import TypeSet
-from gdbheapx.jemalloc.heap import columns, mutexes
+from gdbheapx.jemalloc import context
+from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.messages import stats as jemalloc_stats
 from gdbheapx.jemalloc.messages import stats_tables as jemalloc_tables
 from gdbheapx.jemalloc.messages import tunables as tunables_page
@@ -26,15 +27,15 @@ def test_strided(little):
     """Every member of an array of structs, in words and in other sizes, of either byte order."""
     order = "little" if little else "big"
     data = b"".join(value.to_bytes(8, order) + (value + 100).to_bytes(4, order) + bytes(4) for value in range(5))
-    assert columns.strided(data, 0, 16, 8, little) == [0, 1, 2, 3, 4]
-    assert columns.strided(data, 8, 16, 4, little) == [100, 101, 102, 103, 104]
+    assert context.strided(data, 0, 16, 8, little) == [0, 1, 2, 3, 4]
+    assert context.strided(data, 8, 16, 4, little) == [100, 101, 102, 103, 104]
 
 
 def test_columns_that_are_missing():
     """A release without a counter has None in its rows, and nothing to add up."""
-    assert columns.rows({"a": [1, 2], "b": None, "c": [5]}, 2) == [{"a": 1, "b": None, "c": 5}, {"a": 2, "b": None, "c": None}]
-    assert columns.added([None, [1, 2], [10, 20]]) == [11, 22]
-    assert columns.added([None]) is None
+    assert context.rows({"a": [1, 2], "b": None, "c": [5]}, 2) == [{"a": 1, "b": None, "c": 5}, {"a": 2, "b": None, "c": None}]
+    assert context.added([None, [1, 2], [10, 20]]) == [11, 22]
+    assert context.added([None]) is None
 
 
 def test_locks_together():

@@ -1,6 +1,6 @@
 """What a jemalloc without names is known by: its layouts as data, arenas[] among what imitates it, the kind of tsd_s, the root of its tree.
 
-Files: jemalloc/detection/fingerprint.py, jemalloc/detection/geometry.py, jemalloc/detection/roots.py, jemalloc/detection/tables.py, jemalloc/detection/tsd_place.py, jemalloc/detection/unlisted.py, layout/picker.py, layout/view.py.
+Files: jemalloc/detection/fingerprint.py, jemalloc/detection/geometry.py, jemalloc/detection/structure.py, jemalloc/detection/tables.py, jemalloc/detection/tsd_place.py, jemalloc/detection/unlisted.py, layout/picker.py, layout/view.py.
 """
 
 import random
@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal
-from gdbheapx.jemalloc.detection import fingerprint, layouts, roots, structure, tables, traces, tsd_place, unlisted
+from gdbheapx.jemalloc.detection import fingerprint, layouts, structure, tables, traces, tsd_place, unlisted
 from gdbheapx.jemalloc.detection import geometry as detection_geometry
 from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
 from gdbheapx.layout import pack
@@ -257,12 +257,12 @@ def test_a_root_without_slabs_must_be_plausible() -> None:
     shape = detection_geometry.rtree_shape(57, 12, 232)
     assert base is not None and shape is not None
     geometry = base._replace(rtree_root=BSS + 0x20000, rtree=shape)
-    assert not roots.is_plausible(process, geometry), "an empty one"
+    assert not structure.is_plausible(process, geometry), "an empty one"
     key = BLOCKS >> 57 - shape.levels[0]
     process.word(geometry.rtree_root + 8 * key, BLOCKS + 64)
-    assert roots.is_plausible(process, geometry)
+    assert structure.is_plausible(process, geometry)
     process.word(geometry.rtree_root + 8 * 17, BLOCKS + 64)
-    assert not roots.is_plausible(process, geometry), "an element for memory that is not there"
+    assert not structure.is_plausible(process, geometry), "an element for memory that is not there"
 
 
 def test_symbols_by_structure_know_nothing_else() -> None:

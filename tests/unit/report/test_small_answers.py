@@ -6,8 +6,7 @@ Files: glibc/malloc_info.py, report/pages.py.
 from typing import Any, NamedTuple, Optional
 
 from gdbheapx.analysis.packs import PackRow
-from gdbheapx.glibc.malloc_info import Mallinfo2, StatsArena
-from gdbheapx.glibc.messages.stats import NativeStats
+from gdbheapx.glibc.malloc_info import Mallinfo2, NativeStats, StatsArena
 from gdbheapx.jemalloc.messages.tickers import cured
 from gdbheapx.report import pages
 

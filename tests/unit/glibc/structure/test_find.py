@@ -1,6 +1,6 @@
 """glibc's malloc is found by structure in every release and geometry, told apart from what it is not, and not believed where it does not hold.
 
-Files: glibc/structure/areas.py, glibc/structure/arena.py, glibc/structure/par.py, glibc/structure/threads.py.
+Files: glibc/structure/arena.py, glibc/structure/par.py, glibc/structure/threads.py.
 """
 
 import os
