@@ -1,6 +1,6 @@
 """What breaks a rule of an allocator, as `check` shows it, and how complaints of other readers become that: by their codes."""
 
-from typing import Annotated, Callable, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Annotated, Callable, Container, Iterable, List, NamedTuple, Optional
 
 from gdbheapx.columns import IF_ANY, TEXT, Column
 from gdbheapx.model import Address
@@ -53,13 +53,6 @@ class BrokenRule(NamedTuple):
         return self.evidence is None
 
 
-class Known(NamedTuple):
-    """What a complaint's code is called as a rule."""
-
-    rule: str
-    abort: Optional[str] = None
-
-
 def collector(found: List[Diagnostic]) -> Report:
     """A report that collects."""
 
@@ -69,11 +62,11 @@ def collector(found: List[Diagnostic]) -> Report:
     return report
 
 
-def sorted_out(found: Iterable[Diagnostic], known: Mapping[Code, Known], rest: Report, make: Callable[[Diagnostic, Known], None]) -> None:
+def sorted_out(told: Iterable[Diagnostic], known: Container[Code], rest: Report, make: Callable[[Diagnostic], None]) -> None:
     """Complaints of damage whose codes are known become broken rules, all others are reported: those of the moment
     as what another look may not show."""
-    for one in found:
-        if one.code.nature == Severity.DAMAGE and one.code in known:
-            make(one, known[one.code])
+    for diagnostic in told:
+        if diagnostic.code.nature == Severity.DAMAGE and diagnostic.code in known:
+            make(diagnostic)
         else:
-            rest(*one[:4], one.is_passing or one.code.nature == Severity.MOMENT)
+            rest(*diagnostic[:4], diagnostic.is_passing or diagnostic.code.nature == Severity.MOMENT)

@@ -10,10 +10,9 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, main_arena, mmapped
 from gdbheapx.glibc.arenas import Arena, read_heap
 from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.check.lists import Singles
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import bin_index
-from gdbheapx.glibc.survey import Lists, Survey, arena_claims, find_arenas, read_lists
+from gdbheapx.glibc.survey import Lists, Singles, Survey, arena_claims, find_arenas, read_lists
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, BlockShape
 from gdbheapx.kernel.glibc.list_records import BIN
 from gdbheapx.kernel.glibc.records import (
@@ -149,7 +148,7 @@ def _lists_of(context: Context, lists: Lists, arena: Arena, row: Tuple[int, ...]
     elif kind == STATUS_FAST:
         yield Part("bin", "fastbin %d" % ((size >> (4 if context.glibc.geometry.word_bytes == 8 else 3)) - 2))
     elif kind == STATUS_TCACHE:
-        yield from _cache_of(context, Singles(lists.caches, *lists.singles), address)
+        yield from _cache_of(context, lists.singles, address)
 
 
 def _is_unsorted(context: Context, arena: Arena, chunk: int) -> bool:

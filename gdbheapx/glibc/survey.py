@@ -40,7 +40,6 @@ class Survey(NamedTuple):
 
     context: Context
     walks: Sequence[ArenaWalk]
-    caches: tcache.Caches
     cached_chunks: bins.CachedChunks
     singles: "Singles"
     heap_max: int
@@ -63,6 +62,7 @@ def find_arenas(context: Context) -> Tuple[List[Arena], int]:
 class Singles(NamedTuple):
     """Thread caches and fastbins as they were followed."""
 
+    caches: tcache.Caches
     fast: Sequence[bins.AskedFast]
     found: Followed
     heads: Sequence[int]
@@ -72,7 +72,6 @@ class Singles(NamedTuple):
 class Lists(NamedTuple):
     """Thread caches, and what stands on their lists and in fastbins."""
 
-    caches: tcache.Caches
     cached_chunks: bins.CachedChunks
     are_whole: bool
     """Every thread cache is known and no list of one is broken: what is in caches is known to be."""
@@ -90,8 +89,8 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     is_broken = tcache.check(context, caches, found)
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, found, walk.report)
-    singles = Singles([asked for _, asked in fast], found, lists.lists.heads)
-    return Lists(caches, bins.gather_free_lists(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
+    singles = Singles(caches, [asked for _, asked in fast], found, lists.lists.heads)
+    return Lists(bins.gather_free_lists(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
 
 
 def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
@@ -157,7 +156,7 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
         walk.look = context.attempts.count
         moments.settle(walk.arena, walk, lists.are_whole)
     are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
-    return Survey(context, walks, lists.caches, lists.cached_chunks, lists.singles, heap_max, lost, are_all)
+    return Survey(context, walks, lists.cached_chunks, lists.singles, heap_max, lost, are_all)
 
 
 def _known(arena: Arena, found: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
@@ -335,7 +334,7 @@ def arena_claims(done: Survey) -> List[Claim]:
 
 def arena_totals(done: Survey) -> List[ArenaTotals]:
     """One row per arena, in ring order."""
-    threads = threads_by_arena(done.caches)
+    threads = threads_by_arena(done.singles.caches)
     rows = []
     for walk in done.walks:
         row = walk.row = walk.row or _row(done, walk)
@@ -376,7 +375,7 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     fast = total.fast_bytes if total else 0
     top = total.top_bytes if total else 0
     overhead = walk.overhead_bytes + walk.foreign_bytes + (total.tcache_struct_bytes + total.fence_bytes if total else 0)
-    cached_known = done.caches.known
+    cached_known = done.singles.caches.known
     state = walk.arena.state
     return ArenaTotals(
         allocator=done.context.glibc.id,

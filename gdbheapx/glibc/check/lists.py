@@ -12,7 +12,7 @@ from gdbheapx.glibc.bins import CachedChunks, FreeLists
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import align_chunk, bin_range, fast_size
-from gdbheapx.glibc.survey import Survey
+from gdbheapx.glibc.survey import Singles
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check_binding  # noqa: F401  (before a process is stopped for it)
 from gdbheapx.kernel.glibc import check_records as api
@@ -116,25 +116,11 @@ def tell(context: Context, found: Findings, rows: Rows, binned: Binned) -> None:
             found.add("first-chunk", at, "the first chunk of a heap says that the chunk before it is free", None)
 
 
-class Singles(NamedTuple):
-    """Lists of one link, as they were followed for the walk."""
-
-    caches: tcache.Caches
-    fast: Sequence[bins.AskedFast]
-    found: Followed
-    heads: Sequence[int]
-
-
 class Doubles(NamedTuple):
     """Bins, followed."""
 
     asked: Sequence[bins.AskedBins]
     found: Followed
-
-
-def singles_of(survey: Survey) -> Singles:
-    """Thread caches and fastbins."""
-    return Singles(survey.caches, *survey.singles)
 
 
 def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:

@@ -6,7 +6,7 @@ What an arena's own fields say: the top chunk, the accounts, the bin map, the ch
 from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.allocators.rules import BrokenRule, Known, Suspect, collector, sorted_out
+from gdbheapx.allocators.rules import BrokenRule, Suspect, collector, sorted_out
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena
@@ -26,26 +26,26 @@ KNOWN_FLAGS = 7
 MOST_THREADS = 1 << 22
 """PID_MAX_LIMIT: no arena has more threads."""
 MAP_BITS = 32
-BY_CODE: Dict[Code, Known] = {
-    codes.CHUNK_SMALL: Known("chunk-size-small"),
-    codes.CHUNK_MISALIGNED: Known("chunk-size-misaligned"),
-    codes.CHUNK_MMAPPED_BIT: Known("chunk-mmapped-bit"),
-    codes.CHUNK_OVERRUN: Known("chunk-overrun"),
-    codes.FENCEPOST_INSIDE: Known("chunk-size-zero"),
-    codes.NO_TOP: Known("top-missing"),
-    codes.TOP_SHORT: Known("top-short"),
-    codes.NO_FENCEPOST: Known("fencepost-missing"),
-    codes.BREAK_DISAGREES: Known("break-mismatch"),
-    codes.RUN_NOT_FOUND: Known("run-not-found"),
-    codes.NOT_LOCATED: Known("bytes-not-located"),
-    codes.SYSTEM_MEM_SMALL: Known("system-mem"),
-    codes.RING_BROKEN: Known("arena-ring"),
-    codes.RING_OPEN: Known("arena-ring-open"),
-    codes.MAIN_ARENA_LOST: Known("main-arena-lost"),
-    codes.HEAP_DAMAGED: Known("heap-info"),
-    codes.LISTED_TWICE: Known("listed-twice"),
-    codes.BINS_DISAGREE: Known("bins-mismatch"),
-    codes.MP_DISAGREES: Known("mmapped-count"),
+BY_CODE: Dict[Code, str] = {
+    codes.CHUNK_SMALL: "chunk-size-small",
+    codes.CHUNK_MISALIGNED: "chunk-size-misaligned",
+    codes.CHUNK_MMAPPED_BIT: "chunk-mmapped-bit",
+    codes.CHUNK_OVERRUN: "chunk-overrun",
+    codes.FENCEPOST_INSIDE: "chunk-size-zero",
+    codes.NO_TOP: "top-missing",
+    codes.TOP_SHORT: "top-short",
+    codes.NO_FENCEPOST: "fencepost-missing",
+    codes.BREAK_DISAGREES: "break-mismatch",
+    codes.RUN_NOT_FOUND: "run-not-found",
+    codes.NOT_LOCATED: "bytes-not-located",
+    codes.SYSTEM_MEM_SMALL: "system-mem",
+    codes.RING_BROKEN: "arena-ring",
+    codes.RING_OPEN: "arena-ring-open",
+    codes.MAIN_ARENA_LOST: "main-arena-lost",
+    codes.HEAP_DAMAGED: "heap-info",
+    codes.LISTED_TWICE: "listed-twice",
+    codes.BINS_DISAGREE: "bins-mismatch",
+    codes.MP_DISAGREES: "mmapped-count",
 }
 """Damage that the walk tells. What it tells of lists and neighbours is found again here, place by place, with finer names."""
 AGAIN = (
@@ -182,7 +182,7 @@ def rules(
         rest(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "not every rule was checked")
     told = [one for one in told if one.code not in AGAIN and not _is_unmapped(context, found, one)]
     seen = CheckedLists(rows, binned, survey)
-    sorted_out(told, BY_CODE, rest, lambda one, known: _add(context, found, seen, one, known))
+    sorted_out(told, BY_CODE, rest, lambda diagnostic: _add(context, found, seen, diagnostic))
     for one in later:
         if one.code not in AGAIN and one.code not in BY_CODE:
             rest(*one)
@@ -193,10 +193,9 @@ def rules(
 def _lists_and_chunks(context: Context, found: Findings, survey: Survey, are_missing: bool) -> Tuple[lists.Rows, lists.Binned]:
     walks = [walk for walk in survey.walks if not walk.timed_out]
     listed = [walk.arena for walk in walks]
-    singles = lists.singles_of(survey)
-    lists.tell_singles(context, found, singles)
+    lists.tell_singles(context, found, survey.singles)
     binned = lists.Binned((), set(), set())
-    if not lists.check_members(context, found, singles, listed, walks):
+    if not lists.check_members(context, found, survey.singles, listed, walks):
         doubles = lists.follow_bins(context, listed)
         lists.tell_bins(context, found, doubles)
         binned = lists.binned(doubles)
@@ -229,11 +228,11 @@ def _is_unmapped(context: Context, found: Findings, one: Diagnostic) -> bool:
     return True
 
 
-def _add(context: Context, found: Findings, seen: CheckedLists, one: Diagnostic, known: Known) -> None:
+def _add(context: Context, found: Findings, seen: CheckedLists, one: Diagnostic) -> None:
     """A complaint of the walk: where it stopped is known from the pass over single chunks, and so is the chunk before it."""
     rows, binned, survey = seen
     stop = rows.stops.get(one.address) if one.address is not None else None
-    walk, rule = found.arena_of(one.address), known.rule
+    walk, rule = found.arena_of(one.address), BY_CODE[one.code]
     if one.code in (codes.BINS_DISAGREE, codes.NOT_LOCATED, codes.SYSTEM_MEM_SMALL) and found.rows:
         return  # what these sums only hint at was found
     if one.code == codes.CHUNK_OVERRUN and walk is not None and one.address == walk.arena.top:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.places import Neighbour
-from gdbheapx.allocators.rules import BrokenRule, Known, Suspect, collector, sorted_out
+from gdbheapx.allocators.rules import BrokenRule, Suspect, collector, sorted_out
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.check import arenas
@@ -22,18 +22,15 @@ from gdbheapx.kernel.blocks.records import BlockFilter, Blocks, BlockStream
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ExtentsResult
-from gdbheapx.problems import Code, Diagnostic, Report, Severity
+from gdbheapx.problems import Code, Diagnostic, Report
 from gdbheapx.units import plural
 
 WRITTEN = ("used", "cached")
 """Statuses of blocks into which somebody writes, or wrote."""
 LEFT_BY_FORK = (codes.TSD_UNOWNED, codes.CACHE_UNOWNED)
 """What threads leave behind that a fork has not taken along."""
-BY_CODE: Dict[Code, Known] = {
-    code: Known(str(code))
-    for code in vars(codes).values()
-    if isinstance(code, Code) and code.nature == Severity.DAMAGE and code not in LEFT_BY_FORK
-}
+OF_RULES = {code for code in vars(codes).values() if isinstance(code, Code)}.difference(LEFT_BY_FORK)
+"""Damage by these codes is a broken rule."""
 UNMAPPED = (codes.NODE_UNREADABLE, codes.NODE_HOLE, codes.EXTENT_UNREADABLE, codes.ARENA_UNREADABLE, codes.BASE_UNREADABLE)
 """Damage where nothing is mapped at the address; else a core that lacks it."""
 FIXED = tuple(extents.DAMAGE[number][0] for number in extents.OF_NODES)
@@ -134,7 +131,7 @@ def rules(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[B
     context = seen.context
     found = Findings(context, seen.arenas)
     named = [one for one in told if not _is_unmapped(context, found, one)]
-    sorted_out(named, BY_CODE, rest, lambda one, _: found.add(one.code, one.address, one.what, is_fixed=one.code in FIXED))
+    sorted_out(named, OF_RULES, rest, lambda one: found.add(one.code, one.address, one.what, is_fixed=one.code in FIXED))
     is_whole = seen.walked.stop == STOP_END and not any(seen.walked.problem_counts) and not extents.leaves_elements(context)
     by_index = {one.arena: one for one in seen.walked.arenas}
     _details(seen, found)
