@@ -378,29 +378,27 @@ class Counting(Protocol):
         """Under a lock of the process: to be asked rarely."""
 
 
-class Target(ABC):
-    """A stopped process, a core or a remote target. Nothing here writes to it."""
+class ThreadLocal(NamedTuple):
+    """The way to one thread-local variable in every thread."""
+
+    addresses: Dict[int, Optional[int]]
+    """lwp -> address of that thread's copy; None where the thread has none, or it is not known (`unknown`)."""
+    way: str
+    """`static-tls` (a constant offset from the thread pointer), `dtv`, or `libthread_db`."""
+    unknown: ReadOnly[int, str] = MappingProxyType({})
+    """lwp -> why the place is not known, to stand behind `thread N: `."""
+
+
+class Memory(ABC):
+    """Bytes by address, and where they are: in RAM, in swap, in a core's file, or nowhere."""
 
     kind: str
     """`core`, `live` or `remote`."""
-    pid: Optional[int]
-    executable: Optional[str]
-    core_path: Optional[str]
     word_bytes: int
     """sizeof(void *) in the target: 8 or 4."""
     little_endian: bool
-    page_bytes: int
-    """AT_PAGESZ of the target, never this machine's."""
     machine: str
     """ELF machine in gdb's words."""
-    stopped_ms: Optional[float] = None
-    """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
-    max_stop_s: Optional[float] = None
-    """How long a process may stand still at a time."""
-    stops: Optional[int] = None
-    """How often it was stopped; None as before."""
-    debugger_version: Optional[str] = None
-    """Version of the gdb that serves, such as `13.1`; None without gdb."""
 
     @property
     def arch(self) -> Architecture:
@@ -416,9 +414,45 @@ class Target(ABC):
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         """The readable bytes at `address`, up to size_bytes; shorter, or empty, where memory ends."""
 
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """Exactly size_bytes from `address`; Unreadable with the first bad address otherwise."""
+        got = self.read_prefix(address, size_bytes)
+        if len(got) < size_bytes:
+            raise Unreadable(address + len(got), size_bytes - len(got))
+        return got
+
+    def read_word(self, address: int) -> int:
+        """The pointer-sized unsigned integer at `address`."""
+        return int.from_bytes(self.read(address, self.word_bytes), self.byte_order)
+
+    def words_in(self, data: bytes) -> List[int]:
+        """The pointer-sized unsigned integers that some of its bytes are; a rest that is no whole word is left out."""
+        word, order = self.word_bytes, self.byte_order
+        return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]
+
+    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
+        """The printable C string at `address`; None if unreadable. Only for the allocators' own constants."""
+        data = self.read_prefix(address, limit)
+        text = data.split(b"\0")[0]
+        if not data or len(text) == len(data) or any(byte < 32 or byte > 126 for byte in text):
+            return None
+        return text.decode("ascii")
+
     @abstractmethod
     def bulk_source(self) -> BulkSource:
         """The fastest way to read megabytes from this target, tried against read_prefix on a sample."""
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        """The parts of a range that are in memory, or in the core: reading them brings no page in. Empty where that is not known."""
+        return ()
+
+    def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        """The same with what is in swap: all that the program may have written to."""
+        return self.present_ranges(start, end)
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
+        """Cores: what of these sorted ranges (start, end) is in the file and no hole, in whole pages; None elsewhere."""
+        return None
 
     def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
         """Writable private memory that a core left out because nobody had ever written to it, or the program wanted it so (MADV_DONTDUMP):
@@ -429,9 +463,13 @@ class Target(ABC):
         """Begin, end and name of mapped files that a core left out although the program may have written to them (coredump_filter)."""
         return ()
 
-    def page_table(self) -> Optional[PageTable]:
-        """Where it stands which pages are in RAM; None on anything but a live process of this machine, and where that may not be read."""
-        return None
+    def lost_bytes(self) -> Optional[int]:
+        """Memory that the process had and a core lacks: it was cut, or private memory was left out. None: how much is not known."""
+        return 0
+
+
+class Mappings(ABC):
+    """The address space."""
 
     @abstractmethod
     def mappings(self) -> Sequence[Mapping]:
@@ -446,13 +484,167 @@ class Target(ABC):
         """Mappings of code, sorted; those of loaded objects also where a core (gdb's) has no header for them."""
         return [one for one in self.mappings() if one.executable]
 
+    def maps_text(self) -> str:
+        """The address space in the format of /proc/PID/maps, which other tools read; empty where file offsets are not known."""
+        return ""
+
+
+class Usage:
+    """How much memory the process takes, and where its pages are. All of it is None where that is not known."""
+
+    def memory_use(self) -> Optional[MemoryUse]:
+        """What each mapping takes, read once until forget(); None where that is not known (remote targets)."""
+        return None
+
+    def huge_pages(self) -> Optional[HugePages]:
+        """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
+        return None
+
+    def counters(self) -> Optional[Counting]:
+        """The counters of a living process of this machine; None on anything else."""
+        return None
+
+    def page_table(self) -> Optional[PageTable]:
+        """Where it stands which pages are in RAM; None on anything but a live process of this machine, and where that may not be read."""
+        return None
+
+    def swap_room(self) -> Optional[SwapRoom]:
+        """What may be brought in from swap by reading; None on anything but a live process of this machine."""
+        return None
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that
+        is not known, as on anything but a live process of this machine."""
+        return None
+
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """Of a live process: for what of a range of one mapping the mapped file has data, in RAM or in swap; None where it cannot be
+        opened."""
+        return None
+
+
+class Process:
+    """What is known of the process as a whole."""
+
+    pid: Optional[int] = None
+    executable: Optional[str] = None
+    core_path: Optional[str] = None
+
+    def monotonic_ns(self) -> Optional[int]:
+        """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""
+        return None
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        """A variable of the environment that the process was started with; None if it has none or that is not known here."""
+        return None
+
+    def has_ended(self) -> bool:
+        """The process is gone, or going: nothing of it can be read any more. False for cores."""
+        return False
+
+    def problems(self) -> List[Diagnostic]:
+        """What is wrong with the target as a whole: a truncated core, for example."""
+        return []
+
+    def forget(self) -> None:
+        """It ran, or changed: drop what may be out of date. Nothing by default."""
+
+
+class Objects(ABC):
+    """Loaded ELF objects with their files, symbols and types."""
+
     @abstractmethod
     def modules(self) -> Sequence[Module]:
         """Loaded ELF objects in the dynamic linker's search order, the executable first."""
 
+    def knows_objects(self) -> bool:
+        """modules() has all that is loaded; False where the program, or the dynamic linker's list, could not be read."""
+        return True
+
+    def is_being_loaded(self) -> bool:
+        """It stands in the dynamic linker, which has loaded none of the libraries that the program needs."""
+        return False
+
+    def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
+        """(first address, end, module) of every loaded object's image with its bss, as its program headers tell; sorted."""
+        return ()
+
+    def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
+        """(start, end) of the executable mappings of an object."""
+        return []
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        """(start, end of what its file initialises, end with .bss) of the object's writable memory."""
+        return ()
+
+    def module_file(self, module: Module) -> Optional[str]:
+        """The module's own file as this process can open it: the right build, not only the right path. None if it is not here."""
+        return None
+
+    def has_section(self, module: Module, name: str) -> Optional[bool]:
+        """The object's own file, or its debug file, has this section; None if neither is here."""
+        return None
+
+    def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
+        """How to get the debug information that is missing for `module`, of which these packages have it."""
+        return DebugHint(module.build_id, None, ())
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        """The object's constants (.rodata), in pieces that overlap: from its file, in a core without the file what was dumped of them.
+
+        Nothing for a process whose file is not here: reading them in its memory would map the file's pages into it.
+        """
+        return iter(())
+
+    def has_all_constants(self, module: Module) -> bool:
+        """constant_data gives every constant of the object: what is not among them is not in the object. False where only some of its
+        read-only segments, or parts of them, are at hand."""
+        return False
+
     @abstractmethod
     def find_static(self, name: str) -> Sequence[Symbol]:
         """Every definition of the variable `name`, static or not, in every loaded object, in modules() order."""
+
+    @abstractmethod
+    def dynamic_symbol(self, name: str) -> Optional[Symbol]:
+        """The definition of a function or variable that the dynamic linker would choose: first in search order."""
+
+    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+        """The variable or function `name` if that object exports it, so that the dynamic linker may prefer another object's."""
+        return None
+
+    def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
+        """The variable or function `name` of one object by its symbol table alone: no debug information is read for it."""
+        return next((symbol for symbol in self.find_static(name) if symbol.module.base == module.base), None)
+
+    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
+        """How long the variable is, as its symbol table says; None if no table has it."""
+        return None
+
+    def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
+        """Every defined name with this ending in the symbol tables of all modules, or of one, in modules() order."""
+        return []
+
+    def names_starting(self, module: Module, start: str) -> List[str]:
+        """Every defined name of one module that begins so, sorted."""
+        return []
+
+    def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
+        """Every variable in the module's .symtab, local ones too: (name, address in the file, size_bytes, False), or for thread-local ones
+        (name, offset in the module's block, size_bytes, True)."""
+        return []
+
+    def function(self, module: Module, name: str) -> Optional[Symbol]:
+        """The function of one object, if there is debug information for it: `types` can look near it. Cheap also in large programs."""
+        return None
+
+    def functions(self, module: Module) -> List[Function]:
+        """Every function in the object's full symbol table, by address; empty if it is stripped."""
+        return []
+
+    def exported_functions(self, module: Module) -> Iterator[str]:
+        """The names of the functions that the object offers to others, one at a time."""
+        return iter(())
 
     def types(
         self,
@@ -472,6 +664,10 @@ class Target(ABC):
         """
         return None
 
+    def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
+        """By address: the types of Rust whose methods begin there, by the symbol table; several where the linker has made one of them."""
+        return [set() for _ in addresses]
+
     def unread_types(self, module: Module) -> Optional[str]:
         """Why `types` gives nothing of an object whose debug information is here; None where it is not here."""
         return None
@@ -483,19 +679,6 @@ class Target(ABC):
         """
         return None
 
-    def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
-        """Every defined name with this ending in the symbol tables of all modules, or of one, in modules() order."""
-        return []
-
-    def names_starting(self, module: Module, start: str) -> List[str]:
-        """Every defined name of one module that begins so, sorted."""
-        return []
-
-    def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
-        """Every variable in the module's .symtab, local ones too: (name, address in the file, size_bytes, False), or for thread-local ones
-        (name, offset in the module's block, size_bytes, True)."""
-        return []
-
     def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
         """The vtables of the module's C++ classes by their address points in its file, from its symbols and its type_infos; None if its
         file is not here."""
@@ -506,78 +689,9 @@ class Target(ABC):
         else from what a core dumped of it. Reads no page of a process."""
         return None
 
-    def module_file(self, module: Module) -> Optional[str]:
-        """The module's own file as this process can open it: the right build, not only the right path. None if it is not here."""
-        return None
 
-    def function(self, module: Module, name: str) -> Optional[Symbol]:
-        """The function of one object, if there is debug information for it: `types` can look near it. Cheap also in large programs."""
-        return None
-
-    def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
-        """The variable or function `name` of one object by its symbol table alone: no debug information is read for it."""
-        return next((symbol for symbol in self.find_static(name) if symbol.module.base == module.base), None)
-
-    def functions(self, module: Module) -> List[Function]:
-        """Every function in the object's full symbol table, by address; empty if it is stripped."""
-        return []
-
-    def exported_functions(self, module: Module) -> Iterator[str]:
-        """The names of the functions that the object offers to others, one at a time."""
-        return iter(())
-
-    def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
-        """By address: the types of Rust whose methods begin there, by the symbol table; several where the linker has made one of them."""
-        return [set() for _ in addresses]
-
-    def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
-        """(start, end) of the executable mappings of an object."""
-        return []
-
-    def exported(self, module: Module, name: str) -> Optional[Symbol]:
-        """The variable or function `name` if that object exports it, so that the dynamic linker may prefer another object's."""
-        return None
-
-    def constant_data(self, module: Module) -> Iterator[bytes]:
-        """The object's constants (.rodata), in pieces that overlap: from its file, in a core without the file what was dumped of them.
-
-        Nothing for a process whose file is not here: reading them in its memory would map the file's pages into it.
-        """
-        return iter(())
-
-    def has_all_constants(self, module: Module) -> bool:
-        """constant_data gives every constant of the object: what is not among them is not in the object. False where only some of its
-        read-only segments, or parts of them, are at hand."""
-        return False
-
-    def thread_local_image(self, module: Module) -> bytes:
-        """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it
-        is not known."""
-        return b""
-
-    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
-        """(start, end of what its file initialises, end with .bss) of the object's writable memory."""
-        return ()
-
-    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        """The parts of a range that are in memory, or in the core: reading them brings no page in. Empty where that is not known."""
-        return ()
-
-    def thread_local_size(self, module: Module) -> int:
-        """How long a thread's block of the object's thread-local storage is; 0 if it has none or that is not known."""
-        return 0
-
-    def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        """The same with what is in swap: all that the program may have written to."""
-        return self.present_ranges(start, end)
-
-    def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
-        """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""
-        return None
-
-    def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
-        """How long the variable is, as its symbol table says; None if no table has it."""
-        return None
+class Threads(ABC):
+    """Threads, their registers, stacks and thread-local storage."""
 
     @abstractmethod
     def threads(self) -> Sequence[Thread]:
@@ -587,93 +701,23 @@ class Target(ABC):
         """Every word in a thread's general and vector registers; empty where they cannot be read."""
         return ()
 
+    def calls(self, copy: StackCopy) -> Sequence[Call]:
+        """The calls on a stack, the innermost first, as far as the files of the objects tell. Reads nothing of the target."""
+        return ()
+
     @abstractmethod
-    def thread_local(self, name: str, near: Symbol) -> Optional["ThreadLocal"]:
+    def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         """Where each thread keeps its copy of the static thread-local `name` of the object that defines `near`.
 
         None if the symbol or the way to thread-local storage is missing; `doctor` says which.
         """
 
-    def beside_thread_pointer(self, distance: int) -> Optional["ThreadLocal"]:
-        """The same for a variable that lies at one distance from the thread pointer in all threads (static thread-local storage)."""
-        return None
-
-    def thread_local_at(self, module: Module, offset: int) -> Optional["ThreadLocal"]:
+    def thread_local_at(self, module: Module, offset: int) -> Optional[ThreadLocal]:
         """The same for a variable whose offset in the module's thread-local block is known from elsewhere."""
         return None
 
-    @abstractmethod
-    def dynamic_symbol(self, name: str) -> Optional[Symbol]:
-        """The definition of a function or variable that the dynamic linker would choose: first in search order."""
-
-    @abstractmethod
-    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
-        """The printable C string at `address`; None if unreadable. Only for the allocators' own constants."""
-
-    def read(self, address: int, size_bytes: int) -> bytes:
-        """Exactly size_bytes from `address`; Unreadable with the first bad address otherwise."""
-        got = self.read_prefix(address, size_bytes)
-        if len(got) < size_bytes:
-            raise Unreadable(address + len(got), size_bytes - len(got))
-        return got
-
-    def read_word(self, address: int) -> int:
-        """The pointer-sized unsigned integer at `address`."""
-        return int.from_bytes(self.read(address, self.word_bytes), self.byte_order)
-
-    def words_in(self, data: bytes) -> List[int]:
-        """The pointer-sized unsigned integers that some of its bytes are; a rest that is no whole word is left out."""
-        word, order = self.word_bytes, self.byte_order
-        return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]
-
-    def maps_text(self) -> str:
-        """The address space in the format of /proc/PID/maps, which other tools read; empty where file offsets are not known."""
-        return ""
-
-    def monotonic_ns(self) -> Optional[int]:
-        """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""
-        return None
-
-    def environment_variable(self, name: str) -> Optional[str]:
-        """A variable of the environment that the process was started with; None if it has none or that is not known here."""
-        return None
-
-    def memory_use(self) -> Optional[MemoryUse]:
-        """What each mapping takes, read once until forget(); None where that is not known (remote targets)."""
-        return None
-
-    def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
-        """(first address, end, module) of every loaded object's image with its bss, as its program headers tell; sorted."""
-        return ()
-
-    def has_section(self, module: Module, name: str) -> Optional[bool]:
-        """The object's own file, or its debug file, has this section; None if neither is here."""
-        return None
-
-    def swapped_in_bytes(self) -> Optional[int]:
-        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that
-        is not known, as on anything but a live process of this machine."""
-        return None
-
-    def swap_room(self) -> Optional[SwapRoom]:
-        """What may be brought in from swap by reading; None on anything but a live process of this machine."""
-        return None
-
-    def huge_pages(self) -> Optional[HugePages]:
-        """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
-        return None
-
-    def counters(self) -> Optional[Counting]:
-        """The counters of a living process of this machine; None on anything else."""
-        return None
-
-    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """Of a live process: for what of a range of one mapping the mapped file has data, in RAM or in swap; None where it cannot be
-        opened."""
-        return None
-
-    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
-        """Cores: what of these sorted ranges (start, end) is in the file and no hole, in whole pages; None elsewhere."""
+    def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
+        """The same for a variable that lies at one distance from the thread pointer in all threads (static thread-local storage)."""
         return None
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
@@ -682,20 +726,37 @@ class Target(ABC):
     def prepare_thread_local_at(self, module: Module) -> None:
         """The same for `thread_local_at`. Nothing by default."""
 
-    def calls(self, copy: StackCopy) -> Sequence[Call]:
-        """The calls on a stack, the innermost first, as far as the files of the objects tell. Reads nothing of the target."""
-        return ()
+    def thread_local_image(self, module: Module) -> bytes:
+        """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it
+        is not known."""
+        return b""
+
+    def thread_local_size(self, module: Module) -> int:
+        """How long a thread's block of the object's thread-local storage is; 0 if it has none or that is not known."""
+        return 0
+
+    def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
+        """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""
+        return None
 
     def static_blocks(self) -> Sequence[StaticBlock]:
         """Those of all objects, as far as they are known."""
         return ()
 
-    def forget(self) -> None:
-        """It ran, or changed: drop what may be out of date. Nothing by default."""
 
-    def has_ended(self) -> bool:
-        """The process is gone, or going: nothing of it can be read any more. False for cores."""
-        return False
+class Target(Memory, Mappings, Usage, Process, Objects, Threads):
+    """A stopped process, a core or a remote target. Nothing here writes to it."""
+
+    page_bytes: int
+    """AT_PAGESZ of the target, never this machine's."""
+    stopped_ms: Optional[float] = None
+    """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
+    max_stop_s: Optional[float] = None
+    """How long a process may stand still at a time."""
+    stops: Optional[int] = None
+    """How often it was stopped; None as before."""
+    debugger_version: Optional[str] = None
+    """Version of the gdb that serves, such as `13.1`; None without gdb."""
 
     def death(self) -> Optional[Diagnostic]:
         """How the process ended, if it has; lets go of it. None for cores."""
@@ -708,34 +769,3 @@ class Target(ABC):
 
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
-
-    def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
-        """How to get the debug information that is missing for `module`, of which these packages have it."""
-        return DebugHint(module.build_id, None, ())
-
-    def problems(self) -> List[Diagnostic]:
-        """What is wrong with the target as a whole: a truncated core, for example."""
-        return []
-
-    def is_being_loaded(self) -> bool:
-        """It stands in the dynamic linker, which has loaded none of the libraries that the program needs."""
-        return False
-
-    def knows_objects(self) -> bool:
-        """modules() has all that is loaded; False where the program, or the dynamic linker's list, could not be read."""
-        return True
-
-    def lost_bytes(self) -> Optional[int]:
-        """Memory that the process had and a core lacks: it was cut, or private memory was left out. None: how much is not known."""
-        return 0
-
-
-class ThreadLocal(NamedTuple):
-    """The way to one thread-local variable in every thread."""
-
-    addresses: Dict[int, Optional[int]]
-    """lwp -> address of that thread's copy; None where the thread has none, or it is not known (`unknown`)."""
-    way: str
-    """`static-tls` (a constant offset from the thread pointer), `dtv`, or `libthread_db`."""
-    unknown: ReadOnly[int, str] = MappingProxyType({})
-    """lwp -> why the place is not known, to stand behind `thread N: `."""

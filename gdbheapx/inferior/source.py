@@ -1,117 +1,64 @@
 """Where bytes come from without gdb's help: what every source answers, and a core file; a process of this machine is live/source.py."""
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
-from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, PageTable, SwapRoom, Thread
+from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, Mappings, Memory, MemoryUse, Process, Thread, Usage
 from gdbheapx.inferior.core import image
 from gdbheapx.inferior.core.file import WRITABLE, CoreFile, FileMapping
 from gdbheapx.inferior.elf import tree
 from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
-from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Memory, Read
+from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Numbers, Read
 from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.core.assumed import FileShare
+    from gdbheapx.inferior.use import Extents
 
 AT_PAGESZ, AT_EXECFN = 6, 31
 
 
-class Source(ABC):
+class Source(Memory, Mappings, Usage, Process):
     """What a Target needs to know and cannot work out by reading memory."""
 
-    kind = "core"
-    pid: Optional[int] = None
-    core_path: Optional[str] = None
-    executable: Optional[str] = None
-    header: Header
-    """Word size, byte order and machine of the target."""
     sysroot = ""
     """Put before the paths of the target to find its files here."""
     still: Optional[Still] = None
     """How long the process may stand still, where it can be stopped."""
-    swap: Optional[SwapRoom] = None
 
-    @abstractmethod
-    def read_prefix(self, address: int, size_bytes: int) -> bytes:
-        """As Target.read_prefix."""
+    def __init__(self, header: Header) -> None:
+        """`header`: of the program, or of the core: word size, byte order and machine of the target."""
+        self.header = header
+        self.word_bytes, self.little_endian, self.machine = header.word_bytes, header.little_endian, header.arch.name
 
     def read_own(self, address: int, size_bytes: int) -> bytes:
-        """The same without clean file pages that were taken from a file here instead of from the target."""
+        """As read_prefix, without clean file pages that were taken from a file here instead of from the target."""
         return self.read_prefix(address, size_bytes)
-
-    @abstractmethod
-    def mappings(self) -> List[Mapping]:
-        """As Target.mappings."""
 
     @abstractmethod
     def auxv(self) -> Dict[int, int]:
         """The auxiliary vector, type -> value."""
 
     @abstractmethod
-    def threads(self) -> List[Thread]:
-        """As Target.threads."""
+    def threads(self) -> Sequence[Thread]:
+        """As Threads.threads."""
 
-    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
-        """As Target.unwritten_ranges."""
+    def register_sets(self, lwp: int) -> Sequence[bytes]:
+        """A thread's general and vector registers, as the kernel writes them; empty where only who stops the process can read them."""
         return ()
 
-    def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
-        """As Target.undumped_files."""
-        return ()
-
-    @abstractmethod
-    def bulk_source(self) -> BulkSource:
-        """As Target.bulk_source."""
-
-    def present_ranges(self, start: int, end: int, page_bytes: int) -> Sequence[Tuple[int, int]]:
-        """As Target.present_ranges."""
-        return ()
-
-    def touched_ranges(self, start: int, end: int, page_bytes: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """As Target.touched_ranges; None where no page table tells."""
-        return None
-
-    def page_table(self) -> Optional[PageTable]:
-        """As Target.page_table."""
-        return None
-
-    def maps_text(self) -> str:
-        """As Target.maps_text."""
-        return ""
-
-    def monotonic_ns(self) -> Optional[int]:
-        """As Target.monotonic_ns."""
-        return None
-
-    def environment_variable(self, name: str) -> Optional[str]:
-        """As Target.environment_variable."""
-        return None
-
-    def swapped_in_bytes(self) -> Optional[int]:
-        """As Target.swapped_in_bytes."""
-        return None
-
-    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """As Target.swappable_ranges."""
-        return None
+    def add_missing(self, link_map: LinkMap) -> None:
+        """Add the objects that the dynamic linker's list lacks because a core was cut."""
 
     def file_in_memory(self, name: str) -> Optional[str]:
         """A way to the mapped file itself, also when it was deleted or replaced on disk since."""
         return None
 
-    def forget(self) -> None:
-        """What was read while the process ran may be out of date."""
-
     def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
         """The process was stopped, or runs again; `ended`: with this status it has ended meanwhile."""
-
-    def has_ended(self) -> bool:
-        """As Target.has_ended."""
-        return False
 
     def cause_of_death(self) -> Optional[Diagnostic]:
         """How a process that has ended did so."""
@@ -120,14 +67,6 @@ class Source(ABC):
     def host_path(self, name: str) -> str:
         """Where the target's file `name` is found on this machine."""
         return tree.resolve(self.sysroot, name) if self.sysroot else name
-
-    def problems(self) -> List[Diagnostic]:
-        """As Target.problems."""
-        return []
-
-    def lost_bytes(self) -> Optional[int]:
-        """As Target.lost_bytes."""
-        return 0
 
 
 def image_build_id(read: Read, start: int) -> Optional[str]:
@@ -149,6 +88,8 @@ def image_build_id(read: Read, start: int) -> Optional[str]:
 class CoreSource(Source):
     """A core, and the files that were mapped in it for the clean pages that it leaves out."""
 
+    kind = "core"
+
     def __init__(
         self, path: str, executable: Optional[str] = None, sysroot: str = "", name: Optional[str] = None, trouble: Optional[str] = None
     ) -> None:
@@ -156,10 +97,12 @@ class CoreSource(Source):
         self.core = CoreFile(path, name)
         self.core_path = os.path.abspath(name or path)
         self._trouble = trouble
-        self.header = self.core.header
+        Source.__init__(self, self.core.header)
         self.sysroot = sysroot
         self._files: Dict[str, Optional[ElfFile]] = {}
         self._refused: List[Diagnostic] = []
+        self._extents: Optional[Extents] = None
+        self._use: Optional[MemoryUse] = None
         self.given_executable = executable
         notes = self.core.notes()
         self.pid = notes.pid
@@ -212,7 +155,7 @@ class CoreSource(Source):
         for entry in self.core.notes().files:
             if entry.start <= auxv.get(AT_PHDR, 0) < entry.end:
                 return entry.name
-        name = Memory(self.core.read_dumped, self.header).string(auxv.get(AT_EXECFN, 0)) if auxv.get(AT_EXECFN) else None
+        name = Numbers(self.core.read_dumped, self.header).string(auxv.get(AT_EXECFN, 0)) if auxv.get(AT_EXECFN) else None
         text = os.fsdecode(name) if name else None
         return text if text and text.startswith("/") else self.given_executable
 
@@ -318,9 +261,14 @@ class CoreSource(Source):
         same = assumed.same_dynamic(file, base, self.core.read_dumped) if base is not None else None
         return same if same is not None else True if head else None
 
-    def mapped_images(self) -> List[Tuple[str, int]]:
-        """(path, address) of every file that was mapped from its first byte on."""
-        return [(entry.name, entry.start) for entry in self.core.notes().files if entry.offset == 0]
+    def add_missing(self, link_map: LinkMap) -> None:
+        for entry in self.core.notes().files if self.core.missing_bytes else ():
+            if entry.offset == 0 and ".so" in os.path.basename(entry.name):
+                link_map.add(entry.name, entry.start)
+        if len(link_map.objects()) < 2:
+            for name, start, end in self.code_images():
+                if not link_map.objects() or name != self.executable:
+                    link_map.add(name, start, end, is_executable=name == self.executable)
 
     def code_images(self) -> List[Tuple[str, int, int]]:
         """(path, start, end) of each file that was mapped to be run, the program first: objects, where the dynamic linker's list of them is
@@ -375,8 +323,33 @@ class CoreSource(Source):
     def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
         return self.core.unwritten()
 
-    def present_ranges(self, start: int, end: int, page_bytes: int) -> Sequence[Tuple[int, int]]:
+    def register_sets(self, lwp: int) -> Sequence[bytes]:
+        return self.core.notes().register_sets.get(lwp, ())
+
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         return image.dumped(self.core.segments(), start, end)
+
+    def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        return self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
+
+    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
+        segments, extents, page = self.core.segments(), self._file_extents(), page_bytes(self.auxv())
+        return [part for start, end in ranges for part in extents.data_ranges(segments, start, end, page)]
+
+    def memory_use(self) -> MemoryUse:
+        if self._use is None:
+            from gdbheapx.inferior import use
+
+            core, pages = self.core, self.arch.named_pages
+            self._use = use.dumped(self.mappings(), core.segments(), self._file_extents(), self.auxv(), core.is_by_kernel, pages)
+        return self._use
+
+    def _file_extents(self) -> "Extents":
+        if self._extents is None:
+            from gdbheapx.inferior.use import Extents
+
+            self._extents = Extents(self.core.path)
+        return self._extents
 
     def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
         return [(entry.start, entry.end, entry.name) for entry in self.core.undumped_files()]

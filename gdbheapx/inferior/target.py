@@ -1,26 +1,21 @@
 """A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
 
-import os
 from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 from gdbheapx.budget import NEVER, Still
 from gdbheapx.inferior.base import (
     BulkSource,
     Call,
-    Counting,
     DebugHint,
     Function,
-    HugePages,
     Mapping,
-    MemoryUse,
     Module,
     Packages,
-    PageTable,
     StackCopy,
     StaticBlock,
-    SwapRoom,
     Symbol,
     Target,
     Thread,
@@ -39,7 +34,7 @@ from gdbheapx.inferior.elf.file import (
     gnu_build_id_path,
     register_words,
 )
-from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Memory, lookup
+from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Numbers, lookup
 from gdbheapx.inferior.source import CoreSource, Source, page_bytes
 from gdbheapx.inferior.types import TypeSet, Vtable
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
@@ -49,7 +44,6 @@ if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
     from gdbheapx.inferior.elf.unwind import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
-    from gdbheapx.inferior.use import Extents
 
 LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
 """What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to release 2.33): nobody else's malloc."""
@@ -59,7 +53,21 @@ HIGHEST = (1 << 64) - 1
 MOST_STATIC_BYTES = 1 << 20
 """From the thread pointer to thread-local storage that came with the thread."""
 
+ASKED = (
+    *("present_ranges", "touched_ranges", "data_ranges", "unwritten_ranges", "undumped_files", "lost_bytes", "page_table"),
+    *("memory_use", "huge_pages", "counters", "swap_room", "swapped_in_bytes", "swappable_ranges"),
+    *("monotonic_ns", "environment_variable", "has_ended"),
+)
 
+
+def by_source(cls: Type["ElfTarget"]) -> Type["ElfTarget"]:
+    """The class, with what the source alone knows asked of the source."""
+    for name in ASKED:
+        setattr(cls, name, property(attrgetter("source." + name)))
+    return cls
+
+
+@by_source
 class ElfTarget(Target):
     """The part of a target that memory and ELF files tell; GdbTarget adds what gdb's reading of debug information tells."""
 
@@ -73,9 +81,7 @@ class ElfTarget(Target):
         self.pid = source.pid
         self.executable = source.executable
         self.core_path = source.core_path
-        self.word_bytes = source.header.word_bytes
-        self.little_endian = source.header.little_endian
-        self.machine = source.header.arch.name
+        self.word_bytes, self.little_endian, self.machine = source.word_bytes, source.little_endian, source.machine
         self.debug_directories = list(debug_directories)
         if source.sysroot and debug_directories:
             self.debug_directories.append(source.sysroot.rstrip("/") + DEBUG_DIRECTORY)
@@ -90,8 +96,6 @@ class ElfTarget(Target):
         self.max_stop_s: Optional[float] = None
         """How long it may stand still at a time; None: as long as it takes."""
         self.still = source.still or Still()
-        self._extents: Optional[Extents] = None
-        self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self._vtables: Dict[Module, Dict[int, Vtable]] = {}
         self._functions: Dict[Module, List[Function]] = {}
@@ -103,8 +107,7 @@ class ElfTarget(Target):
         self._auxv: Optional[Dict[int, int]] = None
         self._link_map: Optional[LinkMap] = None
         self._modules: Optional[List[Module]] = None
-        self._threads: Optional[List[Thread]] = None
-        self._use: Optional[MemoryUse] = None
+        self._threads: Optional[Sequence[Thread]] = None
         self._tls.clear()
         self._call_frames.clear()
         self._statics.clear()
@@ -122,17 +125,8 @@ class ElfTarget(Target):
             return b""
         return self.source.read_prefix(address, size_bytes)
 
-    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
-        return self.source.unwritten_ranges()
-
-    def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
-        return self.source.undumped_files()
-
     def bulk_source(self) -> BulkSource:
         return self.source.bulk_source()
-
-    def page_table(self) -> Optional[PageTable]:
-        return self.source.page_table()
 
     def mappings(self) -> Sequence[Mapping]:
         return self.source.mappings()
@@ -166,24 +160,6 @@ class ElfTarget(Target):
                     found.add(Mapping(start, end, True, False, True, False, name, 0, entry.offset & -page))
         return sorted(found)
 
-    def monotonic_ns(self) -> Optional[int]:
-        return self.source.monotonic_ns()
-
-    def environment_variable(self, name: str) -> Optional[str]:
-        return self.source.environment_variable(name)
-
-    def memory_use(self) -> Optional[MemoryUse]:
-        if self._use is None:
-            from gdbheapx.inferior import use
-
-            if isinstance(self.source, CoreSource):
-                extents = self._file_extents(self.source.core.path)
-                core, pages = self.source.core, self.arch.named_pages
-                self._use = use.dumped(self.mappings(), core.segments(), extents, self.auxv(), core.is_by_kernel, pages)
-            elif self.kind == "live" and self.pid:
-                self._use = use.resident(self.pid)
-        return self._use
-
     def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
         spans = [(*loaded.span(), module) for loaded, module in zip(self.link_map().objects(), self.modules())]
         return sorted(((start, end, module) for start, end, module in spans if start < end), key=lambda one: one[:2])
@@ -192,54 +168,11 @@ class ElfTarget(Target):
         files = self.symbol_files(module)
         return any(file.has_section(name) for file in files) if files else None
 
-    def swapped_in_bytes(self) -> Optional[int]:
-        return self.source.swapped_in_bytes()
-
-    def swap_room(self) -> Optional[SwapRoom]:
-        return self.source.swap
-
-    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        return self.source.swappable_ranges(start, end)
-
-    def huge_pages(self) -> Optional[HugePages]:
-        if self.kind != "live" or not self.pid:
-            return None
-        from gdbheapx.inferior.live import smaps
-
-        if self._huge_setting is None:
-            self._huge_setting = (smaps.machine_setting(),)  # the machine's: asked once
-        return smaps.find_huge_pages(self.pid, self._huge_setting[0])
-
-    def counters(self) -> Optional[Counting]:
-        from gdbheapx.inferior.live.counters import Counters
-
-        return Counters(self.pid) if self.kind == "live" and self.pid else None
-
-    def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
-        if not isinstance(self.source, CoreSource):
-            return None
-        segments, extents = self.source.core.segments(), self._file_extents(self.source.core.path)
-        return [found for start, end in ranges for found in extents.data_ranges(segments, start, end, self.page_bytes)]
-
-    def _file_extents(self, path: str) -> "Extents":
-        if self._extents is None:
-            from gdbheapx.inferior.use import Extents
-
-            self._extents = Extents(path)
-        return self._extents
-
     def link_map(self) -> LinkMap:
         """The dynamic linker's list."""
         if self._link_map is None:
             self._link_map = LinkMap(self.source.read_prefix, self.source.header, self.auxv())
-            if isinstance(self.source, CoreSource) and self.source.core.missing_bytes:
-                for name, start in self.source.mapped_images():
-                    if ".so" in os.path.basename(name):
-                        self._link_map.add(name, start)
-            if isinstance(self.source, CoreSource) and len(self._link_map.objects()) < 2:
-                for name, start, end in self.source.code_images():
-                    if not self._link_map.objects() or name != self.executable:
-                        self._link_map.add(name, start, end, is_executable=name == self.executable)
+            self.source.add_missing(self._link_map)
         return self._link_map
 
     def modules(self) -> Sequence[Module]:
@@ -481,12 +414,9 @@ class ElfTarget(Target):
         return found
 
     def register_words(self, thread: Thread) -> Sequence[int]:
-        sets: Sequence[bytes] = ()
-        if isinstance(self.source, CoreSource):
-            sets = self.source.core.notes().register_sets.get(thread.lwp, ())
-        elif self._stopper is not None:
-            sets = self._stopper.register_sets(thread.lwp, self.source.header)
-        return register_words(self.source.header, sets)
+        header, stopper = self.source.header, self._stopper
+        sets = self.source.register_sets(thread.lwp) if stopper is None else stopper.register_sets(thread.lwp, header)
+        return register_words(header, sets)
 
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
@@ -506,9 +436,6 @@ class ElfTarget(Target):
             self._dynamics.update(dynamics)
             self._tls.update(places)
         return same
-
-    def has_ended(self) -> bool:
-        return self.source.has_ended()
 
     def death(self) -> Optional[Diagnostic]:
         if not self.source.has_ended():
@@ -598,20 +525,10 @@ class ElfTarget(Target):
         headers = loaded.program_headers()
         return image.writable(headers, module.base) if headers else image.writable_mappings(self.mappings(), *loaded.span())
 
-    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        return self.source.present_ranges(start, end, self.page_bytes)
-
     def thread_local_size(self, module: Module) -> int:
         loaded = self.loaded_at(module.base)
         entry = loaded.tls_segment() if loaded is not None else None
         return entry.memsz if entry is not None else 0
-
-    def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        touched = self.source.touched_ranges(start, end, self.page_bytes)
-        if touched is not None:
-            return touched
-        written = self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
-        return self.present_ranges(start, end) if written is None else written
 
     def _own_file(self, module: Module) -> Optional[ElfFile]:
         path = self.module_file(module)
@@ -709,14 +626,14 @@ class ElfTarget(Target):
         return found
 
     def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
-        return self._in_blocks(tls.TlsPlace(distance, None), Memory(self.source.read_prefix, self.source.header), 0)
+        return self._in_blocks(tls.TlsPlace(distance, None), Numbers(self.source.read_prefix, self.source.header), 0)
 
-    def _in_blocks(self, place: tls.TlsPlace, memory: Memory, offset: int) -> ThreadLocal:
+    def _in_blocks(self, place: tls.TlsPlace, memory: Numbers, offset: int) -> ThreadLocal:
         blocks = self._blocks(place, memory)
         found = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
         return ThreadLocal(found, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
 
-    def _blocks(self, place: tls.TlsPlace, memory: Memory) -> Dict[int, tls.Block]:
+    def _blocks(self, place: tls.TlsPlace, memory: Numbers) -> Dict[int, tls.Block]:
         """lwp -> the thread's block of thread-local storage.
 
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
@@ -793,18 +710,11 @@ class ElfTarget(Target):
         module = next((module for module in self.modules() if module.base == found.loaded.base), None)
         return Symbol(name, found.address, module, "symbol") if module else None
 
-    def text_at(self, address: int, limit: int = 256) -> Optional[str]:
-        data = self.read_prefix(address, limit)
-        text = data.split(b"\0")[0]
-        if not data or len(text) == len(data) or any(byte < 32 or byte > 126 for byte in text):
-            return None
-        return text.decode("ascii")
-
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
         commands = []
         package = tree.package(root, packages)
-        if isinstance(self.source, CoreSource) and self.module_file(module) is None:
+        if self.kind == "core" and self.module_file(module) is None:
             commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
         elif package and self.kind == "live" and root.startswith("/proc/"):
             commands.append("in its container (%s): %s" % (tree.release_name(root), package))
@@ -831,9 +741,6 @@ class ElfTarget(Target):
 
     def knows_objects(self) -> bool:
         return bool(self.link_map().objects()) and self.link_map().complete
-
-    def lost_bytes(self) -> Optional[int]:
-        return self.source.lost_bytes()
 
     def problems(self) -> List[Diagnostic]:
         found = list(self.source.problems())

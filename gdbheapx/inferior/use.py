@@ -1,23 +1,13 @@
-"""How much memory, or how much of a core file, each mapping takes."""
+"""How much of a core file each mapping takes."""
 
 import os
 from bisect import bisect_right
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment
-from gdbheapx.inferior.live import procfs, smaps
 from gdbheapx.ranges import union
 
 AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 25, 31, 33
-
-
-def resident(pid: int) -> Optional[MemoryUse]:
-    """What /proc/PID/smaps tells of every mapping of a process of this machine."""
-    data = procfs.slurp("/proc/%d/smaps" % procfs.entry(pid))
-    if not data:
-        return None
-    swap = procfs.status(pid).get("VmSwap", "").split()
-    return MemoryUse("resident", smaps.parse(data, smaps.mounts(pid)), int(swap[0]) * 1024 if swap else None)
 
 
 class Extents:

@@ -36,7 +36,7 @@ Read = Callable[[int, int], bytes]
 """read(address, size_bytes): the readable prefix of the range."""
 
 
-class Memory:
+class Numbers:
     """Numbers and strings out of a reader of bytes."""
 
     def __init__(self, read: Read, header: Header) -> None:
@@ -67,7 +67,7 @@ class Loaded:
     """One loaded object as memory shows it."""
 
     def __init__(
-        self, memory: Memory, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
+        self, memory: Numbers, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
     ) -> None:
         self.memory = memory
         self.name = name
@@ -225,7 +225,7 @@ class LinkMap:
     """All loaded objects of one process, in the dynamic linker's order."""
 
     def __init__(self, read: Read, header: Header, auxv: Dict[int, int]) -> None:
-        self.memory = Memory(read, header)
+        self.memory = Numbers(read, header)
         self._auxv = auxv
         self._loaded: Optional[List[Loaded]] = None
         self.complete = True
@@ -347,7 +347,7 @@ def lookup(objects: List[Loaded], name: str) -> Optional[Definition]:
     return None
 
 
-def gnu_candidates(memory: Memory, table: int, name: bytes) -> Iterator[int]:
+def gnu_candidates(memory: Numbers, table: int, name: bytes) -> Iterator[int]:
     """Indexes in .dynsym whose hash in DT_GNU_HASH equals the name's, but for its lowest bit."""
     head = [memory.number(table + 4 * i, 4) for i in range(4)]
     buckets, first, bloom = head[0], head[1], head[2]

@@ -4,7 +4,7 @@ import struct
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.arch import Relocations
-from gdbheapx.inferior.elf.link_map import Loaded, Memory
+from gdbheapx.inferior.elf.link_map import Loaded, Numbers
 
 DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTRELSZ, DT_PLTREL, DT_JMPREL = 7, 8, 17, 18, 2, 20, 23
 MAX_RELOCATIONS = 64 << 20
@@ -113,7 +113,7 @@ class Block(NamedTuple):
     """In words, to stand behind `thread N: `; None: it is known."""
 
 
-def block(place: TlsPlace, thread_pointer: Optional[int], memory: Memory) -> Block:
+def block(place: TlsPlace, thread_pointer: Optional[int], memory: Numbers) -> Block:
     """One thread's block of an object. A thread pointer that is none makes it unknown."""
     word, highest, storage = memory.word_bytes, (1 << 8 * memory.word_bytes) - 1, memory.header.arch.storage
     if thread_pointer is None:

@@ -32,7 +32,7 @@ class RemoteSource(Source):
                 "use gdbserver or a core of the process",
                 code=GDB_FAILED,
             )
-        self.header = header
+        Source.__init__(self, header)
         match = re.search(r"^exe = '(.*)'$", self._try("info proc exe"), re.MULTILINE)
         self.executable = match.group(1) if match else None
 

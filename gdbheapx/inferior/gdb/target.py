@@ -200,14 +200,10 @@ class GdbTarget(ElfTarget):
         prefix: Optional[str] = None,
         thorough: bool = True,
     ) -> Optional[TypeSet]:
-        known = self._symbols.get((near.name, near.address))
-        if thorough or known is None or not known.is_valid():  # gdb has not read the unit anyway
-            found = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
-            if found is not None:
-                return found
-        symbol = self._gdb_symbol(near)
-        if symbol is None:
-            return None
+        found = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
+        symbol = self._gdb_symbol(near) if found is None else None
+        if symbol is None:  # gdb reads what is not here as a file: behind a stub, or from debuginfod
+            return found
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
         found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         found.origin = "debug information read by gdb %s" % self.debugger_version
@@ -294,9 +290,6 @@ class GdbTarget(ElfTarget):
         found = dict(in_every_thread(look))
         unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in found.items() if address is None}
         return ThreadLocal(found, "libthread_db", unknown) if any(found.values()) else None
-
-    def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
-        return self.source.unwritten_ranges()
 
     def bulk_source(self) -> BulkSource:
         if self._bulk is None:

@@ -84,15 +84,16 @@ def kernel_release() -> Tuple[int, int]:
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
-def touched(pid: int, start: int, end: int, page_bytes: int) -> List[Tuple[int, int]]:
+def touched(pid: int, start: int, end: int) -> List[Tuple[int, int]]:
     """As `present`, for a range of any length, with what is in swap."""
-    step = MOST_PAGES * page_bytes
-    return [part for at in range(start, end, step) for part in present(pid, at, min(at + step, end), page_bytes, PRESENT | SWAPPED)]
+    step = MOST_PAGES * os.sysconf("SC_PAGESIZE")
+    return [part for at in range(start, end, step) for part in present(pid, at, min(at + step, end), PRESENT | SWAPPED)]
 
 
-def present(pid: int, start: int, end: int, page_bytes: int, wanted: int = PRESENT) -> List[Tuple[int, int]]:
+def present(pid: int, start: int, end: int, wanted: int = PRESENT) -> List[Tuple[int, int]]:
     """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read. `wanted`: bits of which an
     entry of pagemap must have one."""
+    page_bytes = os.sysconf("SC_PAGESIZE")
     first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
     try:
         with open("/proc/%d/pagemap" % procfs.entry(pid), "rb", buffering=0) as file:

@@ -9,7 +9,7 @@ from itertools import repeat
 from operator import add
 from typing import Dict, List, Optional, Sequence, Tuple, cast
 
-from gdbheapx.inferior.base import HugePages, Mapping, MappingUse
+from gdbheapx.inferior.base import HugePages, Mapping, MappingUse, MemoryUse
 from gdbheapx.inferior.live import procfs
 
 Column = Sequence[Optional[int]]
@@ -48,6 +48,15 @@ def parse(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[Map
         lines.pop()
     table = _by_stride(lines) or _by_line(lines)
     return _records(table, filesystems or {})
+
+
+def resident(pid: int) -> Optional[MemoryUse]:
+    """What /proc/PID/smaps tells of every mapping of a process of this machine."""
+    data = procfs.slurp("/proc/%d/smaps" % procfs.entry(pid))
+    if not data:
+        return None
+    swap = procfs.status(pid).get("VmSwap", "").split()
+    return MemoryUse("resident", parse(data, mounts(pid)), int(swap[0]) * 1024 if swap else None)
 
 
 class Table:

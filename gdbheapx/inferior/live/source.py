@@ -5,7 +5,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BulkSource, Mapping, PageTable, ProcessSource, Thread
+from gdbheapx.inferior.base import BulkSource, Counting, HugePages, Mapping, MemoryUse, PageTable, ProcessSource, SwapRoom, Thread
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.headroom import Deaths
 from gdbheapx.inferior.live.memory import LiveMemory
@@ -27,7 +27,7 @@ class LiveSource(Source):
         procfs.check_numbers()
         header = procfs.executable_header(pid)
         try:
-            self.swap: LiveSwapRoom = LiveSwapRoom(pid)
+            self.swap = LiveSwapRoom(pid)
             self._deaths = Deaths(pid)
             self._memory = LiveMemory(procfs.entry(pid), self.mappings, self.host_path, self.still, self.swap)
         except FileNotFoundError:
@@ -36,10 +36,11 @@ class LiveSource(Source):
             raise procfs.why_not_permitted(pid)
         if header is None:
             raise procfs.why_not_permitted(pid)
-        self.header = header
+        Source.__init__(self, header)
         self.executable = procfs.executable(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
-        self._maps: Optional[List[Mapping]] = None
+        self._huge_setting: Optional[Tuple[Optional[str]]] = None
+        self.forget()
         self._page_tables = page_table.Finder(pid)
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
@@ -49,7 +50,6 @@ class LiveSource(Source):
         return self._memory.swapped_in_bytes + self.swap.shared_in_bytes if self._memory.knows_swap else None
 
     def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """As Target.swappable_ranges."""
         return self._memory.swappable_ranges(start, end)
 
     def host_path(self, name: str) -> str:
@@ -58,7 +58,30 @@ class LiveSource(Source):
         return super().host_path(name)
 
     def forget(self) -> None:
-        self._maps = None
+        self._maps: Optional[List[Mapping]] = None
+        self._use: Optional[MemoryUse] = None
+
+    def memory_use(self) -> Optional[MemoryUse]:
+        if self._use is None:
+            from gdbheapx.inferior.live import smaps
+
+            self._use = smaps.resident(self._pid)
+        return self._use
+
+    def huge_pages(self) -> HugePages:
+        from gdbheapx.inferior.live import smaps
+
+        if self._huge_setting is None:
+            self._huge_setting = (smaps.machine_setting(),)  # the machine's: asked once
+        return smaps.find_huge_pages(self._pid, self._huge_setting[0])
+
+    def counters(self) -> Counting:
+        from gdbheapx.inferior.live.counters import Counters
+
+        return Counters(self._pid)
+
+    def swap_room(self) -> SwapRoom:
+        return self.swap
 
     def has_ended(self) -> bool:
         return self._memory.is_gone()
@@ -93,11 +116,11 @@ class LiveSource(Source):
         table = self.page_table()
         return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, table is not None and table.scans)
 
-    def present_ranges(self, start: int, end: int, page_bytes: int) -> Sequence[Tuple[int, int]]:
-        return page_table.present(self._pid, start, end, page_bytes)
+    def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        return page_table.present(self._pid, start, end)
 
-    def touched_ranges(self, start: int, end: int, page_bytes: int) -> Sequence[Tuple[int, int]]:
-        return page_table.touched(self._pid, start, end, page_bytes)
+    def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
+        return page_table.touched(self._pid, start, end)
 
     def maps_text(self) -> str:
         return procfs.maps_text(self._pid)
