@@ -33,6 +33,8 @@ def arenas(session: Session, options: Options) -> Answer:
         from gdbheapx import allocators
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(one.info, allocators.named(one.info.name, one.rows).arenas_page(one.rows, one.totals)) for one in found])
+        return pages.of_heaps(
+            style, [(one.info, allocators.named(one.info.name, one.rows).arenas_page(one.rows, one.totals)) for one in found]
+        )
 
     return Answer(data, text, read=True)

@@ -25,6 +25,8 @@ def tunables(session: Session, options: Options) -> Answer:
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(info, allocators.named(info.name, [settings]).page("tunables", settings)) for info, settings in found])
+        return pages.of_heaps(
+            style, [(info, allocators.named(info.name, [settings]).page("tunables", settings)) for info, settings in found]
+        )
 
     return Answer(lambda: data, text, read=True)

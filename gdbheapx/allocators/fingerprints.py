@@ -67,6 +67,8 @@ class Fingerprint(NamedTuple):
     """All of them are in the symbol table of a static program that has it."""
     texts: Sequence[TextFingerprint] = ()
     """In the constants of a static program without symbols."""
+
+
 MUSL = TextFingerprint(
     "musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern
 )

@@ -203,7 +203,6 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
     types, all_own = _layouts(target, arena, pack, version, shape)
     wrong = None
     if pack is not None:
-
         wrong = contradiction(target, types, arena, partner)
     if wrong is not None:
         name = "%s (build-id %s)" % (arena.module.name, arena.module.build_id)

@@ -26,6 +26,7 @@ from gdbheapx.units import plural
 if TYPE_CHECKING:
     from gdbheapx.glibc.pieces import Pieces, Remnant
     from gdbheapx.ranges import Range
+
     Search = Tuple[ArenaWalk, Pieces]
 
 MAX_DAMAGES = 1000

@@ -57,6 +57,8 @@ class Bins(NamedTuple):
         for stack in self.stacks:
             sums[stack.szind] = sums.get(stack.szind, 0) + stack.count
         return [Stack(szind, 0, count) for szind, count in sorted(sums.items())]
+
+
 NOTHING = Bins((), (), 0, False)
 
 
