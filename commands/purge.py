@@ -31,26 +31,12 @@ def purge(session: Session, options: Options) -> Answer:
     """The command `purge`."""
     if options.arena is not None and not 0 <= options.arena < 4096:
         raise UsageError("purge: arena %d not found" % options.arena, "see `gdbheapx arenas`")
-    if options.dry_run:
-        return predict(session, options)
-    from gdbheapx.actions import call
-    from gdbheapx.report import acted
-
-    return acted.answer(call.run(session, options, call.PURGE, lambda heap: heap.capabilities["purge"](options.arena, _what(options))))
-
-
-def _what(options: Options) -> str:
-    return "decay" if options.decay else "purge"
-
-
-def predict(session: Session, options: Options) -> Answer:
-    """The dry run."""
     from gdbheapx.actions import call, foreseen
-    from gdbheapx.report.text import show
+    from gdbheapx.allocators.returning import Portion
+    from gdbheapx.report import acted, text
 
-    heap = session.heaps.one_with_capability("purge", rather="trim")
-    is_refused = foreseen.is_refused(session, call.PURGE, heap, (options.arena, _what(options)), options.accept_seccomp)
-    found = heap.capabilities["purge-dry-run"](options.arena)
-    if is_refused:
-        found = found._replace(way=found.way._replace(is_refused=True))
-    return Answer(lambda: found.data, lambda style: show(style, found.page), read=True)
+    portion = Portion(arena=options.arena, is_decayed=options.decay)
+    if not options.dry_run:
+        return acted.answer(call.run(session, options, "purge", portion))
+    predicted = foreseen.dry_run(session, "purge", portion, options.accept_seccomp)()
+    return Answer(lambda: predicted.data, lambda style: text.show(style, predicted.page), read=True)

@@ -1,6 +1,6 @@
 """heapx trim"""
 
-from typing import Any, Optional
+from typing import Any
 
 from gdbheapx.command import Answer, Options, Style, argument, command
 from gdbheapx.errors import UsageError
@@ -50,35 +50,28 @@ def trim(session: Session, options: Options) -> Answer:
     if options.every is not None or options.above is not None or options.times is not None:
         return again(session, options)
     from gdbheapx.actions import call
+    from gdbheapx.allocators.returning import Portion
     from gdbheapx.report import acted
 
-    return acted.answer(call.run(session, options, call.TRIM, lambda heap: heap.capabilities["trim"](options.pad)))
+    return acted.answer(call.run(session, options, "trim", Portion(options.pad)))
 
 
 def predict(session: Session, options: Options) -> Answer:
     """The dry run."""
     from gdbheapx.actions import call, foreseen
+    from gdbheapx.allocators.returning import Portion
 
-    heap = session.heaps.one_with_capability("trim", rather="purge", for_owner=True)
-    tried: Optional[bool] = None
-    is_refused = foreseen.is_refused(session, call.TRIM, heap, (options.pad,), options.accept_seccomp)
-    if options.probe:
-        from gdbheapx.actions import probe
-
-        tried, found = probe.run(session, lambda: heap.capabilities["trim-dry-run"](options.pad))
-    else:
-        found = heap.capabilities["trim-dry-run"](options.pad)
-    if is_refused:
-        found = found._replace(way=found.way._replace(is_refused=True))
+    look = foreseen.dry_run(session, "trim", Portion(options.pad), options.accept_seccomp)
+    can_write, predicted = call.probe(session, look) if options.probe else (None, look())
 
     def text(style: Style) -> Any:
         from gdbheapx.report.text import show
 
-        yield from show(style, found.page)
-        if tried:
+        yield from show(style, predicted.page)
+        if can_write:
             yield "gdb can write and restore registers here: calls look possible"
 
-    return Answer(lambda: {**found.data, "probe": tried} if options.probe else found.data, text, read=True)
+    return Answer(lambda: {**predicted.data, "probe": can_write} if options.probe else predicted.data, text, read=True)
 
 
 def again(session: Session, options: Options) -> Answer:

@@ -178,7 +178,7 @@ def names_in(path: Path, name: str) -> Iterator[int]:
     text = path.read_text()
     told: Set[int] = set()
     if path.parent.name == "commands" and path.stem in NAMED_BY:
-        with_capability = [one.name for one in allocators.every() if NAMED_BY[path.stem] in one.known_capabilities]
+        with_capability = [one.name for one in allocators.every() if one.can(NAMED_BY[path.stem])]
         for node in ast.walk(ast.parse(text)) if with_capability == [name] else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 told.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))

@@ -1,82 +1,147 @@
-"""A call that gives memory back: which heap, whether it may be tried at all, then the call."""
+"""Which heap is changed, and whether that may be tried at all; then the call that returns its memory."""
 
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, TypeVar
 
-from gdbheapx import allocators
+from gdbheapx import allocators, problems
 from gdbheapx.actions import preflight
+from gdbheapx.actions.seccomp import Sandbox
+from gdbheapx.allocators.discovery import Listed
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.plan import Plan
-from gdbheapx.analysis.acted import Acted
+from gdbheapx.allocators.plan import Change
+from gdbheapx.allocators.records import Returning
+from gdbheapx.allocators.returning import Portion, suited
+from gdbheapx.analysis.acted import Acted, Measure
 from gdbheapx.command import Options
 from gdbheapx.errors import Refusal
+from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session
 
+if TYPE_CHECKING:
+    from gdbheapx.inferior.gdb.call import Control
+
 OWN_INTERFACE = "use that allocator's own interface"
+MEASURED = ("Anonymous", "Rss", "Swap")
+Seen = TypeVar("Seen")
 
 
-class Kind(NamedTuple):
-    """One command that calls."""
-
-    capability: str
-    """The command, and the capability of heaps that has it."""
-    done: str
-    """For sentences: `trimmed`."""
-    function: Optional[str]
-    """Named where it would do nothing, because it serves only the malloc that the program calls; None: any heap of the sort will do."""
+def returning(session: Session, command: str) -> Returning:
+    """What this command does, where any allocator does it."""
+    return next(one.returning for one in session.discovery.with_capability(command) if one.returning is not None)
 
 
-TRIM = Kind("trim", "trimmed", "malloc_trim")
-PURGE = Kind("purge", "purged", None)
-EVERY = (TRIM, PURGE)
+def run(session: Session, options: Options, command: str, portion: Portion) -> Acted:
+    """Return memory; Refusal says why not."""
+    hint = "%s --dry-run predicts what a %s would return" % (command, command)
+    control, _, plan, sandbox = begin(
+        session,
+        options,
+        command,
+        (returning(session, command).done, hint),
+        lambda heap: suited(heap, portion).return_plan(portion),
+        lambda plan: "run %s" % plan.shown,
+    )
+    from gdbheapx.actions.calling import Call  # without gdb there is no such module, and the refusal was said
+
+    done = Call(control, plan, sandbox).run(options.wait)
+    if done.trouble is not None:
+        session.problem(problems.CALL_LEFT, None, done.trouble, "check the state of the process before you try anything else")
+    return done
 
 
-def run(session: Session, options: Options, kind: Kind, plan: Callable[[Heap], Plan]) -> Acted:
-    """Do it; Refusal says why not."""
-    preflight.require_live(session, kind.done, "%s --dry-run predicts what a %s would return" % (kind.capability, kind.capability))
-    from gdbheapx.actions.calling import act  # without gdb there is no such module, and the refusal was said
+def begin(
+    session: Session,
+    options: Options,
+    capability: str,
+    said: Tuple[str, str],
+    plan: Callable[[Heap], Any],
+    question: Callable[[Any], str],
+) -> "Tuple[Control, Heap, Any, Sandbox]":
+    """All that may forbid a change is asked while the process runs, then the user is; Refusal says why not. `said`: what a process is by
+    it, such as `trimmed`, and what can be done where there is none."""
+    target = preflight.require_live(session, *said)
+    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
     from gdbheapx.inferior.gdb.target import setting
 
-    preflight.require_permitted(setting, call=True)
-    return act(session, plan(in_use(session, kind)), options)
+    heap = session.heaps.open(chosen(session, capability))
+    change: Change = plan(heap)
+    preflight.require_permitted(setting, change.is_call)
+    control = Control(target)
+    preflight.vfork_child(control.pid)
+    sandbox = preflight.beforehand(change, options.accept_seccomp)
+    preflight.in_ram(target, change.read)
+    preflight.require_confirmed(options, "%s in process %d (%s)?" % (question(change), control.pid, target.executable))
+    control.prepare()
+    return control, heap, change, sandbox
 
 
-def in_use(session: Session, kind: Kind) -> Heap:
-    """The heap that is meant: --allocator's, else that of the malloc that the program calls, else the first; Refusal where none has the
+def probe(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
+    """Whether gdb can write this process's registers and set them back: tried on one bit of a vector register, which is set back at once;
+    and what `look` gives while the process is still held. That it cannot is reported; Refusal where there is nothing to try it on."""
+    target = preflight.require_live(session, "probed", "trim --dry-run predicts what malloc_trim would return")
+    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
+    from gdbheapx.inferior.gdb.target import setting
+
+    preflight.require_permitted(setting, call=False)
+    preflight.callable_here(target)
+    control = Control(target)
+    control.prepare()
+    try:
+        control.hold()
+        threads = control.threads()
+        thread = next((one for one in threads if one.in_system_call), threads[0])
+        broken = control.probe(thread.lwp)
+        seen = look()
+    finally:
+        control.let_go()
+    if broken is not None:
+        what = "gdb cannot write and restore registers here: %s" % broken
+        hint = "use gdb 16 or newer; with this gdb, trim calls with general registers only, or refuses"
+        session.problem(problems.NO_REGISTER_CALLS, None, what, hint, partial=False)
+    return broken is None, seen
+
+
+def measure(pid: int) -> Measure:
+    """Anonymous, Rss and Swap of /proc/PID/smaps_rollup (Linux 4.14), which counts pages; VmRSS of status lags behind."""
+    text = (procfs.slurp("/proc/%d/smaps_rollup" % pid) or b"").decode("ascii", "replace")
+    sizes = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name in MEASURED and value.split()[:1] and value.split()[0].isdigit():
+            sizes[name] = int(value.split()[0]) * 1024
+    return Measure(*(sizes.get(name) for name in MEASURED))
+
+
+def chosen(session: Session, capability: str) -> Listed:
+    """The copy that is meant: --allocator's, else that of the malloc that the program calls, else the first; Refusal where none has the
     capability."""
     discovery, owner = session.discovery, session.discovery.owner
     copies = [one for one in discovery.copies() if session.allocator_id in (None, one.located.id)]
-    able = [one for one in copies if kind.capability in one.allocator.known_capabilities]
-    if session.allocator_id is None and kind.function is not None:
-        sort = [one.name for one in discovery.with_capability(kind.capability)]
-        if owner is not None and owner.allocator not in sort:
-            name = owner.allocator or "another allocator"
-            raise Refusal(
-                "%s owns malloc here (%s): %s would do nothing for it" % (name, owner.file, kind.function), instead([owner.allocator])
-            )
-        others = sorted({one.allocator.name for one in copies} - set(sort))
+    able = [one for one in copies if one.allocator.can(capability)]
+    kinds = discovery.with_capability(capability)
+    names = [one.name for one in kinds]
+    way = next((one.returning for one in kinds if one.returning is not None and one.returning.command == capability), None)
+    is_owners = way is not None and way.is_owners
+    if session.allocator_id is None and way is not None and is_owners:
+        if owner is not None and owner.allocator not in names:
+            what = "%s owns malloc here (%s): %s would do nothing for it"
+            raise Refusal(what % (owner.allocator or "another allocator", owner.file, way.call), instead([owner.allocator]))
+        others = sorted({one.allocator.name for one in copies} - set(names))
         if owner is None and others:
             what = "%s is present, and gdbheapx cannot determine which allocator owns malloc" % " and ".join(others)
-            raise Refusal(what, "select one: --allocator %s, or %s" % (sort[0], instead(others)))
-    if not able:
-        for unread in session.heaps.unread_with_capability(kind.capability):
-            raise Refusal(unread.what, unread.hint)
-        if kind.function is None:
-            sort = [one.name for one in discovery.with_capability(kind.capability)]
-            owns = ": %s owns malloc" % (owner.allocator or "an unknown allocator") if owner is not None else ""
-            known = [owner.allocator] if owner is not None else [one.allocator.name for one in copies]
-            raise Refusal("no %s in this process%s" % (" or ".join(sort), owns), instead(known))
-        return session.heaps.one_with_capability(kind.capability)
-    return session.heaps.open(next((one for one in able if one.located.owns_malloc), able[0]))
+            raise Refusal(what, "select one: --allocator %s, or %s" % (names[0], instead(others)))
+    if able:
+        return next((one for one in able if one.located.owns_malloc), able[0])
+    for unread in session.heaps.unread_with_capability(capability):
+        raise Refusal(unread.what, unread.hint)
+    if is_owners:
+        raise session.heaps.none_has(capability)
+    owns = ": %s owns malloc" % (owner.allocator or "an unknown allocator") if owner is not None else ""
+    known = [owner.allocator] if owner is not None else [one.allocator.name for one in copies]
+    raise Refusal("no %s in this process%s" % (" or ".join(names), owns), instead(known))
 
 
 def instead(names: Sequence[Optional[str]]) -> str:
     """What there is for these allocators."""
     known = allocators.by_name()
-    known_capabilities = [
-        kind.capability
-        for name in names
-        if name is not None and name in known
-        for kind in EVERY
-        if kind.capability in known[name].known_capabilities
-    ]
-    return "use %s" % known_capabilities[0] if known_capabilities else OWN_INTERFACE
+    ways = [known[name].returning for name in names if name is not None and name in known]
+    return next(("use %s" % way.command for way in ways if way is not None), OWN_INTERFACE)

@@ -4,17 +4,15 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.actions import caller, preflight, registers, waiting
+from gdbheapx.actions.call import measure
 from gdbheapx.actions.inside import Inside, forks
-from gdbheapx.actions.measure import measure
-from gdbheapx.actions.seccomp import Sandbox, threads_of
+from gdbheapx.actions.seccomp import Sandbox
 from gdbheapx.allocators.plan import Plan
-from gdbheapx.allocators.predicted import Predicted
+from gdbheapx.allocators.returning import Predicted
 from gdbheapx.analysis.acted import Acted, Caller, Measure
-from gdbheapx.command import Options
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.inferior.gdb.call import Control
 from gdbheapx.inferior.standing import Outcome, Standing
-from gdbheapx.session import Session
 from gdbheapx.units import plural
 
 BOUND_S = 10.0
@@ -22,21 +20,6 @@ BYTES_A_SECOND = 100 << 20
 """What the kernel takes back in a second at least, several times over."""
 ENTRIES, ENTRY_S = 8, 2.0
 """How often, and how long, to wait for a thread to enter the allocator."""
-
-
-def act(session: Session, plan: Plan, options: Options) -> Acted:
-    """Ask the user, then do it as soon as it can be done; Refusal says why not."""
-    control = Control(plan.target)
-    preflight.vfork_child(control.pid)
-    preflight.require_writable(control.pid)
-    preflight.in_ram(plan.target, plan.predict)
-    call = Call(control, plan, Sandbox(plan.target, plan.system_calls, plan.shown, options.accept_seccomp))
-    preflight.require_confirmed(options, "run %s in process %d (%s)?" % (plan.shown, control.pid, plan.target.executable))
-    control.prepare()
-    done = call.run(options.wait)
-    if done.trouble is not None:
-        session.problem(problems.CALL_LEFT, None, done.trouble, "check the state of the process before you try anything else")
-    return done
 
 
 class Call:
@@ -50,8 +33,7 @@ class Call:
 
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
-        preflight.callable_here(self.target)
-        self.sandbox.check(threads_of(self.control.pid))
+        preflight.callable_here(self.target)  # once more: the user may have been asked for long
         done = waiting.attempt(self.control, waits, self.plan.budget, self.now, self.at_entry)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
@@ -115,7 +97,7 @@ class Call:
         self.try_out(thread, way)
         if plan.warming is not None and alone:
             self.warm(thread, way)
-        bound = BOUND_S + predicted.bytes / BYTES_A_SECOND
+        bound = BOUND_S + (predicted.bytes or 0) / BYTES_A_SECOND
         before = measure(control.pid)
         waiting.begin(control)  # what was tried may have taken long
         outcome = self.made(thread, way, plan.text, alone, bound)

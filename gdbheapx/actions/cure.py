@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from gdbheapx import problems
-from gdbheapx.actions import call, inside, preflight, waiting
+from gdbheapx.actions import call, inside, waiting
 from gdbheapx.actions.seccomp import Objection, Sandbox
-from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, Refusal
@@ -14,8 +13,6 @@ from gdbheapx.units import plural
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import Control
-
-CURE = call.Kind("cure", "cured", None)
 
 
 class Cured(NamedTuple):
@@ -36,46 +33,48 @@ class Cure:
         self.done: Dict[int, Cured] = {}
         self.report: Any = None
 
+    @property
+    def has_cured(self) -> bool:
+        """A byte was written."""
+        return any(one.cured for one in self.done.values())
+
     def now(self, tries: waiting.Tries) -> List[Cured]:
         """Cure those that can be cured at this moment; Busy while one stands inside the allocator."""
-        if any(one.cured for one in self.done.values()):
+        if self.has_cured:
             self.control.commit()  # some are cured: the answer is theirs, and few are left
         is_done = self.only is not None and self.only in self.done and self.done[self.only].cured
         suspects = [] if is_done else self.plan.look(self.only)
         standing = {one.lwp: one for one in self.control.threads()}
         busy: List[str] = []
         forbidden: List[Objection] = []
-        for one in suspects:
-            thread = standing.get(one.lwp or 0)
-            if thread is None or one.address is None:
+        for suspect in suspects:
+            thread = standing.get(suspect.lwp or 0)
+            if thread is None or suspect.address is None:
                 continue
-            reason = self.inside.why(thread)
+            reason, objection = self.inside.why(thread), None
+            if reason is None:
+                objection = self.sandbox.against(thread.lwp, thread.who)
+                if objection is None and self.control.is_late and self.has_cured:
+                    reason = "the process stood still for --max-stop"
             if reason is not None:
                 busy.append(reason)
-                self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, reason)
-                continue
-            objection = self.sandbox.against(thread.lwp, thread.who)
-            if objection is not None:
+            elif objection is not None:
                 forbidden.append(objection)
-                self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, objection.reason)
-                continue
-            if self.control.is_late and any(one.cured for one in self.done.values()):
-                busy.append("the process stood still for --max-stop")
-                self.done[thread.lwp] = Cured(thread.lwp, thread.name, False, busy[-1])
-                continue
-            self._write(one.address)
-            self.done[thread.lwp] = Cured(thread.lwp, thread.name, True, self.plan.done)
+                reason = objection.reason
+            else:
+                self._write(suspect.address)
+            self.done[thread.lwp] = Cured(thread.lwp, thread.name, reason is None, reason or self.plan.done)
         if busy:
             raise Busy(busy[0])
-        if forbidden and not any(one.cured for one in self.done.values()):
+        if forbidden and not self.has_cured:
             raise Refusal(forbidden[0].reason, forbidden[0].hint, code=problems.SECCOMP)
-        self.report = self.plan.report()
+        self.report = self.plan.read()
         return list(self.done.values())
 
     def last(self, tries: waiting.Tries) -> List[Cured]:
         """What could not be cured in time is told, thread by thread."""
-        self.report = self.plan.report()
-        if not any(one.cured for one in self.done.values()):
+        self.report = self.plan.read()
+        if not self.has_cured:
             raise Refusal("%s (stopped %s)" % (tries.reasons[-1], plural(tries.count, "time")), "retry, or wait longer with --wait N")
         return list(self.done.values())
 
@@ -83,28 +82,22 @@ class Cure:
         """The byte, which must be the wrong one before."""
         if self.control.target.read_prefix(address, 1) != self.plan.before:
             raise Refusal("%s at 0x%x is not %d" % (self.plan.byte, address, self.plan.before[0]), "retry")
-        if not any(one.cured for one in self.done.values()):
+        if not self.has_cured:
             waiting.begin(self.control)
         self.control.write(address, self.plan.after)
 
 
 def run(session: Session, options: Options) -> Any:
     """Cure the threads, and the answer as it is now; Refusal says why not."""
-    target = preflight.require_live(session, CURE.done, "tickers without --cure shows which threads were blind")
-    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
-    from gdbheapx.inferior.gdb.target import setting
-
-    preflight.require_permitted(setting, call=False)
-    heap: Heap = call.in_use(session, CURE)
-    plan: CurePlan = heap.capabilities[CURE.capability]()
-    control = Control(target)
-    preflight.vfork_child(control.pid)
-    preflight.require_writable(control.pid)
-    preflight.in_ram(target, plan.report)
-    sandbox = Sandbox(target, plan.system_calls, "a thread that ticks again", options.accept_seccomp)
+    threads = "thread %d" % options.thread if options.thread else "every blind thread"
+    control, heap, plan, sandbox = call.begin(
+        session,
+        options,
+        "cure",
+        ("cured", "tickers without --cure shows which threads were blind"),
+        lambda heap: heap.capabilities["cure"](),
+        lambda plan: "reset %s of %s" % (plan.byte, threads),
+    )
     cure = Cure(control, plan, options.thread, sandbox)
-    which = "thread %d" % options.thread if options.thread else "every blind thread"
-    preflight.require_confirmed(options, "reset %s of %s in process %d (%s)?" % (plan.byte, which, control.pid, target.executable))
-    control.prepare()
     rows = waiting.attempt(control, options.wait, session.budget, cure.now, cure.last)
     return plan.answer(heap.info, cure.report, rows, round(control.stopped_ms, 1) if control.ours else None)

@@ -4,7 +4,8 @@ import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from gdbheapx.actions import call, preflight
-from gdbheapx.actions.measure import measure
+from gdbheapx.actions.call import measure
+from gdbheapx.allocators.returning import Portion
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.live import procfs
@@ -24,7 +25,7 @@ def rounds(
     Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called. It ends as the last round would by itself:
     where that was refused, with its refusal.
     """
-    preflight.require_gdb(session.target, call.TRIM.done)
+    preflight.require_gdb(session.target, "trimmed")
     pid, left = session.target.pid or 0, options.times
     while left is None or left > 0:
         began = time.monotonic()
@@ -71,7 +72,7 @@ def one(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optio
         message = "below the limit"
     else:
         try:
-            done = call.run(session, options, call.TRIM, lambda heap: heap.capabilities["trim"](options.pad))
+            done = call.run(session, options, "trim", Portion(options.pad))
             message = done.trouble or (NOTHING if gave_nothing(done) else "trimmed")
         except HeapxError as error:
             message, refusal = error.line(), error

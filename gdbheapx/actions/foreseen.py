@@ -1,91 +1,63 @@
-"""What a dry run says besides its prediction: why the call itself would be refused here, whatever the threads are doing at the moment."""
+"""What would be refused: a command that acts is advised only where it is not, and a dry run says why."""
 
 import shutil
-from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Hashable, Optional
 
 from gdbheapx import problems
 from gdbheapx.actions import call, preflight
-from gdbheapx.actions.seccomp import Sandbox, threads_of
 from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.plan import Change
+from gdbheapx.allocators.returning import ALL, DryRun, Portion
 from gdbheapx.errors import HeapxError, Refusal
-from gdbheapx.inferior.live.seccomp import DISABLED, rules
 from gdbheapx.session import Session
-
-PLANS: Dict[str, Tuple[Any, ...]] = {"trim": (0,), "purge": (None, "purge"), "cure": ()}
-"""What each capability is asked for a plan with."""
 
 
 def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
-    """Those of the heap's capabilities that change a process and may be advised: here is a process, a gdb for the call, and nothing that is
-    known of its allocator forbids them. What its sandbox and the threads allow is asked when it is done."""
-    target = session.target
-    if target.kind != "live" or (target.debugger_version is None and shutil.which("gdb") is None):
-        return frozenset()
-    found = (name for name, words in PLANS.items() if name in heap.capabilities and _forbidden(session, heap, name, words) is None)
-    return frozenset(found)
+    """Commands and capabilities that change the process, or say what that would return, and may be advised for this heap: nothing that is
+    known before it is stopped forbids them."""
+    target, dry_run = session.target, session.heaps.dry_run(heap)
+    made = {dry_run} if dry_run is not None else set()
+    if target.kind == "live" and (target.debugger_version is not None or shutil.which("gdb") is not None):
+        changes: Dict[str, Callable[[], Change]] = {"cure": heap.capabilities["cure"]} if "cure" in heap.capabilities else {}
+        if heap.returning is not None:
+            changes[heap.returning.command] = lambda: heap.return_plan(ALL)
+        made |= {name for name, change in changes.items() if not isinstance(_beforehand(session, heap, name, change), HeapxError)}
+    return frozenset(made)
 
 
-def _once(session: Session, key: Hashable, check: Callable[[], Any]) -> Any:
-    """What a check gives or raises, found out before the process is stopped: it reads symbol tables and other files."""
+def _beforehand(session: Session, heap: Heap, name: str, change: Callable[[], Change], *more: Hashable) -> Any:
+    """What preflight.beforehand gives or raises, found out before the process is stopped."""
+    key = (_beforehand, heap.info.id, name, *more)
     if key not in session.constants:
         try:
-            session.constants[key] = check()
+            call.chosen(session, name)
+            session.constants[key] = preflight.beforehand(change(), True in more)
         except HeapxError as error:
             session.constants[key] = error
     return session.constants[key]
 
 
-def _forbidden(session: Session, heap: Heap, name: str, words: Tuple[Any, ...]) -> Optional[HeapxError]:
-    """What the allocator's build forbids, whatever the process does."""
-
-    def check() -> None:
-        preflight.callable_here(session.target)
-        heap.capabilities[name](*words).check()
-
-    found: Optional[HeapxError] = _once(session, (_forbidden, heap.info.id, name, words), check)
-    return found
-
-
-def _confined(pid: int) -> List[Tuple[int, str]]:
-    """The threads of a process of which at least one is under seccomp."""
-    threads = threads_of(pid)
-    return threads if any(rules(lwp).mode != DISABLED for lwp, _ in threads) else []
-
-
-def _sandbox(heap: Heap, kind: call.Kind, words: Tuple[Any, ...], accepted: bool) -> Sandbox:
-    """Asked before the process is stopped: a plan looks up symbols."""
-    plan = heap.capabilities[kind.capability](*words)
-    return Sandbox(plan.target, plan.system_calls, plan.shown, accepted)
-
-
-def is_refused(session: Session, kind: call.Kind, heap: Heap, words: Sequence[Any], accepted: bool) -> bool:
-    """Whether it would be; a note says why. `words`: what the capability gets for a plan; `accepted`: --accept-seccomp."""
-    refusal = _refusal(session, kind, heap, tuple(words), accepted)
+def dry_run(session: Session, command: str, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
+    """What looks at it. Whether the call would be refused here is found out at once; a note says why. `is_accepted`: --accept-seccomp."""
+    heap = session.heaps.returning(command, portion)
+    refusal = _refusal(session, command, heap, portion, is_accepted)
     if refusal is not None:
-        session.problem(
-            problems.CALL_REFUSED, None, "%s would be refused here: %s" % (kind.capability, refusal.message), refusal.hint, False
-        )
-    return refusal is not None
+        session.problem(problems.CALL_REFUSED, None, "%s would be refused here: %s" % (command, refusal.message), refusal.hint, False)
+    return lambda: heap.would_return(portion)._replace(is_refused=refusal is not None)
 
 
-def _refusal(session: Session, kind: call.Kind, heap: Heap, words: Tuple[Any, ...], accepted: bool) -> Optional[Refusal]:
+def _refusal(session: Session, command: str, heap: Heap, portion: Portion, is_accepted: bool) -> Optional[Refusal]:
     target = session.target
     if target.kind in ("core", "snapshot"):
         return None
     try:
         if target.debugger_version is not None:  # who predicts without gdb may have one for the call
-            preflight.require_live(session, kind.done, "")
-        pid = target.pid or 0
-        threads = _once(session, (_confined, pid), lambda: _confined(pid))
-        writable = _once(session, preflight.require_writable, lambda: preflight.require_writable(pid))
-        for found in (_forbidden(session, heap, kind.capability, words), writable, threads):
-            if isinstance(found, HeapxError):
-                raise found
-        key = (Sandbox, heap.info.id, kind.capability, words)
-        sandbox = _once(session, key, lambda: _sandbox(heap, kind, words, accepted)) if threads else None
-        preflight.in_ram(target, lambda: heap.capabilities[kind.capability](*words).predict())
-        if isinstance(sandbox, Sandbox):
-            sandbox.check(threads)
+            preflight.require_live(session, call.returning(session, command).done, "")
+        sandbox = _beforehand(session, heap, command, lambda: heap.return_plan(portion), portion, is_accepted)
+        if isinstance(sandbox, HeapxError):
+            raise sandbox
+        preflight.in_ram(target, lambda: heap.return_plan(portion).predict())
+        sandbox.check_all()
     except Refusal as refusal:
         return refusal
     except HeapxError:

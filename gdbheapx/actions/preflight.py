@@ -5,6 +5,8 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 
 from gdbheapx import problems
+from gdbheapx.actions.seccomp import Sandbox
+from gdbheapx.allocators.plan import Change
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
@@ -53,6 +55,19 @@ def require_permitted(setting: Callable[[str], Optional[str]], call: bool) -> No
         wrong = setting(name) == ("on" if name == "observer" else "off")
         if wrong and (call or name != "may-call-functions"):
             raise Refusal(what, hint)
+
+
+def beforehand(change: Change, is_accepted: bool) -> Sandbox:
+    """What forbids a change at any moment; asked while the process runs, as it reads symbol tables and other files. What it gives is asked
+    again when all threads stand still. `is_accepted`: --accept-seccomp."""
+    if change.is_call:
+        callable_here(change.target)
+    require_writable(change.target.pid or 0)
+    change.check()
+    sandbox = Sandbox(change.target, change.system_calls, change.shown, is_accepted)
+    if change.is_call:
+        sandbox.check_all()
+    return sandbox
 
 
 def callable_here(target: Target) -> None:

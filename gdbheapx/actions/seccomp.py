@@ -48,6 +48,8 @@ class Sandbox:
         self._known: Dict[Tuple[bytes, ...], Optional[Objection]] = {}
         self._fetched: Dict[Tuple[int, Rules], List[bytes]] = {}
         self._tried: Optional[Dict[int, str]] = None
+        self._threads: Optional[List[Tuple[int, str]]] = None
+        """All, if one of them is under seccomp."""
 
     def against(self, lwp: int, who: str) -> Optional[Objection]:
         """What forbids to call on this thread; None if nothing does. While the process runs, what only its filters tell is not asked."""
@@ -62,6 +64,13 @@ class Sandbox:
         if self._is_as_here(found):
             return self._by_trial(who)
         return self._unknown(who, "they can be read only with CAP_SYS_ADMIN and outside any seccomp filter")
+
+    def check_all(self) -> None:
+        """Refusal where something speaks against every thread that there was at first."""
+        if self._threads is None:
+            threads = threads_of(self.pid)
+            self._threads = threads if any(seccomp.rules(lwp).mode != DISABLED for lwp, _ in threads) else []
+        self.check(self._threads)
 
     def check(self, threads: Sequence[Tuple[int, str]]) -> Dict[int, str]:
         """(lwp, how it is called): what speaks against each. Refusal where something speaks against every one."""

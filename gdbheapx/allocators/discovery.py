@@ -4,17 +4,20 @@ Whose malloc the process calls: each allocator's fingerprint says so, and those 
 """
 
 import copy
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators, problems
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Unread
+from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Returning, Unread
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, Note
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.returning import Portion
 
 HOW_TO_SEE = "see `gdbheapx doctor`"
 
@@ -125,7 +128,7 @@ class Discovery:
 
     def with_capability(self, capability: str) -> List[Allocator[Any, Any]]:
         """Allocators that may have a capability."""
-        return [one for one in allocators.every() if capability in one.known_capabilities]
+        return [one for one in allocators.every() if one.can(capability)]
 
     def unread(self) -> List[Unread]:
         """All that are there and cannot be read."""
@@ -251,32 +254,45 @@ class Heaps:
         """The one heap that a command about a single one shows: --allocator's, else the one in use."""
         return _in_use(self.all())
 
-    def with_capability(self, capability: str, rather: Optional[str] = None) -> List[Heap]:
-        """Those of them that have this capability; HeapxError where none has. `rather`: the command for the others."""
-        found = [heap for heap in self.all() if capability in heap.capabilities]
-        if not found:
-            raise self._none_has(capability, rather)
-        return found
+    def with_capability(self, capability: str) -> List[Heap]:
+        """Those of them that have this capability; HeapxError where none has."""
+        able = [heap for heap in self.all() if heap.can(capability)]
+        if not able:
+            raise self.none_has(capability)
+        return able
 
-    def one_with_capability(self, capability: str, rather: Optional[str] = None, for_owner: bool = False) -> Heap:
-        """The one in use among them. `for_owner`: the capability serves the program's own malloc; HeapxError where that has `rather`,
-        unless --allocator names this one all the same."""
-        found = _in_use(self.with_capability(capability, rather))
-        owner = _in_use(self.all())
-        if for_owner and owner.info.owns_malloc and not found.info.owns_malloc and rather in owner.capabilities:
-            hint = "use `gdbheapx %s --dry-run`; --allocator %s asks about the other heap" % (rather, found.info.id)
-            raise HeapxError("%s owns malloc here" % owner.kind, hint, code=NO_ALLOCATOR)
-        return found
+    def one_with_capability(self, capability: str) -> Heap:
+        """The one in use among them."""
+        return _in_use(self.with_capability(capability))
+
+    def returning(self, command: str, portion: "Portion") -> Heap:
+        """The one whose memory this command returns; HeapxError where that would do nothing for the program's own malloc, which has
+        another command, unless --allocator names this one all the same."""
+        heap = self.one_with_capability(command)
+        other = self._rather(heap)
+        if other is not None:
+            hint = "use `gdbheapx %s --dry-run`; --allocator %s asks about the other heap" % (other.command, heap.info.id)
+            raise HeapxError("%s owns malloc here" % self.one().kind, hint, code=NO_ALLOCATOR)
+        from gdbheapx.allocators.returning import suited
+
+        return suited(heap, portion)
+
+    def dry_run(self, heap: Heap) -> Optional[str]:
+        """The command that tells what this heap would return to the OS; None where there is none, or it has no answer here."""
+        if heap.returning is None or self._rather(heap) is not None:
+            return None
+        return "%s --dry-run" % heap.returning.command
+
+    def _rather(self, heap: Heap) -> Optional[Returning]:
+        """What returns the memory of the program's own malloc, where this heap's way would do nothing for it."""
+        owner = self.one().info.owns_malloc and not heap.info.owns_malloc
+        return self.one().returning if owner and heap.returning is not None and heap.returning.is_owners else None
 
     def in_question(self, capability: str) -> List[Heap]:
         """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read
         makes the answer partial."""
-        copies = [
-            one
-            for one in self.discovery.copies()
-            if capability in one.allocator.known_capabilities and self.allocator_id in (None, one.located.id)
-        ]
-        heaps = [heap for heap in self.all() if capability in heap.capabilities] if copies or self.allocator_id is not None else []
+        copies = [one for one in self.discovery.copies() if one.allocator.can(capability) and self.allocator_id in (None, one.located.id)]
+        heaps = [heap for heap in self.all() if heap.can(capability)] if copies or self.allocator_id is not None else []
         for unread in self.unread_with_capability(capability) if self.allocator_id is None else ():
             self._tell(unread, partial=True)
         return heaps
@@ -301,19 +317,21 @@ class Heaps:
         ]
         for allocator in named or there or able[-1:]:
             return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
-        raise self._none_has("pack", None)
+        raise self.none_has("pack")
 
     def unread_with_capability(self, capability: str) -> List[Unread]:
         """Allocators that are there and not read, and would have this capability."""
         return [one for allocator in self.discovery.with_capability(capability) for one in self.discovery.found(allocator).unread]
 
-    def _none_has(self, capability: str, rather: Optional[str]) -> HeapxError:
+    def none_has(self, capability: str) -> HeapxError:
         """Why the command does not apply here, and what does."""
         for unread in self.unread_with_capability(capability):
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
-        names = " or ".join(allocator.name for allocator in self.discovery.with_capability(capability))
-        others = [heap.kind for heap in self.all() if rather in heap.capabilities]
-        hint = "for %s use `gdbheapx %s`" % (others[0], rather) if others else HOW_TO_SEE
+        able = self.discovery.with_capability(capability)
+        returns = any(one.returning is not None and one.returning.command == capability for one in able)
+        others = [(heap.kind, heap.returning.command) for heap in self.all() if returns and heap.returning is not None]
+        hint = "for %s use `gdbheapx %s`" % others[0] if others else HOW_TO_SEE
+        names = " or ".join(allocator.name for allocator in able)
         return HeapxError("no %s in this target: this command requires it" % names, hint, code=NO_ALLOCATOR)
 
     def _owns_malloc(self, unread: Unread) -> bool:

@@ -33,6 +33,7 @@ from gdbheapx.allocators.records import (
     Page,
     Part,
     PlainFacts,
+    Returning,
     Surroundings,
     Tunables,
     Unread,
@@ -41,11 +42,13 @@ from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape
 from gdbheapx.layout.pack import Pack
-from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
+from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, Step, ThreadCache
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.plan import Plan
+    from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.kernel.blocks.pins import PinShape
 
@@ -82,9 +85,24 @@ class Heap(ABC):
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """What only some allocators can: `trim`, `purge`, `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`,
+        """What only some allocators can: `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`,
         `held-bytes`; `meter`, which reads its counters while the process runs, and `exact-reading`, the same of one that stands still."""
         return {}
+
+    returning: Optional[Returning] = None
+    """How it returns free memory when it is asked to; None: it has no way. [trim, purge, and all that advise them]"""
+
+    def would_return(self, portion: "Portion") -> "DryRun":
+        """What that would return: of a core as well. [the same with --dry-run]"""
+        raise NotImplementedError
+
+    def return_plan(self, portion: "Portion") -> "Plan":
+        """The call, and what may speak against it; Refusal where it cannot be made at all."""
+        raise NotImplementedError
+
+    def can(self, capability: str) -> bool:
+        """It has a capability, or returns memory by the command of this name."""
+        return capability in self.capabilities or self.returning is not None and capability == self.returning.command
 
     @abstractmethod
     def claims(self) -> List[Claim]:
@@ -185,11 +203,17 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     fingerprint: Fingerprint = Fingerprint()
     known_capabilities: FrozenSet[str] = frozenset()
     """What its heaps may have among their capabilities."""
+    returning: Optional[Returning] = None
+    """What its heaps have."""
     statuses: Sequence[str] = ("used", "free")
     """The words of BlockShape.words that its heaps may have. [chunks --status]"""
     records: Mapping[str, str] = {}
     """Where the types of its own records are: of a row of `arenas` and of `bins`, of `tunables`, of what capabilities
     give. [a snapshot; SQL]"""
+
+    def can(self, capability: str) -> bool:
+        """As Heap.can."""
+        return capability in self.known_capabilities or self.returning is not None and capability == self.returning.command
 
     @abstractmethod
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
@@ -243,11 +267,13 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """Verdicts on its heaps."""
         from gdbheapx import verdict
 
-        found = []
+        found, way = [], self.returning
+        steps = [Step("%s --dry-run" % way.command, "shows what %s would return to the OS" % way.call)] if way is not None else []
         for one in facts:
             reserved, used = sum(claim.end - claim.start for claim in one.claims), sum(row.used_bytes for row in one.sizes)
             held = min(reserved, sum(row.held_bytes for row in one.arenas)) if one.arenas else reserved
             beyond = around.beyond_bytes if around.is_cut else 0
             judged = verdict.usual(held, used, around.taken_bytes.get(one.info.id), beyond)
-            found.append(Judged(one.info.id, (one.info.id,), held, judged))
+            is_kept = judged.kind in (verdict.HOARDING, verdict.MIXED)
+            found.append(Judged(one.info.id, (one.info.id,), held, judged, next_steps=steps if is_kept else ()))
         return found

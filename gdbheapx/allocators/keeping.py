@@ -58,8 +58,6 @@ class Keeping(NamedTuple):
     """Where-words by situation."""
     returnable_bytes: Optional[int] = None
     """Free memory that can be returned, beside what is kept; None where it is not known."""
-    command: str = ""
-    """What tells of it, and returns it."""
 
     @property
     def kept_bytes(self) -> Optional[int]:

@@ -1,16 +1,19 @@
 """What an allocator plans for a change of a process: which function, whose code, which locks, what it will give back. Plans only read."""
 
 from abc import ABC, abstractmethod
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.predicted import Predicted
-from gdbheapx.allocators.records import Answered
+from gdbheapx.allocators.records import Answered, HeapContext
+from gdbheapx.allocators.returning import Portion, Predicted
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal
-from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Code, Diagnostic, Severity
+from gdbheapx.problems import Code, Diagnostic, Report, Severity
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.heap import Heap
 
 
 class Span(NamedTuple):
@@ -51,40 +54,92 @@ FUTEX = (SystemCall("futex", (None, 128)), SystemCall("futex", (None, 129)))
 """FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE, of a mutex that another thread wants too."""
 
 
-class Plan(ABC):
-    """A call of one allocator's function."""
+class Change(ABC):
+    """One change of a process."""
 
     target: Any
     """The live target, which only what acts may hold stopped."""
-    budget: Budget
+    module: Module
+    """Where the allocator's code is."""
     shown: str
-    """The call as C."""
+    """What makes the system calls, for sentences: the call as C."""
+    system_calls: Sequence[SystemCall]
+    """All that it may lead to, by the allocator's source."""
+    is_call: bool
+    """A function is called for it."""
+
+    def spans(self) -> List[Span]:
+        """The allocator's code, if nothing else is known all of its object; Refusal if it is not known."""
+        return whole(self.target, self.module, self.module.file_name)
+
+    def known(self, spans: Optional[List[Span]], whose: str) -> List[Span]:
+        """These spans; Refusal where there are none."""
+        if spans is not None:
+            return spans
+        what = "%s's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one"
+        raise Refusal(what % (whose, self.module.name))
+
+    def check(self) -> None:
+        """Refusal where it is not possible at any moment, for what is known of the allocator or what the program put into it."""
+        self.spans()
+
+    @abstractmethod
+    def read(self) -> object:
+        """Look at all that it touches."""
+
+
+class Plan(Change):
+    """A call of one allocator's function, which returns free memory to the OS."""
+
+    is_call = True
+    budget: Budget
     address: int
-    arguments: Sequence[int]
+    arguments: Sequence[int] = ()
     text: Optional[bytes] = None
     """A string, the first argument."""
     warming: Optional[bytes] = None
     """A string for a first call that only reads, so that what the function sets up once is not counted against the second."""
-    system_calls: Sequence[SystemCall]
-    """All that it may make, by the allocator's source."""
     entries: Sequence[int]
     """Functions whose caller holds none of the allocator's locks when it has just entered them."""
+    damaged = ("the heap", "a call could crash the process", "see `gdbheapx arenas`")
+    """What is damaged where something is; what a call would do then; the next step."""
 
-    @abstractmethod
-    def spans(self) -> List[Span]:
-        """The allocator's code; Refusal if it is not known."""
-
-    def check(self) -> None:
-        """Refusal where the call is not possible at any moment, for what is known of the allocator or what the program put into it."""
-        self.spans()
+    def __init__(
+        self,
+        around: HeapContext,
+        anew: "Callable[[Report], Heap]",
+        portion: Portion,
+        module: Module,
+        find: Callable[[str], Optional[Symbol]],
+        name: str,
+    ) -> None:
+        """`anew` opens the heap as one that has read nothing yet: the process ran meanwhile. `find` has the allocator's functions, `name`
+        is the one to call."""
+        self.target, self.budget, self.anew, self.portion, self.module = around.target, around.budget, anew, portion, module
+        function, entry = find(name), find("malloc")
+        if function is None:
+            raise Refusal("%s not found in %s" % (name, module.name), "see `gdbheapx doctor`")
+        self.shown, self.address = "%s()" % function.name, function.address
+        self.entries = [entry.address] if entry is not None else []
 
     @abstractmethod
     def locks(self) -> List[Held]:
         """The locks that are held now."""
 
-    @abstractmethod
     def predict(self) -> Predicted:
         """What it will give back; Refusal if the heap is damaged, OutOfTime if it was not read to its end."""
+        troubles = Troubles()
+        predicted = self.look(self.anew(troubles.report))
+        in_time(self.budget)
+        troubles.refuse(*self.damaged)
+        return predicted
+
+    def look(self, heap: "Heap") -> Predicted:
+        """What this heap would return, with a look at all that the call relies on."""
+        return heap.would_return(self.portion).predicted
+
+    def read(self) -> Predicted:
+        return self.predict()
 
     def kept(self) -> Optional[Mapping[str, Optional[int]]]:
         """What the allocator keeps now, as in Predicted; None where it counts nothing of the sort."""
@@ -107,37 +162,25 @@ class Suspect(NamedTuple):
     """Of the byte; None if it is not known."""
 
 
-class CurePlan(ABC):
+class CurePlan(Change):
     """One byte of each thread that it is wrong in."""
 
+    is_call = False
     byte: str
     """Its name."""
     before: bytes = b"\x01"
     after: bytes = b"\x00"
     done: str
     """What is to be said of a thread that was cured."""
-    system_calls: Sequence[SystemCall]
-    """All that a cured thread may make by itself, later, because it was cured."""
-
-    @abstractmethod
-    def spans(self) -> List[Span]:
-        """The allocator's code; Refusal if it is not known."""
-
-    def check(self) -> None:
-        """Refusal where it is not possible at any moment."""
-        self.spans()
+    shown = "a thread that ticks again"
 
     @abstractmethod
     def look(self, only: Optional[int]) -> List[Suspect]:
         """Who is to be cured now, of all threads or of the one with this lwp; Refusal where that one is not to be."""
 
     @abstractmethod
-    def report(self) -> Any:
-        """How it stands now."""
-
-    @abstractmethod
     def answer(self, info: AllocatorInfo, report: Any, cured: Sequence[object], stopped_ms: Optional[float]) -> Answered:
-        """The command's answer, from what report() gave and what became of each thread."""
+        """The command's answer, from what read() gave and what became of each thread."""
 
 
 class Troubles:

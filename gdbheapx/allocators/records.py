@@ -144,6 +144,21 @@ class HeapArenas(NamedTuple):
     totals: Totals
 
 
+class Returning(NamedTuple):
+    """How an allocator returns free memory to the OS when somebody asks for it."""
+
+    command: str
+    """`trim` or `purge`: what does it, and with --dry-run predicts it."""
+    done: str
+    """For sentences: `trimmed`."""
+    call: str
+    """What is called, for sentences: `malloc_trim`, `a purge`."""
+    is_owners: bool = False
+    """It serves only the malloc that the program calls: for another heap it would do nothing."""
+    takes: FrozenSet[str] = frozenset()
+    """Fields of Portion that the allocator heeds."""
+
+
 class Answered(Protocol):
     """The answer of a command that only some allocators serve, in both forms."""
 
@@ -221,7 +236,8 @@ class Surroundings(NamedTuple):
     beyond_bytes: int = UNBOUNDED
     """The most that an allocator may hold beyond what was read of it, where it was not read whole."""
     advisable: Mapping[str, FrozenSet[str]] = {}
-    """By id: capabilities that change the process (`trim`, `purge`, `cure`) and would not be refused here, as far as is known."""
+    """By id: commands that return its memory or say what they would return (`purge`, `purge --dry-run`), and `cure`, that would not be
+    refused here, as far as is known."""
     is_cut: bool = False
     """The target lacks memory that the process had."""
 

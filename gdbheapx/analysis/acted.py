@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.predicted import kept_keys
+from gdbheapx.allocators.returning import kept_keys
 
 
 class Measure(NamedTuple):
@@ -33,7 +33,7 @@ class Acted(NamedTuple):
     """None if it did not return in the ordinary way, see `trouble`."""
     trouble: Optional[str]
     """In which state the process is after a call that went wrong."""
-    predicted_bytes: int
+    predicted_bytes: Optional[int]
     predicted_resident_bytes: Optional[int]
     predicted_exclusive_bytes: Optional[int]
     before: Measure

@@ -63,8 +63,8 @@ def overview(
     advisable: Callable[[Heap], FrozenSet[str]] = lambda heap: frozenset(),
 ) -> Tuple[Overview, Optional[PageParts]]:
     """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
-    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of a heap's
-    capabilities that change the process would not be refused."""
+    takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of the
+    commands that return a heap's memory would not be refused."""
     target, heaps, _ = (
         session.target,
         session.heaps.all(),
@@ -162,6 +162,13 @@ def _judged(target: Target, facts: Sequence[Facts], found: Optional[Split], advi
     for allocator in allocators.every():
         own = [one for one in facts if one.info.name == allocator.name]
         made += allocator.judge(own, around) if own else ()
+    returning = {one.returning.command for one in allocators.every() if one.returning is not None}
+
+    def is_refused(step: str, ids: Sequence[str]) -> bool:
+        command = step.command if isinstance(step, Step) else None
+        return command is not None and command.split()[0] in returning and not any(command in advisable.get(one, ()) for one in ids)
+
+    made = [one._replace(next_steps=[step for step in one.next_steps if not is_refused(step, one.ids)]) for one in made]
     return sorted(made, key=lambda one: -one.held_bytes)
 
 

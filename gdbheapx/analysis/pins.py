@@ -117,8 +117,8 @@ class Sum(NamedTuple):
     terms: Sequence[Term]
     returnable_bytes: Optional[int]
     """Free memory beside that which can be returned; None where it is not known."""
-    command: str
-    """What returns it."""
+    command: Optional[str]
+    """What returns it; None where nothing does here."""
 
 
 class Kept(NamedTuple):
@@ -185,7 +185,7 @@ def find(session: Session, owners: bool = True) -> Kept:
                 difference_bytes=None if known is None else total - known,
                 terms=keeping.terms,
                 returnable_bytes=keeping.returnable_bytes,
-                command=keeping.command,
+                command=one.heap.returning.command if one.heap.returning is not None and session.heaps.dry_run(one.heap) else None,
             )
         )
         groups += made

@@ -10,6 +10,7 @@ from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import Context, Moments
+from gdbheapx.glibc.entry import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.messages import arenas as pages
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
@@ -31,13 +32,14 @@ from gdbheapx.kernel.glibc.list_records import CUT, Followed
 from gdbheapx.kernel.glibc.records import Listed
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import Diagnostic, Report
+from gdbheapx.problems import Diagnostic
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc.malloc_info import Mallinfo2, NativeStats, StatsArena
     from gdbheapx.glibc.meter import GlibcMeter
@@ -52,6 +54,8 @@ MAPPED = (api.STATUS_MAPPED, api.STATUS_MAPPED_TCACHE)
 
 class GlibcMalloc(Heap):
     """Everything one copy of glibc malloc can be asked for."""
+
+    returning = TRIM
 
     def __init__(self, glibc: Glibc, around: HeapContext) -> None:
         target, kernel, budget, report, ram, attempts, others = around
@@ -74,8 +78,6 @@ class GlibcMalloc(Heap):
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
         """What other allocators cannot."""
         return {
-            "trim": self.trim,
-            "trim-dry-run": self.trim_dry_run,
             "native-info": self.malloc_info,
             "native-stats": self.native_stats,
             "meter": self.meter,
@@ -194,24 +196,19 @@ class GlibcMalloc(Heap):
 
         return checkup.checks(self.context.target, self.glibc)
 
-    def trim_dry_run(self, pad: int) -> Any:
+    def would_return(self, portion: "Portion") -> "DryRun":
         """What a malloc_trim(pad) would give back."""
-        from gdbheapx.glibc import trim_answer
+        from gdbheapx.glibc.plan import dry_run
 
-        return trim_answer.dry_run(self.predictions(pad), self.context.target.kind == "live")
+        known = [(walk, walk.total()) for walk in self.survey().walks]
+        arenas = [trim_model.predict(self.context, walk, total, portion.pad_bytes) for walk, total in known if total is not None]
+        return dry_run(arenas, self.context.target.kind == "live")
 
-    def trim(self, pad: int) -> "Trim":
-        """The plan of a malloc_trim(pad)."""
-        from gdbheapx.allocators.predicted import Predicted
+    def return_plan(self, portion: "Portion") -> "Trim":
+        """A malloc_trim(pad)."""
         from gdbheapx.glibc.plan import Trim
 
-        def look(report: Report, pad: int) -> List[Predicted]:
-            malloc = GlibcMalloc(self.glibc, self.around.anew(report))
-            found = [Predicted(one.bytes, one.resident_bytes, one.exclusive_bytes) for _, one in malloc.predictions(pad)]
-            malloc.bins()
-            return found
-
-        return Trim(self.around, self.glibc, look, pad)
+        return Trim(self.around, lambda report: GlibcMalloc(self.glibc, self.around.anew(report)), portion, self.glibc)
 
     def block_at(self, address: int) -> Optional["Place"]:
         """The chunk that holds the address, and its neighbours."""
@@ -422,12 +419,3 @@ class GlibcMalloc(Heap):
     def mp(self) -> View:
         """`mp_`."""
         return self.glibc.read_mp(self.context.target)
-
-    def predictions(self, pad: int = 0) -> List[Tuple[int, trim_model.Prediction]]:
-        """(arena index, what malloc_trim(pad) would give back there)."""
-        found = []
-        for walk in self.survey().walks:
-            total = walk.total()
-            if total is not None:
-                found.append((walk.arena.index, trim_model.predict(self.context, walk, total, pad)))
-        return found

@@ -31,7 +31,7 @@ def keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keepin
         arenas.append(ArenaKeeps(0, None, MAIN_TOP))
     sums = [sum(getattr(row, name) or 0 for row in rows) for name in ("free_bytes", "fast_bytes", "top_bytes", "reclaimable_bytes")]
     terms = [Term(name, value) for name, value in zip(("free", "fast", "top"), sums)] + [Term("reclaimable", sums[-1], is_taken_off=True)]
-    return Keeping(shape, arenas, terms, WORDS, sums[-1], "trim")
+    return Keeping(shape, arenas, terms, WORDS, sums[-1])
 
 
 def _has_ended(row: ArenaTotals) -> bool:

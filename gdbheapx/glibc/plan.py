@@ -1,17 +1,26 @@
-"""The plan of a malloc_trim."""
+"""What a malloc_trim would give back, and the plan of that call."""
 
-from typing import Callable, List
+from typing import Any, List, Sequence
 
-from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall, Troubles, in_time
-from gdbheapx.allocators.predicted import Predicted, total
-from gdbheapx.allocators.records import HeapContext
+from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall
+from gdbheapx.allocators.returning import DryRun, Portion, Predicted
+from gdbheapx.columns import Table, add, columns_of
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.detect import debug_hint
-from gdbheapx.problems import Report
+from gdbheapx.glibc.entry import TRIM
+from gdbheapx.glibc.trim_model import Prediction
 
 DONTNEED = 4
+
+
+def dry_run(arenas: Sequence[Prediction], is_live: bool) -> DryRun:
+    """All arenas together."""
+    resident, exclusive = add(row.resident_bytes for row in arenas), add(row.exclusive_bytes for row in arenas)
+    predicted = Predicted(sum(row.bytes for row in arenas), resident, exclusive)
+    columns = [one for one in columns_of(Prediction) if resident is not None or one.field != "resident_bytes"]
+    return DryRun(TRIM, predicted, arenas, Table(columns, arenas), is_live, also=())
 
 
 class Trim(Plan):
@@ -19,16 +28,12 @@ class Trim(Plan):
 
     system_calls = (SystemCall("madvise", (None, None, DONTNEED)), SystemCall("brk"), *FUTEX)
     """mtrim and systrim (malloc.c). sbrk does not bear that brk fails with an error: it takes the number for the new break."""
+    damaged = ("the heap", "malloc_trim would abort the process", "see `gdbheapx arenas` and `gdbheapx chunks`")
 
-    def __init__(self, around: HeapContext, glibc: Glibc, look: Callable[[Report, int], List[Predicted]], pad: int) -> None:
-        self.target, self.budget, self.glibc, self.pad, self._look = around.target, around.budget, glibc, pad, look
-        self.shown, self.arguments = "malloc_trim(%d)" % pad, [pad]
-        function = self.target.module_symbol(glibc.module, "malloc_trim")
-        if function is None:
-            raise Refusal("malloc_trim not found in %s" % glibc.module.name, "see `gdbheapx doctor`")
-        self.address = function.address
-        entry = self.target.module_symbol(glibc.module, "malloc")
-        self.entries = [entry.address] if entry is not None else []
+    def __init__(self, around: Any, anew: Any, portion: Portion, glibc: Glibc) -> None:
+        super().__init__(around, anew, portion, glibc.module, lambda name: around.target.module_symbol(glibc.module, name), "malloc_trim")
+        self.glibc, self.arguments = glibc, [portion.pad_bytes]
+        self.shown = "malloc_trim(%d)" % portion.pad_bytes
 
     def spans(self) -> List[Span]:
         if self.glibc.pack is not None or self.glibc.place is not None:
@@ -42,22 +47,12 @@ class Trim(Plan):
                 % (module.name, module.build_id or "unknown", source, lacks),
                 fetched + ": --debug-dir DIR; trim --dry-run predicts what malloc_trim would return",
             )
-        found = code.spans(self.target, self.glibc.module)
-        if found is None:
-            raise Refusal(
-                "malloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one"
-                % self.glibc.module.name
-            )
-        return found
+        return self.known(code.spans(self.target, self.glibc.module), "malloc")
 
     def locks(self) -> List[Held]:
         return code.locks(self.target, self.glibc)
 
-    def predict(self) -> Predicted:
-        troubles = Troubles()
-        found = self._look(troubles.report, self.pad)
-        in_time(self.budget)
-        troubles.refuse("the heap", "malloc_trim would abort the process", "see `gdbheapx arenas` and `gdbheapx chunks`")
-        return Predicted(
-            sum(one.bytes for one in found), total([one.resident_bytes for one in found]), total([one.exclusive_bytes for one in found])
-        )
+    def look(self, heap: Any) -> Predicted:
+        predicted = super().look(heap)
+        heap.bins()
+        return predicted

@@ -369,7 +369,8 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     total = walk.total()
     system = walk.system_bytes
     has_pages = done.context.ram.pages is not None
-    prediction = predict(done.context, walk, total) if total else Prediction(0, 0, *((0, 0) if has_pages else (None, None)))
+    nothing = Prediction(walk.arena.index, 0, 0, *((0, 0) if has_pages else (None, None)))
+    prediction = predict(done.context, walk, total) if total else nothing
     ranges, reserves = walk.ranges(done.context.glibc.geometry.page_bytes), walk.reserves(done.heap_max)
     kept, own = done.context.ram.of(reserves) or UNKNOWN, done.context.ram.of(ranges) or UNKNOWN
     free = total.free_bytes if total else 0

@@ -1,8 +1,9 @@
 """What malloc_trim(0) would give back, by its own rules (malloc.c: mtrim and systrim, after malloc_consolidate)."""
 
 from array import array
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.kernel.blocks.records import BlockFilter
@@ -25,11 +26,12 @@ class TopTrim(NamedTuple):
 class Prediction(NamedTuple):
     """One arena's share of what malloc_trim would give back."""
 
-    interior_bytes: int
+    arena: Annotated[int, Column("arena", TEXT)]
+    interior_bytes: Annotated[int, Column("inside free chunks", BYTES)]
     """Whole pages inside free chunks (madvise)."""
-    top_bytes: int
+    top_bytes: Annotated[int, Column("top", BYTES)]
     """The end of top (brk); 0 for thread arenas, ever."""
-    resident_bytes: Optional[int]
+    resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, shown=IF_KNOWN)]
     """Those of both that count in RSS; None where there is no page table, or it does not tell."""
     exclusive_bytes: Optional[int]
     """Those of them that the machine gets back at once, see kernel.common.in_ram.InRam."""
@@ -48,12 +50,13 @@ def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) 
     if apart and any(low < end and start < high for start, end in ranges for low, high in apart):
         interior = _outside(context, walk, apart)
         known = NOTHING if not interior and context.ram.pages is not None else context.ram.of(interior) or UNKNOWN
-        return Prediction(sum(end - start for start, end in interior), 0, known.resident_bytes, known.exclusive_bytes)
+        size = sum(end - start for start, end in interior)
+        return Prediction(walk.arena.index, size, 0, known.resident_bytes, known.exclusive_bytes)
     parts = [context.ram.settle(total.interior_residency, ranges)]
     if top is not None:
         parts.append(context.ram.of([(top.start, top.end)]) or UNKNOWN)
-    resident, exclusive = (_sum([part[place] for part in parts]) for place in range(2))
-    return Prediction(total.interior_bytes, top.bytes if top else 0, resident, exclusive)
+    resident, exclusive = (add(part[place] for part in parts) for place in range(2))
+    return Prediction(walk.arena.index, total.interior_bytes, top.bytes if top else 0, resident, exclusive)
 
 
 def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
@@ -67,10 +70,6 @@ def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]
             if start < end and not any(low < end and start < high for low, high in apart):
                 found.append((start, end))
     return sorted(found)
-
-
-def _sum(values: Sequence[Optional[int]]) -> Optional[int]:
-    return None if None in values else sum(value or 0 for value in values)
 
 
 def systrim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> Optional[TopTrim]:

@@ -7,6 +7,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
+from gdbheapx.jemalloc.entry import PURGE
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base, extents, totals
 from gdbheapx.jemalloc.messages import arenas as pages
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.messages.stats import NativeStats
     from gdbheapx.jemalloc.messages.tickers import DecayAnswer
@@ -44,6 +46,8 @@ MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) 
 
 class JemallocMalloc(Heap):
     """Everything one jemalloc can be asked for."""
+
+    returning = PURGE
 
     def __init__(self, jemalloc: Jemalloc, around: HeapContext) -> None:
         self.context = Context(
@@ -68,8 +72,6 @@ class JemallocMalloc(Heap):
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
         """What other allocators cannot."""
         return {
-            "purge": self.purge,
-            "purge-dry-run": self.purge_dry_run,
             "cure": self.cure,
             "tickers": self.tickers,
             "decay": self.decay_answer,
@@ -95,23 +97,23 @@ class JemallocMalloc(Heap):
     def _anew(self, report: Report) -> "JemallocMalloc":
         return JemallocMalloc(self.jemalloc, self.around.anew(report))
 
-    def purge(self, arena: Optional[int], what: str) -> "Purge":
-        """The plan of a purge of one arena or of all."""
+    def would_return(self, portion: "Portion") -> "DryRun":
+        """What a purge of one arena or of all would give back."""
+        from gdbheapx.jemalloc.plan import plans
+
+        return plans.dry_run(self.arenas(), portion.arena, self.context.geometry.page_bytes, self.context.target.kind == "live")
+
+    def return_plan(self, portion: "Portion") -> "Purge":
+        """A purge of one arena or of all."""
         from gdbheapx.jemalloc.plan.plans import Purge
 
-        return Purge(self.around, self.jemalloc, self._anew, arena, what)
-
-    def purge_dry_run(self, arena: Optional[int]) -> Any:
-        """What a purge would give back."""
-        from gdbheapx.jemalloc.plan import purge_answer
-
-        return purge_answer.dry_run(self.arenas(), arena, self.context.target.page_bytes, self.context.target.kind == "live")
+        return Purge(self.around, self._anew, portion, self.jemalloc)
 
     def cure(self) -> "Cure":
         """The plan of giving blind threads their ticker."""
         from gdbheapx.jemalloc.plan.plans import Cure
 
-        return Cure(self.around, self.jemalloc, self._anew)
+        return Cure(self.around, self._anew, self.jemalloc)
 
     def facts(self) -> "JemallocFacts":
         """One look, frozen."""

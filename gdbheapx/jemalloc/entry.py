@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Surroundings
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Returning, Surroundings
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
     from gdbheapx.jemalloc.detection.detect import Jemalloc
     from gdbheapx.jemalloc.records import JemallocArena, JemallocFacts
+
+PURGE = Returning("purge", "purged", "a purge", takes=frozenset(("arena", "is_decayed")))
 
 
 class Entry(Allocator["Jemalloc", "JemallocFacts"]):
@@ -22,10 +24,11 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
     statuses = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata")
     known_capabilities = frozenset(
         (
-            *("purge", "purge-dry-run", "cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),
+            *("cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),
             *("meter", "exact-reading"),
         )
     )
+    returning = PURGE
     records = MappingProxyType(
         {
             "arenas": "gdbheapx.jemalloc.records.JemallocArena",

@@ -1,7 +1,7 @@
 """What was done to a process: the call, predicted and measured."""
 
-from gdbheapx.allocators.predicted import in_ram
 from gdbheapx.allocators.records import Page
+from gdbheapx.allocators.returning import in_ram
 from gdbheapx.analysis.acted import Acted, figures
 from gdbheapx.command import Answer
 from gdbheapx.report.text import show

@@ -68,8 +68,8 @@ def page(found: Kept, limit: Optional[int]) -> Page:
         if one.kept_bytes or one.arenas_bytes or (one.arenas_bytes == 0 and len(found.sums) == 1):
             yield _closing(one)
         if one.returnable_bytes and one.returnable_bytes >= (found.kept_bytes or 0) // 8:
-            told = "%s more is free and could be returned: `gdbheapx %s --dry-run`"
-            yield say(told, Size(one.returnable_bytes), one.command)
+            way = ": `gdbheapx %s --dry-run`" % one.command if one.command is not None else ""
+            yield say("%s more is free and could be returned%s", Size(one.returnable_bytes), way)
     shown = found.groups[: limit if limit is not None else MOST_ROWS]
     if shown:
         yield ""

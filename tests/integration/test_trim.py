@@ -1,6 +1,6 @@
 """What trim --dry-run predicts is what malloc_trim then gives back, to the byte.
 
-Files: allocators/predicted.py.
+Files: allocators/returning.py.
 """
 
 import resource

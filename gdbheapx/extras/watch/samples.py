@@ -4,7 +4,6 @@ import gc
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
-from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
@@ -118,7 +117,7 @@ class Sampler:
                     NO_COUNTERS, None, what % heap.info.id, "`gdbheapx arenas` shows it at one moment", heap.info.owns_malloc is not False
                 )
         self._meters: List[Meter] = [heap.capabilities["meter"]() for heap in heaps]
-        self.watched = [Watched(one.info, one.figures, returns_by(heap)) for one, heap in zip(self._meters, heaps)]
+        self.watched = [Watched(one.info, one.figures, session.heaps.dry_run(heap)) for one, heap in zip(self._meters, heaps)]
         self._began: Optional[float] = None
         self._pages_at = self._walk_at = float("-inf")
         self._cost_s = 0.0
@@ -243,9 +242,3 @@ def _read(meter: Meter, walk_seconds: float) -> Reading:
         return meter.read(walk_seconds)
     except (HeapxError, KeyError, ValueError, IndexError):
         return nothing(meter.figures)
-
-
-def returns_by(heap: Heap) -> Optional[str]:
-    """The command that says what this heap would return to the OS; None where none does."""
-    known = {"trim-dry-run": "trim --dry-run", "purge-dry-run": "purge --dry-run"}
-    return next((command for capability, command in known.items() if capability in heap.capabilities), None)

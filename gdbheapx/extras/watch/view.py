@@ -46,8 +46,6 @@ WHY = {
     "census": "shows what is in use, by class, type and content",
     "report": "shows whose memory it is",
     "pins": "shows which blocks in use keep free memory from being returned",
-    "trim --dry-run": "shows what a trim would return to the OS",
-    "purge --dry-run": "shows what a purge would return to the OS",
 }
 """What is asked next, and what for."""
 OPTION = "--html"
@@ -154,7 +152,7 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
         "charts": _charts(seen, every),
         "marks": _marks(seen.steps, found.first.elapsed_s, span),
         "times": [clock(found.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
-        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, one)), WHY.get(one, "")) for one in text.next_commands(found)],
+        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, one)), why(one)) for one in text.next_commands(found)],
         "each": max((one.samples for one in seen.points), default=1),
         "headings": table[0],
         "rows": table[1],
@@ -162,6 +160,11 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
         "width": WIDTH,
         "height": HEIGHT,
     }
+
+
+def why(command: str) -> str:
+    """What is asked next, and what for; where nothing else is said, it is a dry run."""
+    return WHY.get(command, "shows what a %s would return to the OS" % command.split()[0])
 
 
 def clock(unix_s: float, span_s: float) -> str:

@@ -291,4 +291,4 @@ def keeping(context: Context, result: ExtentsResult, rows: Sequence[JemallocAren
     active, allocated = (sum(getattr(row, name) or 0 for row in rows) for name in ("active_bytes", "allocated_bytes"))
     terms = [Term("active", active), Term("allocated", allocated, True), Term("rounding of large blocks", rounding, True)]
     given = add([row.reclaimable_bytes for row in rows])
-    return Keeping(PinShape(context.geometry.page_bytes, rooms=rooms), arenas, terms, returnable_bytes=given, command="purge")
+    return Keeping(PinShape(context.geometry.page_bytes, rooms=rooms), arenas, terms, returnable_bytes=given)

@@ -1,22 +1,37 @@
-"""The plans of a purge and of the cure of blind threads."""
+"""What a purge would give back, and the plans of a purge and of the cure of blind threads."""
 
 from typing import Any, Callable, List, Mapping, Optional, Sequence
 
-from gdbheapx.allocators.plan import FUTEX, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time
-from gdbheapx.allocators.predicted import Predicted, total
+from gdbheapx.allocators.plan import FUTEX, Change, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.errors import Refusal
+from gdbheapx.allocators.returning import DryRun, Portion, Predicted
+from gdbheapx.columns import BYTES, TEXT, Column, Table, add
+from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.standing import Standing
+from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.detect import Jemalloc
+from gdbheapx.jemalloc.entry import PURGE
+from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.messages.tickers import TickersAnswer
-from gdbheapx.jemalloc.plan import code, hooks, locks
-from gdbheapx.jemalloc.plan.purge_answer import unused_pages
+from gdbheapx.jemalloc.plan import code, locks
 from gdbheapx.jemalloc.purging.tickers import BACKGROUND_NAME, BLIND, UNKNOWN
 from gdbheapx.jemalloc.records import JemallocArena, TickerReport
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_FOUND, Report
 
+KEYS = (
+    *("allocator", "index", "dirty_bytes", "muzzy_bytes"),
+    *("reclaimable_bytes", "reclaimable_resident_bytes", "reclaimable_exclusive_bytes"),
+)
+_COLUMNS = (
+    Column("arena", TEXT, field="index"),
+    Column("dirty", BYTES, field="dirty_bytes"),
+    Column("muzzy", BYTES, field="muzzy_bytes"),
+    Column("in RAM", BYTES, field="reclaimable_resident_bytes"),
+)
+DEFAULT_HOOKS = ("ehooks_default_extent_hooks", "extent_hooks_default")
+"""jemalloc's own: from 5.3.0 in ehooks.c, before in extent.c."""
 ALL = 4096
 """MALLCTL_ARENAS_ALL (jemalloc_macros.h.in), the same in every release of 5."""
 WAITS = ("futex", "restart_syscall")
@@ -43,89 +58,108 @@ Open = Callable[[Report], Any]
 """Gives a JemallocMalloc that has read nothing yet: the process ran meanwhile."""
 
 
-def check_names(found: Jemalloc) -> None:
-    """Refusal if global locks cannot be seen: a call could wait for ever for one that a stopped thread holds."""
-    if found.symbols.by_structure:
-        raise Refusal(
-            "jemalloc in %s was found by its structure alone, which does not show its global locks" % found.module.name,
-            "give its debug file or a pack of this build (--debug-dir DIR, --symbols DIR); where there is none, as for most wheels, "
-            "only the program itself can purge, and jemalloc does so over time by its decay",
-        )
+def dry_run(rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int, is_live: bool) -> DryRun:
+    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena."""
+    purged = [row for row in rows if arena in (None, row.index)]
+    if not purged:
+        raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`", code=NOT_FOUND)
+    shown = [row for row in purged if row.reclaimable_bytes or row.reclaimable_bytes is None]
+    table = Table(_COLUMNS, shown) if shown else None
+    return DryRun(PURGE, unused(purged, page_bytes), [{key: getattr(row, key) for key in KEYS} for row in purged], table, is_live)
 
 
-def spans(around: HeapContext, found: Jemalloc) -> List[Span]:
-    """The code of this jemalloc; Refusal if it is not known."""
-    known = code.spans(around.target, found.module, found.symbols.prefix, found.symbols.public_names.prefix)
-    if known is None:
-        raise Refusal(
-            "jemalloc's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one" % found.module.name
-        )
-    return known
+def unused(rows: Sequence[JemallocArena], page_bytes: int) -> Predicted:
+    """The unused pages of these arenas, dirty and muzzy ones, which a purge gives back."""
+    dirty, muzzy, size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in KEYS[2:])
+    kept = {"dirty_pages": dirty, "muzzy_pages": muzzy}
+    return Predicted(size, resident, exclusive, {name: None if one is None else one // page_bytes for name, one in kept.items()})
 
 
-class Purge(Plan):
-    """mallctl("arena.<i>.purge") or "arena.<i>.decay" of one jemalloc; `arena` None: all."""
+def check_hooks(context: Context, arenas: Sequence[Arena], only: Optional[int]) -> None:
+    """Refusal unless all of these arenas, or the only one that is meant, have jemalloc's own: a purge calls them, and what others do and
+    lock cannot be told. Unknown ones are not believed to be its own."""
+    own = [symbol.address for symbol in map(context.symbols.find, DEFAULT_HOOKS) if symbol is not None]
+    for arena in arenas:
+        if only not in (None, arena.index):
+            continue
+        base = arena.read().get("base")
+        hooks = context.view("base_s", base).get("ehooks.ptr", "extent_hooks") if base else None
+        if not own or not hooks:
+            raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see `gdbheapx doctor`")
+        if hooks not in own:
+            raise Refusal(
+                "arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I"
+            )
+
+
+class OfJemalloc(Change):
+    """A change of one jemalloc whose code and locks are known."""
 
     system_calls = SYSTEM_CALLS
+    jemalloc: Jemalloc
+
+    def of(self, jemalloc: Jemalloc) -> None:
+        """Refusal if its global locks cannot be seen: a call could wait for ever for one that a stopped thread holds."""
+        self.jemalloc, self.module = jemalloc, jemalloc.module
+        if jemalloc.symbols.by_structure:
+            raise Refusal(
+                "jemalloc in %s was found by its structure alone, which does not show its global locks" % jemalloc.module.name,
+                "give its debug file or a pack of this build (--debug-dir DIR, --symbols DIR); where there is none, as for most wheels, "
+                "only the program itself can purge, and jemalloc does so over time by its decay",
+            )
+
+    def spans(self) -> List[Span]:
+        symbols = self.jemalloc.symbols
+        return self.known(code.spans(self.target, self.module, symbols.prefix, symbols.public_names.prefix), "jemalloc")
+
+
+class Purge(OfJemalloc, Plan):
+    """mallctl("arena.<i>.purge") or "arena.<i>.decay" of one arena or of all."""
+
     warming = b"version\0"
     """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do
     not."""
+    arguments = (0, 0, 0, 0)
+    damaged = ("jemalloc's heap", "a call could crash the process", "see `gdbheapx arenas`")
 
-    def __init__(self, around: HeapContext, found: Jemalloc, open_anew: Open, arena: Optional[int], what: str) -> None:
-        self.around, self.target, self.budget, self.found, self.arena = around, around.target, around.budget, found, arena
-        self._open = open_anew
-        check_names(found)
-        name = "arena.%d.%s" % (ALL if arena is None else arena, what)
-        function = found.symbols.public("mallctl")
-        if function is None:
-            raise Refusal("mallctl not found in %s" % found.module.name, "see `gdbheapx doctor`")
-        self.address = function.address
-        self.shown = '%s("%s", 0, 0, 0, 0)' % (function.name, name)
-        self.text, self.arguments = name.encode() + b"\0", [0, 0, 0, 0]
-        entry = found.symbols.public("malloc")
-        self.entries = [entry.address] if entry is not None else []
-        self._read()
-
-    def _read(self) -> None:
-        """Everything anew."""
-        self.troubles = Troubles()
-        self.malloc = self._open(self.troubles.report)
-
-    def spans(self) -> List[Span]:
-        return spans(self.around, self.found)
+    def __init__(self, around: HeapContext, anew: Open, portion: Portion, jemalloc: Jemalloc) -> None:
+        self.of(jemalloc)
+        super().__init__(around, anew, portion, jemalloc.module, jemalloc.symbols.public, "mallctl")
+        name = "arena.%d.%s" % (ALL if portion.arena is None else portion.arena, "decay" if portion.is_decayed else "purge")
+        self.shown = '%s("%s", 0, 0, 0, 0)' % (self.shown[:-2], name)
+        self.text = name.encode() + b"\0"
+        self.malloc: Any = anew(_unheard)
 
     def check(self) -> None:
-        self.spans()
-        arenas = self.malloc.arena_list()
-        hooks.check(self.malloc.context, arenas, {one.index for one in arenas if self.arena in (None, one.index)})
+        super().check()
+        self._check_hooks(self.anew(_unheard))
+
+    def _check_hooks(self, malloc: Any) -> None:
+        check_hooks(malloc.context, malloc.arena_list(), self.portion.arena)
 
     def locks(self) -> List[Held]:
-        self._read()
+        troubles = Troubles()
+        self.malloc = self.anew(troubles.report)
         held = locks.held(self.malloc.context, self.malloc.arena_list())
-        return held + [Held("an arena (%s)" % one, None) for one in self.troubles.found]
+        return held + [Held("an arena (%s)" % one, None) for one in troubles.found]
 
     def predict(self) -> Predicted:
-        rows = self._rows()
+        predicted = super().predict()
+        self._check_hooks(self.anew(_unheard))
+        return predicted
+
+    def look(self, heap: Any) -> Predicted:
+        predicted = self._unused(heap)
         in_time(self.budget)
-        if self.arena is not None and not rows:
-            raise Refusal("arena %d not found" % self.arena, "see `gdbheapx arenas`", code=NOT_FOUND)
-        self.troubles.refuse("jemalloc's heap", "a call could crash the process", "see `gdbheapx arenas`")
-        hooks.check(self.malloc.context, self.malloc.arena_list(), {row.index for row in rows})
-        resident, exclusive = (
-            total([row.reclaimable_resident_bytes for row in rows]),
-            total([row.reclaimable_exclusive_bytes for row in rows]),
-        )
-        return Predicted(sum(row.reclaimable_bytes or 0 for row in rows), resident, exclusive, self._pages(rows))
+        if self.portion.arena not in (None, *(row.index for row in heap.arenas())):
+            raise Refusal("arena %s not found" % self.portion.arena, "see `gdbheapx arenas`", code=NOT_FOUND)
+        return predicted
 
-    def kept(self) -> Mapping[str, Optional[int]]:
-        self._read()
-        return self._pages(self._rows())
+    def kept(self) -> Optional[Mapping[str, Optional[int]]]:
+        return self._unused(self.anew(_unheard)).kept
 
-    def _rows(self) -> Sequence[JemallocArena]:
-        return [row for row in self.malloc.arenas() if self.arena in (None, row.index)]
-
-    def _pages(self, rows: Sequence[JemallocArena]) -> Mapping[str, Optional[int]]:
-        return unused_pages(rows, self.malloc.context.geometry.page_bytes)
+    def _unused(self, heap: Any) -> Predicted:
+        return unused([row for row in heap.arenas() if self.portion.arena in (None, row.index)], heap.context.geometry.page_bytes)
 
     def waits_inside(self, thread: Standing) -> bool:
         calls = self.target.arch.system_calls
@@ -148,24 +182,20 @@ class Purge(Plan):
         return "%s has no readable tsd" % thread.who
 
 
-class Cure(CurePlan):
+class Cure(OfJemalloc, CurePlan):
     """arenas_tdata_bypass of each blind thread is reset; the next tick makes the ticker. Nothing is called."""
 
     byte = BYPASS
-    system_calls = SYSTEM_CALLS
     done = "%s was set and is 0 now; the next tick creates its ticker" % BYPASS
 
-    def __init__(self, around: HeapContext, found: Jemalloc, open_anew: Open) -> None:
-        if not layouts.has_ticker_bug(found.types, found.version):
-            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % found.version_name, "see `gdbheapx decay`")
-        check_names(found)
-        self.around, self.found, self._open = around, found, open_anew
-
-    def spans(self) -> List[Span]:
-        return spans(self.around, self.found)
+    def __init__(self, around: HeapContext, anew: Open, jemalloc: Jemalloc) -> None:
+        if not layouts.has_ticker_bug(jemalloc.types, jemalloc.version):
+            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see `gdbheapx decay`")
+        self.of(jemalloc)
+        self.target, self.anew = around.target, anew
 
     def look(self, only: Optional[int]) -> List[Suspect]:
-        malloc = self._open(_unheard)
+        malloc = self.anew(_unheard)
         place = malloc.context.types.place("tsd_s", BYPASS)
         if place is None or place.size_bytes != 1:
             raise Refusal("this build's tsd has no %s: nothing to cure" % BYPASS)
@@ -181,9 +211,9 @@ class Cure(CurePlan):
         blind = [tsd for tsd, judgement in pairs if judgement.verdict == BLIND]
         return [Suspect(tsd.lwp, tsd.address + place.offset if tsd.address is not None else None) for tsd in blind]
 
-    def report(self) -> TickerReport:
-        made: TickerReport = self._open(_unheard).tickers()
-        return made
+    def read(self) -> TickerReport:
+        report: TickerReport = self.anew(_unheard).tickers()
+        return report
 
     def answer(self, info: AllocatorInfo, report: TickerReport, cured: Sequence[Any], stopped_ms: Optional[float]) -> TickersAnswer:
         return TickersAnswer([(info, report)] if report is not None else [], (), cured, stopped_ms)

@@ -49,7 +49,7 @@ def made(writes: int) -> Any:
     wanted.inside = SimpleNamespace(why=lambda thread: None)
     wanted.sandbox = SimpleNamespace(against=lambda lwp, who: None)
     suspects = [Suspect(lwp, 0x1000 * lwp) for lwp in (1, 2)]
-    wanted.plan = SimpleNamespace(look=lambda only: suspects, before=b"\1", after=b"\0", done="cured", byte="tickers", report=lambda: "report")
+    wanted.plan = SimpleNamespace(look=lambda only: suspects, before=b"\1", after=b"\0", done="cured", byte="tickers", read=lambda: "report")
     return wanted
 
 

@@ -1,6 +1,6 @@
 """Whose extent hooks an arena has: jemalloc's own, the program's, or nobody can tell.
 
-Files: jemalloc/plan/hooks.py.
+Files: jemalloc/plan/plans.py.
 """
 
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx.errors import Refusal
-from gdbheapx.jemalloc.plan import hooks
+from gdbheapx.jemalloc.plan import plans
 
 OWN, BASE = 0x7000, 0x8000
 
@@ -21,7 +21,7 @@ def ask(default: Optional[int], base: Dict[str, int], arena: int = 3) -> None:
     view = SimpleNamespace(get=lambda *names: next((base[name] for name in names if name in base), None))
     listed: Any = SimpleNamespace(index=3, read=lambda: {"base": BASE})
     context: Any = SimpleNamespace(symbols=symbols, view=lambda name, address: view)
-    hooks.check(context, [listed], {arena})
+    plans.check_hooks(context, [listed], arena)
 
 
 @pytest.mark.parametrize("name", ["ehooks.ptr", "extent_hooks"])

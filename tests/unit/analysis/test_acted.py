@@ -1,9 +1,8 @@
 """What commands that act have to tell: the same keys for a real run and a dry one, sums in which unknown stays unknown, and their text.
 
-Files: glibc/messages/arenas.py, glibc/trim_answer.py, jemalloc/plan/purge_answer.py.
+Files: glibc/messages/arenas.py, glibc/plan.py, jemalloc/plan/plans.py.
 """
 
-from typing import Any, NamedTuple, Optional
 
 import pytest
 
@@ -11,12 +10,13 @@ from gdbheapx.analysis import acted
 from gdbheapx.columns import add
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
-from gdbheapx.glibc import trim_answer as trim
+from gdbheapx.glibc import plan as trim
 from gdbheapx.glibc.messages import arenas as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
+from gdbheapx.glibc.trim_model import Prediction
 from gdbheapx.jemalloc.messages import arenas as jemalloc_arenas
 from gdbheapx.jemalloc.messages import tickers as ticking
-from gdbheapx.jemalloc.plan import purge_answer
+from gdbheapx.jemalloc.plan import plans
 from gdbheapx.report import acted as acted_text
 from gdbheapx.report.text import show
 from tests.support.builders.records import MB, glibc_arena, jemalloc_arena, ticker_arena, ticker_thread, tickers
@@ -43,29 +43,19 @@ def test_what_the_kernel_does_not_tell_has_no_difference() -> None:
 def test_a_dry_purge_has_the_keys_of_a_real_one() -> None:
     """What only a real run gives is null, but for what is about tries; and each arena is listed."""
     rows = [jemalloc_arena(index, dirty_bytes=8192, muzzy_bytes=4096, reclaimable_bytes=12288, reclaimable_resident_bytes=None) for index in range(2)]
-    dry = purge_answer.dry_run(rows, None, 4096, True)
+    dry = plans.dry_run(rows, None, 4096, True)
     real = DONE._replace(kept_before={"dirty_pages": 4, "muzzy_pages": 2}, kept_after={"dirty_pages": 0, "muzzy_pages": 0}).data
     assert set(real) - set(dry.data) == {"tries", "waited_for", "trouble"} and set(dry.data) - set(real) == {"arenas"}
     assert (dry.data["dirty_before_pages"], dry.data["predicted_bytes"], dry.data["predicted_resident_bytes"]) == (4, 24576, None)
     assert dry.data["returned"] is None and [row["index"] for row in dry.data["arenas"]] == [0, 1]
-    assert [row.index for row in purge_answer.dry_run(rows, 1, 4096, True).arenas] == [1]
+    assert [row["index"] for row in plans.dry_run(rows, 1, 4096, True).data["arenas"]] == [1]
     with pytest.raises(HeapxError, match="arena 7 not found"):
-        purge_answer.dry_run(rows, 7, 4096, True)
-
-
-class Predicted(NamedTuple):
-    """One arena's."""
-
-    interior_bytes: int
-    top_bytes: int
-    resident_bytes: Optional[int]
-    exclusive_bytes: Optional[int]
+        plans.dry_run(rows, 7, 4096, True)
 
 
 def test_a_dry_trim_adds_up_its_arenas() -> None:
     """One arena whose pages nobody can tell makes the sum unknown."""
-    predictions: Any = [(0, Predicted(8192, 4096, 4096, 4096)), (2, Predicted(100, 0, None, 0))]
-    found = trim.dry_run(predictions, True)
+    found = trim.dry_run([Prediction(0, 8192, 4096, 4096, 4096), Prediction(2, 100, 0, None, 0)], True)
     assert tuple(found.predicted)[:3] == (12388, None, 4096)
     assert found.data["way"] == "none" and found.data["rss_diff_bytes"] is None and [row.arena for row in found.data["arenas"]] == [0, 2]
 

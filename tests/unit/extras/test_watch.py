@@ -326,6 +326,10 @@ class Heaps:
         """It."""
         return [self._heap]
 
+    def dry_run(self, heap: Heap) -> Optional[str]:
+        """It returns nothing."""
+        return None
+
 
 class Session:
     """What a sampler needs of one."""

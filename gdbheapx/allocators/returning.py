@@ -1,0 +1,117 @@
+"""Memory that an allocator returns to the OS when it is asked to: what part of it, how much, and the answer that only predicts it."""
+
+from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Sequence
+
+from gdbheapx.allocators.records import Page, Returning
+from gdbheapx.columns import Table
+from gdbheapx.errors import UsageError
+from gdbheapx.units import Said, Size, cells
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.heap import Heap
+
+
+class Portion(NamedTuple):
+    """How much of the free memory is to be returned: all of it, if nothing is said."""
+
+    pad_bytes: int = 0
+    """So much stays at the end of the main heap."""
+    arena: Optional[int] = None
+    """Only this arena's."""
+    is_decayed: bool = False
+    """Only what has decayed by now."""
+
+
+ALL = Portion()
+OPTIONS = {"pad_bytes": "--pad", "arena": "--arena", "is_decayed": "--decay"}
+
+
+def suited(heap: "Heap", portion: Portion) -> "Heap":
+    """The heap, which can return this portion; UsageError otherwise."""
+    assert heap.returning is not None
+    for name, option in OPTIONS.items():
+        if getattr(portion, name) != getattr(ALL, name) and name not in heap.returning.takes:
+            raise UsageError("%s: %s is not for %s" % (heap.returning.command, option, heap.kind), "omit it: all free memory is returned")
+    return heap
+
+
+class Predicted(NamedTuple):
+    """What a call will give back."""
+
+    bytes: Optional[int]
+    """None where the heap does not tell it of every part."""
+    resident_bytes: Optional[int]
+    exclusive_bytes: Optional[int]
+    kept: Optional[Mapping[str, Optional[int]]] = None
+    """What the allocator keeps now, in its own words, such as `dirty_pages`."""
+
+
+def kept_keys(when: str, kept: Optional[Mapping[str, Optional[int]]]) -> Dict[str, Optional[int]]:
+    """`dirty_pages` as `dirty_before_pages`."""
+    return {"%s_%s_%s" % (name.rsplit("_", 1)[0], when, name.rsplit("_", 1)[1]): value for name, value in (kept or {}).items()}
+
+
+def in_ram(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: str = " now") -> Said:
+    """What stands behind the bytes that a call would return: how many are in RAM, and of these what the machine gets, where that is
+    less."""
+    if resident_bytes is None:
+        return cells("")
+    text = cells(", %s of it in RAM%s", Size(resident_bytes), when)
+    if exclusive_bytes is None or exclusive_bytes >= resident_bytes:
+        return text
+    more = "%s (the machine gets back %s of that: the rest is shared with forked processes, or is part of a huge page)"
+    return cells(more, text, Size(exclusive_bytes))
+
+
+class DryRun(NamedTuple):
+    """What a call would give back. Nothing was called."""
+
+    returning: Returning
+    predicted: Predicted
+    arenas: Sequence[object]
+    """The share of each."""
+    table: Optional[Table]
+    """The same for people, where there is something to show."""
+    is_live: bool
+    """A process, no core."""
+    also: Sequence[str] = ("way_reason", "thread")
+    """What a real run tells besides."""
+    is_refused: bool = False
+    """The call would be refused: a note says why."""
+
+    @property
+    def data(self) -> Dict[str, Any]:
+        """The keys of a real run: what only that gives is null."""
+        found = self.predicted
+        names = ["%s_%s_bytes" % (what, when) for what in ("anonymous", "rss") for when in ("before", "after", "diff")]
+        names += ["swap_before_bytes", "swap_after_bytes", "returned", "elapsed_ms", "stopped_ms", "call", *self.also]
+        return {
+            **dict.fromkeys(names),
+            "way": "none",
+            "predicted_bytes": found.bytes,
+            "predicted_resident_bytes": found.resident_bytes,
+            "predicted_exclusive_bytes": found.exclusive_bytes,
+            **kept_keys("before", found.kept),
+            **kept_keys("after", dict.fromkeys(found.kept or ())),
+            "arenas": self.arenas,
+        }
+
+    @property
+    def page(self) -> Page:
+        """Arena by arena, and what a call would gain."""
+        if self.table is not None:
+            yield self.table
+        found, what = self.predicted, self.returning.call
+        if found.resident_bytes == 0 and found.bytes:
+            gained = "%s would gain nothing: the %s that it would return are not in RAM now; nothing was called"
+            yield cells(gained, what, Size(found.bytes))
+            return
+        worth = found.bytes if found.resident_bytes is None else found.resident_bytes
+        end = "nothing was called"
+        if self.is_refused:
+            end = "nothing was called, and `gdbheapx %s` would be refused here" % self.returning.command
+        elif worth != 0:
+            end = "nothing was called; `gdbheapx %s` does it" if self.is_live else "on the live process, `gdbheapx %s` would do it"
+            end %= self.returning.command
+        more = in_ram(found.resident_bytes, found.exclusive_bytes)
+        yield cells("%s would return %s to the OS%s; %s", what, Size(found.bytes), more, end)
