@@ -422,5 +422,5 @@ def test_lines_are_short() -> None:
 
 
 def test_the_toy_allocator_is_small() -> None:
-    """A third allocator takes at most 75 lines: with a reserve, statuses of its own and a copy that is not used."""
-    assert len((ROOT / "tests" / "support" / "toy_allocator.py").read_text().splitlines()) <= 75
+    """A third allocator takes at most 100 lines: with a reserve, statuses of its own, a copy that is not used and memory that it returns."""
+    assert len((ROOT / "tests" / "support" / "toy_allocator.py").read_text().splitlines()) <= 100

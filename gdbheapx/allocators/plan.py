@@ -110,13 +110,13 @@ class Plan(Change):
         anew: "Callable[[Report], Heap]",
         portion: Portion,
         module: Module,
-        find: Callable[[str], Optional[Symbol]],
         name: str,
+        find: Optional[Callable[[str], Optional[Symbol]]] = None,
     ) -> None:
-        """`anew` opens the heap as one that has read nothing yet: the process ran meanwhile. `find` has the allocator's functions, `name`
-        is the one to call."""
+        """`anew` opens the heap as one that has read nothing yet: the process ran meanwhile. `name`: the function to call; `find` has it
+        where it is called otherwise in the module."""
         self.target, self.budget, self.anew, self.portion, self.module = around.target, around.budget, anew, portion, module
-        function, entry = find(name), find("malloc")
+        function, entry = (find(one) if find is not None else self.target.module_symbol(module, one) for one in (name, "malloc"))
         if function is None:
             raise Refusal("%s not found in %s" % (name, module.name), "see `gdbheapx doctor`")
         self.shown, self.address = "%s()" % function.name, function.address

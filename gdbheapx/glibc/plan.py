@@ -31,7 +31,7 @@ class Trim(Plan):
     damaged = ("the heap", "malloc_trim would abort the process", "see `gdbheapx arenas` and `gdbheapx chunks`")
 
     def __init__(self, around: Any, anew: Any, portion: Portion, glibc: Glibc) -> None:
-        super().__init__(around, anew, portion, glibc.module, lambda name: around.target.module_symbol(glibc.module, name), "malloc_trim")
+        super().__init__(around, anew, portion, glibc.module, "malloc_trim")
         self.glibc, self.arguments = glibc, [portion.pad_bytes]
         self.shown = "malloc_trim(%d)" % portion.pad_bytes
 

@@ -11,11 +11,14 @@ from typing import Any, Dict, Iterator, List, Tuple, cast
 import pytest
 
 from gdbheapx import allocators, command, runner
+from gdbheapx.allocators.plan import Plan
+from gdbheapx.errors import Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.snapshot.target import Snapshot
-from tests.support.paths import PROGRAMS
+from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process, Stage
+from tests.support.tool import in_gdb
 
 pytestmark = pytest.mark.once  # how allocators are put together depends on no image
 
@@ -137,6 +140,54 @@ def test_a_copy_that_is_not_used(stage: Stage, kind: str, tmp_path: Path) -> Non
     assert code == 0 and [one["name"] for one in found["allocators"]] == ["glibc"] and not found["problems"]
     code, told = ask(target, "arenas --allocator tiny")
     assert code == 2 and "found: glibc" in told
+
+
+@pytest.fixture
+def hoarding(stage: Stage, live: str, tmp_path: Path) -> Iterator[Process]:
+    """A program that has freed most of what it has from the toy."""
+    yield stage.start("trimmer", "fast", env={"LD_PRELOAD": library(tmp_path)})
+
+
+def check_returning(target: Dict[str, Any], what_follows: str) -> None:
+    """The report, its next steps and the command that predicts speak of the way by which the toy returns memory."""
+    report, said = answer(target, "report"), answer(target, "purge --dry-run")
+    assert report["verdicts"]["tiny"]["kind"] == "hoarding"
+    assert {"command": "purge --dry-run", "why": "shows what tiny_release would return to the OS"} in report["next"]
+    text = ask(target, "purge --dry-run")[1]
+    assert text.startswith("tiny_release would return ") and text.rstrip().endswith(what_follows)
+    assert said["predicted_bytes"] > 1 << 20 and said["way"] == "none" and said["returned"] is None
+    code, text = ask(target, "purge --dry-run --arena 0")
+    assert code == 2 and "--arena is not for tiny" in text
+    code, text = ask(target, "trim --dry-run --allocator tiny")
+    assert code == 1 and "for tiny use `gdbheapx purge`" in text
+
+
+def test_it_returns_memory(hoarding: Process, tmp_path: Path) -> None:
+    """A plan in its own module is all that it needs to be purged: what was predicted is returned, through every check of a call."""
+    check_returning({"pid": hoarding.pid}, "`gdbheapx purge` does it")
+    register = 'python from gdbheapx import allocators; allocators.REGISTRY = (*allocators.REGISTRY, "tests.support.toy_allocator")'
+    path = tmp_path / "answer"
+    outcome = in_gdb(hoarding.target("live"), [register, "heapx purge --yes --json -o %s" % path], env={"PYTHONPATH": str(ROOT)})
+    assert path.exists(), outcome.stderr
+    done = json.loads(path.read_text())["data"]
+    assert done["call"] == "tiny_release()" and done["returned"] > 0 and done["trouble"] is None
+    assert -done["anonymous_diff_bytes"] == done["predicted_resident_bytes"] > 1 << 20
+
+
+def test_it_would_return_memory(hoarding: Process) -> None:
+    """On a core it is predicted; the process is spoken of."""
+    check_returning({"core": str(hoarding.core())}, "on the live process, `gdbheapx purge` would do it")
+
+
+def test_what_its_plan_refuses_is_said(hoarding: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dry run does not name the command that acts, and says why."""
+
+    def check(self: Plan) -> None:
+        raise Refusal("the moon is full", "retry")
+
+    monkeypatch.setattr(Plan, "check", check)
+    code, text = ask({"pid": hoarding.pid}, "purge --dry-run")
+    assert code == 0 and "`gdbheapx purge` would be refused here" in text and "the moon is full" in text
 
 
 def test_snapshot(process: Process, tmp_path: Path) -> None:

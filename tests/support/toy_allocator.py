@@ -3,13 +3,17 @@
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead
+from gdbheapx.allocators.plan import Held, Plan, SystemCall
+from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead, Returning
+from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape, make_blocks
+from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import AllocatorInfo, Claim
 
-HEADER_BYTES, MOST_BLOCKS, RESERVED_BYTES, FREED = 16, 1 << 20, 1 << 30, 1
+HEADER_BYTES, MOST_BLOCKS, RESERVED_BYTES, FREED, PAGE = 16, 1 << 20, 1 << 30, 1, 4096
+RELEASE = Returning("purge", "purged", "tiny_release")
 
 
 class Room(NamedTuple):
@@ -29,10 +33,18 @@ class Tiny(NamedTuple):
         return AllocatorInfo(self.id, "tiny", None, "libtiny.so", self.module.build_id, "table", "symbol", True)
 
 
-class TinyHeap(Heap):
-    info, shape = Tiny.info, BlockShape(("used", "idle"), (HEADER_BYTES,) * 2, HEADER_BYTES)
+class Release(Plan):
+    system_calls = (SystemCall("madvise", (None, None, 4)),)
 
-    def __init__(self, tiny: Tiny, target: Target) -> None:
+    def locks(self) -> List[Held]:
+        return []
+
+
+class TinyHeap(Heap):
+    returning, info, shape = RELEASE, Tiny.info, BlockShape(("used", "idle"), (HEADER_BYTES,) * 2, HEADER_BYTES)
+
+    def __init__(self, tiny: Tiny, around: HeapContext) -> None:
+        target, self.tiny, self.around = around.target, tiny, around
         self.info, self._target, self.end = tiny.info(), target, target.read_word(tiny.next.address)
         self.start = next((one.start for one in target.mappings() if one.start < self.end <= one.end), self.end)
 
@@ -51,9 +63,20 @@ class TinyHeap(Heap):
     def arenas(self) -> Sequence[Room]:
         return [Room("tiny", 0, self.end - self.start)]
 
+    def would_return(self, portion: Portion) -> DryRun:
+        free = [row for batch in self.blocks(BlockFilter(kinds=frozenset((FREED,)))) for row in zip(batch.addresses, batch.usable_bytes)]
+        pages = [(-(-address // PAGE) * PAGE, (address + size) & -PAGE) for address, size in free]
+        released = [(start, end) for start, end in pages if start < end]
+        in_ram = self.around.ram.of(released) or UNKNOWN
+        predicted = Predicted(sum(end - start for start, end in released), in_ram.resident_bytes, in_ram.exclusive_bytes)
+        return DryRun(RELEASE, predicted, (), None, self._target.kind == "live")
+
+    def return_plan(self, portion: Portion) -> Plan:
+        return Release(self.around, lambda report: TinyHeap(self.tiny, self.around.anew(report)), portion, self.tiny.module, "tiny_release")
+
 
 class Toy(Allocator[Tiny, Facts]):
-    name, statuses, records = "tiny", ("used", "idle"), {"arenas": "tests.support.toy_allocator.Room"}
+    name, returning, statuses, records = "tiny", RELEASE, ("used", "idle"), {"arenas": "tests.support.toy_allocator.Room"}
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         found = [Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name]
@@ -61,7 +84,7 @@ class Toy(Allocator[Tiny, Facts]):
         return Instances([one for one in found if target.read_word(one.next.address)], unused=unused)
 
     def open(self, located: Any, around: HeapContext) -> Heap:
-        return TinyHeap(located, around.target)
+        return TinyHeap(located, around)
 
 
 ALLOCATOR = Toy()

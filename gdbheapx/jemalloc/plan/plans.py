@@ -124,7 +124,7 @@ class Purge(OfJemalloc, Plan):
 
     def __init__(self, around: HeapContext, anew: Open, portion: Portion, jemalloc: Jemalloc) -> None:
         self.of(jemalloc)
-        super().__init__(around, anew, portion, jemalloc.module, jemalloc.symbols.public, "mallctl")
+        super().__init__(around, anew, portion, jemalloc.module, "mallctl", jemalloc.symbols.public)
         name = "arena.%d.%s" % (ALL if portion.arena is None else portion.arena, "decay" if portion.is_decayed else "purge")
         self.shown = '%s("%s", 0, 0, 0, 0)' % (self.shown[:-2], name)
         self.text = name.encode() + b"\0"
