@@ -180,7 +180,7 @@ def _hpa(arena: Figures, uptime: Any, found: MallocStats) -> Iterator[str]:
 
 def _slabs(row: Figures, found: MallocStats) -> List[str]:
     lines = []
-    for name in ("npageslabs", "nactive", "ndirty"):
+    for name in tables.SLABS:
         end = "" if name == "npageslabs" else " "
         lines.append("      %s: %s huge, %s nonhuge%s" % (name, _value(row[name + "_huge"]), _value(row[name + "_nonhuge"]), end))
     lines.append("      nretained: 0 huge, %s nonhuge " % _value(tables.retained(row, found.pages_per_slab)))

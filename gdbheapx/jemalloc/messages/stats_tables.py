@@ -1,6 +1,6 @@
 """The tables of malloc_stats_print's text: one function each, with its columns' names and widths (stats.c)."""
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.jemalloc.records import PrintForm
 
@@ -31,37 +31,51 @@ def rate(value: Optional[int], uptime_ns: Optional[int]) -> Optional[int]:
     return value if uptime_ns < 10**9 else value // (uptime_ns // 10**9)
 
 
+class Column(NamedTuple):
+    """One column, and its rate behind it."""
+
+    key: str
+    """Of the figure."""
+    width: int
+    rate_width: int = 0
+    """0: there is no rate."""
+    title: Optional[str] = None
+    """None: as the key."""
+
+
+NAME = Column("name", -21, title="")
 MUTEX_COLUMNS = (
-    ("num_ops", "n_lock_ops", 16, 8),
-    ("num_wait", "n_waiting", 16, 8),
-    ("num_spin_acq", "n_spin_acq", 16, 8),
-    ("num_owner_switch", "n_owner_switch", 16, 8),
-    ("total_wait_time", "total_wait_ns", 16, 10),
-    ("max_wait_time", "max_wait_ns", 16, 0),
-    ("max_num_thds", "max_n_thds", 12, 0),
+    Column("num_ops", 16, 8, "n_lock_ops"),
+    Column("num_wait", 16, 8, "n_waiting"),
+    Column("num_spin_acq", 16, 8, "n_spin_acq"),
+    Column("num_owner_switch", 16, 8, "n_owner_switch"),
+    Column("total_wait_time", 16, 10, "total_wait_ns"),
+    Column("max_wait_time", 16, title="max_wait_ns"),
+    Column("max_num_thds", 12, title="max_n_thds"),
 )
-"""Key, title, width, width of the rate behind it."""
 
 
-def _mutex_header() -> List[Tuple[Any, int]]:
+def _line(columns: Sequence[Column], figure: Callable[[Column], Any], rate_of: Callable[[Column], Any]) -> str:
     cells: List[Tuple[Any, int]] = []
-    for _, title, width, rate_width in MUTEX_COLUMNS:
-        cells += [(title, width), (RATE, rate_width)] if rate_width else [(title, width)]
-    return cells
+    for column in columns:
+        cells += [(figure(column), column.width), *([(rate_of(column), column.rate_width)] if column.rate_width else ())]
+    return line(cells)
 
 
-def _mutex_cells(row: Figures, uptime_ns: Optional[int]) -> List[Tuple[Any, int]]:
-    cells: List[Tuple[Any, int]] = []
-    for key, _, width, rate_width in MUTEX_COLUMNS:
-        cells += [(row[key], width), (rate(row[key], uptime_ns), rate_width)] if rate_width else [(row[key], width)]
-    return cells
+def _header(columns: Sequence[Column]) -> str:
+    return _line(columns, lambda column: column.key if column.title is None else column.title, lambda column: RATE)
+
+
+def _row(columns: Sequence[Column], row: Figures, uptime_ns: Optional[int] = None) -> str:
+    return _line(columns, lambda column: row[column.key], lambda column: rate(row[column.key], uptime_ns))
 
 
 def mutexes(found: Dict[str, Figures], uptime_ns: Optional[int]) -> Iterator[str]:
     """Locks by name."""
-    yield line([("", -21), *_mutex_header()])
+    columns = (NAME, *MUTEX_COLUMNS)
+    yield _header(columns)
     for name, row in found.items():
-        yield line([(name, -21), *_mutex_cells(row, uptime_ns)])
+        yield _row(columns, {**row, "name": name}, uptime_ns)
 
 
 def decaying(arena: Figures) -> Iterator[str]:
@@ -77,22 +91,13 @@ def decaying(arena: Figures) -> Iterator[str]:
 def counts(arena: Figures, uptime_ns: Optional[int], rate_width: int) -> Iterator[str]:
     """Small and large allocations and their sum."""
     columns = (
-        ("nmalloc", "nmalloc", rate_width),
-        ("ndalloc", "ndalloc", rate_width),
-        ("nrequests", "nrequests", 10),
-        ("nfill", "nfills", 10),
-        ("nflush", "nflushes", 10),
+        *(NAME, Column("allocated", 16), Column("nmalloc", 16, rate_width), Column("ndalloc", 16, rate_width)),
+        *(Column("nrequests", 16, 10), Column("nfills", 16, 10, "nfill"), Column("nflushes", 16, 10, "nflush")),
     )
-    header: List[Tuple[Any, int]] = [("", -21), ("allocated", 16)]
-    for title, _, width in columns:
-        header += [(title, 16), (RATE, width)]
-    yield line(header)
+    yield _header(columns)
     both = {key: _sum(arena[kind][key] for kind in ("small", "large")) for key in arena["small"]}
     for name, row in (("small:", arena["small"]), ("large:", arena["large"]), ("total:", both)):
-        cells: List[Tuple[Any, int]] = [(name, -21), (row["allocated"], 16)]
-        for _, key, width in columns:
-            cells += [(row[key], 16), (rate(row[key], uptime_ns), width)]
-        yield line(cells)
+        yield _row(columns, {**row, "name": name}, uptime_ns)
 
 
 def _sum(values: Any) -> Optional[int]:
@@ -101,18 +106,8 @@ def _sum(values: Any) -> Optional[int]:
 
 
 MEMORY = (
-    "mapped",
-    "retained",
-    "base",
-    "internal",
-    "metadata_edata",
-    "metadata_rtree",
-    "metadata_thp",
-    "tcache_bytes",
-    "tcache_stashed_bytes",
-    "resident",
-    "abandoned_vm",
-    "extent_avail",
+    *("mapped", "retained", "base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes"),
+    *("tcache_stashed_bytes", "resident", "abandoned_vm", "extent_avail"),
 )
 
 
@@ -138,16 +133,19 @@ def utilization(used: Optional[int], available: Optional[int]) -> Optional[str]:
     return "1" if thousandths >= 1000 else "0.%03d" % thousandths
 
 
-PROF_COLUMNS = (("prof_live_requested", 21), ("prof_live_count", 17), ("prof_accum_requested", 21), ("prof_accum_count", 17))
+PROF_COLUMNS = (
+    *(Column("prof_live_requested", 21), Column("prof_live_count", 17)),
+    *(Column("prof_accum_requested", 21), Column("prof_accum_count", 17)),
+)
 
 
-def _profiled(rows: Sequence[Figures]) -> Sequence[Tuple[str, int]]:
+def _profiled(rows: Sequence[Figures]) -> Sequence[Column]:
     return PROF_COLUMNS if rows and "prof_live_count" in rows[0] else ()
 
 
-def _with_gaps(title: str, header: Cells, rows: Iterator[Tuple[bool, str]], skip: bool = True) -> Iterator[str]:
+def _with_gaps(title: str, columns: Sequence[Column], rows: Iterator[Tuple[bool, str]], skip: bool = True) -> Iterator[str]:
     """A header, then (empty, row): a run of empty rows shows as a dashed line, behind it; with `skip` without the rows."""
-    yield title + line(header)
+    yield title + _header(columns)[len(title) :]
     empty = False
     for is_empty, row in rows:
         if empty and not is_empty:
@@ -159,115 +157,66 @@ def _with_gaps(title: str, header: Cells, rows: Iterator[Tuple[bool, str]], skip
         yield GAP
 
 
+SIZE = (Column("size", 20), Column("ind", 4))
+
+
 def bins(rows: Sequence[Figures], infos: Sequence[Figures], page: int, uptime_ns: Optional[int], form: PrintForm) -> Iterator[str]:
     """`bins:`: one row per small size class."""
-    width, request_width = form.bin_width, form.bin_width if form.bin_width == 13 else form.bin_width + 1
-    extra = _profiled(rows)
-    header: List[Tuple[Any, int]] = [
-        ("size", 15),
-        ("ind", 4),
-        ("allocated", width),
-        ("nmalloc", width),
-        (RATE, 8),
-        ("ndalloc", width),
-        (RATE, 8),
-    ]
-    header += [
-        ("nrequests", request_width),
-        (RATE, 10),
-        *extra,
-        ("nshards", 9),
-        ("curregs", 13),
-        ("curslabs", 13),
-        ("nonfull_slabs", 15),
-        ("regs", 5),
-        ("pgs", 4),
-    ]
-    header += [
-        (" ", 1),
-        ("util", 6),
-        ("nfills", 13),
-        (RATE, 8),
-        ("nflushes", 13),
-        (RATE, 8),
-        ("nslabs", 13),
-        ("nreslabs", 13),
-        (RATE, 8),
-        *_mutex_header(),
-    ]
+    width = form.bin_width
+    columns = (
+        *(*SIZE, Column("allocated", width), Column("nmalloc", width, 8), Column("ndalloc", width, 8)),
+        *(Column("nrequests", width if width == 13 else width + 1, 10), *_profiled(rows)),
+        *(Column("nshards", 9), Column("curregs", 13), Column("curslabs", 13), Column("nonfull_slabs", 15)),
+        *(Column("regs", 5), Column("pgs", 4), Column("util", 7), Column("nfills", 13, 8), Column("nflushes", 13, 8)),
+        *(Column("nslabs", 13), Column("nreslabs", 13, 8), *MUTEX_COLUMNS),
+    )
 
-    def cells(szind: int, row: Figures, info: Figures) -> Cells:
-        current, slabs = row["curregs"], row["curslabs"]
-        found: List[Tuple[Any, int]] = [(info["size"], 20), (szind, 4), (None if current is None else current * info["size"], width)]
-        for key, one, rate_width in (("nmalloc", width, 8), ("ndalloc", width, 8), ("nrequests", request_width, 10)):
-            found += [(row[key], one), (rate(row[key], uptime_ns), rate_width)]
-        found += [(row[key], one) for key, one in extra]
-        found += [
-            (info.get("nshards", 1), 9),
-            (current, 13),
-            (slabs, 13),
-            (row.get("nonfull_slabs"), 15),
-            (info["nregs"], 5),
-            (info["slab_size"] // page, 4),
-        ]
-        available = None if slabs is None else slabs * info["nregs"]
-        found += [(" ", 1), (utilization(current, available), 6)]
-        for key in ("nfills", "nflushes"):
-            found += [(row[key], 13), (rate(row[key], uptime_ns), 8)]
-        found += [(row["nslabs"], 13), (row["nreslabs"], 13), (rate(row["nreslabs"], uptime_ns), 8)]
-        return found + _mutex_cells(row["mutex"], uptime_ns)
+    def cells(szind: int, row: Figures, info: Figures) -> str:
+        regions, slabs, size = row["curregs"], row["curslabs"], info["size"]
+        more = {
+            "size": size,
+            "ind": szind,
+            "allocated": None if regions is None else regions * size,
+            "nshards": info.get("nshards", 1),
+            "nonfull_slabs": row.get("nonfull_slabs"),
+            "regs": info["nregs"],
+            "pgs": info["slab_size"] // page,
+            "util": utilization(regions, None if slabs is None else slabs * info["nregs"]),
+        }
+        return _row(columns, {**row, **more, **row["mutex"]}, uptime_ns)
 
-    every = enumerate(zip(rows, infos))
-    lines = ((row["nslabs"] == 0 and not row.get("prof_accum_count"), line(cells(szind, row, info))) for szind, (row, info) in every)
-    yield from _with_gaps("bins:", header, lines, form.skips_unused_bins)
+    classes = enumerate(zip(rows, infos))
+    lines = ((row["nslabs"] == 0 and not row.get("prof_accum_count"), cells(szind, row, info)) for szind, (row, info) in classes)
+    yield from _with_gaps("bins:", columns, lines, form.skips_unused_bins)
 
 
 def large(rows: Sequence[Figures], sizes: Sequence[Figures], nbins: int, uptime_ns: Optional[int]) -> Iterator[str]:
     """`large:`: one row per large size class that was ever asked for."""
-    extra = _profiled(rows)
-    header: List[Tuple[Any, int]] = [("size", 14), ("ind", 4), ("allocated", 13)]
-    for name in ("nmalloc", "ndalloc", "nrequests"):
-        header += [(name, 13), (RATE, 8)]
-    header += [*extra, ("curlextents", 13)]
+    counted = (Column(name, 13, 8) for name in ("nmalloc", "ndalloc", "nrequests"))
+    columns = (*SIZE, Column("allocated", 13), *counted, *_profiled(rows), Column("curlextents", 13))
 
-    def cells(place: int, row: Figures, size: int) -> Cells:
-        current = row["curlextents"]
-        found: List[Tuple[Any, int]] = [(size, 20), (nbins + place, 4), (None if current is None else current * size, 13)]
-        for name in ("nmalloc", "ndalloc", "nrequests"):
-            found += [(row[name], 13), (rate(row[name], uptime_ns), 8)]
-        return [*found, *((row[key], one) for key, one in extra), (current, 13)]
+    def cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
+        extents = row["curlextents"]
+        more = {"size": size, "ind": nbins + place, "allocated": None if extents is None else extents * size}
+        return row["nrequests"] == 0, _row(columns, {**row, **more}, uptime_ns)
 
-    every = enumerate(zip(rows, sizes))
-    yield from _with_gaps(
-        "large:", header, ((row["nrequests"] == 0, line(cells(place, row, size["size"]))) for place, (row, size) in every)
-    )
+    yield from _with_gaps("large:", columns, (cells(place, row, info["size"]) for place, (row, info) in enumerate(zip(rows, sizes))))
 
 
 def extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str]:
     """`extents:`: unused extents by page size class."""
-    header: List[Tuple[Any, int]] = [("size", 12), ("ind", 4)]
-    for state in ("dirty", "muzzy", "retained", "total"):
-        header += [("n" + state, 13), (state, 13)]
+    states = ("dirty", "muzzy", "retained")
+    pairs = ((Column("n" + state, 13), Column(state + "_bytes", 13, title=state)) for state in (*states, "total"))
+    columns = (*SIZE, *(one for pair in pairs for one in pair))
 
     def cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
-        states = ("dirty", "muzzy", "retained")
-        total, total_bytes = _sum(row["n" + state] for state in states), _sum(row[state + "_bytes"] for state in states)
-        found: List[Tuple[Any, int]] = [(size, 20), (place, 4)]
-        for state in states:
-            found += [(row["n" + state], 13), (row[state + "_bytes"], 13)]
-        return total == 0, line([*found, (total, 13), (total_bytes, 13)])
+        sums = {what % "total": _sum(row[what % state] for state in states) for what in ("n%s", "%s_bytes")}
+        return sums["ntotal"] == 0, _row(columns, {**row, **sums, "size": size, "ind": place})
 
-    yield from _with_gaps("extents:", header, (cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
+    yield from _with_gaps("extents:", columns, (cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
 
 
-SLAB_COLUMNS = (
-    ("npageslabs_huge", 16),
-    ("nactive_huge", 16),
-    ("ndirty_huge", 16),
-    ("npageslabs_nonhuge", 20),
-    ("nactive_nonhuge", 20),
-    ("ndirty_nonhuge", 20),
-)
+SLABS = ("npageslabs", "nactive", "ndirty")
 
 
 def retained(row: Figures, pages_per_slab: Optional[int]) -> Optional[int]:
@@ -280,10 +229,11 @@ def retained(row: Figures, pages_per_slab: Optional[int]) -> Optional[int]:
 
 def nonfull_slabs(rows: Sequence[Figures], sizes: Sequence[int], pages_per_slab: Optional[int]) -> Iterator[str]:
     """Page slabs by the size class of their largest free run."""
-    header: Cells = [("size", 20), ("ind", 4), *SLAB_COLUMNS, ("nretained_nonhuge", 20)]
+    kinds = [Column("%s_%s" % (name, kind), width) for kind, width in (("huge", 16), ("nonhuge", 20)) for name in SLABS]
+    columns = (*SIZE, *kinds, Column("nretained_nonhuge", 20))
 
     def cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
-        found = [(size, 20), (place, 4), *((row[key], width) for key, width in SLAB_COLUMNS), (retained(row, pages_per_slab), 20)]
-        return row["npageslabs_huge"] == 0 and row["npageslabs_nonhuge"] == 0, line(found)
+        more = {"size": size, "ind": place, "nretained_nonhuge": retained(row, pages_per_slab)}
+        return row["npageslabs_huge"] == 0 and row["npageslabs_nonhuge"] == 0, _row(columns, {**row, **more})
 
-    yield from _with_gaps("", header, (cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
+    yield from _with_gaps("", columns, (cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
