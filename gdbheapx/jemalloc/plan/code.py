@@ -6,7 +6,7 @@ from gdbheapx.allocators.plan import Span, whole
 from gdbheapx.inferior.base import Function, Module, Target
 
 PUBLIC = frozenset(
-    (
+    [
         "malloc",
         "free",
         "calloc",
@@ -18,8 +18,7 @@ PUBLIC = frozenset(
         "posix_memalign",
         "malloc_usable_size",
         "free_sized",
-    )
-    + (
+        "free_aligned_sized",
         "mallctl",
         "mallctlnametomib",
         "mallctlbymib",
@@ -31,8 +30,7 @@ PUBLIC = frozenset(
         "dallocx",
         "sdallocx",
         "nallocx",
-    )
-    + (
+        "smallocx",
         "__libc_malloc",
         "__libc_free",
         "__libc_calloc",
@@ -41,8 +39,7 @@ PUBLIC = frozenset(
         "__libc_valloc",
         "__libc_pvalloc",
         "__posix_memalign",
-    )
-    + ("smallocx", "free_aligned_sized")
+    ]
 )
 """Functions with the public prefix (jemalloc.h, jemalloc.c)."""
 OPERATORS = ("_Znw", "_Zna", "_Zdl", "_Zda")
@@ -66,18 +63,17 @@ def spans(target: Target, module: Module, prefix: str, public: Optional[str]) ->
 
 def is_library(exported: Iterable[str], prefix: str, public: str) -> bool:
     """An object that is nothing but a jemalloc, whatever its file is called: every function that it offers to others is jemalloc's."""
-    has_control = False
-    for name in exported:
-        if not _offers(name, prefix, public):
-            return False
-        has_control = has_control or name == public + "mallctl"
-    return has_control
+    names = set(exported)
+    return public + "mallctl" in names and all(_offers(name, prefix, public) for name in names)
 
 
 def _offers(name: str, prefix: str, public: str) -> bool:
-    if name.startswith(public) and name[len(public) :] in PUBLIC:
-        return True
-    return name in ("_init", "_fini") or name.startswith(OPERATORS) or bool(prefix) and name.startswith(prefix)
+    is_own = _is_public(name, public) or bool(prefix) and name.startswith(prefix)
+    return is_own or name in ("_init", "_fini") or name.startswith(OPERATORS)
+
+
+def _is_public(name: str, public: str) -> bool:
+    return name.startswith(public) and name[len(public) :] in PUBLIC
 
 
 def enclosed(functions: Sequence[Function], prefix: str, public: Optional[str]) -> List[Span]:
@@ -86,21 +82,22 @@ def enclosed(functions: Sequence[Function], prefix: str, public: Optional[str]) 
     Between two of them lie static ones, which have no prefix. A function that others may call and that has none is not jemalloc's, nor is
     one with a name that a C++ or Rust compiler made: no span reaches over it.
     """
-    found: List[Span] = []
+    spans: List[Span] = []
     barrier, before = 0, 0
     """End of the last function that is not jemalloc's; of those before the span at hand."""
-    for one in functions:
-        name = one.name.split(".")[0]
-        if name.startswith(prefix) or (public is not None and name.startswith(public) and name[len(public) :] in PUBLIC):
-            if found and one.start - found[-1].end < GAP_BYTES and barrier <= found[-1].end:
-                found[-1] = found[-1]._replace(end=max(one.end, found[-1].end))
+    for function in functions:
+        name = function.name.split(".")[0]
+        last, is_open = (spans[-1], barrier <= spans[-1].end) if spans else (None, False)
+        if name.startswith(prefix) or public is not None and _is_public(name, public):
+            if last is not None and is_open and function.start - last.end < GAP_BYTES:
+                spans[-1] = last._replace(end=max(function.end, last.end))
             else:
                 before = barrier
-                found.append(Span(max(one.start - MARGIN_BYTES, before), one.end, "jemalloc"))
-        elif not one.local or name.startswith(("_Z", "_R")):
-            if found and barrier <= found[-1].end:
-                found[-1] = found[-1]._replace(end=max(found[-1].end, min(one.start, found[-1].end + MARGIN_BYTES)))
-            barrier = max(barrier, one.end)
-    if found and barrier <= found[-1].end:
-        found[-1] = found[-1]._replace(end=found[-1].end + MARGIN_BYTES)
-    return found
+                spans.append(Span(max(function.start - MARGIN_BYTES, before), function.end, "jemalloc"))
+        elif not function.local or name.startswith(("_Z", "_R")):
+            if last is not None and is_open:
+                spans[-1] = last._replace(end=max(last.end, min(function.start, last.end + MARGIN_BYTES)))
+            barrier = max(barrier, function.end)
+    if spans and barrier <= spans[-1].end:
+        spans[-1] = spans[-1]._replace(end=spans[-1].end + MARGIN_BYTES)
+    return spans

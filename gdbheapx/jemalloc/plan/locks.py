@@ -11,19 +11,8 @@ from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.layout.view import View
 
 GLOBAL = (
-    "ctl_mtx",
-    "arenas_lock",
-    "init_lock",
-    "tsd_nominal_tsds_lock",
-    "background_thread_lock",
-    "tcaches_mtx",
-    "bt2gctx_mtx",
-    "tdatas_mtx",
-    "prof_dump_mtx",
-    "extents_rtree",
-    "arena_emap_global",
-    "extent_mutex_pool",
-    "b0",
+    *("ctl_mtx", "arenas_lock", "init_lock", "tsd_nominal_tsds_lock", "background_thread_lock", "tcaches_mtx", "bt2gctx_mtx"),
+    *("tdatas_mtx", "prof_dump_mtx", "extents_rtree", "arena_emap_global", "extent_mutex_pool", "b0"),
 )
 """Variables that are locks or contain some."""
 MUTEX = "malloc_mutex_s"
@@ -35,44 +24,30 @@ MAX_LOCKS = 4096
 
 def held(context: Context, arenas: Sequence[Arena]) -> List[Held]:
     """Every malloc_mutex_s in the global variables, the arenas, their bins and bases that is held."""
-    found: List[Held] = []
-    for name in GLOBAL:
-        found += _variable(context, name)
-    for arena in arenas:
-        found += of_arena(context, arena)
-    return found
+    locks = [lock for name in GLOBAL for lock in _variable(context, name)]
+    return locks + [lock for arena in arenas for lock in of_arena(context, arena)]
 
 
 def of_arena(context: Context, arena: Arena) -> List[Held]:
     """Those of one arena, its bins and its base."""
-    found = _at(context, "arena_s", arena.address, "arena %d" % arena.index)
+    locks = _at(context, "arena_s", arena.address, "arena %d" % arena.index)
     try:
         view = arena.read()
     except Unreadable:
-        return found
-    found += _bins(context, arena, view)
+        return locks
+    locks += _bins(context, arena, view)
     base = view.get("base")
-    if base and "base_s" in context.types.structs:
-        found += _at(context, "base_s", base, "base of arena %d" % arena.index)
-    return found
+    return locks + (_at(context, "base_s", base, "base of arena %d" % arena.index) if base else [])
 
 
 def _variable(context: Context, name: str) -> List[Held]:
-    symbol = context.symbols.find(name)
-    if symbol is None:
+    symbol, known = context.symbols.find(name), context.types.variables.get(name)
+    if symbol is None or known is not None and (known.kind == "pointer" or known.struct is None):
         return []
-    known = context.types.variables.get(name)
-    struct = known.struct if known is not None else MUTEX if name.endswith(("_mtx", "_lock")) else None
-    count = max(1, known.count) if known is not None else 1
-    found = []
-    for at in range(min(count, MAX_LOCKS) if struct is not None else 0):
-        address, label = symbol.address, name
-        if known is not None and struct is not None:
-            address += at * known.size_bytes
-        if known is not None and known.kind == "pointer":
-            continue
-        found += _at(context, struct or MUTEX, address, label)
-    return found
+    if known is None or known.struct is None:
+        return _at(context, MUTEX, symbol.address, name) if name.endswith(("_mtx", "_lock")) else []
+    addresses = [symbol.address + at * known.size_bytes for at in range(min(max(1, known.count), MAX_LOCKS))]
+    return [lock for address in addresses for lock in _at(context, known.struct, address, name)]
 
 
 def _bins(context: Context, arena: Arena, view: View) -> List[Held]:
@@ -82,11 +57,8 @@ def _bins(context: Context, arena: Arena, view: View) -> List[Held]:
         addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
     except Unreadable:
         return [Held("arena %d: its bins, which cannot be read" % arena.index, None)]
-    found: List[Held] = []
-    for szind, shards in enumerate(addresses):
-        for address in shards:
-            found += _at(context, struct, address, "arena %d: bin %d" % (arena.index, szind))
-    return found
+    labelled = [("arena %d: bin %d" % (arena.index, szind), address) for szind, shards in enumerate(addresses) for address in shards]
+    return [lock for label, address in labelled for lock in _at(context, struct, address, label)]
 
 
 def _at(context: Context, struct: str, address: int, label: str) -> List[Held]:
@@ -99,14 +71,12 @@ def _at(context: Context, struct: str, address: int, label: str) -> List[Held]:
         data = context.target.read(address + first, last - first)
     except Unreadable:
         return [Held("%s, which cannot be read" % label, None)]
-    found, order = [], context.target.byte_order
+    locks, order = [], context.target.byte_order
     for offset, path in places:
-        start = offset - first
-        state, owner = (int.from_bytes(data[start + at : start + at + 4], order) for at in (0, 8))
+        state, owner = (int.from_bytes(data[offset - first + at : offset - first + at + 4], order) for at in (0, 8))
         if state:
-            name = "%s: %s" % (label, path) if path else label
-            found.append(Held(name, owner or None))
-    return found
+            locks.append(Held("%s: %s" % (label, path) if path else label, owner or None))
+    return locks
 
 
 def mutexes(types: TypeSet, struct: str) -> List[Tuple[int, str]]:
