@@ -1,14 +1,19 @@
 """Which thread makes the call: one in a system call, outside the allocator, on a stack of its own with room left."""
 
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+import re
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.actions.inside import Inside
 from gdbheapx.inferior.base import Mapping, Module
 from gdbheapx.inferior.standing import Standing
 
+if TYPE_CHECKING:
+    from gdbheapx.inferior.gdb.call import Control
+
 ROOM_BYTES = 32 << 10
 """What must be left of a thread's stack; malloc_trim and purging take a few kilobytes."""
 LOADER = ("ld-linux", "ld-2", "ld-musl", "ld.so", "ld64")
+LIBC = re.compile(r"(libc|libpthread)[.-]")
 
 
 class Choice(NamedTuple):
@@ -23,7 +28,6 @@ def choose(
     threads: Sequence[Standing],
     inside: Inside,
     mappings: Sequence[Mapping],
-    modules: Sequence[Module],
     pointers: Sequence[Tuple[int, Optional[int]]],
     pid: int,
     suits: Callable[[Standing], Optional[str]],
@@ -37,7 +41,7 @@ def choose(
     reasons = []
     known = dict(pointers)
     for thread in threads:
-        reason = inside.why(thread) or _against(thread, mappings, modules, known.get(thread.lwp), pid, system_call_only) or suits(thread)
+        reason = inside.why(thread) or _against(thread, mappings, known.get(thread.lwp), pid, system_call_only) or suits(thread)
         if reason is not None:
             reasons.append(reason)
         else:
@@ -45,9 +49,7 @@ def choose(
     return Choice(min(ranked, key=lambda one: one[0])[1] if ranked else None, reasons)
 
 
-def _against(
-    thread: Standing, mappings: Sequence[Mapping], modules: Sequence[Module], pointer: Optional[int], pid: int, system_call_only: bool
-) -> Optional[str]:
+def _against(thread: Standing, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool) -> Optional[str]:
     if system_call_only and not thread.in_system_call:
         return "%s is not in a system call" % thread.who
     if any(frame.is_signal for frame in thread.frames):
@@ -69,3 +71,32 @@ def _against(
     if thread.sp - span.start < ROOM_BYTES:
         return "%s has only %d bytes of its stack left" % (thread.who, thread.sp - span.start)
     return None
+
+
+def _is_libc(module: Module) -> bool:
+    return LIBC.match(module.file_name) is not None
+
+
+def against_registers(control: "Control", thread: Standing) -> List[str]:
+    """Why the call may not be made with the general registers alone on this thread; empty if nothing speaks against it.
+
+    Its innermost frame must be a function of the C library that uses no vector register and was entered by an ordinary call: there
+    the ABI lets the callee change all of them, so that the caller keeps nothing there. A system call that a compiler put into the
+    program itself may have values in them.
+    """
+    who, target = thread.who, control.target
+    if len(thread.frames) < 2 or any(frame.is_signal for frame in thread.frames):
+        return ["%s: the caller of its system call is unknown" % who]
+    modules = [target.module_at(frame.pc) for frame in thread.frames]
+    first, outer = modules[0], next((one for one in modules if one is None or not _is_libc(one)), None)
+    if first is None or not _is_libc(first):
+        return ["%s: its system call is not in the C library: vector registers may hold live values" % who]
+    if outer is None:
+        return ["%s: its system call was not called from a loaded object" % who]
+    span = control.function_span(first, thread.frames[0])
+    code = control.disassemble(*span) if span is not None else None
+    if code is None:
+        return ["%s: the bounds of the function with its system call are unknown" % who]
+    if any(re.search(control.machine.vector_operand, line) for line in code):
+        return ["%s: the function with its system call uses vector registers" % who]
+    return []

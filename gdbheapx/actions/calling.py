@@ -3,13 +3,13 @@
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.actions import caller, preflight, registers, waiting
+from gdbheapx.actions import caller, preflight, waiting
 from gdbheapx.actions.call import measure
 from gdbheapx.actions.inside import Inside, forks
 from gdbheapx.actions.seccomp import Sandbox
 from gdbheapx.allocators.plan import Plan
 from gdbheapx.allocators.returning import Predicted
-from gdbheapx.analysis.acted import Acted, Caller, Measure
+from gdbheapx.analysis.acted import Acted, Caller
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.inferior.gdb.call import Control
 from gdbheapx.inferior.standing import Outcome, Standing
@@ -72,14 +72,13 @@ class Call:
     def choose(self, threads: Sequence[Standing], system_call_only: bool) -> caller.Choice:
         """The thread that makes the call."""
         pointers: List[Tuple[int, Optional[int]]] = [(one.lwp, one.thread_pointer) for one in self.target.threads()]
-        mappings, modules = self.target.mappings(), self.target.modules()
-        return caller.choose(threads, self.inside, mappings, modules, pointers, self.control.pid, self._against, system_call_only)
+        return caller.choose(threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._against, system_call_only)
 
     def by_registers(self, threads: Sequence[Standing], broken: str, tries: waiting.Tries) -> Acted:
         """Where gdb cannot write all registers: with the general ones alone, from a system call that keeps nothing in the others."""
         reasons: List[str] = []
         for thread in threads:
-            against = list(self.choose([thread], system_call_only=True).reasons) or registers.against(self.control, thread)
+            against = list(self.choose([thread], system_call_only=True).reasons) or caller.against_registers(self.control, thread)
             if not against:
                 return self.call(thread, "system call", tries, "register-call")._replace(way_reason=broken)
             reasons += against
@@ -102,7 +101,21 @@ class Call:
         waiting.begin(control)  # what was tried may have taken long
         outcome = self.made(thread, way, plan.text, alone, bound)
         after = measure(control.pid)
-        return self.answer(thread, place, tries, way, predicted, before, after, outcome)
+        return Acted(
+            call=plan.shown,
+            way=way,
+            returned=outcome.returned,
+            trouble=None if outcome.trouble is None else self.state(outcome),
+            predicted=predicted,
+            before=before,
+            after=after,
+            elapsed_ms=outcome.elapsed_ms,
+            stopped_ms=None,
+            caller=Caller(thread.lwp, thread.name, place),
+            tries=tries.count,
+            waited_for=tries.reasons,
+            kept_after=plan.kept(),
+        )
 
     def predict(self) -> Predicted:
         """What the call will give back; everything that it touches was read, and so is in RAM."""
@@ -131,38 +144,6 @@ class Call:
         outcome = self.made(thread, way, self.plan.warming, True, BOUND_S)
         if outcome.trouble is not None:
             raise Refusal("a harmless read-only test call failed, so the real call was not made: %s" % self.state(outcome))
-
-    def answer(
-        self,
-        thread: Standing,
-        place: str,
-        tries: waiting.Tries,
-        way: str,
-        predicted: Predicted,
-        before: Measure,
-        after: Measure,
-        outcome: Outcome,
-    ) -> Acted:
-        """Everything that is to be told."""
-        trouble = None if outcome.trouble is None else self.state(outcome)
-        return Acted(
-            self.plan.shown,
-            way,
-            outcome.returned,
-            trouble,
-            predicted.bytes,
-            predicted.resident_bytes,
-            predicted.exclusive_bytes,
-            before,
-            after,
-            outcome.elapsed_ms,
-            None,
-            Caller(thread.lwp, thread.name, place),
-            tries.count,
-            tries.reasons,
-            predicted.kept,
-            self.plan.kept(),
-        )
 
     def state(self, outcome: Outcome) -> str:
         """In which state a call that went wrong has left the process."""

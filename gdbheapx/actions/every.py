@@ -57,7 +57,7 @@ def has_ended(pid: int) -> bool:
 def gave_nothing(done: Acted) -> bool:
     """No page went, and none was predicted to: the next rounds will be the same until the program frees more."""
     before, after = done.before.anonymous_bytes, done.after.anonymous_bytes
-    return not done.predicted_resident_bytes and before is not None and after is not None and after >= before
+    return not done.predicted.resident_bytes and before is not None and after is not None and after >= before
 
 
 def one(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optional[HeapxError]]:

@@ -35,8 +35,6 @@ class Objection(NamedTuple):
 
     reason: str
     hint: str
-    is_known: bool
-    """False where nobody can tell, so that the user may accept it."""
 
 
 class Sandbox:
@@ -58,7 +56,7 @@ class Sandbox:
             return None
         if found.mode == STRICT:
             reason = "%s is under strict seccomp: the kernel would kill it for %s" % (who, self.calls[0].name)
-            return Objection(reason, "a thread in strict mode cannot return memory", True)
+            return Objection(reason, "a thread in strict mode cannot return memory")
         if seccomp.may_fetch():
             return self._by_filters(lwp, found, who) if self._target.stands_still else None
         if self._is_as_here(found):
@@ -111,7 +109,7 @@ class Sandbox:
 
     def _forbidden(self, call: SystemCall, what: str) -> Objection:
         reason = "the seccomp filter of %%s %s, and %s may need that" % (what % call.name, self.shown.replace("%", "%%"))
-        return Objection(reason, "restart the program with a filter that allows %s" % call.name, True)
+        return Objection(reason, "restart the program with a filter that allows %s" % call.name)
 
     def _is_as_here(self, found: Rules) -> bool:
         """The thread is under the same filters as this process: those of one container, as many of them."""
@@ -139,7 +137,7 @@ class Sandbox:
             why,
             names,
         )
-        return Objection(reason, "run it as root outside the container, or accept the risk with %s" % ACCEPT, False)
+        return Objection(reason, "run it as root outside the container, or accept the risk with %s" % ACCEPT)
 
 
 def failing(number: int) -> str:

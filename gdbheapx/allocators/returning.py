@@ -43,7 +43,13 @@ class Predicted(NamedTuple):
     resident_bytes: Optional[int]
     exclusive_bytes: Optional[int]
     kept: Optional[Mapping[str, Optional[int]]] = None
-    """What the allocator keeps now, in its own words, such as `dirty_pages`."""
+    """What the allocator keeps now, in its own words, such as `dirty_pages`; None where it counts nothing of the sort."""
+
+    @property
+    def data(self) -> Dict[str, Optional[int]]:
+        """The contract's keys."""
+        sizes = {"": self.bytes, "resident_": self.resident_bytes, "exclusive_": self.exclusive_bytes}
+        return {"predicted_%sbytes" % which: size for which, size in sizes.items()}
 
 
 def kept_keys(when: str, kept: Optional[Mapping[str, Optional[int]]]) -> Dict[str, Optional[int]]:
@@ -88,9 +94,7 @@ class DryRun(NamedTuple):
         return {
             **dict.fromkeys(names),
             "way": "none",
-            "predicted_bytes": found.bytes,
-            "predicted_resident_bytes": found.resident_bytes,
-            "predicted_exclusive_bytes": found.exclusive_bytes,
+            **found.data,
             **kept_keys("before", found.kept),
             **kept_keys("after", dict.fromkeys(found.kept or ())),
             "arenas": self.arenas,

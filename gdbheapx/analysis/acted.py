@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.returning import kept_keys
+from gdbheapx.allocators.returning import Predicted, kept_keys
 
 
 class Measure(NamedTuple):
@@ -33,9 +33,8 @@ class Acted(NamedTuple):
     """None if it did not return in the ordinary way, see `trouble`."""
     trouble: Optional[str]
     """In which state the process is after a call that went wrong."""
-    predicted_bytes: Optional[int]
-    predicted_resident_bytes: Optional[int]
-    predicted_exclusive_bytes: Optional[int]
+    predicted: Predicted
+    """With what the allocator kept before."""
     before: Measure
     after: Measure
     elapsed_ms: float
@@ -47,9 +46,8 @@ class Acted(NamedTuple):
     """How often the process was stopped until it could be done."""
     waited_for: Sequence[str]
     """Why it could not be done at first, one sentence for each try."""
-    kept_before: Optional[Mapping[str, Optional[int]]] = None
-    """What the allocator keeps, in its own words, such as `dirty_pages`; None where it counts nothing of the sort."""
     kept_after: Optional[Mapping[str, Optional[int]]] = None
+    """What it keeps then."""
     way_reason: Optional[str] = None
     """Why gdb's own call would not do; None for `gdb-call`."""
 
@@ -61,9 +59,7 @@ class Acted(NamedTuple):
             "way": self.way,
             "way_reason": self.way_reason,
             "returned": self.returned,
-            "predicted_bytes": self.predicted_bytes,
-            "predicted_resident_bytes": self.predicted_resident_bytes,
-            "predicted_exclusive_bytes": self.predicted_exclusive_bytes,
+            **self.predicted.data,
         }
         for name, before, after in figures(self.before, self.after):
             found.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": difference(before, after)})
@@ -76,7 +72,7 @@ class Acted(NamedTuple):
             waited_for=self.waited_for,
             trouble=self.trouble,
         )
-        for when, kept in (("before", self.kept_before), ("after", self.kept_after)):
+        for when, kept in (("before", self.predicted.kept), ("after", self.kept_after)):
             found.update(kept_keys(when, kept))
         return found
 

@@ -17,6 +17,7 @@ def answer(done: Acted) -> Answer:
 
 def call(done: Acted) -> Page:
     """One call, predicted against measured."""
+    predicted = done.predicted
     caller = "thread %d%s" % (done.caller.lwp, " (%s)" % done.caller.name if done.caller.name else "")
     if done.trouble is None:
         text = "%s returned %s after %.1f ms, called by %s on %s in its %s"
@@ -25,14 +26,14 @@ def call(done: Acted) -> Page:
         yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
     if done.way_reason is not None:
         yield "used general registers only, because gdb cannot write and restore the others here: %s" % done.way_reason
-    yield cells("predicted   %s%s", Size(done.predicted_bytes), in_ram(done.predicted_resident_bytes, done.predicted_exclusive_bytes, ""))
+    yield cells("predicted   %s%s", Size(predicted.bytes), in_ram(predicted.resident_bytes, predicted.exclusive_bytes, ""))
     for name, before, after in figures(done.before, done.after):
         if before is not None and after is not None:
             change = cells("unchanged")
             if before != after:
                 change = cells("%s returned to the OS" if before > after else "%s more", Size(abs(before - after)))
             yield cells("%-11s %s -> %s: %s", NAMES[name], Size(before), Size(after), change)
-    for word, before in (done.kept_before or {}).items():
+    for word, before in (predicted.kept or {}).items():
         yield "%-11s %s -> %s" % (word.replace("_", " "), _known(before), _known((done.kept_after or {}).get(word)))
     if done.stopped_ms is not None:
         tries = ", %d times" % done.tries if done.tries > 1 else ""

@@ -54,7 +54,7 @@ def thread(pcs: Sequence[int], system_call: Optional[int] = 35, whole: bool = Tr
 
 def choose(one: Standing, pointer: Optional[int] = 0x77F0000, only: bool = False) -> caller.Choice:
     """The choice among one thread."""
-    return caller.choose([one], inside(), MAPPINGS, [], [(LWP, pointer)], PID, lambda _: None, only)
+    return caller.choose([one], inside(), MAPPINGS, [(LWP, pointer)], PID, lambda _: None, only)
 
 
 def test_a_thread_in_a_system_call_is_chosen() -> None:

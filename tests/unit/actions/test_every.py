@@ -16,7 +16,7 @@ OPTIONS = SimpleNamespace(every=0.0, above=1, times=2, pad=0)
 DONE = SimpleNamespace(
     trouble=None,
     data={},
-    predicted_resident_bytes=1,
+    predicted=SimpleNamespace(resident_bytes=1),
     before=SimpleNamespace(rss_bytes=2, anonymous_bytes=2),
     after=SimpleNamespace(rss_bytes=1, anonymous_bytes=1),
 )

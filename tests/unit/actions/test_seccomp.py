@@ -121,7 +121,7 @@ def test_modes(monkeypatch: Any) -> None:
     assert sandbox(monkeypatch, None, mode=0).against(7, "it") is None
     assert sandbox(monkeypatch, None, mode=1, accepted=True).against(7, "it") is not None
     unknown = sandbox(monkeypatch, None).against(7, "it")
-    assert unknown is not None and not unknown.is_known and rules.ACCEPT in unknown.hint
+    assert unknown is not None and rules.ACCEPT in unknown.hint
     assert sandbox(monkeypatch, None, accepted=True).against(7, "it") is None
     assert sandbox(monkeypatch, [one(MADVISE, 0)], accepted=True).against(7, "it") is not None, "what is known to kill is never accepted"
     with pytest.raises(Refusal):

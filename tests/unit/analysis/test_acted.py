@@ -6,6 +6,7 @@ Files: glibc/messages/arenas.py, glibc/plan.py, jemalloc/plan/plans.py.
 
 import pytest
 
+from gdbheapx.allocators.returning import Predicted
 from gdbheapx.analysis import acted
 from gdbheapx.columns import add
 from gdbheapx.command import Style
@@ -23,7 +24,7 @@ from tests.support.builders.records import MB, glibc_arena, jemalloc_arena, tick
 
 PLAIN = Style(True, False)
 DONE = acted.Acted(
-    "malloc_trim(0)", "gdb-call", 1, None, 5000, 4096, 4096, acted.Measure(9000, 10000, 0), acted.Measure(4904, 5904, 0), 1.26, 40.0, acted.Caller(7, "main", "system call"), 1, ()
+    "malloc_trim(0)", "gdb-call", 1, None, Predicted(5000, 4096, 4096), acted.Measure(9000, 10000, 0), acted.Measure(4904, 5904, 0), 1.26, 40.0, acted.Caller(7, "main", "system call"), 1, ()
 )
 
 
@@ -44,7 +45,7 @@ def test_a_dry_purge_has_the_keys_of_a_real_one() -> None:
     """What only a real run gives is null, but for what is about tries; and each arena is listed."""
     rows = [jemalloc_arena(index, dirty_bytes=8192, muzzy_bytes=4096, reclaimable_bytes=12288, reclaimable_resident_bytes=None) for index in range(2)]
     dry = plans.dry_run(rows, None, 4096, True)
-    real = DONE._replace(kept_before={"dirty_pages": 4, "muzzy_pages": 2}, kept_after={"dirty_pages": 0, "muzzy_pages": 0}).data
+    real = DONE._replace(predicted=Predicted(5000, 4096, 4096, {"dirty_pages": 4, "muzzy_pages": 2}), kept_after={"dirty_pages": 0, "muzzy_pages": 0}).data
     assert set(real) - set(dry.data) == {"tries", "waited_for", "trouble"} and set(dry.data) - set(real) == {"arenas"}
     assert (dry.data["dirty_before_pages"], dry.data["predicted_bytes"], dry.data["predicted_resident_bytes"]) == (4, 24576, None)
     assert dry.data["returned"] is None and [row["index"] for row in dry.data["arenas"]] == [0, 1]
@@ -70,7 +71,7 @@ def test_the_text_of_a_call() -> None:
 
 def test_the_text_of_a_call_that_went_wrong() -> None:
     """The trouble instead of a result; tries are counted; by which way, and why not by gdb's own."""
-    gone = DONE._replace(trouble="it ended", returned=None, tries=3, way="register-call", way_reason="no registers", kept_before={"dirty_pages": 4, "muzzy_pages": None}, kept_after={"dirty_pages": 0, "muzzy_pages": 0})
+    gone = DONE._replace(trouble="it ended", returned=None, tries=3, way="register-call", way_reason="no registers", predicted=Predicted(5000, 4096, 4096, {"dirty_pages": 4, "muzzy_pages": None}), kept_after={"dirty_pages": 0, "muzzy_pages": 0})
     lines = list(show(PLAIN, acted_text.call(gone._replace(after=acted.Measure(9100, 10000, 0)))))
     assert lines[0] == "malloc_trim(0) by register-call on thread 7 (main): it ended" and "no registers" in lines[1]
     assert "anonymous   9000 -> 9100: 100 more" in lines and "dirty pages 4 -> 0" in lines and "muzzy pages unknown -> 0" in lines and lines[-1].endswith("in total, 3 times, and is running again")
