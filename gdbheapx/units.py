@@ -52,6 +52,12 @@ def plural(count: int, noun: str) -> str:
     return "%d %s%s" % (count, noun, "" if count == 1 else "s")
 
 
+def named(noun: str, names: Sequence[object], most: int = 8) -> str:
+    """`thread 7`, `threads 7, 8 and 3 more`: the first of them by name."""
+    more = " and %d more" % (len(names) - most) if len(names) > most else ""
+    return "%s%s %s%s" % (noun, "" if len(names) == 1 else "s", ", ".join(map(str, names[:most])), more)
+
+
 def milliseconds(value: Optional[int]) -> str:
     """A decay time as its option has it: -1 never, 0 at once."""
     return UNKNOWN if value is None else {-1: "never", 0: "at once"}.get(value, "%d ms" % value)

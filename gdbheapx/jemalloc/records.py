@@ -255,6 +255,11 @@ class TickerArena(NamedTuple):
     evidence: Optional[str]
     """What in the arena itself shows that nobody drives its decay."""
 
+    @property
+    def unused_bytes(self) -> int:
+        """Dirty and muzzy, as far as they are known."""
+        return (self.dirty_bytes or 0) + (self.muzzy_bytes or 0)
+
 
 class TickerReport(NamedTuple):
     """The answer of `tickers` for one allocator."""

@@ -13,6 +13,7 @@ from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.layout.view import View
+from gdbheapx.units import named
 
 NAMED = 4
 """Threads that are named."""
@@ -100,15 +101,10 @@ def explain(context: Context) -> Explanation:
         return Explanation(None if is_core else "retry to see whether it persists", not is_core)
     is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
     verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
-    inside_it = "%s %s inside jemalloc" % (_thread_names(who), verb)
+    inside_it = "%s %s inside jemalloc" % (named("thread", who, NAMED), verb)
     if is_core:
         return Explanation("%s when the core was written: this may be an unfinished change" % inside_it, False)
     return Explanation("%s at that moment: retry to see whether it persists" % inside_it, True)
-
-
-def _thread_names(lwps: Sequence[int]) -> str:
-    more = " and %d more" % (len(lwps) - NAMED) if len(lwps) > NAMED else ""
-    return "thread%s %s%s" % ("s" if len(lwps) > 1 else "", ", ".join(str(lwp) for lwp in lwps[:NAMED]), more)
 
 
 class Arena(NamedTuple):

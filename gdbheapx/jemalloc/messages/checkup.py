@@ -67,18 +67,9 @@ def _constants(build: JemallocBuild) -> Check:
     leaves = "one word" if build.compact_leaves else "two words"
     text = "pages of %d bytes, quantum %d, %d bins of %d size classes, "
     text += "radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %s"
-    values = (
-        build.page_bytes,
-        build.quantum_bytes,
-        build.nbins,
-        build.nsizes,
-        len(build.rtree_levels),
-        levels,
-        build.lg_vaddr,
-        leaves,
-        "unknown" if build.by_structure else build.narenas,
-    )
-    return Check("", None, text % values, None)
+    sizes = (build.page_bytes, build.quantum_bytes, build.nbins, build.nsizes)
+    tree = (len(build.rtree_levels), levels, build.lg_vaddr, leaves)
+    return Check("", None, text % (*sizes, *tree, "unknown" if build.by_structure else build.narenas), None)
 
 
 def _switches(build: JemallocBuild) -> Check:

@@ -9,24 +9,19 @@ from gdbheapx.jemalloc.messages import programs
 from gdbheapx.jemalloc.messages.verdict import Figures
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, TickerArena, TickerReport
 from gdbheapx.model import Finding, Step
-from gdbheapx.units import Said, Size, plural, say
+from gdbheapx.units import Said, Size, named, plural, say
 from gdbheapx.verdict import SMALL_BYTES
 
 PURGE = '"arena.4096.purge", NULL, NULL, NULL, 0'
 """4096 is MALLCTL_ARENAS_ALL in every release of 5."""
-NAMED_ARENAS = 8
 
 
 def findings(
     version: Optional[str], found: Figures, rows: Sequence[JemallocArena], state: JemallocConditions, tickers: TickerReport
 ) -> List[Finding]:
     """The findings, what keeps most memory first. `version`: for the sentences."""
-    lines = _blind(version, tickers)
-    lines += _unpurged(tickers)
-    lines += _never_purged(tickers)
-    lines += _without_threads(tickers)
-    lines += _background(found, state, tickers)
-    lines += _many_arenas(found, rows, len(tickers.threads), state)
+    lines = [*_blind(version, tickers), *_unpurged(tickers), *_never_purged(tickers), *_without_threads(tickers)]
+    lines += [*_background(found, state, tickers), *_many_arenas(found, rows, len(tickers.threads), state)]
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = say("%s of extents", Size(sum(row.unparsed_bytes or 0 for row in damaged)))
@@ -50,7 +45,7 @@ def _uncounted(state: JemallocConditions) -> Finding:
 
 
 def _unused(arenas: Sequence[TickerArena]) -> int:
-    return sum((arena.dirty_bytes or 0) + (arena.muzzy_bytes or 0) for arena in arenas)
+    return sum(arena.unused_bytes for arena in arenas)
 
 
 def _hold(arenas: Sequence[TickerArena], which: str = "") -> Said:
@@ -59,41 +54,29 @@ def _hold(arenas: Sequence[TickerArena], which: str = "") -> Said:
 
 
 def _named(arenas: Sequence[TickerArena]) -> str:
-    """`arena 3`, `arenas 1, 2 and 14 more`: those that hold most first."""
-    ordered = sorted(arenas, key=lambda arena: -_unused([arena]))
-    names = ", ".join(str(arena.index) for arena in ordered[:NAMED_ARENAS])
-    more = " and %d more" % (len(arenas) - NAMED_ARENAS) if len(arenas) > NAMED_ARENAS else ""
-    return "%s %s%s" % ("arena" if len(arenas) == 1 else "arenas", names, more)
+    """Those that hold most first."""
+    return named("arena", [arena.index for arena in sorted(arenas, key=lambda arena: -arena.unused_bytes)])
 
 
 def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
     """Threads that never purge, in one sentence."""
     if not tickers.affected:
         return []
-    lines = []
-    unknown = sum(thread.verdict == "unknown" for thread in tickers.threads)
-    if unknown:
-        what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind" % (
-            plural(unknown, "thread"),
-            version or "",
-        )
-        lines.append(Finding(what, "gdbheapx tickers shows why", None, codes.THREADS_NOT_JUDGED))
-    blind = sum(thread.verdict == "blind" for thread in tickers.threads)
-    if not blind:
-        return lines
-    where = [arena for arena in tickers.arenas if arena.blind_threads]
-    words = ("1 thread is", "its", "it never returns") if blind == 1 else ("%d threads are" % blind, "their", "they never return")
-    what = "%s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages" % (
-        words[0],
-        words[1],
-        version or "",
-        words[2],
-    )
-    if any(arena.verdict not in ("purged", "at-once") for arena in where):
-        hint = "gdbheapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: background_thread:true"
-    else:
+    lines, release = [], version or ""
+    unknown, blind = (sum(thread.verdict == verdict for thread in tickers.threads) for verdict in ("unknown", "blind"))
+    if blind:
+        words = ("1 thread is", "its", "it never returns") if blind == 1 else ("%d threads are" % blind, "their", "they never return")
+        what = "%s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages"
+        where = [arena for arena in tickers.arenas if arena.blind_threads]
         hint = "these arenas are still purged; gdbheapx tickers names the blind threads and shows who purges"
-    return [Finding(what, _held_by_blind(where), hint, codes.BLIND_THREADS), *lines]
+        if any(arena.verdict not in ("purged", "at-once") for arena in where):
+            hint = "gdbheapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: background_thread:true"
+        lines.append(Finding(what % (*words[:2], release, words[2]), _held_by_blind(where), hint, codes.BLIND_THREADS))
+    if unknown:
+        what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind"
+        known = what % (plural(unknown, "thread"), release)
+        lines.append(Finding(known, "gdbheapx tickers shows why", None, codes.THREADS_NOT_JUDGED))
+    return lines
 
 
 def _held_by_blind(where: Sequence[TickerArena]) -> str:
@@ -118,12 +101,12 @@ def _unpurged(tickers: TickerReport) -> List[Finding]:
 
 def _why(arenas: Sequence[TickerArena]) -> str:
     """Of the one that holds most."""
-    largest = max(arenas, key=lambda arena: _unused([arena]))
+    largest = max(arenas, key=lambda arena: arena.unused_bytes)
     return largest.why if len(arenas) == 1 else "arena %d: %s" % (largest.index, largest.why)
 
 
 def _is_unpurged(arena: TickerArena) -> bool:
-    return arena.verdict == "unpurged" and _unused([arena]) > 0
+    return arena.verdict == "unpurged" and arena.unused_bytes > 0
 
 
 def _never_purged(tickers: TickerReport) -> List[Finding]:
@@ -135,19 +118,13 @@ def _never_purged(tickers: TickerReport) -> List[Finding]:
     return [Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), hint, codes.PURGING_OFF)]
 
 
+_TICKS = "a thread that ticks frees"
 _NO_THREADS = (
     ("auto", "memory is left in arenas whose threads have exited", "no thread is bound to them", "other threads free"),
+    ("manual", "unused pages stay in arenas that the program made", "made by arenas.create, no thread is bound to them", _TICKS),
     (
-        "manual",
-        "unused pages stay in arenas that the program made",
-        "made by arenas.create, no thread is bound to them",
-        "a thread that ticks frees",
-    ),
-    (
-        "huge",
-        "unused pages stay in the arena for large requests",
-        "opt.oversize_threshold sends them there, no thread is bound to it",
-        "a thread that ticks frees",
+        *("huge", "unused pages stay in the arena for large requests"),
+        *("opt.oversize_threshold sends them there, no thread is bound to it", _TICKS),
     ),
 )
 """(kind of arena, what, why no thread looks after it, who could): automatic arenas have had threads, the others never need one."""
@@ -157,9 +134,8 @@ def _without_threads(tickers: TickerReport) -> List[Finding]:
     """Arenas that no thread is bound to."""
     lines = []
     for kind, what, why, who in _NO_THREADS:
-        left = [
-            arena for arena in tickers.arenas if arena.verdict == "no-threads" and arena.kind == kind and _unused([arena]) >= SMALL_BYTES
-        ]
+        unbound = [arena for arena in tickers.arenas if arena.verdict == "no-threads" and arena.kind == kind]
+        left = [arena for arena in unbound if arena.unused_bytes >= SMALL_BYTES]
         if left:
             hint = "it is returned to the OS when %s blocks there, or by a purge" % who
             lines.append(Finding(what, say("%s; %s", _hold(left), why), hint, codes.NO_THREADS))
@@ -171,10 +147,9 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     if state.background_running:
         return []
     if state.background_enabled:
-        hint = "%s with true starts them" % state.names.call('"background_thread"')
-        return [
-            Finding("background threads are enabled, but none is running", "background_thread is true", hint, codes.BACKGROUND_NOT_RUNNING)
-        ]
+        what, hint = "background threads are enabled, but none is running", "%s with true starts them"
+        switch = state.names.call('"background_thread"')
+        return [Finding(what, "background_thread is true", hint % switch, codes.BACKGROUND_NOT_RUNNING)]
     if state.background_asked and state.background_enabled is False:
         what = "background threads were requested but are off"
         hint = "a child process has none after fork(): it must turn them on again with %s" % state.names.call('"background_thread"')
@@ -184,10 +159,8 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     if _unused(waiting) < 16 * SMALL_BYTES or 4 * _unused(waiting) < found.unused_pages_bytes or state.background_enabled is None:
         return []
     what = "jemalloc returns pages only while threads call it: an idle thread returns nothing, whatever the decay time"
-    evidence = _hold(waiting, ", whose threads are idle," if idle else "")
-    return [
-        Finding(what, evidence, "background threads are off; with background_thread:true pages are returned on time", codes.PURGED_BY_CALLS)
-    ]
+    hint = "background threads are off; with background_thread:true pages are returned on time"
+    return [Finding(what, _hold(waiting, ", whose threads are idle," if idle else ""), hint, codes.PURGED_BY_CALLS)]
 
 
 def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, state: JemallocConditions) -> List[Finding]:

@@ -4,19 +4,17 @@ from typing import Any, Container, Dict, List, NamedTuple, Optional, Sequence, T
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
-from gdbheapx.jemalloc.purging.outlook import UNPURGED
+from gdbheapx.jemalloc.purging.outlook import AT_ONCE, QUIET, UNPURGED
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import AllocatorInfo, Finding
-from gdbheapx.units import Size, cells, number
+from gdbheapx.units import Size, cells, named, number
 
 SHOWN_THREADS = 12
 """Threads that are named in one sentence."""
 BLIND_ONES = "their first call was free(), so they never got a decay ticker and never return pages"
-QUIET = ("purged", "at-once", "never")
-"""Verdicts on arenas that need no sentence of their own."""
 SMALL_BYTES = 1 << 20
-"""Nor does an idle arena that holds less."""
+"""An idle arena that holds less needs no sentence of its own, nor do QUIET ones."""
 
 
 class UnreadRow(NamedTuple):
@@ -85,8 +83,12 @@ class DecayAnswer(NamedTuple):
 
     @property
     def page(self) -> Page:
-        """For people."""
-        return decay(self.rows)
+        """One line for each arena and state."""
+        several = len({row.allocator for row in self.rows}) > 1
+        shown = [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in self.rows]
+        yield Table(columns_of(DecayRow), shown if several else self.rows)
+        worth = [row for row in self.rows if (row.bytes or 0) >= SMALL_BYTES and row.driven != AT_ONCE]
+        yield from dict.fromkeys("arena %d, %s: %s" % (row.arena, row.state, row.why) for row in worth)
 
 
 def summary(reports: Sequence[TickerReport], unread: Sequence[UnreadRow], unsure: bool = False) -> Dict[str, Any]:
@@ -143,10 +145,8 @@ def _threads(rows: Sequence[TickerThread]) -> Page:
         if row.verdict in ("blind", "at-risk", "unknown"):
             reasons.setdefault((row.verdict, row.why + ("; %s" % row.hint if row.hint else "")), []).append(row)
     for (verdict, why), members in reasons.items():
-        names = ", ".join(number(row.lwp) for row in members[:SHOWN_THREADS])
-        more = " and %d more" % (len(members) - SHOWN_THREADS) if len(members) > SHOWN_THREADS else ""
         many = BLIND_ONES if verdict == BLIND and len(members) > 1 else why
-        yield "%s: thread%s %s%s: %s" % (verdict, "s" if len(members) > 1 else "", names, more, many)
+        yield "%s: %s: %s" % (verdict, named("thread", [number(row.lwp) for row in members], SHOWN_THREADS), many)
 
 
 def _thread(row: TickerThread) -> Dict[str, Any]:
@@ -159,8 +159,7 @@ def _arenas(rows: Sequence[TickerArena]) -> Page:
     shown = [{**row._asdict(), "background_thread": (row.background_thread or "off") if background else None} for row in rows]
     yield Table(columns_of(TickerArena), shown)
     for row in rows:
-        held = (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)
-        if row.verdict not in QUIET and (row.verdict != "idle" or held >= SMALL_BYTES):
+        if row.verdict not in QUIET and (row.verdict != "idle" or row.unused_bytes >= SMALL_BYTES):
             muzzy = ", %s muzzy" if row.muzzy_bytes != 0 else ""
             sizes = [Size(row.dirty_bytes), Size(row.muzzy_bytes)][: 2 if muzzy else 1]
             yield cells("arena %d is %s: %s; it holds %s dirty" + muzzy, row.index, row.verdict, row.why, *sizes)
@@ -171,20 +170,6 @@ def _advice(found: Sequence[Finding]) -> Page:
         yield "  %s (%s)" % (one.what, one.evidence)
         if one.hint:
             yield "    %s" % one.hint
-
-
-def decay(rows: Sequence[DecayRow]) -> Page:
-    """One line for each arena and state."""
-    several = len({row.allocator for row in rows}) > 1
-    yield Table(
-        columns_of(DecayRow), [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in rows] if several else rows
-    )
-    told = []
-    for row in rows:
-        sentence = "arena %d, %s: %s" % (row.arena, row.state, row.why)
-        if (row.bytes or 0) >= SMALL_BYTES and row.driven != "at-once" and sentence not in told:
-            told.append(sentence)
-            yield sentence
 
 
 def cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:

@@ -29,9 +29,6 @@ class BackgroundThread(NamedTuple):
     """tot_n_runs."""
     sleep_ns: int
     """tot_sleep_time."""
-    indefinite_sleep: bool
-    """It waits to be woken."""
-    next_wakeup_ns: int
     mutex: mutexes.Counters
 
 
@@ -87,23 +84,18 @@ def read(context: Context) -> Background:
             data = b""
         for index in range(len(data) // size):
             part = data[index * size : (index + 1) * size]
-            threads.append(
-                _thread(
-                    index, View(context.types, "background_thread_info_s", pointer + index * size, part, context.geometry.little_endian)
-                )
-            )
+            place = pointer + index * size
+            threads.append(_thread(index, View(context.types, "background_thread_info_s", place, part, context.geometry.little_endian)))
     return Background(None if enabled is None else bool(enabled), count, threads)
 
 
 def _thread(index: int, view: View) -> BackgroundThread:
     state = view["state"]
     return BackgroundThread(
-        index,
-        STATES[state] if state < len(STATES) else None,
-        view.get("thread"),
-        view["tot_n_runs"],
-        view["tot_sleep_time.ns"],
-        bool(view["indefinite_sleep"]),
-        view["next_wakeup.ns"] if view.has("next_wakeup.ns") else view["next_wakeup"],
-        mutexes.counters(view, "mtx"),
+        index=index,
+        state=STATES[state] if state < len(STATES) else None,
+        pthread=view.get("thread"),
+        runs=view["tot_n_runs"],
+        sleep_ns=view["tot_sleep_time.ns"],
+        mutex=mutexes.counters(view, "mtx"),
     )

@@ -41,8 +41,6 @@ class ArenaDecay(NamedTuple):
     """One arena."""
 
     arena: Arena
-    nthreads: Optional[int]
-    """nthreads[0]."""
     create_ns: Optional[int]
     dirty: Decay
     muzzy: Decay
@@ -55,36 +53,32 @@ class ArenaDecay(NamedTuple):
 
 def read_decay(context: Context, listed: Sequence[Arena], has_stats: Optional[bool]) -> List[ArenaDecay]:
     """The decay state of every arena. Arenas that cannot be read are reported and left out."""
-    found = []
+    decays = []
     for arena in listed:
         try:
             view = arena.read()
         except Unreadable as problem:
-            context.report(
-                codes.ARENA_UNREADABLE,
-                problem.address,
-                "cannot read arena %d at 0x%x" % (arena.index, arena.address),
-                "its figures are missing here",
-            )
+            what = "cannot read arena %d at 0x%x" % (arena.index, arena.address)
+            context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
             continue
-        nthreads = view.array("nthreads")[0] if view.has("nthreads") else None
         dirty, muzzy = (_decay(view, state, has_stats) for state in STATES)
-        found.append(ArenaDecay(arena, nthreads, view.get("create_time.ns"), dirty, muzzy))
-    return found
+        decays.append(ArenaDecay(arena, view.get("create_time.ns"), dirty, muzzy))
+    return decays
 
 
 def _decay(view: View, state: str, has_stats: Optional[bool]) -> Decay:
     path = arena_list.decay_path(view, state) + "."
-    counters = {
-        name: view.get(*(stats % state + name for stats in _STATS)) if has_stats else None for name in ("npurge", "nmadvise", "purged")
-    }
+
+    def counter(name: str) -> Optional[int]:
+        return view.get(*(stats % state + name for stats in _STATS)) if has_stats else None
+
     return Decay(
         state=state,
         time_ms=arena_list.decay_ms(view, state),
         pages=arena_list.pages(view, state),
-        sweeps=counters["npurge"],
-        madvises=counters["nmadvise"],
-        purged_pages=counters["purged"],
+        sweeps=counter("npurge"),
+        madvises=counter("nmadvise"),
+        purged_pages=counter("purged"),
         interval_ns=view.get(path + "interval.ns"),
         epoch_ns=view.get(path + "epoch.ns"),
         deadline_ns=view.get(path + "deadline.ns"),

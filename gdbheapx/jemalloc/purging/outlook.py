@@ -1,12 +1,16 @@
 """Who can still purge each arena: its threads' tickers, a background thread, or nobody."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Now, overdue_ns
 from gdbheapx.units import plural
 
 PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"
 AT_ONCE, NEVER, NO_THREADS, UNKNOWN = "at-once", "never", "no-threads", "unknown"
+QUIET = (PURGED, AT_ONCE, NEVER)
+"""Verdicts that need no evidence: nobody fails to do what he should."""
+Told = Tuple[str, str, Optional[bool]]
+"""verdict, why, can_purge of Outlook."""
 
 LATE_INTERVALS = 20
 """An arena that is driven is looked after at least once an interval (a 200th of the decay time) or two, while its threads work."""
@@ -51,15 +55,17 @@ def outlook(found: ArenaDecay, drivers: Drivers, time: Now) -> Outlook:
     tick and, as other threads may tick for it, a sign in the arena that none does.
     """
     late = overdue_ns(found.dirty, time)
-    late_ms = None if late is None else late / 1e6
     signs = evidence(found, late, time)
-    if found.dirty.time_ms == 0:
-        return Outlook(AT_ONCE, "pages are returned as soon as they become unused", True, late_ms, None)
-    if found.dirty.time_ms is not None and found.dirty.time_ms < 0:
-        return Outlook(NEVER, "dirty_decay_ms is -1: unused pages stay until an explicit purge", False, late_ms, None)
-    if drivers.background is not None:
-        return _by_background(drivers, late_ms, signs)
-    return _by_threads(drivers, late_ms, signs)
+    verdict, why, can_purge = _verdict(found.dirty.time_ms, drivers, signs)
+    return Outlook(verdict, why, can_purge, None if late is None else late / 1e6, None if verdict in QUIET else signs)
+
+
+def _verdict(decay_ms: Optional[int], drivers: Drivers, signs: Optional[str]) -> Told:
+    if decay_ms == 0:
+        return AT_ONCE, "pages are returned as soon as they become unused", True
+    if decay_ms is not None and decay_ms < 0:
+        return NEVER, "dirty_decay_ms is -1: unused pages stay until an explicit purge", False
+    return (_by_threads if drivers.background is None else _by_background)(drivers, signs)
 
 
 def evidence(found: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]:
@@ -77,52 +83,43 @@ def evidence(found: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]
     return None
 
 
-def _by_background(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
+def _by_background(drivers: Drivers, signs: Optional[str]) -> Told:
     """With background threads on, ticks of other threads do not purge (arena_decay_epoch_advance, PAC_PURGE_NEVER from 5.3)."""
     if drivers.background == "started":
-        return Outlook(PURGED, "a background thread purges it", True, late_ms, None)
+        return PURGED, "a background thread purges it", True
     if drivers.background == "paused":
-        return Outlook(UNKNOWN, "its background thread is paused, as during arena.<i>.reset", None, late_ms, signs)
-    if signs is not None:
-        return Outlook(
-            UNPURGED,
-            "background threads are on but none runs for this arena, and no other thread purges then; %s" % signs,
-            False,
-            late_ms,
-            signs,
-        )
-    return Outlook(
-        DEGRADED, "background threads are on but none runs for this arena yet, and no other thread purges then", None, late_ms, signs
-    )
+        return UNKNOWN, "its background thread is paused, as during arena.<i>.reset", None
+    why = "background threads are on but none runs for this arena%s, and no other thread purges then"
+    return (DEGRADED, why % " yet", None) if signs is None else (UNPURGED, "%s; %s" % (why % "", signs), False)
 
 
-def _by_threads(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
+def _by_threads(drivers: Drivers, signs: Optional[str]) -> Told:
     """Ticks drive it: of its own threads, and of others that free into it."""
     helped = bool(drivers.others_healthy)
     if drivers.healthy:
-        return _with_healthy(drivers, late_ms, signs)
+        return _with_healthy(drivers, signs)
     if drivers.unknown or (not drivers.threads and not drivers.all_known):
-        return Outlook(UNKNOWN, "cannot determine the state of every thread", None, late_ms, signs)
+        return UNKNOWN, "cannot determine the state of every thread", None
     if not drivers.threads:
         why = "no thread is bound to it: its pages stay until a ticking thread frees into it"
-        return Outlook(NO_THREADS, why if helped else "no thread is bound to it, and no other thread ticks", helped, late_ms, signs)
+        return NO_THREADS, why if helped else "no thread is bound to it, and no other thread ticks", helped
     bound = "all its %d threads are blind" % drivers.threads if drivers.threads > 1 else "its only thread is blind"
     if not drivers.blind:
-        return Outlook(UNKNOWN, "none of its threads is known to tick", None, late_ms, signs)
+        return UNKNOWN, "none of its threads is known to tick", None
     if signs is not None:
-        return Outlook(UNPURGED, "%s; %s" % (bound, signs), False, late_ms, signs)
+        return UNPURGED, "%s; %s" % (bound, signs), False
     if not helped and drivers.all_known:
-        return Outlook(UNPURGED, "%s, and no other thread of the process ticks" % bound, False, late_ms, None)
-    return Outlook(DEGRADED, "%s: it is purged only when threads of other arenas free into it" % bound, True, late_ms, None)
+        return UNPURGED, "%s, and no other thread of the process ticks" % bound, False
+    return DEGRADED, "%s: it is purged only when threads of other arenas free into it" % bound, True
 
 
-def _with_healthy(drivers: Drivers, late_ms: Optional[float], signs: Optional[str]) -> Outlook:
+def _with_healthy(drivers: Drivers, signs: Optional[str]) -> Told:
     """At least one of its threads ticks."""
     hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
     if drivers.blind:
         late = "; %s: the others do too little work" % signs if signs is not None else ""
         why = "%d of its %d threads are blind: only the work of the others purges it%s%s" % (drivers.blind, drivers.threads, late, hops)
-        return Outlook(DEGRADED, why, True, late_ms, signs)
+        return DEGRADED, why, True
     if signs is not None:
-        return Outlook(IDLE, "%s: its threads can purge it, but are idle or do too little to tick%s" % (signs, hops), True, late_ms, signs)
-    return Outlook(PURGED, "its threads purge it while they work%s" % hops, True, late_ms, None)
+        return IDLE, "%s: its threads can purge it, but are idle or do too little to tick%s" % (signs, hops), True
+    return PURGED, "its threads purge it while they work%s" % hops, True

@@ -7,15 +7,13 @@ from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.purging import tickers
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now, now, overdue_ns
-from gdbheapx.jemalloc.purging.outlook import AT_ONCE, DEGRADED, NEVER, PURGED, UNPURGED, Drivers, Outlook, outlook
+from gdbheapx.jemalloc.purging.outlook import AT_ONCE, DEGRADED, NEVER, QUIET, UNPURGED, Drivers, Outlook, outlook
 from gdbheapx.jemalloc.purging.tickers import AT_RISK, BLIND, UNKNOWN, Judgement
 from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 from gdbheapx.model import Address, Finding
-from gdbheapx.units import Size, plural, say
+from gdbheapx.units import Size, named, plural, say
 
-QUIET = (PURGED, AT_ONCE, NEVER)
-"""Verdicts on arenas that keep no pages because of blind threads."""
 PERCPU_ENABLED = 3
 """percpu_arena_mode_enabled_base, in every release of 5."""
 
@@ -136,17 +134,13 @@ def _arena(name: str, found: ArenaDecay, who: Drivers, view: Outlook, page: int,
         dirty_decay_ms=found.dirty.time_ms,
         muzzy_decay_ms=found.muzzy.time_ms,
         sweeps=found.dirty.sweeps,
-        late_ms=_rounded(view.late_ms),
+        late_ms=None if view.late_ms is None else round(view.late_ms, 3),
         evidence=view.evidence,
     )
 
 
 def _times(pages: Optional[int], page: int) -> Optional[int]:
     return None if pages is None else pages * page
-
-
-def _rounded(milliseconds: Optional[float]) -> Optional[float]:
-    return None if milliseconds is None else round(milliseconds, 3)
 
 
 CURE, PURGE = "cure", "purge"
@@ -164,8 +158,7 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
     theirs = [row for row in arenas if row.blind_threads]
     if all(row.verdict in QUIET for row in theirs) and not any(row.unknown_threads for row in arenas):
         where = ", ".join(dict.fromkeys(row.why for row in theirs)) or "they are bound to no arena yet"
-        indices = ", ".join(str(row.index) for row in theirs[:8]) + (" and %d more" % (len(theirs) - 8) if len(theirs) > 8 else "")
-        of_arenas = " of arena%s %s" % ("s" if len(theirs) > 1 else "", indices) if theirs else ""
+        of_arenas = " of %s" % named("arena", [row.index for row in theirs]) if theirs else ""
         found.append(Finding("no harm now: no pages%s stay because of blind threads" % of_arenas, where, None))
     found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
     count = len(blind) + len(at_risk)
@@ -190,20 +183,12 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
 
 def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
     """Relief for what is kept now."""
-    holding = [row for row in suffering if (row.dirty_bytes or 0) + (row.muzzy_bytes or 0)]
+    holding = [row for row in suffering if row.unused_bytes]
     if not holding:
         return []
-    held = sum((row.dirty_bytes or 0) + (row.muzzy_bytes or 0) for row in holding)
-    arenas = ", ".join(str(row.index) for row in holding[:8]) + (" and %d more" % (len(holding) - 8) if len(holding) > 8 else "")
-    way = "purge --arena %d" % holding[0].index
-    return [
-        Finding(
-            "purge now: arena%s %s" % ("s" if len(holding) > 1 else "", arenas),
-            say("%s of unused pages are kept there", Size(held)),
-            way,
-            PURGE,
-        )
-    ]
+    what = "purge now: %s" % named("arena", [row.index for row in holding])
+    kept = say("%s of unused pages are kept there", Size(sum(row.unused_bytes for row in holding)))
+    return [Finding(what, kept, "purge --arena %d" % holding[0].index, PURGE)]
 
 
 # ---------------------------------------------------------------------------------------------------- decay
@@ -221,13 +206,10 @@ def decay_rows(context: Context, seen: TickerReading) -> List[DecayRow]:
 
 def _decay(name: str, found: ArenaDecay, decay: Decay, view: Outlook, time: Now, page: int) -> DecayRow:
     gradual = (decay.time_ms or 0) > 0
-    times: Dict[str, Optional[int]] = {
-        "interval": decay.interval_ns,
-        "epoch": decay.epoch_ns,
-        "deadline": decay.deadline_ns,
-        "late": overdue_ns(decay, time),
-    }
-    in_ms = {key: round(value / 1e6, 3) if value is not None and gradual else None for key, value in times.items()}
+
+    def in_ms(value: Optional[int]) -> Optional[float]:
+        return round(value / 1e6, 3) if value is not None and gradual else None
+
     own = _of_state(decay, view)
     return DecayRow(
         allocator=name,
@@ -242,10 +224,10 @@ def _decay(name: str, found: ArenaDecay, decay: Decay, view: Outlook, time: Now,
         purged_pages=decay.purged_pages,
         limit_pages=decay.limit_pages if gradual else None,
         nunpurged_pages=decay.nunpurged_pages if gradual else None,
-        interval_ms=in_ms["interval"],
-        epoch_ms=in_ms["epoch"],
-        deadline_ms=in_ms["deadline"],
-        late_ms=in_ms["late"],
+        interval_ms=in_ms(decay.interval_ns),
+        epoch_ms=in_ms(decay.epoch_ns),
+        deadline_ms=in_ms(decay.deadline_ns),
+        late_ms=in_ms(overdue_ns(decay, time)),
         driven=own.verdict,
         why=own.why,
     )
@@ -256,9 +238,8 @@ def _of_state(decay: Decay, view: Outlook) -> Outlook:
     if decay.state == "dirty" or decay.time_ms is None:
         return view
     if decay.time_ms == 0:
-        return view._replace(verdict="at-once", why="dirty pages skip this state: they are returned to the OS directly")
+        return view._replace(verdict=AT_ONCE, why="dirty pages skip this state: they are returned to the OS directly")
     if decay.time_ms < 0:
-        return view._replace(
-            verdict="never", why="muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them"
-        )
+        why = "muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them"
+        return view._replace(verdict=NEVER, why=why)
     return view

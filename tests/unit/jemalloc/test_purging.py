@@ -42,7 +42,7 @@ def state(name: str = "dirty", **changes: Any) -> Decay:
 def arena(**changes: Any) -> ArenaDecay:
     """An arena with such pages."""
     nothing: Any = None
-    return ArenaDecay(nothing, 1, MADE, state(**changes), state("muzzy", pages=0))
+    return ArenaDecay(nothing, MADE, state(**changes), state("muzzy", pages=0))
 
 
 AT = Now(MADE + 90 * SECOND + INTERVAL // 2, True)
