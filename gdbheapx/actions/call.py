@@ -24,19 +24,21 @@ MEASURED = ("Anonymous", "Rss", "Swap")
 Seen = TypeVar("Seen")
 
 
-def returning(session: Session, command: str) -> Returning:
-    """What this command does, where any allocator does it."""
-    return next(one.returning for one in session.discovery.with_capability(command) if one.returning is not None)
+def returning(session: Session, command: str) -> Optional[Returning]:
+    """What this command does, where any allocator does it; None: it is no way to return memory."""
+    ways = [one.returning for one in session.discovery.with_capability(command)]
+    return next((way for way in ways if way is not None and way.command == command), None)
 
 
 def run(session: Session, options: Options, command: str, portion: Portion) -> Acted:
     """Return memory; Refusal says why not."""
-    hint = "%s --dry-run predicts what a %s would return" % (command, command)
+    way, hint = returning(session, command), "%s --dry-run predicts what a %s would return" % (command, command)
+    assert way is not None
     control, _, plan, sandbox = begin(
         session,
         options,
         command,
-        (returning(session, command).done, hint),
+        (way.done, hint),
         lambda heap: suited(heap, portion).return_plan(portion),
         lambda plan: "run %s" % plan.shown,
     )
@@ -58,32 +60,31 @@ def begin(
 ) -> "Tuple[Control, Heap, Any, Sandbox]":
     """All that may forbid a change is asked while the process runs, then the user is; Refusal says why not. `said`: what a process is by
     it, such as `trimmed`, and what can be done where there is none."""
-    target = preflight.require_live(session, *said)
-    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
-    from gdbheapx.inferior.gdb.target import setting
-
+    control = controlled(session, *said)
     heap = session.heaps.open(chosen(session, capability))
     change: Change = plan(heap)
-    preflight.require_permitted(setting, change.is_call)
-    control = Control(target)
     preflight.vfork_child(control.pid)
     sandbox = preflight.beforehand(change, options.accept_seccomp)
-    preflight.in_ram(target, change.read)
-    preflight.require_confirmed(options, "%s in process %d (%s)?" % (question(change), control.pid, target.executable))
+    preflight.in_ram(control.target, change.read)
+    preflight.require_confirmed(options, "%s in process %d (%s)?" % (question(change), control.pid, control.target.executable))
     control.prepare()
     return control, heap, change, sandbox
+
+
+def controlled(session: Session, done: str, hint: str) -> "Control":
+    """The process, to be held and changed; Refusal where there is none that can be."""
+    target = preflight.require_live(session, done, hint)
+    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
+
+    return Control(target)
 
 
 def probe(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
     """Whether gdb can write this process's registers and set them back: tried on one bit of a vector register, which is set back at once;
     and what `look` gives while the process is still held. That it cannot is reported; Refusal where there is nothing to try it on."""
-    target = preflight.require_live(session, "probed", "trim --dry-run predicts what malloc_trim would return")
-    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
-    from gdbheapx.inferior.gdb.target import setting
-
-    preflight.require_permitted(setting, call=False)
-    preflight.callable_here(target)
-    control = Control(target)
+    control = controlled(session, "probed", "trim --dry-run predicts what malloc_trim would return")
+    preflight.require_permitted(is_call=False)
+    preflight.callable_here(control.target)
     control.prepare()
     try:
         control.hold()
@@ -117,9 +118,8 @@ def chosen(session: Session, capability: str) -> Listed:
     discovery, owner = session.discovery, session.discovery.owner
     copies = [one for one in discovery.copies() if session.allocator_id in (None, one.located.id)]
     able = [one for one in copies if one.allocator.can(capability)]
-    kinds = discovery.with_capability(capability)
-    names = [one.name for one in kinds]
-    way = next((one.returning for one in kinds if one.returning is not None and one.returning.command == capability), None)
+    names = [one.name for one in discovery.with_capability(capability)]
+    way = returning(session, capability)
     is_owners = way is not None and way.is_owners
     if session.allocator_id is None and way is not None and is_owners:
         if owner is not None and owner.allocator not in names:

@@ -82,9 +82,8 @@ class Call:
             if not against:
                 return self.call(thread, "system call", tries, "register-call")._replace(way_reason=broken)
             reasons += against
-        raise Busy(
-            "gdb cannot write this CPU's registers (%s), and no thread can make the call without that: %s" % (broken, _first(reasons))
-        )
+        what = "gdb cannot write this CPU's registers (%s), and no thread can make the call without that: %s"
+        raise Busy(what % (broken, _first(reasons)))
 
     def call(
         self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
@@ -187,11 +186,8 @@ class Call:
                 continue
             return self.call(outside, "entry of malloc", tries, "gdb-call", False, predicted)
         last = reasons[0] if len(reasons) == 1 else "%s; at the entry of malloc: %s" % (reasons[0], reasons[-1])
-        raise Refusal(
-            "the process is too busy: %s (stopped %s)" % (last, plural(tries.count, "time")),
-            "retry, or wait longer with --wait N",
-            code=problems.BUSY,
-        )
+        what = "the process is too busy: %s (stopped %s)" % (last, plural(tries.count, "time"))
+        raise Refusal(what, "retry, or wait longer with --wait N", code=problems.BUSY)
 
 
 def _first(reasons: Sequence[str]) -> str:

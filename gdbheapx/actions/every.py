@@ -32,7 +32,7 @@ def rounds(
         if has_ended(pid):
             yield {"message": "process %d crashed or exited" % pid, "periodMs": round(options.every * 1000)}
             return
-        row, error = one(session, options, pid)
+        row, error = one_round(session, options, pid)
         yield row
         left = None if left is None else left - 1
         until = began + options.every
@@ -60,7 +60,7 @@ def gave_nothing(done: Acted) -> bool:
     return not done.predicted.resident_bytes and before is not None and after is not None and after >= before
 
 
-def one(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optional[HeapxError]]:
+def one_round(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optional[HeapxError]]:
     """One period: its entry, and why nothing was done although it was due."""
     began = time.monotonic()
     now = measure(pid)
@@ -76,9 +76,8 @@ def one(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optio
             message = done.trouble or (NOTHING if gave_nothing(done) else "trimmed")
         except HeapxError as error:
             message, refusal = error.line(), error
-    after = done.after if done is not None else now
-    before = done.before if done is not None else now
-    found: Dict[str, Any] = {
+    before, after = (done.before, done.after) if done is not None else (now, now)
+    row: Dict[str, Any] = {
         "message": message,
         "periodMs": round(options.every * 1000),
         "elapsedMs": round((time.monotonic() - began) * 1000),
@@ -87,5 +86,5 @@ def one(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optio
         "rss.diff": None if before.rss_bytes is None or after.rss_bytes is None else after.rss_bytes - before.rss_bytes,
     }
     if done is not None:
-        found.update(done.data)
-    return found, refusal
+        row.update(done.data)
+    return row, refusal

@@ -1,63 +1,72 @@
 """What would be refused: a command that acts is advised only where it is not, and a dry run says why."""
 
 import shutil
-from typing import Any, Callable, Dict, FrozenSet, Hashable, Optional
+from typing import Callable, Dict, FrozenSet, Optional
 
 from gdbheapx import problems
 from gdbheapx.actions import call, preflight
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import Change
+from gdbheapx.allocators.records import Returning
 from gdbheapx.allocators.returning import ALL, DryRun, Portion
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.session import Session
 
 
 def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
-    """Commands and capabilities that change the process, or say what that would return, and may be advised for this heap: nothing that is
-    known before it is stopped forbids them."""
+    """Commands and capabilities that change the process, or say what that would return, and may be advised for this heap: nothing that can
+    be known forbids them. Where its threads stand is asked when it is done."""
     target, dry_run = session.target, session.heaps.dry_run(heap)
     made = {dry_run} if dry_run is not None else set()
     if target.kind == "live" and (target.debugger_version is not None or shutil.which("gdb") is not None):
         changes: Dict[str, Callable[[], Change]] = {"cure": heap.capabilities["cure"]} if "cure" in heap.capabilities else {}
         if heap.returning is not None:
             changes[heap.returning.command] = lambda: heap.return_plan(ALL)
-        made |= {name for name, change in changes.items() if not isinstance(_beforehand(session, heap, name, change), HeapxError)}
+        for name, change in changes.items():
+            try:
+                _check(session, heap, name, change)
+                made.add(name)
+            except HeapxError:
+                continue
     return frozenset(made)
 
 
-def _beforehand(session: Session, heap: Heap, name: str, change: Callable[[], Change], *more: Hashable) -> Any:
-    """What preflight.beforehand gives or raises, found out before the process is stopped."""
-    key = (_beforehand, heap.info.id, name, *more)
+def _check(
+    session: Session, heap: Heap, name: str, change: Callable[[], Change], portion: Portion = ALL, is_accepted: bool = False
+) -> None:
+    """Raises what forbids it: found out before the process is stopped, but for the filters of its threads, which only then can be read."""
+    key = (_check, heap.info.id, name, portion, is_accepted)
     if key not in session.constants:
         try:
             call.chosen(session, name)
-            session.constants[key] = preflight.beforehand(change(), True in more)
+            session.constants[key] = preflight.beforehand(change(), is_accepted)
         except HeapxError as error:
             session.constants[key] = error
-    return session.constants[key]
+    known = session.constants[key]
+    if isinstance(known, HeapxError):
+        raise known
+    known.check_all()
 
 
 def dry_run(session: Session, command: str, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
     """What looks at it. Whether the call would be refused here is found out at once; a note says why. `is_accepted`: --accept-seccomp."""
     heap = session.heaps.returning(command, portion)
-    refusal = _refusal(session, command, heap, portion, is_accepted)
+    assert heap.returning is not None
+    refusal = _refusal(session, heap.returning, heap, portion, is_accepted)
     if refusal is not None:
         session.problem(problems.CALL_REFUSED, None, "%s would be refused here: %s" % (command, refusal.message), refusal.hint, False)
     return lambda: heap.would_return(portion)._replace(is_refused=refusal is not None)
 
 
-def _refusal(session: Session, command: str, heap: Heap, portion: Portion, is_accepted: bool) -> Optional[Refusal]:
+def _refusal(session: Session, way: Returning, heap: Heap, portion: Portion, is_accepted: bool) -> Optional[Refusal]:
     target = session.target
     if target.kind in ("core", "snapshot"):
         return None
     try:
         if target.debugger_version is not None:  # who predicts without gdb may have one for the call
-            preflight.require_live(session, call.returning(session, command).done, "")
-        sandbox = _beforehand(session, heap, command, lambda: heap.return_plan(portion), portion, is_accepted)
-        if isinstance(sandbox, HeapxError):
-            raise sandbox
+            preflight.require_live(session, way.done, "")
+        _check(session, heap, way.command, lambda: heap.return_plan(portion), portion, is_accepted)
         preflight.in_ram(target, lambda: heap.return_plan(portion).predict())
-        sandbox.check_all()
     except Refusal as refusal:
         return refusal
     except HeapxError:

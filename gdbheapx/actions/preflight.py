@@ -44,22 +44,25 @@ def require_live(session: Session, what: str, instead: str) -> "GdbTarget":
 def require_gdb(target: Target, what: str) -> None:
     """gdb reads it: what changes a process is gdb's work."""
     if target.kind == "live" and target.debugger_version is None:
-        raise Refusal(
-            "a process can be %s only by gdb, which is not in use here" % what, "install gdb, and omit --gdb none", code=GDB_MISSING
-        )
+        refused = "a process can be %s only by gdb, which is not in use here" % what
+        raise Refusal(refused, "install gdb, and omit --gdb none", code=GDB_MISSING)
 
 
-def require_permitted(setting: Callable[[str], Optional[str]], call: bool) -> None:
+def require_permitted(is_call: bool) -> None:
     """gdb's own settings allow it."""
+    from gdbheapx.inferior.gdb.target import setting  # there is no such module without gdb
+
     for name, what, hint in PERMISSIONS:
         wrong = setting(name) == ("on" if name == "observer" else "off")
-        if wrong and (call or name != "may-call-functions"):
+        if wrong and (is_call or name != "may-call-functions"):
             raise Refusal(what, hint)
 
 
 def beforehand(change: Change, is_accepted: bool) -> Sandbox:
     """What forbids a change at any moment; asked while the process runs, as it reads symbol tables and other files. What it gives is asked
     again when all threads stand still. `is_accepted`: --accept-seccomp."""
+    if change.target.debugger_version is not None:
+        require_permitted(change.is_call)
     if change.is_call:
         callable_here(change.target)
     require_writable(change.target.pid or 0)
@@ -77,10 +80,8 @@ def callable_here(target: Target) -> None:
     ignored = int(fields.get("SigIgn", "0") or "0", 16)
     for number, name in ((SIGSEGV, "SIGSEGV"), (SIGTRAP, "SIGTRAP")):
         if ignored >> number - 1 & 1:
-            raise Refusal(
-                "the process ignores %s, which gdb needs to regain control after a call; the kernel would kill the process instead" % name,
-                "--dry-run works here",
-            )
+            what = "the process ignores %s, which gdb needs to regain control after a call; the kernel would kill the process instead"
+            raise Refusal(what % name, "--dry-run works here")
     if int(fields.get("ShdPnd", "0") or "0", 16) & 2:
         raise Refusal("a SIGINT is pending: the process is about to exit", "retry")
 
@@ -123,9 +124,8 @@ def vfork_child(pid: int) -> None:
     fields = procfs.status(pid)
     parent = int(fields.get("PPid", "0") or 0)
     if parent and _shares_memory(pid, parent):
-        raise Refusal(
-            "process %d was just created by vfork and runs in the memory of process %d" % (pid, parent), "retry, or give the parent's pid"
-        )
+        what = "process %d was just created by vfork and runs in the memory of process %d"
+        raise Refusal(what % (pid, parent), "retry, or give the parent's pid")
     stuck = _unstoppable(pid)
     for _ in range(UNSTOPPABLE_LOOKS):
         if not stuck:
@@ -133,11 +133,9 @@ def vfork_child(pid: int) -> None:
         time.sleep(UNSTOPPABLE_PAUSE_S)
         stuck &= _unstoppable(pid)
     if stuck:
-        lwp = min(stuck)
-        why = "in vfork, until its child calls exec or exits, or on a device"
-        raise Refusal(
-            "thread %d (%s) waits in the kernel and cannot be stopped: %s" % (lwp, procfs.thread_name(pid, lwp) or "?", why), "retry"
-        )
+        who = (min(stuck), procfs.thread_name(pid, min(stuck)) or "?")
+        what = "thread %d (%s) waits in the kernel and cannot be stopped: in vfork, until its child calls exec or exits, or on a device"
+        raise Refusal(what % who, "retry")
 
 
 def _unstoppable(pid: int) -> Set[int]:
@@ -160,11 +158,8 @@ def require_confirmed(options: Any, question: str) -> None:
     try:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
-        raise Refusal(
-            "nothing was done: there is no terminal to ask for confirmation",
-            "add --yes, or --dry-run to see what it would do",
-            code=NOT_CONFIRMED,
-        )
+        what = "nothing was done: there is no terminal to ask for confirmation"
+        raise Refusal(what, "add --yes, or --dry-run to see what it would do", code=NOT_CONFIRMED)
     try:
         os.write(descriptor, ("%s [y/N] " % question).encode("utf-8", "replace"))
         answer = os.read(descriptor, 256).decode("utf-8", "replace").strip().lower()

@@ -121,23 +121,18 @@ class Sandbox:
             self._tried = tried(self.calls)
         for place, call in enumerate(self.calls):
             found = self._tried.get(place, HUNG)
-            if not found or call.may_fail and found not in (KILLED, HUNG):
-                continue
-            what = {KILLED: DEADLY[seccomp.KILL_PROCESS], HUNG: DEADLY[seccomp.NOTIFY]}.get(found, "makes %%s fail (%s)" % found)
-            one = self._forbidden(call, what)
-            return one._replace(reason=one.reason % who)
+            if found in (KILLED, HUNG) or found and not call.may_fail:
+                what = {KILLED: DEADLY[seccomp.KILL_PROCESS], HUNG: DEADLY[seccomp.NOTIFY]}.get(found, "makes %%s fail (%s)" % found)
+                objection = self._forbidden(call, what)
+                return objection._replace(reason=objection.reason % who)
         return None
 
     def _unknown(self, who: str, why: str) -> Optional[Objection]:
         if self.accepted:
             return None
         names = " and ".join(dict.fromkeys(call.name for call in self.calls[:2]))
-        reason = "%s is under seccomp filters that cannot be read here (%s): one that kills for %s would end the process" % (
-            who,
-            why,
-            names,
-        )
-        return Objection(reason, "run it as root outside the container, or accept the risk with %s" % ACCEPT)
+        reason = "%s is under seccomp filters that cannot be read here (%s): one that kills for %s would end the process"
+        return Objection(reason % (who, why, names), "run it as root outside the container, or accept the risk with %s" % ACCEPT)
 
 
 def failing(number: int) -> str:

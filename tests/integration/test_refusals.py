@@ -167,15 +167,15 @@ def test_traced_by_another(stage: Stage, live: str) -> None:
 
 @pytest.mark.parametrize("setting", ["set may-call-functions off", "set observer on", "set may-write-registers off", "set may-write-memory off"])
 def test_gdb_may_not_call(stage: Stage, live: str, setting: str) -> None:
-    """Where gdb is told to call nothing, nothing is called, and the line names the setting."""
+    """Where gdb is told to call nothing, nothing is called, the line names the setting, and so does the dry run."""
     process = stage.start("trimmer", "main")
     before = process.smaps_rollup("Anonymous")
     first = [setting] if "may-call" in setting else []
-    script = [word for one in first + ["heapx trim --yes"] for word in ("-ex", one)]
+    script = [word for one in first + ["heapx trim --dry-run", "heapx trim --yes"] for word in ("-ex", one)]
     early = ["-iex", setting] if not first else []  # the others are for before the attach
     outcome = run([GDB, "-nx", "-q", "-batch", "-iex", "set auto-load no", *early, "-p", str(process.pid), "-x", str(GDBINIT), *script])
     text = outcome.stderr + outcome.stdout.decode()
-    assert "(%s" % setting.split()[1] in text.replace(setting, ""), text
+    assert text.replace(setting, "").count("(%s" % setting.split()[1]) == 2 and "would be refused here" in text, text
     assert process.smaps_rollup("Anonymous") >= before
     process.command(b"t")
 

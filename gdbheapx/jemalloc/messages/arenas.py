@@ -5,7 +5,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
-from gdbheapx.units import Said, Size, cells
+from gdbheapx.units import Size, cells
 
 SIX = ("allocated", "active", "metadata", "resident", "mapped", "retained")
 """malloc_stats_print's first line, in its order."""
@@ -33,13 +33,8 @@ def bins(rows: Sequence[JemallocBin]) -> Page:
 def _bin(row: JemallocBin) -> Dict[str, Any]:
     shown: Dict[str, Any] = {**row._asdict(), "index": "" if row.index is None else row.index}
     if row.kind != "small" and row.min_size_bytes != row.max_size_bytes:
-        shown["max_size_bytes"] = span(row.min_size_bytes, row.max_size_bytes)
+        shown["max_size_bytes"] = cells("%s-%s", Size(row.min_size_bytes), Size(row.max_size_bytes))
     shown["slabs"] = row.slabs if row.slabs is not None else row.extents
     if row.index is None:
         shown.update(dict.fromkeys(("used_blocks", "used_bytes", "cached_blocks", "cached_bytes"), ""))
     return shown
-
-
-def span(low: int, high: int) -> Said:
-    """Two sizes as a range."""
-    return cells("%s-%s", Size(low), Size(high))

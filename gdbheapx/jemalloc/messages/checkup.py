@@ -4,6 +4,7 @@ from typing import List, Optional
 
 from gdbheapx.jemalloc.records import JemallocBuild
 from gdbheapx.model import Check
+from gdbheapx.units import plural
 
 WAYS = {
     "static-tls": "a constant offset from the thread pointer",
@@ -33,7 +34,7 @@ def _structure(build: JemallocBuild) -> List[Check]:
 
 
 def _slabs(build: JemallocBuild) -> str:
-    return "1 slab" if build.calibrated_slabs == 1 else "%d slabs" % build.calibrated_slabs
+    return plural(build.calibrated_slabs, "slab")
 
 
 def _names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:

@@ -173,24 +173,21 @@ def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, st
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
 
-def next_steps(
-    kind: str, found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module], can_purge: bool = False
-) -> List[str]:
-    """Commands to type, calls to make, settings for the next start. `can_purge`: gdbheapx would not refuse it here."""
+def next_steps(kind: str, found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]) -> List[str]:
+    """Commands to type, calls to make, settings for the next start."""
     names = state.names
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
     steps: List[str] = [Step("tickers", "names the threads that never purge, and shows what helps")] if blind else []
     if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
-        steps.append(
-            Step("decay", "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it")
-        )
-        outside = "; from outside: gdbheapx purge" if can_purge else ""
+        why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
+        steps.append(Step("decay", why))
+        outside = "; from outside: gdbheapx purge" if found.can_purge else ""
         call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.told_unused_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
         off = any(arena.verdict == "never" for arena in tickers.arenas)
-        wanted = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
-        if wanted:
-            steps.append(Step(names.setting(",".join(wanted)), "at the next start prevents it from happening again"))
+        settings = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
+        if settings:
+            steps.append(Step(names.setting(",".join(settings)), "at the next start prevents it from happening again"))
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]

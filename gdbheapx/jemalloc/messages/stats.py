@@ -3,7 +3,7 @@
 What is not known shows as `unknown`, in tables as `-`.
 """
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, NamedTuple, Optional
 
 from gdbheapx.jemalloc.messages import stats_tables as tables
 from gdbheapx.jemalloc.records import MallocStats
@@ -68,22 +68,18 @@ class NativeStats(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         """Its text."""
-        return malloc_stats_text(self.found)
-
-
-def malloc_stats_text(found: MallocStats) -> Iterator[str]:
-    """The lines."""
-    yield "___ Begin jemalloc statistics ___"
-    yield from _general(found)
-    if found.counts and "stats.arenas" in found.figures:
-        yield from _totals(found.figures["stats"], found.figures["stats.arenas"])
-        for name, arena in found.figures["stats.arenas"].items():
-            if arena is None:
-                yield "%s arenas stats: unknown" % name.capitalize()
-                continue
-            yield "%s arenas stats:" % name.capitalize() if name in ("merged", "destroyed") else "arenas[%s]:" % name
-            yield from _arena(found, arena)
-    yield "--- End jemalloc statistics ---"
+        found, arenas = self.found, self.found.figures.get("stats.arenas") if self.found.counts else None
+        yield "___ Begin jemalloc statistics ___"
+        yield from _general(found)
+        if arenas is not None:
+            yield from _totals(found.figures["stats"], arenas)
+            for name, arena in arenas.items():
+                if arena is None:
+                    yield "%s arenas stats: unknown" % name.capitalize()
+                    continue
+                yield "%s arenas stats:" % name.capitalize() if name in ("merged", "destroyed") else "arenas[%s]:" % name
+                yield from _arena(found, arena)
+        yield "--- End jemalloc statistics ---"
 
 
 def _value(value: Any) -> str:
@@ -178,10 +174,8 @@ def _hpa(arena: Figures, uptime: Any, found: MallocStats) -> Iterator[str]:
     yield from tables.nonfull_slabs(shard["nonfull_slabs"], found.page_classes, found.pages_per_slab)
 
 
-def _slabs(row: Figures, found: MallocStats) -> List[str]:
-    lines = []
+def _slabs(row: Figures, found: MallocStats) -> Iterator[str]:
     for name in tables.SLABS:
         end = "" if name == "npageslabs" else " "
-        lines.append("      %s: %s huge, %s nonhuge%s" % (name, _value(row[name + "_huge"]), _value(row[name + "_nonhuge"]), end))
-    lines.append("      nretained: 0 huge, %s nonhuge " % _value(tables.retained(row, found.pages_per_slab)))
-    return lines
+        yield "      %s: %s huge, %s nonhuge%s" % (name, _value(row[name + "_huge"]), _value(row[name + "_nonhuge"]), end)
+    yield "      nretained: 0 huge, %s nonhuge " % _value(tables.retained(row, found.pages_per_slab))

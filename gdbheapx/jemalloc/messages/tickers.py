@@ -7,7 +7,7 @@ from gdbheapx.columns import Table, columns_of
 from gdbheapx.jemalloc.purging.outlook import AT_ONCE, QUIET, UNPURGED
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
-from gdbheapx.model import AllocatorInfo, Finding
+from gdbheapx.model import AllocatorInfo
 from gdbheapx.units import Size, cells, named, number
 
 SHOWN_THREADS = 12
@@ -32,7 +32,8 @@ class TickersAnswer(NamedTuple):
     """The answer of `tickers` for all jemallocs of a process."""
 
     found: Sequence[Tuple[AllocatorInfo, TickerReport]]
-    unread: Sequence[UnreadRow]
+    unread: Sequence[UnreadRow] = ()
+    """Those that are there and are not read, of whose threads nothing is known."""
     cured: Optional[Sequence[Any]] = None
     """What became of each blind thread; None where nothing was asked for."""
     stopped_ms: Optional[float] = None
@@ -65,15 +66,41 @@ class TickersAnswer(NamedTuple):
     @property
     def data(self) -> Dict[str, Any]:
         """The command's data."""
-        done = {"cured": self.cured, "stopped_ms": self.stopped_ms} if self.is_done else {}
-        return {**summary([report for _, report in self.found], self.unread, self.unsure), **done}
+        reports = [report for _, report in self.found]
+        threads = [row for report in reports for row in report.threads]
+        return {
+            "affected": True if any(report.affected for report in reports) else None if self.unread or self.unsure else False,
+            "threads": threads,
+            "counts": _counts(threads),
+            "arenas": [row for report in reports for row in report.arenas],
+            "unread": self.unread,
+            "advice": list(dict.fromkeys(one for report in reports for one in report.advice)),
+            **({"cured": self.cured, "stopped_ms": self.stopped_ms} if self.is_done else {}),
+        }
 
     @property
     def page(self) -> Page:
-        """The same for people."""
+        """The verdict in a sentence, the threads, the arenas, what to do."""
         if self.cured is not None:
             yield from cured(self.cured, self.stopped_ms)
-        yield from tickers(self.found, self.unread, self.unsure)
+        if not self.found and not self.unread:
+            missing = ", but memory or files that would show one are missing" if self.unsure else ""
+            yield "no jemalloc was found in this process%s" % missing
+        for one in self.unread:
+            release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.affected]
+            yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.object.rsplit("/", 1)[-1], release)
+        for place, (info, report) in enumerate(self.found):
+            if place or self.unread:
+                yield ""
+            yield _verdict(info, report)
+            yield ""
+            yield from _threads(report.threads)
+            yield ""
+            yield from _arenas(report.arenas)
+            yield from ["", "What helps:"] if report.advice else ()
+            for line in report.advice:
+                yield "  %s (%s)" % (line.what, line.evidence)
+                yield from ["    %s" % line.hint] if line.hint else ()
 
 
 class DecayAnswer(NamedTuple):
@@ -91,48 +118,15 @@ class DecayAnswer(NamedTuple):
         yield from dict.fromkeys("arena %d, %s: %s" % (row.arena, row.state, row.why) for row in worth)
 
 
-def summary(reports: Sequence[TickerReport], unread: Sequence[UnreadRow], unsure: bool = False) -> Dict[str, Any]:
-    """The command's data. `unread`: jemallocs that are there and are not read, of whose threads nothing is known; `unsure`: there may be
-    one that was not found."""
-    threads = [row for report in reports for row in report.threads]
-    affected = True if any(report.affected for report in reports) else None if unread or unsure else False
-    return {
-        "affected": affected,
-        "threads": threads,
-        "counts": {verdict: sum(row.verdict == verdict for row in threads) for verdict in VERDICTS},
-        "arenas": [row for report in reports for row in report.arenas],
-        "unread": unread,
-        "advice": list(dict.fromkeys(one for report in reports for one in report.advice)),
-    }
-
-
-def tickers(found: Sequence[Tuple[AllocatorInfo, TickerReport]], unread: Sequence[UnreadRow], unsure: bool = False) -> Page:
-    """The verdict in a sentence, the threads, the arenas, what to do. `unread`: jemallocs that are there and are not read."""
-    if not found and not unread:
-        yield "no jemalloc was found in this process" + (", but memory or files that would show one are missing" if unsure else "")
-    for one in unread:
-        release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.affected]
-        yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.object.rsplit("/", 1)[-1], release)
-    for place, (info, report) in enumerate(found):
-        if place or unread:
-            yield ""
-        yield _verdict(info, report)
-        yield ""
-        yield from _threads(report.threads)
-        yield ""
-        yield from _arenas(report.arenas)
-        if report.advice:
-            yield ""
-            yield "What helps:"
-            yield from _advice(report.advice)
+def _counts(threads: Sequence[TickerThread]) -> Dict[str, int]:
+    return {verdict: sum(row.verdict == verdict for row in threads) for verdict in VERDICTS}
 
 
 def _verdict(info: AllocatorInfo, report: TickerReport) -> str:
     name = "%s %s (%s)" % (info.id, info.version or "of unknown version", info.object)
     if not report.affected:
         return "%s does not have the bug: a thread's first call may be free()" % name
-    counts = {verdict: sum(row.verdict == verdict for row in report.threads) for verdict in VERDICTS}
-    told = ["%d %s" % (count, verdict) for verdict, count in counts.items() if count]
+    told = ["%d %s" % (count, verdict) for verdict, count in _counts(report.threads).items() if count]
     return "%s has the bug: of %d threads, %s" % (name, len(report.threads), ", ".join(told) or "none could be read")
 
 
@@ -163,13 +157,6 @@ def _arenas(rows: Sequence[TickerArena]) -> Page:
             muzzy = ", %s muzzy" if row.muzzy_bytes != 0 else ""
             sizes = [Size(row.dirty_bytes), Size(row.muzzy_bytes)][: 2 if muzzy else 1]
             yield cells("arena %d is %s: %s; it holds %s dirty" + muzzy, row.index, row.verdict, row.why, *sizes)
-
-
-def _advice(found: Sequence[Finding]) -> Page:
-    for one in found:
-        yield "  %s (%s)" % (one.what, one.evidence)
-        if one.hint:
-            yield "    %s" % one.hint
 
 
 def cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:

@@ -87,15 +87,8 @@ class Figures(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """All parts, in RAM or not."""
-        known = (
-            self.used_bytes,
-            self.cached_bytes,
-            self.free_regions_bytes,
-            self.rounding_bytes,
-            self.unused_pages_bytes,
-            self.metadata_bytes,
-        )
-        return sum(part or 0 for part in (*known, self.returned_resident_bytes))
+        parts = (self.used_bytes, self.cached_bytes, self.free_regions_bytes, self.rounding_bytes, self.metadata_bytes)
+        return self.unused_pages_bytes + sum(part or 0 for part in (*parts, self.returned_resident_bytes))
 
 
 class Case(NamedTuple):
@@ -201,9 +194,7 @@ def cases(found: Figures) -> List[Case]:
         _ends(found.dirty_bytes, rest),
         _ends(found.muzzy_bytes, rest),
         _ends(found.metadata_bytes, rest if found.most_metadata_bytes is None else found.most_metadata_bytes, _least_metadata(found)),
-        [0, found.unparsed_bytes] if found.unparsed_bytes else [0],
-        [0, found.beyond_bytes] if found.beyond_bytes else [0],
-        [0, found.beyond_bytes] if found.beyond_bytes else [0],
+        *(_ends(None, most) for most in (found.unparsed_bytes, found.beyond_bytes, found.beyond_bytes)),
     ]
     made: List[Case] = []
     for cached, dirty, muzzy, own, unparsed, used, unused in product(*ranges):
@@ -215,9 +206,8 @@ def cases(found: Figures) -> List[Case]:
             muzzy_bytes=muzzy,
             metadata_bytes=own,
         )
-        made += [
-            case._replace(held=case.held + used + unused, used=case.used + used, unused=case.unused + unused) for case in _weighed(one)
-        ]
+        for case in _weighed(one):
+            made.append(case._replace(held=case.held + used + unused, used=case.used + used, unused=case.unused + unused))
     return list(dict.fromkeys(made))
 
 
@@ -303,17 +293,9 @@ def _evidence(found: Figures, possible: Sequence[Case]) -> Said:
     more = ""
     if case.gone > SMALL_BYTES:
         more = say("; %s more are not in %s", Size(case.gone), "the core" if found.is_core else "RAM")
-    return say(
-        "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs%s",
-        Size(case.used),
-        Size(case.held),
-        share(case.used, case.held),
-        Size(case.unused),
-        share(case.unused, case.held),
-        Size(case.regions),
-        share(case.regions, case.held),
-        more,
-    )
+    text = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs%s"
+    shares = [part for size in (case.unused, case.regions) for part in (Size(size), share(size, case.held))]
+    return say(text, Size(case.used), Size(case.held), share(case.used, case.held), *shares, more)
 
 
 def _kind(ask: Ask[Case]) -> str:
@@ -368,29 +350,23 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Said:
 
 
 def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: str, names: PublicNames) -> List[Finding]:
-    lines = []
-    held = case.held
+    lines, held, much = [], case.held, 16 * SMALL_BYTES
+
+    def add_line(what: str, size: int, hint: str, code: str, evidence: str = "%s (%s)") -> None:
+        lines.append(Finding(what, say(evidence, Size(size), share(size, held)), hint, code))
+
     if found.is_profiled and 4 * found.rounding_bytes > held:
-        evidence = say(
-            "%s (%s) is rounding: with opt.prof on, each sampled block takes whole pages",
-            Size(found.rounding_bytes),
-            share(found.rounding_bytes, held),
-        )
         hint = "a larger lg_prof_sample samples fewer blocks; without prof:true there is none of it"
-        lines.append(Finding("much memory is rounding around sampled blocks", evidence, hint, codes.SAMPLED_BLOCKS))
-    if kind != verdict.FRAGMENTED and found.free_regions_bytes > 16 * SMALL_BYTES and 4 * found.free_regions_bytes > held:
-        evidence = say("%s (%s)", Size(found.free_regions_bytes), share(found.free_regions_bytes, held))
-        lines.append(
-            Finding("much memory is free regions in slabs that are still in use", evidence, _fragmentation_hint(bins), codes.FREE_REGIONS)
-        )
+        evidence = "%s (%s) is rounding: with opt.prof on, each sampled block takes whole pages"
+        add_line("much memory is rounding around sampled blocks", found.rounding_bytes, hint, codes.SAMPLED_BLOCKS, evidence)
+    if kind != verdict.FRAGMENTED and found.free_regions_bytes > much and 4 * found.free_regions_bytes > held:
+        what = "much memory is free regions in slabs that are still in use"
+        add_line(what, found.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)
     if found.cached_bytes is not None and 10 * found.cached_bytes > held:
-        evidence = say("%s (%s of what jemalloc holds)", Size(found.cached_bytes), share(found.cached_bytes, held))
-        hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating" % names.call(
-            '"thread.tcache.flush"'
-        )
-        lines.append(Finding("much memory is in thread caches", evidence, hint, codes.THREAD_CACHES))
-    if found.metadata_bytes is not None and found.metadata_bytes > 16 * SMALL_BYTES and 5 * found.metadata_bytes > held:
-        evidence = say("%s (%s)", Size(found.metadata_bytes), share(found.metadata_bytes, held))
+        hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating"
+        flush, evidence = names.call('"thread.tcache.flush"'), "%s (%s of what jemalloc holds)"
+        add_line("much memory is in thread caches", found.cached_bytes, hint % flush, codes.THREAD_CACHES, evidence)
+    if found.metadata_bytes is not None and found.metadata_bytes > much and 5 * found.metadata_bytes > held:
         hint = "it never shrinks; fewer arenas (narenas) need less of it"
-        lines.append(Finding("jemalloc's own bookkeeping uses much memory", evidence, hint, codes.METADATA))
+        add_line("jemalloc's own bookkeeping uses much memory", found.metadata_bytes, hint, codes.METADATA)
     return lines

@@ -41,14 +41,11 @@ BYPASS = "arenas_tdata_bypass"
 DONTNEED, FREE, OTHER_ADVICE = 4, 8, (14, 15, 16, 17)
 """MADV_...: HUGEPAGE, NOHUGEPAGE, DONTDUMP and DODUMP only tune."""
 SYSTEM_CALLS = (
-    SystemCall("madvise", (None, None, DONTNEED)),
-    SystemCall("madvise", (None, None, FREE)),
+    *(SystemCall("madvise", (None, None, advice)) for advice in (DONTNEED, FREE)),
     *(SystemCall("madvise", (None, None, advice), may_fail=True) for advice in OTHER_ADVICE),
     SystemCall("munmap"),
-    SystemCall("mmap", may_fail=True),
-    SystemCall("mprotect", may_fail=True),
-    SystemCall("sched_yield", (), may_fail=True),
-    SystemCall("clock_gettime", ()),
+    *(SystemCall(name, may_fail=True) for name in ("mmap", "mprotect", "sched_yield")),
+    SystemCall("clock_gettime"),
     *FUTEX,
 )
 """What pages.c, mutex.c, nstime.c and spin.h may make for a purge: extents are merged, their records come from new pages; the time comes

@@ -25,7 +25,6 @@ class TickerReading(NamedTuple):
     judgements: Sequence[Judgement]
     """One for each of tsds.records."""
     decays: Sequence[ArenaDecay]
-    background: Background
     time: Now
     outlooks: Sequence[Outlook]
     """One for each of decays."""
@@ -39,9 +38,8 @@ def look(context: Context, tsds: Tsds, decays: Sequence[ArenaDecay], background:
     percpu = arenas_are_of_processors(context)
     pairs = list(zip(tsds.records, judgements))
     drivers = [_drivers(pairs, one.arena.index, tsds.complete, background, percpu) for one in decays]
-    return TickerReading(
-        tsds, judgements, decays, background, time, [outlook(one, who, time) for one, who in zip(decays, drivers)], drivers
-    )
+    outlooks = [outlook(one, who, time) for one, who in zip(decays, drivers)]
+    return TickerReading(tsds, judgements, decays, time, outlooks, drivers)
 
 
 def arenas_are_of_processors(context: Context) -> bool:
@@ -153,42 +151,33 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
     at_risk = [row for row in threads if row.verdict == AT_RISK]
     if not blind and not at_risk:
         return []
-    suffering = [row for row in arenas if row.verdict in (UNPURGED, DEGRADED) and row.blind_threads]
-    found = []
+    made: List[Finding] = []
+
+    def add(what: str, evidence: str, hint: Optional[str] = None, code: Optional[str] = None) -> None:
+        made.append(Finding(what, evidence, hint, code))
+
     theirs = [row for row in arenas if row.blind_threads]
     if all(row.verdict in QUIET for row in theirs) and not any(row.unknown_threads for row in arenas):
         where = ", ".join(dict.fromkeys(row.why for row in theirs)) or "they are bound to no arena yet"
         of_arenas = " of %s" % named("arena", [row.index for row in theirs]) if theirs else ""
-        found.append(Finding("no harm now: no pages%s stay because of blind threads" % of_arenas, where, None))
-    found.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
+        add("no harm now: no pages%s stay because of blind threads" % of_arenas, where)
+    add("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd")
     count = len(blind) + len(at_risk)
-    text = "make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call"
     late = "too late for the %s blind or at risk now" % (plural(count, "thread") + (" that is" if count == 1 else " that are"))
-    found.append(Finding(text, late, None))
+    add("make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call", late)
     if any(row.background_thread is None for row in arenas):
-        where = "%s at the next start, or %s in the running process" % (
-            names.setting("background_thread:true"),
-            names.call('"background_thread"'),
-        )
-        found.append(Finding("turn background threads on", "they purge whatever the program's threads do", where))
+        ways = (names.setting("background_thread:true"), names.call('"background_thread"'))
+        hint = "%s at the next start, or %s in the running process" % ways
+        add("turn background threads on", "they purge whatever the program's threads do", hint)
     if any(row.dirty_decay_ms for row in arenas):
-        found.append(
-            Finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time", None)
-        )
-    found += _purge_now(suffering)
+        add(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time")
+    holding = [row for row in theirs if row.verdict in (UNPURGED, DEGRADED) and row.unused_bytes]
+    if holding:
+        kept = say("%s of unused pages are kept there", Size(sum(row.unused_bytes for row in holding)))
+        add("purge now: %s" % named("arena", [row.index for row in holding]), kept, "purge --arena %d" % holding[0].index, PURGE)
     if blind:
-        found.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE))
-    return found
-
-
-def _purge_now(suffering: Sequence[TickerArena]) -> List[Finding]:
-    """Relief for what is kept now."""
-    holding = [row for row in suffering if row.unused_bytes]
-    if not holding:
-        return []
-    what = "purge now: %s" % named("arena", [row.index for row in holding])
-    kept = say("%s of unused pages are kept there", Size(sum(row.unused_bytes for row in holding)))
-    return [Finding(what, kept, "purge --arena %d" % holding[0].index, PURGE)]
+        add("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE)
+    return made
 
 
 # ---------------------------------------------------------------------------------------------------- decay

@@ -4,6 +4,8 @@ Files: glibc/messages/arenas.py, glibc/plan.py, jemalloc/plan/plans.py.
 """
 
 
+from typing import Any
+
 import pytest
 
 from gdbheapx.allocators.returning import Predicted
@@ -16,7 +18,7 @@ from gdbheapx.glibc.messages import arenas as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.glibc.trim_model import Prediction
 from gdbheapx.jemalloc.messages import arenas as jemalloc_arenas
-from gdbheapx.jemalloc.messages import tickers as ticking
+from gdbheapx.jemalloc.messages.tickers import TickersAnswer
 from gdbheapx.jemalloc.plan import plans
 from gdbheapx.report import acted as acted_text
 from gdbheapx.report.text import show
@@ -79,11 +81,12 @@ def test_the_text_of_a_call_that_went_wrong() -> None:
 
 def test_tickers_of_several_jemallocs() -> None:
     """Affected if any is, unknown if one is not read; each verdict is counted, also where nobody has it."""
-    first = tickers([ticker_thread("blind"), ticker_thread("ticking")], [ticker_arena(0, "unpurged", MB)])
-    found = ticking.summary([first, tickers([ticker_thread("blind")], [], affected=False)], ())
+    first, unaffected = tickers([ticker_thread("blind"), ticker_thread("ticking")], [ticker_arena(0, "unpurged", MB)]), tickers([], [], affected=False)
+    info: Any = None
+    found = TickersAnswer([(info, first), (info, tickers([ticker_thread("blind")], [], affected=False))]).data
     assert found["affected"] is True and found["counts"] == {"blind": 2, "at-risk": 0, "unknown": 0, "ticking": 1, "not-started": 0, "not-applicable": 0}
-    assert ticking.summary([tickers([], [], affected=False)], ())["affected"] is False
-    assert ticking.summary([], (), unsure=True)["affected"] is None and ticking.summary([], ())["affected"] is False
+    assert TickersAnswer([(info, unaffected)]).data["affected"] is False
+    assert TickersAnswer([], unsure=True).data["affected"] is None and TickersAnswer([]).data["affected"] is False
 
 
 def test_sums_with_an_unknown_part_are_unknown() -> None:

@@ -209,7 +209,7 @@ def test_without_statistics():
     """A build that does not count shows how it was built and set, and no figures."""
     figures = {"version": "5.3.0", "config": {"stats": False}, "opt": {"dirty_decay_ms": 10000}, "arenas": {"narenas": 4}}
     found = MallocStats(figures, {"arenas.dirty_decay_ms": 7777}, False, FORM, (), None)
-    assert list(jemalloc_stats.malloc_stats_text(found)) == [
+    assert list(jemalloc_stats.NativeStats(found, None).lines()) == [
         "___ Begin jemalloc statistics ___",
         'Version: "5.3.0"',
         "Build-time option settings",
@@ -268,7 +268,7 @@ def test_options_that_nothing_names_are_null():
         "background threads: unknown",
     ]
     stats = MallocStats({"version": None, "opt": None, "arenas": {}}, {}, False, FORM, (), None)
-    assert "Run-time option settings: unknown" in list(jemalloc_stats.malloc_stats_text(stats))
+    assert "Run-time option settings: unknown" in list(jemalloc_stats.NativeStats(stats, None).lines())
 
 
 def test_options_are_listed_once():
