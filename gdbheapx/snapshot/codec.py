@@ -4,6 +4,7 @@ import functools
 from typing import Annotated, Any, Callable, Dict, Mapping, Sequence, Tuple, Union, get_args, get_origin, get_type_hints
 
 from gdbheapx.allocators import OfAllocator
+from gdbheapx.model import Address
 from gdbheapx.units import Said
 
 TEXT, PLAIN = "text", "plain"
@@ -59,6 +60,8 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
         return lambda value: _plain(isinstance(value, kind), value)
     if kind is float:
         return lambda value: float(_plain(isinstance(value, (int, float)) and not isinstance(value, bool), value))
+    if kind is Address:
+        return _address
     if issubclass(kind, int):
         return lambda value: kind(_plain(isinstance(value, int) and not isinstance(value, bool), value))
     raise Wrong("values of the type %s are not kept" % kind)
@@ -83,6 +86,16 @@ def _text(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {TEXT, PLAIN} and all(isinstance(one, str) for one in value.values()):
         return Said(value[TEXT], value[PLAIN])
     return str(_plain(isinstance(value, str), value))
+
+
+def _address(value: Any) -> Address:
+    """A number in a file of ours; in documents hex."""
+    if isinstance(value, str):
+        try:
+            return Address(int(value, 16))
+        except ValueError as error:
+            raise Wrong(str(error))
+    return Address(_plain(isinstance(value, int) and not isinstance(value, bool), value))
 
 
 def _one_of(decoders: Sequence[Callable[[Any], Any]], value: Any) -> Any:

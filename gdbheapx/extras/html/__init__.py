@@ -1,1 +1,1 @@
-"""Pages for a browser: pictures, tables and what they are made of, from the JSON of a look. No allocator and no gdb is known here."""
+"""Pages for a browser: pictures, tables and what they are made of, from the records of a look. No allocator and no gdb is known here."""

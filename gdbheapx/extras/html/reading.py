@@ -1,13 +1,12 @@
-"""Members of a JSON document that may lack any of them, or have something else in their place.
-
-Lines to copy into a shell: commands about the target of a document.
-"""
+"""What a document has beside its data, and lines to copy into a shell: commands about its target."""
 
 import shlex
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx import command
+from gdbheapx.model import AllocatorInfo, NextStep
 from gdbheapx.snapshot import target as snapshots
+from gdbheapx.snapshot.record import RecordedProblem
 
 NOT_HERE = " (a snapshot does not answer this: ask the process, or its core)"
 FORMS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
@@ -18,36 +17,34 @@ class Whole(str):
     """A text that is no use if it is cut, such as a line to copy."""
 
 
-def record(document: Any, *names: str) -> Mapping[str, Any]:
-    """The object under these names, one in the other; empty where there is none."""
-    for name in names:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else {}
+class TargetFacts(NamedTuple):
+    """The member `target` of an envelope."""
+
+    kind: Optional[str]
+    pid: Optional[int]
+    executable: Optional[str]
+    core: Optional[str]
+    snapshot: Optional[str] = None
+    stopped_ms: Optional[float] = None
+    taken: Optional[str] = None
+    taken_of: Optional[str] = None
 
 
-def rows(document: Any, *names: str) -> List[Dict[str, Any]]:
-    """The objects of a list; none where there is no list."""
-    found = record(document, *names[:-1]).get(names[-1])
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+class Tool(NamedTuple):
+    """The member `tool`."""
+
+    version: str
+    gdb: Optional[str]
 
 
-def whole(document: Any, name: str) -> Optional[int]:
-    """A number of bytes or things; None where it is not known."""
-    found = record(document).get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+class Envelope(NamedTuple):
+    """What a document has beside its data."""
 
-
-def words(document: Any, name: str) -> Optional[str]:
-    """A text; None where there is none."""
-    found = record(document).get(name)
-    return found if isinstance(found, str) else None
-
-
-def summed(document: Any, *names: str) -> Optional[int]:
-    """The sum of those members that the object has; None where one of them is not known, or there is none."""
-    here = [name for name in names if name in record(document)]
-    known = [whole(document, name) for name in here]
-    return sum(one for one in known if one is not None) if known and None not in known else None
+    target: TargetFacts
+    tool: Tool
+    partial: bool
+    problems: Sequence[RecordedProblem]
+    allocators: Sequence[AllocatorInfo]
 
 
 class Step(NamedTuple):
@@ -58,19 +55,17 @@ class Step(NamedTuple):
     why: str
 
 
-def command_line(document: Mapping[str, Any], line: str) -> str:
+def command_line(target: TargetFacts, line: str) -> str:
     """A line for a shell that asks the same target something else."""
-    target = record(document, "target")
-    core, pid, snapshot = words(target, "core"), whole(target, "pid"), words(target, "snapshot")
-    if snapshot is not None and snapshots.is_answered(line):
-        return Whole("gdbheapx --snapshot %s %s" % (quoted(snapshot), line))
-    if target.get("kind") == "snapshot":
-        where = "--pid %d" % pid if pid is not None and target.get("taken_of") == "live" else "--core FILE"
+    if target.snapshot is not None and snapshots.is_answered(line):
+        return Whole("gdbheapx --snapshot %s %s" % (quoted(target.snapshot), line))
+    if target.kind == "snapshot":
+        where = "--pid %d" % target.pid if target.pid is not None and target.taken_of == "live" else "--core FILE"
         return Whole("gdbheapx %s %s" % (where, line))
-    if core is not None:
-        return Whole("gdbheapx --core %s %s" % (quoted(core), line))
-    if pid is not None and target.get("kind") == "live":
-        return Whole("gdbheapx --pid %d %s" % (pid, line))
+    if target.core is not None:
+        return Whole("gdbheapx --core %s %s" % (quoted(target.core), line))
+    if target.pid is not None and target.kind == "live":
+        return Whole("gdbheapx --pid %d %s" % (target.pid, line))
     return Whole("heapx %s" % line)  # inside gdb, which has the target
 
 
@@ -94,11 +89,10 @@ def _has_bytes(text: str) -> bool:
     return all(0xDC80 <= ord(one) <= 0xDCFF for one in text if 0xD800 <= ord(one) <= 0xDFFF)
 
 
-def step(document: Mapping[str, Any], one: Mapping[str, Any]) -> Step:
+def step(target: TargetFacts, one: NextStep) -> Step:
     """Commands of this tool get its name and the target before them; other lines stay as they are."""
-    line, why = words(one, "command"), words(one, "why") or ""
-    if line is not None and line.split() and command.find(line.split()[0]) is not None:
-        made = command_line(document, line)
-        is_elsewhere = record(document, "target").get("kind") == "snapshot" and not made.startswith("gdbheapx --snapshot ")
-        return Step(made, why + NOT_HERE if is_elsewhere else why)
-    return Step(line, why)
+    if one.command is not None and one.command.split() and command.find(one.command.split()[0]) is not None:
+        line = command_line(target, one.command)
+        is_elsewhere = target.kind == "snapshot" and not line.startswith("gdbheapx --snapshot ")
+        return Step(line, one.why + NOT_HERE if is_elsewhere else one.why)
+    return Step(one.command, one.why)
