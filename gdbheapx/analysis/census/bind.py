@@ -2,7 +2,6 @@
 
 from typing import Dict, Iterable, List, Mapping, Tuple
 
-from gdbheapx.analysis.census.runtimes import has_module
 from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import IN_SET, Condition, NumberSet, SignatureRow
 
@@ -81,11 +80,7 @@ NAMES = {number(letters): "%s ('%s')" % (name, letters) for letters, name in STR
 class Bind(Recogniser):
     """The number is written when a structure is made, and zeroed when it ends."""
 
-    module = "bind"
-
-    def is_here(self, world: World) -> bool:
-        """named, or a program with its library."""
-        return has_module(world, "libisc") or has_module(world, "named")
+    module, objects, is_wide = "bind", ("libisc", "named"), False
 
     def asks(self, world: World) -> Iterable[Ask]:
         """One row for all of them."""

@@ -4,10 +4,10 @@ from array import array
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.world import Signature
+from gdbheapx.analysis.census.world import Signature, used_blocks
 from gdbheapx.analysis.reachability import owners
 from gdbheapx.errors import HeapxError
-from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
+from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.session import Session
 
 AT_ONCE = 65536
@@ -67,9 +67,7 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
     def rows() -> Iterator[Blocks]:
         for place in range(0, len(addresses), AT_ONCE):
             some = slice(place, place + AT_ONCE)
-            count = len(addresses[some])
-            alike = array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count
-            yield Blocks(addresses[some], usable_bytes[some], *alike)
+            yield used_blocks(addresses[some], usable_bytes[some])
 
     try:
         found, called = find.signed(session, [rows()])

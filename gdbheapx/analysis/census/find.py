@@ -11,51 +11,10 @@ from gdbheapx.analysis.memory.runtimes import V8
 from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.blocks.signatures import (
-    AT_MOST,
-    BEGINS_TEXT,
-    BTREES,
-    BUCKETS,
-    BUFFERS,
-    BY_BEGIN,
-    BY_CONTENT,
-    CAPACITY_POINTER_LENGTH,
-    CHAIN,
-    COPIES,
-    COUNTED,
-    COUNTS,
-    CPLUSPLUS,
-    DEQUE,
-    DYNS,
-    ELEMENT,
-    HASHES,
-    KNOWN,
-    LIST,
-    NOT_EQUAL,
-    NUMBERS,
-    ONLY_ZEROS,
-    OTHERS,
-    POINTER_CAPACITY_LENGTH,
-    POINTERS,
-    REFERRED,
-    ROOTED,
-    RUST,
-    SHARED_DYNS,
-    STRING,
-    STRONG,
-    TREE,
-    UNKNOWN,
-    VECS,
-    VECTOR,
-    Condition,
-    Copied,
-    Referring,
-    SignatureRow,
-    Signed,
-    Signer,
-)
+from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Copied, Referring, SignatureRow, Signed, Signer
 from gdbheapx.model import Address
 from gdbheapx.ranges import union
 from gdbheapx.session import Session
@@ -68,26 +27,29 @@ CENSUS_BYTES = 48
 TREE_NODE = Ask(SignatureRow([Condition(0, 4, AT_MOST, 1), Condition(8, 8, NOT_EQUAL, 0)], least_usable=40), lambda key: None, order=85)
 """Begins as a node of std::map or std::set does, with a colour and a parent: whether it is one its neighbours tell."""
 BEYOND = {
-    BEGINS_TEXT: Signature("text", "", CONTENT),
-    ONLY_ZEROS: Signature("zeros", "", CONTENT),
-    NUMBERS: Signature("numbers (double)", "", CONTENT),
-    POINTERS: Signature("mostly pointers", "", CONTENT),
-    STRING: Signature("string {block, length, capacity}", "", SHAPE),
-    VECTOR: Signature("vector {begin, end, capacity}", "", SHAPE),
-    TREE: Signature("node of a map or set", "", SHAPE),
-    BUCKETS: Signature("table of an unordered map or set", "", SHAPE),
-    CHAIN: Signature("node of an unordered map or set", "", SHAPE),
-    LIST: Signature("node of a list", "", SHAPE),
-    DEQUE: Signature("map of a deque", "", SHAPE),
-    BUFFERS: Signature("buffer of a deque", "", SHAPE),
-    HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
-    VECS: Signature("Vec or String", "", SHAPE),
-    BTREES: Signature("node of a BTreeMap or BTreeSet", "", SHAPE),
-    COUNTED: Signature("Rc or Arc", "", SHAPE),
+    signatures.BEGINS_TEXT: Signature("text", "", CONTENT),
+    signatures.ONLY_ZEROS: Signature("zeros", "", CONTENT),
+    signatures.NUMBERS: Signature("numbers (double)", "", CONTENT),
+    signatures.POINTERS: Signature("mostly pointers", "", CONTENT),
+    signatures.STRING: Signature("string {block, length, capacity}", "", SHAPE),
+    signatures.VECTOR: Signature("vector {begin, end, capacity}", "", SHAPE),
+    signatures.TREE: Signature("node of a map or set", "", SHAPE),
+    signatures.BUCKETS: Signature("table of an unordered map or set", "", SHAPE),
+    signatures.CHAIN: Signature("node of an unordered map or set", "", SHAPE),
+    signatures.LIST: Signature("node of a list", "", SHAPE),
+    signatures.DEQUE: Signature("map of a deque", "", SHAPE),
+    signatures.BUFFERS: Signature("buffer of a deque", "", SHAPE),
+    signatures.HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
+    signatures.VECS: Signature("Vec or String", "", SHAPE),
+    signatures.BTREES: Signature("node of a BTreeMap or BTreeSet", "", SHAPE),
+    signatures.COUNTED: Signature("Rc or Arc", "", SHAPE),
 }
 BUFFER = Signature("buffer or string {block, length, capacity}", "", SHAPE)
 """STRING where there is V8, whose ArrayBuffers and Buffers have such words, too (BackingStore, src/objects/backing-store.h)."""
-VEC_WORDS = {CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}", POINTER_CAPACITY_LENGTH: " {pointer, capacity, length}"}
+VEC_WORDS = {
+    signatures.CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}",
+    signatures.POINTER_CAPACITY_LENGTH: " {pointer, capacity, length}",
+}
 """Of VECS, by key."""
 
 SAME = (Signature("the same content", "", CONTENT), Signature("the same text", "", CONTENT))
@@ -257,7 +219,7 @@ class Beyond(NamedTuple):
 
 def _containers(world: World) -> int:
     """Whose containers there may be."""
-    return (CPLUSPLUS if cplusplus.is_used(world) else 0) | (RUST if rust.is_used(world) else 0)
+    return (signatures.CPLUSPLUS if cplusplus.is_used(world) else 0) | (signatures.RUST if rust.is_used(world) else 0)
 
 
 class Prepared(NamedTuple):
@@ -281,7 +243,10 @@ def _prepared(session: Session, world: World) -> Prepared:
     containers = _containers(world)
     session.budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
-    own = [*([TREE_NODE] if containers & CPLUSPLUS else []), *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & RUST else [])]
+    own = [
+        *([TREE_NODE] if containers & signatures.CPLUSPLUS else []),
+        *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & signatures.RUST else []),
+    ]
     asked = together([*own, *(ask for one in recognisers for ask in one.asks(world))])
     inner = [made for one in recognisers for made in one.inner(world)]
     fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
@@ -289,7 +254,7 @@ def _prepared(session: Session, world: World) -> Prepared:
     signer = world.signer(asked.rows, asked.sets)
     if session.store is not None:  # whichever command reads first, the census will ask for them
         signer.keep_contents()
-    if containers & RUST:
+    if containers & signatures.RUST:
         signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
     return session.share(PREPARED, Prepared(asked, signer, inner, _beyond(world, fields, containers)))
 
@@ -411,13 +376,13 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     then(read.graph)
     reach = heap_graph.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
-    worth = [UNKNOWN if name is None else BY_CONTENT if name.sure == CONTENT else KNOWN for name in names]
-    if beyond.containers & RUST:
-        rows = {asked.asks.index(rust.STRONG_ROW): STRONG, asked.asks.index(rust.COUNTS_ROW): COUNTS}
+    worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
+    if beyond.containers & signatures.RUST:
+        rows = {asked.asks.index(rust.STRONG_ROW): signatures.STRONG, asked.asks.index(rust.COUNTS_ROW): signatures.COUNTS}
         for label, one in zip(frequent, signed):
-            is_begin = one.row < len(asked.asks) and asked.asks[one.row].order == rust.HEADS_ORDER and worth[label - 1] == KNOWN
-            worth[label - 1] = BY_BEGIN if is_begin else rows.get(one.row, worth[label - 1])
-    trees = asked.asks.index(TREE_NODE) if beyond.containers & CPLUSPLUS else None
+            is_begin = one.row < len(asked.asks) and asked.asks[one.row].order == rust.HEADS_ORDER and worth[label - 1] == signatures.KNOWN
+            worth[label - 1] = signatures.BY_BEGIN if is_begin else rows.get(one.row, worth[label - 1])
+    trees = asked.asks.index(TREE_NODE) if beyond.containers & signatures.CPLUSPLUS else None
     tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
     least_same = (sum(one.bytes for one in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
@@ -430,7 +395,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     found = dict(zip(labels, signer.found(labels)))
     for label in range(known + 1, signer.label_count() + 1):
         one = found[label]
-        if one.row == len(asked.rows) + COPIES:
+        if one.row == len(asked.rows) + signatures.COPIES:
             names.append(SAME[one.key & 1])
         else:
             names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond))
@@ -485,27 +450,27 @@ def _place(
     beyond: Beyond,
 ) -> Optional[Signature]:
     """A name by who alone points there. Where there are more places than labels, the others share one that tells nothing."""
-    if one.key == OTHERS and one.row - rows in (REFERRED, ROOTED):
+    if one.key == signatures.OTHERS and one.row - rows in (signatures.REFERRED, signatures.ROOTED):
         return None
     above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
-    if one.row == rows + REFERRED:
+    if one.row == rows + signatures.REFERRED:
         parent = names[above - 1]
         if parent is None:
             return None
         known = beyond.fields.get((parent.name, slot * word))
-        if found[above].row == rows + ROOTED:  # it has no type, and the offset is not one in what holds it
-            name = "in an array held by %s" if slot == ELEMENT else "%%s -> +0x%x" % (slot * word)
+        if found[above].row == rows + signatures.ROOTED:  # it has no type, and the offset is not one in what holds it
+            name = "in an array held by %s" if slot == signatures.ELEMENT else "%%s -> +0x%x" % (slot * word)
         else:
-            name = "element of %s" if slot == ELEMENT else "%%s+0x%x" % (slot * word)
+            name = "element of %s" if slot == signatures.ELEMENT else "%%s+0x%x" % (slot * word)
         return Signature(known, parent.module, parent.sure) if known is not None else Signature(name % parent.name, parent.module, PLACE)
-    if one.row == rows + ROOTED:
+    if one.row == rows + signatures.ROOTED:
         return _of_root(roots, reach.regions.roots[above], slot, word)
-    if one.row - rows in (DYNS, SHARED_DYNS):
-        return beyond.objects.name(one.key, one.row - rows == SHARED_DYNS)
-    if one.row - rows == STRING and beyond.has_buffers:
+    if one.row - rows in (signatures.DYNS, signatures.SHARED_DYNS):
+        return beyond.objects.name(one.key, one.row - rows == signatures.SHARED_DYNS)
+    if one.row - rows == signatures.STRING and beyond.has_buffers:
         return BUFFER
     found_ = BEYOND.get(one.row - rows)
-    return found_._replace(name=found_.name + VEC_WORDS[one.key]) if found_ is not None and one.row - rows == VECS else found_
+    return found_._replace(name=found_.name + VEC_WORDS[one.key]) if found_ is not None and one.row - rows == signatures.VECS else found_
 
 
 def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signature:

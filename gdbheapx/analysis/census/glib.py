@@ -9,10 +9,9 @@ Up to 2.74 small pieces are cut from GSlice's pages (glib/gslice.c), which are b
 from array import array
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.runtimes import has_module
 from gdbheapx.analysis.census.vtables import Images
-from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World
-from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
+from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World, used_blocks
+from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, sized
 
 FUNDAMENTALS, LEAST_FUNDAMENTALS = 256, 12
@@ -281,19 +280,13 @@ def pieces(world: World) -> Optional[Pieces]:
         sizes.extend([size] * len(used))
     if not taken:
         return None
-    count = len(addresses)
-    plain = array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count
-    return Pieces(Blocks(addresses, sizes, *plain), taken, free, overhead)
+    return Pieces(used_blocks(addresses, sizes), taken, free, overhead)
 
 
 class Glib(Recogniser):
     """Instances, in blocks of malloc's and in pieces of GSlice's."""
 
-    module = "glib"
-
-    def is_here(self, world: World) -> bool:
-        """Its library; one with GSlice alone has no instances."""
-        return world.word_bytes == 8 and world.little_endian and has_module(world, "libglib")
+    module, objects = "glib", ("libglib",)
 
     def asks(self, world: World) -> Iterable[Ask]:
         """One row for each size of private data; what lies further inside than a signature reads is left out."""

@@ -5,9 +5,8 @@ Each leads to a table among the constants of libssl or libcrypto, and each table
 is its place (crypto/objects/obj_dat.h: nid_objs). What a connection owns besides has no mark: who points to it is told.
 """
 
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
-from gdbheapx.analysis.census.runtimes import has_module
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
 from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow
@@ -116,11 +115,7 @@ def identifiers(images: Images, at: int) -> List[int]:
 class OpenSsl(Recogniser):
     """Structures with a pointer to one of these tables, at a place of its own."""
 
-    module = "openssl"
-
-    def is_here(self, world: World) -> bool:
-        """One of its libraries."""
-        return world.word_bytes == 8 and world.little_endian and (has_module(world, "libssl") or has_module(world, "libcrypto"))
+    module, objects = "openssl", ("libssl", "libcrypto")
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Those whose tables are there."""
@@ -151,8 +146,8 @@ class OpenSsl(Recogniser):
         value = [Condition(0, 8, IN_SET, 0), Condition(20, 4, EQUAL, 4)]
         yield Ask(SignatureRow(value, OBJECT_BYTES, OBJECT_BYTES + 8), self._named("X509_EXTENSION"), sets, 20)
 
-    def _named(self, name: str) -> "Named":
-        return Named(Signature(name, self.module, EXACT))
+    def _named(self, name: str) -> Callable[[int], Signature]:
+        return lambda key: Signature(name, self.module, EXACT)
 
     def _bio(self, world: World, methods: int) -> str:
         """By the name in its methods, which a core may not have."""
@@ -163,17 +158,6 @@ class OpenSsl(Recogniser):
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """What a certificate consists of."""
         return FIELDS if world.word_bytes == 8 else {}
-
-
-class Named:
-    """The same for all blocks of a row."""
-
-    def __init__(self, signature: Signature) -> None:
-        self._signature = signature
-
-    def __call__(self, key: int) -> Optional[Signature]:
-        """Whatever the key."""
-        return self._signature
 
 
 RECOGNISERS: List[Recogniser] = [OpenSsl()]

@@ -1,15 +1,13 @@
 """PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c, 8.2)."""
 
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.world import Ask, Inner, Recogniser, World
-from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.analysis.census.world import Inner, Recogniser, World
 
 CHUNK_BYTES = 2 << 20
 HEAP_OFFSET = 64
 """Of zend_mm_heap in the main chunk; a chunk begins with {heap, next, prev}."""
-SIZE, PEAK, FREE_SLOTS, BINS = 16, 24, 32, 30
+SIZE, FREE_SLOTS, BINS = 16, 32, 30
 """Of zend_mm_heap: size, peak, free_slot[30], then real_size."""
 REAL_SIZE = FREE_SLOTS + 8 * BINS
 HEAP_WORDS = 48
@@ -30,15 +28,7 @@ class Manager(NamedTuple):
 class Php(Recogniser):
     """The main chunk holds the heap's own account; with the huge blocks the ring of chunks must add up to what it says was taken."""
 
-    module = "php"
-
-    def is_here(self, world: World) -> bool:
-        """The interpreter, or its module in a server."""
-        return world.word_bytes == 8 and (has_module(world, "php") or has_module(world, "libphp"))
-
-    def asks(self, world: World) -> Iterable[Ask]:
-        """Nothing of it is malloc's."""
-        return ()
+    module, objects = "php", ("php", "libphp")
 
     def inner(self, world: World) -> Sequence[Inner]:
         """Its chunks: what lies in them is not told apart."""
@@ -46,12 +36,7 @@ class Php(Recogniser):
         if found is None:
             return ()
         taken = sum(end - start for start, end in found.taken)
-        return [Inner(nothing(), self.module, "Zend memory manager", found.taken, taken - found.size_bytes, 0, is_told_apart=False)]
-
-
-def nothing() -> Iterator[Blocks]:
-    """No blocks."""
-    return iter(())
+        return [Inner(iter(()), self.module, "Zend memory manager", found.taken, taken - found.size_bytes, 0, is_told_apart=False)]
 
 
 def manager(world: World) -> Optional[Manager]:

@@ -2,11 +2,10 @@
 
 from typing import Iterable, List, Optional
 
-from gdbheapx.analysis.census.runtimes import has_module
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ADDRESS, ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, NOT_EQUAL, Condition, SignatureRow
 
-PARENT, FIRST_CHILD, NAME, IDENT = 24, 32, 56, 64
+PARENT, NAME, IDENT = 24, 56, 64
 """Of MemoryContextData (src/include/nodes/memnodes.h)."""
 ASET, FREE_POINTER, END_POINTER, BLOCK_HEADER_BYTES = 0, 24, 32, 40
 """Of AllocBlockData."""
@@ -24,11 +23,7 @@ MOST_NAME = 64
 class MemoryContexts(Recogniser):
     """A header is proven by its first block, which points back to it; a block by its end, which is the malloc block's."""
 
-    module = "postgres"
-
-    def is_here(self, world: World) -> bool:
-        """The server's program."""
-        return world.word_bytes == 8 and has_module(world, "postgres")
+    module, objects = "postgres", ("postgres",)
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Headers, blocks of each size, and chunks that are too large for a block and have one of their own."""

@@ -6,7 +6,6 @@ Tried with 7.0 (server.h: robj; dict.h: dictEntry, dict; sds.h). A string of its
 
 from typing import Iterable, List, Mapping, Sequence, Tuple
 
-from gdbheapx.analysis.census.runtimes import has_module
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, Condition, NumberSet, SignatureRow
 
@@ -55,11 +54,7 @@ def string(at: int) -> List[Condition]:
 class Redis(Recogniser):
     """Objects, dicts and their entries."""
 
-    module = "redis"
-
-    def is_here(self, world: World) -> bool:
-        """The program's name."""
-        return world.word_bytes == 8 and world.little_endian and any(has_module(world, name) for name in ("redis", "valkey", "keydb"))
+    module, objects = "redis", ("redis", "valkey", "keydb")
 
     def asks(self, world: World) -> Iterable[Ask]:
         """An embedded string begins 19 bytes into its object's block; the others are 16 bytes large."""

@@ -4,9 +4,8 @@ from array import array
 from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.runtimes import has_module
-from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World
-from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
+from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World, used_blocks
+from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import IN_RANGES, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.ranges import union
 
@@ -39,11 +38,7 @@ class Ruby(Recogniser):
     """A page begins with a pointer to its description, a block that says where in that page the slots begin, how large and how many they
     are."""
 
-    module = "ruby"
-
-    def is_here(self, world: World) -> bool:
-        """The interpreter, or its library."""
-        return world.word_bytes == 8 and (has_module(world, "ruby") or has_module(world, "libruby"))
+    module, objects = "ruby", ("ruby", "libruby")
 
     def asks(self, world: World) -> Iterable[Ask]:
         """A slot in use has a type, and its class is a slot, too."""
@@ -106,8 +101,7 @@ def slots_of(some: Sequence[Page]) -> Blocks:
     for one in some:
         addresses.extend(range(one.first_slot, one.first_slot + one.slots * one.slot_bytes, one.slot_bytes))
         sizes.extend([one.slot_bytes] * one.slots)
-    count = len(addresses)
-    return Blocks(addresses, sizes, array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count)
+    return used_blocks(addresses, sizes)
 
 
 def in_use(world: World, some: Sequence[Page]) -> Sequence[Blocks]:

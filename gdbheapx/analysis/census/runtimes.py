@@ -50,22 +50,13 @@ MOST_MAGIC_WORDS = 32
 """In which a pointer is looked for."""
 
 
-def has_module(world: World, part: str) -> bool:
-    """An object whose file's name has this part."""
-    return any(part in module.file_name for module in world.modules())
-
-
 class NativeMemoryTracking(Recogniser):
     """HotSpot's header before each block with -XX:NativeMemoryTracking (share/services/mallocHeader.hpp: size, tag, canary 0xE99E)."""
 
-    module = "jvm"
+    module, objects, is_wide = "jvm", ("libjvm.so",), False
 
     def __init__(self) -> None:
         self._tags: Sequence[str] = TAGS
-
-    def is_here(self, world: World) -> bool:
-        """libjvm.so is loaded."""
-        return has_module(world, "libjvm.so")
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Size, tag and canary; the footer's two bytes fit behind."""
@@ -86,33 +77,14 @@ class NativeMemoryTracking(Recogniser):
         return Signature("NMT %s" % self._tags[key], self.module, EXACT) if key < len(self._tags) else None
 
 
-class Perl(Recogniser):
-    """Arenas that Perl cuts its scalars' heads from (sv.c: S_more_sv, 170 heads of 24 bytes with the first for itself)."""
-
-    module = "perl"
-
-    def is_here(self, world: World) -> bool:
-        """perl, or libperl."""
-        return has_module(world, "perl")
-
-    def asks(self, world: World) -> Iterable[Ask]:
-        """The number of heads stands in the first one."""
-        row = SignatureRow([Condition(8, 4, EQUAL, 170)], least_usable=4080, most_usable=4104)
-        yield Ask(row, lambda key: Signature("arena of 170 SV heads", self.module, SHAPE), order=40)
-
-
 class Sqlite(Recogniser):
     """SQLite writes the size before each block where malloc_usable_size is not used (mem1.c: sqlite3MemMalloc)."""
 
-    module = "sqlite"
+    module, objects, is_wide = "sqlite", ("sqlite",), False
 
     def __init__(self) -> None:
         self._is_known = True
         self._pages: Dict[int, int] = {}
-
-    def is_here(self, world: World) -> bool:
-        """The library, or a program with it in its name."""
-        return has_module(world, "sqlite")
 
     def asks(self, world: World) -> Iterable[Ask]:
         """A multiple of 8 that fits the block."""
@@ -131,25 +103,17 @@ class Sqlite(Recogniser):
         return Signature(name, self.module, SHAPE) if self._is_known else None
 
 
-class Nginx(Recogniser):
-    """nginx's pools (ngx_palloc.h: ngx_pool_t: last, end, next, failed, max, current)."""
+class OneRow(Recogniser):
+    """Blocks of one name that one row tells, where an object of that name is loaded."""
 
-    module = "nginx"
+    is_wide = False
 
-    def is_here(self, world: World) -> bool:
-        """The program's name."""
-        return has_module(world, "nginx")
+    def __init__(self, module: str, name: str, row: SignatureRow) -> None:
+        self.module, self.objects, self._name, self._row = module, (module,), name, row
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """What is free lies between last and end, in the block; a pool is its own current block or has one."""
-        conditions = [
-            Condition(0, 8, AT_LEAST, 80, ADDRESS),
-            Condition(0, 8, AT_MOST, 0, FIELD, other=8),
-            Condition(24, 8, AT_MOST, 9),
-            Condition(32, 8, AT_LEAST, 1),
-            Condition(32, 8, AT_MOST, 4095),
-        ]
-        yield Ask(SignatureRow(conditions, least_usable=80), lambda key: Signature("ngx_pool_t", self.module, SHAPE), order=40)
+        """The row."""
+        yield Ask(self._row, lambda key: Signature(self._name, self.module, SHAPE), order=40)
 
 
 class Magic(Recogniser):
@@ -181,4 +145,23 @@ class Magic(Recogniser):
         return Signature("magic '%s'" % text, "", SHAPE)
 
 
-RECOGNISERS: List[Recogniser] = [Magic(), NativeMemoryTracking(), Perl(), Sqlite(), Nginx()]
+PERL_ARENA = SignatureRow([Condition(8, 4, EQUAL, 170)], least_usable=4080, most_usable=4104)
+"""Arenas that Perl cuts its scalars' heads from (sv.c: S_more_sv): the first of 170 heads of 24 bytes has their number."""
+NGX_POOL = SignatureRow(
+    [
+        Condition(0, 8, AT_LEAST, 80, ADDRESS),
+        Condition(0, 8, AT_MOST, 0, FIELD, other=8),
+        Condition(24, 8, AT_MOST, 9),
+        Condition(32, 8, AT_LEAST, 1),
+        Condition(32, 8, AT_MOST, 4095),
+    ],
+    least_usable=80,
+)
+"""nginx's pools (ngx_palloc.h: ngx_pool_t: last, end, next, failed, max, current): what is free lies between last and end, in the block."""
+RECOGNISERS: List[Recogniser] = [
+    Magic(),
+    NativeMemoryTracking(),
+    OneRow("perl", "arena of 170 SV heads", PERL_ARENA),
+    Sqlite(),
+    OneRow("nginx", "ngx_pool_t", NGX_POOL),
+]

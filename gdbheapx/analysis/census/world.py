@@ -1,11 +1,11 @@
 """What recognisers look at, what they are, and what they say a block is."""
 
-from abc import ABC, abstractmethod
+from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, NumberSet, SignatureRow, Signed, Signer
 from gdbheapx.session import Session
 
@@ -123,6 +123,12 @@ class World:
         return self.session.compiled.signer(heap_graph.block_source(self.target), shape, rows, sets, self.session.budget)
 
 
+def used_blocks(addresses: "array[int]", usable_bytes: "array[int]") -> Blocks:
+    """Blocks in use, of no arena."""
+    count = len(addresses)
+    return Blocks(addresses, usable_bytes, array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count)
+
+
 class Inner(NamedTuple):
     """Memory that a runtime got in large pieces, and what it made of it. Pieces of malloc's that it cut up are named in `instead`."""
 
@@ -143,18 +149,23 @@ class Inner(NamedTuple):
     """What lies in it is told; if not, it may hold anything, as a mapping does."""
 
 
-class Recogniser(ABC):
-    """One family of signatures: of a language, a runtime or a library. One small file each, or rows in rows.py."""
+class Recogniser:
+    """One family of signatures: of a language, a runtime or a library. One small file each, or a row in runtimes.py."""
 
     module = ""
+    objects: Tuple[str, ...] = ()
+    """Parts of the names of loaded objects that show it."""
+    is_wide = True
+    """It is known with 64-bit words, little-endian, alone."""
 
-    @abstractmethod
     def is_here(self, world: World) -> bool:
         """The process has it: by its modules' names or a few words; cheap, and never by all of memory."""
+        fits = not self.is_wide or (world.word_bytes == 8 and world.little_endian)
+        return fits and any(part in module.file_name for module in world.modules() for part in self.objects)
 
-    @abstractmethod
     def asks(self, world: World) -> Iterable[Ask]:
         """The rows."""
+        return ()
 
     def inner(self, world: World) -> Sequence[Inner]:
         """What it manages itself, if that is found. After asks()."""

@@ -4,7 +4,7 @@ CPython's own allocator of small blocks, obmalloc: its table of arenas is a used
 index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
 """
 
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cpython import types as objects
 from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, Body, PyType, Types
@@ -175,7 +175,7 @@ class CPython(Recogniser):
         for one in types.all.values():
             step = next(size for size in STEPS if size <= one.least_bytes)
             by_place.setdefault(one.head_bytes, {}).setdefault(step, []).append(one)
-        name = namer(types)
+        names = {address: Signature(one.name, MODULE, EXACT) for address, one in types.all.items()}
         for shift in types.shifts:
             for head, by_step in sorted(by_place.items()):
                 at = shift + head
@@ -184,7 +184,7 @@ class CPython(Recogniser):
                 for step, some in sorted(by_step.items()):
                     conditions = [*objects.debug_head(shift), Condition(at + 8, 8, IN_SET, 0), *counts]
                     row = SignatureRow(conditions, least_usable=shift + max(step, head + 16), key=(at + 8, 8, ALL))
-                    yield Ask(row, name, [NumberSet([one.address for one in some])], order=20)
+                    yield Ask(row, names.get, [NumberSet([one.address for one in some])], order=20)
 
     def inner(self, world: World) -> Sequence[Inner]:
         """The pools."""
@@ -197,16 +197,6 @@ class CPython(Recogniser):
         if python is None:
             return {}
         return {(python.types.all[body.type].name, body.offset): body.name for body in python.bodies()}
-
-
-def namer(types: Types) -> Callable[[int], Optional[Signature]]:
-    """What a row's key is."""
-
-    def name(key: int) -> Optional[Signature]:
-        one = types.all.get(key)
-        return Signature(one.name, MODULE, EXACT) if one else None
-
-    return name
 
 
 RECOGNISERS: List[Recogniser] = [CPython()]
