@@ -117,7 +117,9 @@ def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Lo
         page = page._replace(owners=told) if page is not None else None
     census = found.census
     if page is not None:
-        page = page._replace(census=page_parts.census(census.blocks, census.bytes, census.named_bytes, census.rows))
+        more = max(0, len(census.rows) - page_parts.MOST_ROWS)
+        largest = census.rows[: page_parts.MOST_ROWS]
+        page = page._replace(census=page_parts.PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
     inside = Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS], lacks_holders(session))
     return Looked(inside, made, None, page)
 

@@ -3,7 +3,7 @@
 What the pages of each heap are, in at most 2,000 cells: in use, pinned, in caches, the allocator's own, free, returned, and in RAM.
 """
 
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap, plain_shape
@@ -56,16 +56,6 @@ class HeapMap(NamedTuple):
     cells: Sequence[MapCell]
 
 
-def heap_maps(session: Session, facts: Sequence[Facts]) -> List[HeapMap]:
-    """Of every heap that holds anything, in the order of `facts`. Of the look at which these were made."""
-    found = []
-    for heap, one in zip(session.heaps.all(), facts):
-        made = _of(session, heap, one)
-        if made is not None:
-            found.append(made)
-    return found
-
-
 def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
     keeping = heap.kept()
     rule = plain_shape(heap.shape) if keeping is None else keeping.shape
@@ -93,18 +83,11 @@ def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
 
 
 def _cell(address: int, found: Cell, knows_ram: bool) -> MapCell:
-    is_known = knows_ram and not found.unsure_bytes
-    return MapCell(
-        address=Address(address),
-        used_bytes=found.used_bytes,
-        pinned_bytes=found.pinned_bytes,
-        cached_bytes=found.cached_bytes,
-        own_bytes=found.own_bytes,
-        free_bytes=found.free_bytes,
-        returned_bytes=found.returned_bytes,
-        free_resident_bytes=found.free_resident_bytes if is_known else None,
-        returned_resident_bytes=found.returned_resident_bytes if is_known else None,
-    )
+    figures: Dict[str, Optional[int]] = found._asdict()
+    unsure_bytes = figures.pop("unsure_bytes")
+    if unsure_bytes or not knows_ram:
+        figures.update(free_resident_bytes=None, returned_resident_bytes=None)
+    return MapCell(Address(address), **figures)  # type: ignore[arg-type]
 
 
 def _addresses(ranges: Sequence[Range], cell_bytes: int) -> List[int]:
@@ -166,15 +149,12 @@ def still(session: Session, facts: Sequence[Facts]) -> PageParts:
 
 
 def _maps(session: Session, facts: Sequence[Facts]) -> Sequence[HeapMap]:
+    """Of every heap that holds anything, in the order of `facts`. Of the look at which these were made."""
     try:
-        return heap_maps(session, facts)
+        made = (_of(session, heap, one) for heap, one in zip(session.heaps.all(), facts))
+        return [one for one in made if one is not None]
     except HeapxError as error:
         if error.code != problems.KERNEL_MISSING:
             raise
         session.problem(problems.NO_ANSWER, None, "the map of the heap's pages was left out: %s" % error, error.hint, partial=False)
         return []
-
-
-def census(blocks: int, bytes: int, named_bytes: int, rows: Sequence[CensusRow]) -> PageCensus:
-    """The largest rows of a census."""
-    return PageCensus(blocks, bytes, named_bytes, rows[:MOST_ROWS], max(0, len(rows) - MOST_ROWS))

@@ -217,11 +217,6 @@ class Beyond(NamedTuple):
     """V8's backing stores have the words of a string."""
 
 
-def _containers(world: World) -> int:
-    """Whose containers there may be."""
-    return (signatures.CPLUSPLUS if cplusplus.is_used(world) else 0) | (signatures.RUST if rust.is_used(world) else 0)
-
-
 class Prepared(NamedTuple):
     """What is asked of all blocks of a target."""
 
@@ -231,16 +226,12 @@ class Prepared(NamedTuple):
     beyond: Beyond
 
 
-def _beyond(world: World, fields: Fields, containers: int) -> Beyond:
-    return Beyond(fields, containers, world.once(rust.Objects), V8 in shapes.present(world.target))
-
-
 def _prepared(session: Session, world: World) -> Prepared:
     """All rows, and what runtimes have cut up themselves."""
     shared: Optional[Prepared] = session.shared(PREPARED)
     if shared is not None:
         return shared
-    containers = _containers(world)
+    containers = (signatures.CPLUSPLUS if cplusplus.is_used(world) else 0) | (signatures.RUST if rust.is_used(world) else 0)
     session.budget.progress.stage = "looking for runtimes and classes"
     recognisers = registry.here(world)
     own = [
@@ -256,7 +247,8 @@ def _prepared(session: Session, world: World) -> Prepared:
         signer.keep_contents()
     if containers & signatures.RUST:
         signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
-    return session.share(PREPARED, Prepared(asked, signer, inner, _beyond(world, fields, containers)))
+    beyond = Beyond(fields, containers, world.once(rust.Objects), V8 in shapes.present(world.target))
+    return session.share(PREPARED, Prepared(asked, signer, inner, beyond))
 
 
 def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
@@ -489,41 +481,26 @@ def chosen_rows(session: Session, found: Census, by: str, like: Optional[str]) -
     return session.kept("census by size", List[CensusRow], lambda: _by_size(session)) if by == SIZE else chosen
 
 
+def _row(module: str, size_bytes: Optional[int], blocks: int, total: int, whole: int, sample: Optional[Address]) -> CensusRow:
+    """One that has no name."""
+    share = round(100.0 * total / whole, 1) if whole else 0.0
+    return CensusRow(
+        signature=None, module=module, sure="", size_bytes=size_bytes, blocks=blocks, bytes=total, share_percent=share, sample=sample
+    )
+
+
 def _by_module(chosen: Sequence[CensusRow], whole: int) -> List[CensusRow]:
-    sums: Dict[str, Tuple[int, int, CensusRow]] = {}
+    sums: Dict[str, Tuple[int, int, Optional[Address]]] = {}
     for row in chosen:
-        blocks, total, first = sums.get(row.module, (0, 0, row))
+        blocks, total, first = sums.get(row.module, (0, 0, row.sample))
         sums[row.module] = (blocks + row.blocks, total + row.bytes, first)
-    found = [
-        first._replace(
-            signature=None,
-            sure="",
-            size_bytes=None,
-            blocks=blocks,
-            bytes=total,
-            share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
-        )
-        for blocks, total, first in sums.values()
-    ]
-    return sorted(found, key=lambda row: -row.bytes)
+    rows = [_row(module, None, blocks, total, whole, first) for module, (blocks, total, first) in sums.items()]
+    return sorted(rows, key=lambda row: -row.bytes)
 
 
 def _by_size(session: Session) -> List[CensusRow]:
     """Of malloc's blocks alone, with their headers, as `chunks --histogram` has them: what runtimes cut up themselves has no such sizes."""
-    whole = sum(row.used_bytes for heap in session.heaps.all() for row in heap.histogram())
-    found = [
-        CensusRow(
-            signature=None,
-            module="",
-            sure="",
-            size_bytes=row.max_size_bytes,
-            blocks=row.used_chunks,
-            bytes=row.used_bytes,
-            share_percent=round(100.0 * row.used_bytes / whole, 1) if whole else 0.0,
-            sample=None,
-        )
-        for heap in session.heaps.all()
-        for row in heap.histogram()
-        if row.used_chunks
-    ]
-    return sorted(found, key=lambda row: -row.bytes)
+    classes = [row for heap in session.heaps.all() for row in heap.histogram()]
+    whole = sum(row.used_bytes for row in classes)
+    rows = [_row("", row.max_size_bytes, row.used_chunks, row.used_bytes, whole, None) for row in classes if row.used_chunks]
+    return sorted(rows, key=lambda row: -row.bytes)
