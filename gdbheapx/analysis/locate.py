@@ -9,6 +9,7 @@ from gdbheapx.analysis.census.block import words
 from gdbheapx.analysis.census.find import LabelSet
 from gdbheapx.analysis.census.pieces import Piece
 from gdbheapx.analysis.reachability.refs import Holder
+from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
@@ -124,7 +125,7 @@ def _mapped(one: Mapping, address: int) -> Mapped:
 
 
 def _named(target: Target, address: int) -> Optional[Named]:
-    module = next((module for start, end, module in target.image_ranges() if start <= address < end), None)
+    module = module_at(target, address)
     if module is None:
         return None
     symbols = _symbols(target, module)

@@ -77,8 +77,7 @@ def _verdict(found: Refs) -> str:
 
 
 def _title(chain: Chain) -> str:
-    length = len(chain.steps) + sum(step.left_out for step in chain.steps)
-    return plural(length, "step") + (" to a root" if chain.is_held else ", and no root")
+    return plural(chain.length, "step") + (" to a root" if chain.is_held else ", and no root")
 
 
 def _where(step: Step) -> str:

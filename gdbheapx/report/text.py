@@ -1,7 +1,7 @@
 """Text: pages and tables, by tabulate where it can be imported. ASCII only."""
 
 import re
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import TEXT, Table, cell, value
@@ -12,6 +12,8 @@ DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 """Characters that turn the reading direction: a name with one looks like another, and moves what stands beside it."""
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029%s]" % DIRECTION)
 """Control characters but the tab, Unicode's own line ends, and what turns the direction."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
 _tabulate: Optional[Callable[..., str]] = None
 _looked_for_tabulate = False
 
@@ -52,6 +54,21 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: st
         return "  ".join(shown).rstrip()
 
     return [line(headers), "  ".join("-" * width for width in widths)] + [line(row) for row in rows]
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """One line of CSV; what is unknown is an empty cell."""
+    import csv
+    import io
+
+    made = io.StringIO()
+    csv.writer(made, lineterminator="").writerow(["" if cell is None else cell for cell in cells])
+    return made.getvalue()
+
+
+def safe_cell(cell: str) -> str:
+    """A text that no spreadsheet takes for a formula, and that drives no terminal."""
+    return "'" + printable(cell) if cell.startswith(FORMULA) else printable(cell)
 
 
 def printable(text: str) -> str:

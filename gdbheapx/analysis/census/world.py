@@ -98,10 +98,6 @@ class World:
         """All objects."""
         return self.target.modules()
 
-    def module_at(self, address: int) -> Optional[Module]:
-        """The object whose image holds the address."""
-        return next((module for start, end, module in self.target.image_ranges() if start <= address < end), None)
-
     def data(self, module: Optional[Module] = None) -> Iterator[Tuple[int, bytes]]:
         """(address, bytes) of the writable segments of one object, or all: small, so that they may be searched here."""
         for one in self.modules() if module is None else [module]:

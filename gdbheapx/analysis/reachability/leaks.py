@@ -61,15 +61,15 @@ class Leaks(NamedTuple):
     maybe: Sum
     maybe_by: Dict[str, Sum]
     leaked: Sum
-    roots: Optional[int]
+    roots: Optional[int] = None
     """None where there was no room to find them."""
-    groups: Sequence[Group]
+    groups: Sequence[Group] = ()
     """Those with most bytes first."""
-    habits: Sequence[Habit]
-    offsets: Sequence[Tuple[int, int]]
+    habits: Sequence[Habit] = ()
+    offsets: Sequence[Tuple[int, int]] = ()
     """(offset, references) by which blocks are reached that are told as maybe for that alone."""
-    mappings: Sequence[LostMapping]
-    low_addresses: bool
+    mappings: Sequence[LostMapping] = ()
+    low_addresses: bool = False
     """The heap lies where small numbers are addresses."""
     is_upper_bound: bool = False
     """Of `leaked`: something that may hold blocks was not read."""
@@ -82,14 +82,8 @@ def add(sums: Sequence[Sum]) -> Sum:
 
 def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
     """Classes, groups and lost mappings. `sums`: of mark() or look_again(). `naming`: where memory may still be read."""
-    holding = held_rules(interior_holds)
-    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
     roots = reach.graph.find_leak_roots() if sums[LEAKED].blocks else 0
-    return Leaks(
-        held=add([sums[rule] for rule in holding]),
-        maybe=add(list(maybe.values())),
-        maybe_by=maybe,
-        leaked=sums[LEAKED],
+    return classes(sums, interior_holds)._replace(
         roots=roots,
         groups=groups(reach, naming) if roots else [],
         habits=reach.habits,
@@ -97,6 +91,13 @@ def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Option
         mappings=lost_mappings(reach),
         low_addresses=any(start < 1 << 32 for start, _ in reach.heaps) and reach.word_bytes == 8,
     )
+
+
+def classes(sums: Sequence[Sum], interior_holds: bool) -> Leaks:
+    """How much is held, may be, or is leaked."""
+    holding = held_rules(interior_holds)
+    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
+    return Leaks(held=add([sums[rule] for rule in holding]), maybe=add(list(maybe.values())), maybe_by=maybe, leaked=sums[LEAKED])
 
 
 def held_rules(interior_holds: bool) -> List[int]:
@@ -193,17 +194,7 @@ def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
     what = say("the graph of %d blocks takes about %s, and this process may use %s: ", numbers.blocks, *map(Size, lacking))
     what = say("%sthe classes were told by %d passes over memory", what, numbers.passes)
     session.problem(problems.SWEPT, None, what, SWEPT_HINT)
-    holding = held_rules(interior_holds)
-    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
-    return Leaks(
-        held=add([sums[rule] for rule in holding]),
-        maybe=add(list(maybe.values())),
-        maybe_by=maybe,
-        leaked=sums[LEAKED],
-        roots=None,
-        groups=(),
-        habits=(),
-        offsets=(),
+    return classes(sums, interior_holds)._replace(
         mappings=mapping_rows([node for node, is_lost in zip(found.nodes, lost) if is_lost]),
         low_addresses=any(start < 1 << 32 for start, _ in made.shape.heaps) and target.word_bytes == 8,
     )

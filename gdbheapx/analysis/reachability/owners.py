@@ -16,8 +16,6 @@ MOST_SUSPECTS = 5
 """There can be no more of a fifth each."""
 DROP_RATIO = 0.7
 """Where the largest part of what a node keeps has less than this share of it, the memory piles up there (MAT: big_drop_ratio)."""
-COMMON_PATH = 0.8
-"""What a group's members have in common of their ways (MAT: path_screening)."""
 GAP_BYTES = 64
 """Pointers of an object without symbols that stand further apart belong to different variables."""
 LEAST_SHARED = 0.001

@@ -42,6 +42,11 @@ class Chain(NamedTuple):
     is_held: bool
     """It begins at a root."""
 
+    @property
+    def length(self) -> int:
+        """In steps, with those that are left out."""
+        return len(self.steps) + sum(step.left_out for step in self.steps)
+
 
 class Refs(NamedTuple):
     """The answer."""
@@ -79,14 +84,10 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     marks = marks or Marks(reach)
     found = reach.graph.referrers(node, MOST_REFERRERS)
     lost: Dict[int, Optional[Referrer]] = {}
-    chains = sorted((_chain(reach, names, one, marks.parents, lost) for one in found), key=lambda one: (not one.is_held, _length(one)))
+    chains = sorted((_chain(reach, names, one, marks.parents, lost) for one in found), key=lambda chain: (not chain.is_held, chain.length))
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     return Refs(Address(start), offset, size, EVIDENCE[reach.graph.evidence(node)], chains, len(found) == MOST_REFERRERS)
-
-
-def _length(chain: Chain) -> int:
-    return len(chain.steps) + sum(step.left_out for step in chain.steps)
 
 
 def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
@@ -200,4 +201,4 @@ def _holder(told: Refs) -> Holder:
     by = None
     if first.root is None:
         by = "%s+%d" % (first.signature or "block %s" % first.address, first.offset or 0)
-    return Holder(told.address, told.evidence, last.root, len(chain.steps) + sum(step.left_out for step in chain.steps), by)
+    return Holder(told.address, told.evidence, last.root, chain.length, by)

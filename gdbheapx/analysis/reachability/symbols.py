@@ -32,6 +32,11 @@ def keep_frames(target: Target, roots: Sequence[Root]) -> Dict[int, StackCopy]:
     return found
 
 
+def module_at(target: Target, address: int) -> Optional[Module]:
+    """The object whose image holds the address."""
+    return next((module for start, end, module in target.image_ranges() if start <= address < end), None)
+
+
 class Frames:
     """Names for places in stacks."""
 
@@ -52,7 +57,7 @@ class Frames:
 
     def _function(self, call: Call) -> Optional[str]:
         here = call.pc - call.is_return
-        module = next((module for start, end, module in self._target.image_ranges() if start <= here < end), None)
+        module = module_at(self._target, here)
         if module is None:
             return None
         if module.base not in self._functions:

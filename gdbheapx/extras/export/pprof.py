@@ -9,18 +9,15 @@ Protocol buffers, as much as is needed to write a message (https://protobuf.dev/
 """
 
 import gzip
-import re
 from bisect import bisect_right
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.owned import Frame, Image, Stack
-from gdbheapx.extras.export.csv_rows import hexed
-from gdbheapx.report.text import DIRECTION
+from gdbheapx.extras.export.csv_rows import clean
 
 VARINT, LENGTH = 0, 2
 """Wire types."""
 MASK = (1 << 64) - 1
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
 NOWHERE = "[unknown]"
 """The mapping of code that is in no mapped file, and of what is no module's: each location has one."""
 
@@ -98,7 +95,7 @@ class Writer:
 
     def text(self, text: str) -> int:
         """Its place in the table of strings."""
-        return self._strings.setdefault(UNPRINTABLE.sub(hexed, text), len(self._strings))
+        return self._strings.setdefault(clean(text), len(self._strings))
 
     def _add(self, field: int, made: Message) -> None:
         self._parts.setdefault(field, []).append(made)

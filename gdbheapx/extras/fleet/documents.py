@@ -3,8 +3,6 @@
 `table` and `fleet` show them as a table, or as CSV.
 """
 
-import csv
-import io
 import json
 import os
 from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
@@ -26,8 +24,6 @@ MOST_TEXT = 300
 SOURCE = "fleet"
 """The member that `fleet` adds to a document: which core, as it was, and how the look ended."""
 NONE = "unknown"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
 
 
 class Document(NamedTuple):
@@ -227,20 +223,9 @@ def table_lines(style: Style, rows: Union[Sequence[Document], Sequence[Group]]) 
 
 def csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
     """CSV with a heading."""
-    yield _csv((type(rows[0]) if rows else Document)._fields)
+    yield text.csv_line((type(rows[0]) if rows else Document)._fields)
     for one in rows:
-        yield _csv(["" if value is None else _safe(value) if isinstance(value, str) else value for value in one])
-
-
-def _csv(cells: Sequence[Any]) -> str:
-    made = io.StringIO()
-    csv.writer(made, lineterminator="").writerow(cells)
-    return made.getvalue()
-
-
-def _safe(cell: str) -> str:
-    shown = text.printable(cell)
-    return "'" + shown if cell.startswith(FORMULA) else shown
+        yield text.csv_line(text.safe_cell(value) if isinstance(value, str) else value for value in one)
 
 
 def _cell(value: Any) -> Any:

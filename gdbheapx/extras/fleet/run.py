@@ -12,7 +12,7 @@ import stat
 import sys
 import tempfile
 import time
-from typing import Any, Dict, Generator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Generator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, said
@@ -56,11 +56,6 @@ CREATE OR REPLACE VIEW growth AS
 WHOLE, PARTIAL = 0, 4
 NAME = re.compile(r"[^A-Za-z0-9._-]")
 MOST_NAME = 100
-
-
-def write_views(directory: str) -> None:
-    """The file, anew."""
-    replace(os.path.join(directory, VIEWS), SQL)
 
 
 def replace(path: str, text: str) -> None:
@@ -131,7 +126,7 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
     folder(directory)
     found = {one.document: one for one in (core(path, directory) for path in cores)}
     every = [one for one in found.values() if where.share is None or where.share.has(one)]
-    write_views(directory)
+    replace(os.path.join(directory, VIEWS), SQL)
     queue = [one for one in every if not is_whole(one)]
     kept, made = len(every) - len(queue), 0
     if where.dask is None:
@@ -242,18 +237,19 @@ def _asked() -> GlobalOptions:
 
 def _finish(one: Core, state: child.State, ended: child.Ended) -> None:
     """Its document, whatever became of it."""
-    code = ended.code
-    found = _parsed(ended.content) if code in (WHOLE, PARTIAL) else None
-    if found is None and code in (WHOLE, PARTIAL):
-        code = 1
+    code, written = ended.code, _json(ended.content)
+    found = None
+    if code in (WHOLE, PARTIAL):
+        is_document = isinstance(written, dict) and isinstance(written.get("data"), dict)
+        found, code = (written, code) if is_document else (None, 1)
     size, modified = state if state is not None else (None, None)
     error = None if found is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
     source = {"core": one.path, "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
     empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
-    told = said(_json(ended.content)) if found is None else None
+    told = said(written) if found is None else None
     if told is not None:
         empty["error"] = told.document()
-    _write(one.document, {**(empty if found is None else found), documents.SOURCE: source})
+    replace(one.document, json.dumps({**(empty if found is None else found), documents.SOURCE: source}) + "\n")
 
 
 def _json(content: bytes) -> Any:
@@ -261,13 +257,3 @@ def _json(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
-
-
-def _parsed(content: bytes) -> Optional[Dict[str, Any]]:
-    found = _json(content)
-    return found if isinstance(found, dict) and isinstance(found.get("data"), dict) else None
-
-
-def _write(path: str, document: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    replace(path, json.dumps(document) + "\n")

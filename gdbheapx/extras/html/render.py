@@ -67,18 +67,13 @@ def ready() -> None:
 def render(template: str, values: Mapping[str, Any]) -> str:
     """The page `template`. HeapxError without Jinja2."""
     environment = _environment()
+    from markupsafe import Markup  # the style is text of this package, which is not to be escaped
+
     with open(os.path.join(HERE, "style.css"), encoding="utf-8") as file:
         style = file.read()
     mark = b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
-    text: str = environment.get_template(template).render(values, style=environment_markup(style), style_hash=mark)
+    text: str = environment.get_template(template).render(values, style=Markup(style), style_hash=mark)
     return text
-
-
-def environment_markup(text: str) -> Any:
-    """Text of this package, which is not to be escaped."""
-    from markupsafe import Markup
-
-    return Markup(text)
 
 
 def _environment() -> Any:

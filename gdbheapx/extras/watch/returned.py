@@ -58,11 +58,6 @@ class Step:
         if self.most_s is None and 10 * back >= 9 * self.returned_bytes:
             self.most_s = self.observed_s
 
-    @property
-    def stayed_percent(self) -> int:
-        """What was never back."""
-        return round(100 * (self.returned_bytes - self.back_bytes) / self.returned_bytes)
-
 
 class Worth(NamedTuple):
     """Whether returning memory by a timer pays, by all steps that were observed for long enough."""

@@ -103,7 +103,7 @@ class History:
             kept=kept,
             held=held,
             code=judge(rss, used, kept, held, sum(one.back_bytes for one in self.steps.kept)),
-            kept_resident_bytes=_kept_resident(known) if known is not None else None,
+            kept_resident_bytes=min(known.kept_bytes, known.counters.anonymous_bytes) if known and known.kept_bytes is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
             returns_by=[one.returns_by for one in self._watched if one.returns_by is not None],
             steps=self.steps.count,
@@ -136,11 +136,6 @@ def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change],
     if held.lasting >= half:
         return HELD
     return ELSEWHERE
-
-
-def _kept_resident(sample: Sample) -> Optional[int]:
-    """What is kept and may be in RAM, at most."""
-    return None if sample.kept_bytes is None else min(sample.kept_bytes, sample.counters.anonymous_bytes)
 
 
 def _mostly_kept(sample: Sample) -> bool:

@@ -1,11 +1,9 @@
 """One sample as a row of named figures, the same for CSV and JSON lines; and the files, which are readable by their owner alone."""
 
-import csv
-import io
 import os
 import stat
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.returned import Step
@@ -13,12 +11,10 @@ from gdbheapx.extras.watch.samples import Sample, Sampler, Watched, Watching
 from gdbheapx.extras.watch.summary import Over
 from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 from gdbheapx.report.json import encode
-from gdbheapx.report.text import printable
+from gdbheapx.report.text import csv_line, safe_cell
 
 FILE_MODE = 0o600
 SUMS = ("held_bytes", "used_bytes", "kept_bytes")
-FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet takes a cell that begins so for a formula."""
 PROCESS = ("rss_bytes", "anonymous_bytes", "swapped_bytes", "threads", "pss_bytes", "huge_bytes")
 """Keys of process_figures."""
 
@@ -151,12 +147,11 @@ class Csv:
 
     def __init__(self, path: str, sampler: Sampler) -> None:
         self._sampler = sampler
-        name = printable(sampler.name)
-        self._name = "'" + name if name.startswith(FORMULA) else name
+        self._name = safe_cell(sampler.name)
         columns = ["time", "elapsed_s", "pid", "name", "stopped_ms", *PROCESS]
         for one in sampler.watched:
             columns += ["%s.%s" % (one.info.id, key) for key in (*(figure.key for figure in one.figures), *SUMS)]
-        self._file = Appended(path, row(columns))
+        self._file = Appended(path, csv_line(columns))
 
     def sample(self, sample: Sample) -> None:
         """One row."""
@@ -164,14 +159,7 @@ class Csv:
         cells += process_figures(sample).values()
         for place, one in enumerate(self._sampler.watched):
             cells += allocator_figures(one, sample, place).values()
-        self._file.line(row(cells))
-
-
-def row(cells: Sequence[Any]) -> str:
-    """One line of CSV."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="").writerow(["" if cell is None else cell for cell in cells])
-    return out.getvalue()
+        self._file.line(csv_line(cells))
 
 
 class Lines:

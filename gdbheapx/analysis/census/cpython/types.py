@@ -9,6 +9,7 @@ from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, Condition, SignatureRow, Signed
 
 WORD = 8
@@ -232,7 +233,7 @@ class Types:
         return text if text.isprintable() and len(data) < 256 else ""
 
     def _place(self, at: int) -> str:
-        module = self._world.module_at(at)
+        module = module_at(self._world.target, at)
         return "type at %s+0x%x" % (module.file_name, at - module.base) if module else "type at 0x%x" % at
 
     def _name_builtins(self) -> None:
