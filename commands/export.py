@@ -73,7 +73,7 @@ def export(session: Session, options: Options) -> Answer:
         raise UsageError("a profile for pprof is not text", "name the file with -o FILE")
     if of == "profile" and options.format != "pprof":
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
-    images: List[owned.Image] = [] if session.target.kind == "snapshot" else owned.images(session.target)
+    images: List[owned.Image] = owned.images(session.target) if session.target.has_memory else []
     if of == "census":
         found = owned.of_census(session.kept("census", find.Census, lambda: find.find(session)))
     elif of == "owners":
@@ -117,7 +117,7 @@ def _csv(session: Session, options: Options) -> Answer:
         raise HeapxError("--json cannot be used with csv", "`gdbheapx chunks --json` lists all blocks as JSON", code=USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
-    if session.target.kind == "snapshot":
+    if not session.target.has_memory:
         if options.of != "census" or session.shared(heap_graph.REACH) is None:
             raise HeapxError(
                 "snapshots contain only used blocks, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT

@@ -61,7 +61,7 @@ def leaks(session: Session, options: Options) -> Answer:
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
     found = session.kept("leaks", model.Leaks, find) if as_kept else find()
     heap_graph.check_time(session)
-    has_blocks = session.target.kind != "snapshot" or session.shared(heap_graph.REACH) is not None
+    has_blocks = session.target.has_memory or session.shared(heap_graph.REACH) is not None
     rows = listed if options.list and found.roots is not None else None
     is_over = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
     if is_over and found.is_upper_bound:

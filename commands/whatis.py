@@ -36,7 +36,7 @@ def whatis(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.reachability import memory_budget, refs
     from gdbheapx.report import location as shown
 
-    if session.target.kind == "snapshot":
+    if not session.target.has_memory:
         kept = locate.kept(find.label_blocks(session, lambda graph: None), options.address)
         if kept.used is not None and options.holders is not False:
             kept = kept._replace(held_by=refs.find_holders(session, [options.address]).get(options.address))

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, cast
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import __version__, command, parse, problems, stops, units
 from gdbheapx import kernel as kernels
@@ -338,14 +338,14 @@ class Run:
 
     def _accept_swap(self) -> None:
         """With --read-swap pages in swap are read whatever there is room for."""
-        room = self.target.swap_room() if self.target is not None and self.target.kind == "live" else None
-        if room is not None and self.options.read_swap:
+        room = self.target.swap_room() if self.target is not None and self.options.read_swap else None
+        if room is not None:
             room.accept()
 
     def _run(self, session: Session) -> Answer:
         """The command's answer."""
-        if self.target is not None and self.target.kind == "snapshot":
-            cast(Any, self.target).prepare(self.command, session, self.options)
+        if self.target is not None:
+            self.target.prepare(self.command, session, self.options)
         return self.command.run(session, self.options)
 
     def _start_budget(self) -> None:
@@ -361,9 +361,8 @@ class Run:
         return self.budget.reason is not None
 
     def _new_session(self) -> Session:
-        session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.attempts)
-        if self.target is not None and self.target.kind == "snapshot":
-            session = Session(self.target, self.budget, None, self.attempts, cast(Any, self.target).discovery)
+        discovery = self.target.discovery if self.target is not None else None
+        session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.attempts, discovery)
         session.debugger_version = debugger_version(self.target)
         session.in_gdb = self.host.name != SHELL
         session.pack_directories = self.host.settings.symbols_path
@@ -572,19 +571,9 @@ class Run:
         return kernel or kernel_name()
 
     def _target(self) -> Dict[str, Any]:
-        target = self.target
-        names = {
-            "kind": "kind",
-            "pid": "pid",
-            "executable": "executable",
-            "core": "core_path",
-            "snapshot": "snapshot",
-            "stopped_ms": "stopped_ms",
-            "stops": "stops",
-        }
-        when = {key: getattr(target, key) for key in ("taken", "taken_of") if target is not None and target.kind == "snapshot"}
-        found = {key: getattr(target, name, None) for key, name in names.items()}
-        return {**found, "predicted_stop_ms": self.predicted_ms, **when, "swapped_in_bytes": self._swapped_in()}
+        facts = dict(NOBODY["target"]) if self.target is None else self.target.facts()
+        when = {key: facts.pop(key) for key in ("taken", "taken_of") if key in facts}
+        return {**facts, "predicted_stop_ms": self.predicted_ms, **when, "swapped_in_bytes": self._swapped_in()}
 
     def _swapped_in(self) -> Optional[int]:
         """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not

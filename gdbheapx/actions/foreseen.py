@@ -60,7 +60,7 @@ def dry_run(session: Session, command: str, portion: Portion, is_accepted: bool)
 
 def _refusal(session: Session, way: Returning, heap: Heap, portion: Portion, is_accepted: bool) -> Optional[Refusal]:
     target = session.target
-    if target.kind in ("core", "snapshot"):
+    if target.kind == "core" or not target.has_memory:
         return None
     try:
         if target.debugger_version is not None:  # who predicts without gdb may have one for the call

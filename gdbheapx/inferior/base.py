@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from array import array
 from types import MappingProxyType
-from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
 from gdbheapx.arch import Architecture, ByteOrder, byte_order, named
@@ -392,13 +392,13 @@ class ThreadLocal(NamedTuple):
 class Memory(ABC):
     """Bytes by address, and where they are: in RAM, in swap, in a core's file, or nowhere."""
 
-    kind: str
-    """`core`, `live` or `remote`."""
     word_bytes: int
     """sizeof(void *) in the target: 8 or 4."""
     little_endian: bool
     machine: str
     """ELF machine in gdb's words."""
+    has_memory = True
+    """False: it has recorded answers and the graph of all blocks instead."""
 
     @property
     def arch(self) -> Architecture:
@@ -526,9 +526,22 @@ class Usage:
 class Process:
     """What is known of the process as a whole."""
 
+    kind: str
+    """`core`, `live`, `remote` or `snapshot`."""
     pid: Optional[int] = None
     executable: Optional[str] = None
     core_path: Optional[str] = None
+    snapshot: Optional[str] = None
+    """The file that its answers are recorded in."""
+    stopped_ms: Optional[float] = None
+    """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
+    stops: Optional[int] = None
+    """How often it was stopped; None as before."""
+
+    def facts(self) -> Dict[str, Any]:
+        """What an envelope says of it."""
+        names = ("kind", "pid", "executable", "core_path", "snapshot", "stopped_ms", "stops")
+        return {name.replace("core_path", "core"): getattr(self, name) for name in names}
 
     def monotonic_ns(self) -> Optional[int]:
         """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""
@@ -548,6 +561,9 @@ class Process:
 
     def forget(self) -> None:
         """It ran, or changed: drop what may be out of date. Nothing by default."""
+
+    def let_go(self) -> None:
+        """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
 
 
 class Objects(ABC):
@@ -749,14 +765,15 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
 
     page_bytes: int
     """AT_PAGESZ of the target, never this machine's."""
-    stopped_ms: Optional[float] = None
-    """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
     max_stop_s: Optional[float] = None
     """How long a process may stand still at a time."""
-    stops: Optional[int] = None
-    """How often it was stopped; None as before."""
     debugger_version: Optional[str] = None
     """Version of the gdb that serves, such as `13.1`; None without gdb."""
+    discovery: Any = None
+    """What its recorded answers tell of allocators (allocators/discovery.py)."""
+
+    def prepare(self, asked: Any, session: Any, options: Any) -> None:
+        """A command is about to run: HeapxError where its answer is not recorded. Nothing by default."""
 
     def death(self) -> Optional[Diagnostic]:
         """How the process ended, if it has; lets go of it. None for cores."""
@@ -766,6 +783,3 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     def stands_still(self) -> bool:
         """This tool, or the gdb that it runs in, holds it stopped now."""
         return False
-
-    def let_go(self) -> None:
-        """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""

@@ -1,11 +1,12 @@
 """A snapshot as a target: it has models and the graph of all blocks, and no memory."""
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 from gdbheapx import command, parse
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Process, Usage
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import NOT_IN_SNAPSHOT, Diagnostic
+from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, Outcome, Reading, Record, opened
 
@@ -34,39 +35,27 @@ class Infos(WithoutMemory):
         return True
 
 
-class Snapshot(WithoutMemory):
+class Snapshot(Usage, Process, WithoutMemory):
     """What the runner asks of a target, of a file."""
 
     kind = "snapshot"
+    has_memory = False
     debugger_version: Optional[str] = None
     held_by_gdb = True
-    core_path: Optional[str] = None
     stop = still = None
     """It cannot be stopped."""
 
     def __init__(self, path: str) -> None:
         self.record: Record = opened(path)
         head = self.record.head
-        self.snapshot = path
+        self.snapshot: str = path
         self.pid, self.executable = head.pid, head.executable
-        self.taken, self.taken_of = head.taken, head.kind
         self.stopped_ms, self.stops = head.stopped_ms, head.stops
         self.discovery = Infos(head.allocators)
 
-    def problems(self) -> List[Diagnostic]:
-        """What was wrong is told with the models."""
-        return []
-
-    def let_go(self) -> None:
-        """Nothing is held."""
-
-    def has_ended(self) -> bool:
-        """A file does not."""
-        return False
-
-    def swapped_in_bytes(self) -> Optional[int]:
-        """Nothing is read."""
-        return None
+    def facts(self) -> Dict[str, Any]:
+        """With when it was taken, and of what."""
+        return {**Process.facts(self), "taken": self.record.head.taken, "taken_of": self.record.head.kind}
 
     def prepare(self, asked: command.Command, session: Session, options: command.Options) -> None:
         """The session for a command. HeapxError for one that needs memory."""

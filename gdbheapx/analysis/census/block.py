@@ -15,7 +15,7 @@ AT_ONCE = 65536
 
 def can_tell(session: Session) -> bool:
     """It can be told what blocks are when all of them were read: a process runs on by now."""
-    return session.target.kind in ("core", "snapshot")
+    return session.target.kind == "core" or not session.target.has_memory
 
 
 def look(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
@@ -41,7 +41,7 @@ def with_names(session: Session, tallied: owners.Tallied, found: owners.Owners) 
     if not can_tell(session):
         return found
     rows = owners.blocks(tallied, found)
-    if session.target.kind == "snapshot":
+    if not session.target.has_memory:
         kept = _kept(session, array("Q", (address for address, _ in rows)), by_row=False)
         told = {} if kept is None else _by_address(rows, kept)
     else:
@@ -61,7 +61,7 @@ class Labels(NamedTuple):
 def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
     """By what stands in the blocks. Memory is read, as above, but of a snapshot, which has what its census found; None where that was not
     possible."""
-    if session.target.kind == "snapshot":
+    if not session.target.has_memory:
         return _kept(session, addresses)
 
     def rows() -> Iterator[Blocks]:

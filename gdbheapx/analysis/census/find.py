@@ -406,7 +406,7 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
     """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on. Blocks of malloc's
     that a library cut up are whole here, for who goes through malloc's memory; with `is_cut` their pieces are there instead, as in
     a census. `contents`: equal ones are told."""
-    kept: Optional[LabelSet] = session.shared(TOLD) if session.target.kind == "snapshot" else None
+    kept: Optional[LabelSet] = None if session.target.has_memory else session.shared(TOLD)
     if kept is not None:
         return kept
     made = _prepared(session, World(session))

@@ -163,7 +163,7 @@ def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[LeakedB
 
 def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
     """The classes; None where the graph fits. The process stays stopped for all passes."""
-    if session.target.kind == "snapshot":  # its graph is there
+    if not session.target.has_memory:  # its graph is there
         return None
     lacking = memory_budget.fits(session, memory_budget.LEAKS_BYTES)
     if lacking is None:

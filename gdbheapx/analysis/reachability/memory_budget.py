@@ -31,7 +31,7 @@ GROUPS = "/sys/fs/cgroup"
 
 def blocks(session: Session) -> int:
     """Blocks in use, as the walks over the heaps have counted them, or as a snapshot has them."""
-    if session.target.kind == "snapshot":
+    if not session.target.has_memory:
         reach: Optional[heap_graph.Reach] = session.shared(heap_graph.REACH)
         return reach.numbers.blocks if reach is not None else 0
     return sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())

@@ -45,7 +45,7 @@ Rows = List[List[Any]]
 
 def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     """Rows by table."""
-    is_snapshot = session.target.kind == "snapshot"
+    is_snapshot = not session.target.has_memory
     if not is_snapshot:
         session.store = Taking()
     found: Dict[str, Callable[[], Rows]] = {}
@@ -94,9 +94,7 @@ def _told(session: Session, table: Table) -> Callable[[], Rows]:
     declared = command.find(table.words[0])
     assert declared is not None, table
     options = parse.parse(table.words, "gdbheapx").options
-    target: Any = session.target
-    if target.kind == "snapshot":
-        target.prepare(declared, session, options)
+    session.target.prepare(declared, session, options)
     answer = declared.run(session, options)
 
     def rows() -> Rows:

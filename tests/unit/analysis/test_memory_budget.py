@@ -80,7 +80,7 @@ class Heap:
 
 def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """612 MB for the sweeps: refused with both figures where less is allowed; tried where there is as much, and whatever is little."""
-    session: Any = SimpleNamespace(target=SimpleNamespace(kind="core"), heaps=SimpleNamespace(all=lambda: [Heap()]))
+    session: Any = SimpleNamespace(target=SimpleNamespace(has_memory=True), heaps=SimpleNamespace(all=lambda: [Heap()]))
     monkeypatch.setenv(memory_budget.VARIABLE, "600000000")
     with pytest.raises(HeapxError) as refused:
         memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
