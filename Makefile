@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast wild hidden compare matrix matrix-clean bench soak kernel single dist deb changelog lint docs site packs clean
+.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix matrix-clean bench soak kernel single dist deb changelog lint docs site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -25,6 +25,13 @@ test-fast: $(KERNEL) ## while you work: unit tests, and each command once live a
 test-unit: ## tests without gdb
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
+
+COVERAGE := COVERAGE_FILE=build/coverage $(PYTHON) -m
+coverage: $(KERNEL) ## one table: how much of each folder of the product the unit tests run in their own process
+	@$(SETUP) test
+	@mkdir -p build
+	@HEAPX_TEST_LIBRARY="$(CURDIR)/$(KERNEL)" $(COVERAGE) coverage run --source=gdbheapx,commands -m pytest -q --hypothesis-profile=fast -m "not slow and not wild" tests/unit
+	@$(COVERAGE) tools.coverage_table build/coverage.json
 
 wild: ## large third-party programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table; then make hidden
 	@$(SETUP) test

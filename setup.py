@@ -137,6 +137,7 @@ setup(
             *DASK,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
+            "coverage>=7",  # make coverage
             "kubernetes-validate>=1.29",  # the manifests of the examples; it knows the successPolicy and backoffLimitPerIndex of jobs
             "prometheus_client>=0.16",  # reads what watch --openmetrics writes
             "hypothesis>=6",  # synthetic heaps in the unit tests
