@@ -5,6 +5,7 @@ and says so where nobody has it.
 """
 
 from abc import ABC, abstractmethod
+from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -54,6 +55,20 @@ if TYPE_CHECKING:
 
 MIN_PAGE_BYTES = 4096
 """What memory is returned by at least."""
+Answer = TypeVar("Answer")
+
+
+def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+    """Of a method that is asked often: what it gave is kept."""
+
+    @wraps(method)
+    def kept(self: Any) -> Answer:
+        answers = self.__dict__.setdefault("_answers", {})
+        if method not in answers:
+            answers[method] = method(self)
+        return answers[method]  # type: ignore[no-any-return]
+
+    return kept
 
 
 def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:

@@ -2,6 +2,7 @@
 
 from typing import Mapping, NamedTuple, Optional, Sequence
 
+from gdbheapx.columns import add
 from gdbheapx.kernel.blocks.pins import APART, EDGE, HOLE, RESERVE, ROOM, PinShape
 
 PAGE = "page"
@@ -62,5 +63,4 @@ class Keeping(NamedTuple):
     @property
     def kept_bytes(self) -> Optional[int]:
         """What stays, by the figures of `arenas`; None where they are not known of every arena."""
-        found = [one.kept_bytes for one in self.arenas]
-        return sum(one for one in found if one is not None) if self.terms and None not in found else None
+        return add(arena.kept_bytes for arena in self.arenas) if self.terms else None

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
@@ -64,10 +64,6 @@ class GlibcMalloc(Heap):
         self.around = around
         self._survey: Optional[Survey] = None
         self._at_once: Optional[Survey] = None
-        self._totals: Optional[List[ArenaTotals]] = None
-        self._mmapped: Optional[mmapped.Mmapped] = None
-        self._counted: List[Optional[MmappedTotals]] = []
-        """At most one: what counters() gave."""
 
     @property
     def info(self) -> AllocatorInfo:
@@ -115,11 +111,10 @@ class GlibcMalloc(Heap):
         assert self._at_once is not None
         return self._at_once
 
+    @once
     def arenas(self) -> List[ArenaTotals]:
         """One row per arena."""
-        if self._totals is None:
-            self._totals = arena_totals(self.survey())
-        return self._totals
+        return arena_totals(self.survey())
 
     def totals(self) -> Dict[str, Optional[int]]:
         """Their sums, and its mapped chunks."""
@@ -234,10 +229,9 @@ class GlibcMalloc(Heap):
         arenas, total = self.malloc_stats()
         return NativeStats(fields, arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
 
+    @once
     def _counters(self) -> Optional[MmappedTotals]:
-        if not self._counted:
-            self._counted.append(mmapped.counters(self.context))
-        return self._counted[0]
+        return mmapped.counters(self.context)
 
     def mmapped_totals(self) -> MmappedTotals:
         """mp_'s counters of mapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
@@ -246,11 +240,10 @@ class GlibcMalloc(Heap):
             return counted._replace(bytes=self.mmapped().chunks.bytes)
         return counted
 
+    @once
     def mmapped(self) -> mmapped.Mmapped:
         """The mapped chunks themselves."""
-        if self._mmapped is None:
-            self._mmapped = mmapped.find(self.context, self.arena_ranges(), self._counters())
-        return self._mmapped
+        return mmapped.find(self.context, self.arena_ranges(), self._counters())
 
     def arena_ranges(self) -> List[Tuple[int, int]]:
         """Addresses (start, end) that its arenas occupy, sorted."""

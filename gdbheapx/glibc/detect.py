@@ -397,7 +397,7 @@ def _fits(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shap
     try:
         state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
         par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
-        return _state_fits(target, state, shape) and _par_fits(target, par, state) and _tcache_fits(target, types, shape, tcaches)
+        return _state_fits(target, state) and _par_fits(target, par, state) and _tcache_fits(target, types, shape, tcaches)
     except Unreadable:
         return False
 
@@ -415,7 +415,7 @@ def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> 
     is_one = state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and state["system_mem"] <= state["max_system_mem"]
     if not is_one or not state["next"]:  # of a program that never called malloc, `next` is all that is not 0
         return "there is no malloc_state at 0x%x" % arena.address
-    wrong = _bins_that_do_not_fit(target, state, target.word_bytes)
+    wrong = _wrong_bins(target, state)
     if wrong > MOST_WRONG_BINS or (wrong and not any(state.array("bins"))):
         return "%d bins of main_arena at 0x%x do not lead back to it" % (wrong, arena.address)
     settings = [par.get(name) for name in ("trim_threshold", "mmap_threshold", "n_mmaps_max", "arena_test")]
@@ -427,34 +427,18 @@ def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> 
     return None
 
 
-def _state_fits(target: Target, state: View, shape: Shape) -> bool:
+def _state_fits(target: Target, state: View) -> bool:
     """Bins point to themselves or are linked both ways, the ring of arenas comes back, sizes are in order."""
     if not state["system_mem"] <= state["max_system_mem"] or state["flags"] & ~7 or state["mutex"] not in (0, 1, 2):
         return False
-    return _bins_fit(target, state, shape.word_bytes) and _ring_comes_back(target, state)
+    return _wrong_bins(target, state) == 0 and _ring_comes_back(target, state)
 
 
-def _bins_fit(target: Target, state: View, word: int) -> bool:
-    return _bins_that_do_not_fit(target, state, word) == 0
-
-
-def _bins_that_do_not_fit(target: Target, state: View, word: int) -> int:
+def _wrong_bins(target: Target, state: View) -> int:
     """How many bins are neither empty nor linked both ways; where the arena was never used, 1 if it has a top."""
-    words = state.array("bins")
-    if not any(words):
-        return int(state["top"] != 0)
-    wrong = 0
-    for index in range(0, len(words), 2):
-        header = state.address_of("bins") + index * word - 2 * word
-        forward, back = words[index], words[index + 1]
-        try:
-            held = (forward == header) == (back == header)
-            if held and forward != header:
-                held = target.read_word(forward + 3 * word) == header and target.read_word(back + 2 * word) == header
-        except Unreadable:
-            held = False
-        wrong += not held
-    return wrong
+    from gdbheapx.glibc.structure.arena import BINS, wrong_bins
+
+    return wrong_bins(target, state, BINS) if any(state.array("bins")) else int(state["top"] != 0)
 
 
 def _ring_comes_back(target: Target, state: View) -> bool:

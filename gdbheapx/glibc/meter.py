@@ -9,6 +9,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, nothing
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.budget import Budget
+from gdbheapx.columns import add
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
 from gdbheapx.glibc.bins import headers, most_chunks
@@ -230,8 +231,7 @@ def exact(totals: Mapping[str, Optional[int]]) -> Reading:
     """The same figures from a walk over every chunk while the process stood still."""
 
     def both(*names: str) -> Optional[int]:
-        found = [totals.get(name) for name in names]
-        return None if None in found else sum(one or 0 for one in found)
+        return add(totals.get(name) for name in names)
 
     names = ("arenas", "system_bytes", "top_bytes", "mmapped_bytes")
     held, used = both("system_bytes", "mmapped_bytes"), both("used_bytes", "mmapped_bytes")

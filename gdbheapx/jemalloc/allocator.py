@@ -3,7 +3,7 @@
 from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
@@ -55,13 +55,6 @@ class JemallocMalloc(Heap):
         )
         self.jemalloc = jemalloc
         self.around = around
-        self._arenas: Optional[List[arena_list.Arena]] = None
-        self._totals: Optional[List[JemallocArena]] = None
-        self._survey: Optional[kernel_api.ExtentsResult] = None
-        self._stats: List[Optional[bool]] = []
-        self._tsds: Optional[tsd.Tsds] = None
-        self._tcaches: Optional[tcache.Caches] = None
-        self._seen: Optional[ticker_rows.TickerReading] = None
 
     @property
     def info(self) -> AllocatorInfo:
@@ -149,17 +142,15 @@ class JemallocMalloc(Heap):
 
         return checkup.checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
 
+    @once
     def arena_list(self) -> Sequence[arena_list.Arena]:
         """The arenas that exist and can be read."""
-        if self._arenas is None:
-            self._arenas = arena_list.read_arenas(self.context)
-        return self._arenas
+        return arena_list.read_arenas(self.context)
 
+    @once
     def has_stats(self) -> Optional[bool]:
         """This build counts what it does (config_stats); None if nothing tells."""
-        if not self._stats:
-            self._stats.append(build_options.has_stats(self.context, self.arena_list()))
-        return self._stats[0]
+        return build_options.has_stats(self.context, self.arena_list())
 
     def build(self) -> JemallocBuild:
         """How it was built."""
@@ -200,36 +191,33 @@ class JemallocMalloc(Heap):
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""
         return arena_list.held_bytes(self.context, self.arena_list())
 
+    @once
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""
-        if self._survey is None:
-            self._survey = extents.walk(self.context, self.cached_pointers())
-            known = {arena.index for arena in self.arena_list()}
-            arena_list.report_missing(self.context, [one.arena for one in self._survey.arenas if one.arena not in known])
-        return self._survey
+        walked = extents.walk(self.context, self.cached_pointers())
+        known = {arena.index for arena in self.arena_list()}
+        arena_list.report_missing(self.context, [row.arena for row in walked.arenas if row.arena not in known])
+        return walked
 
+    @once
     def tsds(self) -> tsd.Tsds:
         """Every thread's tsd."""
-        if self._tsds is None:
-            self._tsds = tsd.read_tsds(self.context, self.arena_list())
-        return self._tsds
+        return tsd.read_tsds(self.context, self.arena_list())
 
+    @once
     def tcaches(self) -> tcache.Caches:
         """Every thread cache with what it holds."""
-        if self._tcaches is None:
-            self._tcaches = tcache.read_caches(self.context, self.arena_list(), self.tsds(), self.has_stats())
-        return self._tcaches
+        return tcache.read_caches(self.context, self.arena_list(), self.tsds(), self.has_stats())
 
     def caches(self) -> List[ThreadCache]:
         """One row per thread and per explicit cache."""
         return tcache.rows(self.context, self.tcaches(), self.tsds())
 
+    @once
     def seen(self) -> ticker_rows.TickerReading:
         """Every thread and arena, judged."""
-        if self._seen is None:
-            decays = decay.read_decay(self.context, self.arena_list(), self.has_stats())
-            self._seen = ticker_rows.look(self.context, self.tsds(), decays, background.read(self.context), self.has_stats())
-        return self._seen
+        decays = decay.read_decay(self.context, self.arena_list(), self.has_stats())
+        return ticker_rows.look(self.context, self.tsds(), decays, background.read(self.context), self.has_stats())
 
     def tickers(self) -> TickerReport:
         """Which threads can never purge, and what that means for each arena."""
@@ -253,12 +241,11 @@ class JemallocMalloc(Heap):
         """What all thread caches hold, sorted."""
         return self.tcaches().pointers
 
+    @once
     def arenas(self) -> List[JemallocArena]:
         """One row per arena."""
-        if self._totals is None:
-            extra = totals.Extra(self.blind_threads(), self.tcaches().complete, self.has_stats())
-            self._totals = totals.arena_rows(self.context, self.arena_list(), self.survey(), extra)
-        return self._totals
+        extra = totals.Extra(self.blind_threads(), self.tcaches().complete, self.has_stats())
+        return totals.arena_rows(self.context, self.arena_list(), self.survey(), extra)
 
     def bins(self) -> List[JemallocBin]:
         """The size classes and unused extents of every arena."""

@@ -4,7 +4,7 @@ Tables of counters that an arena has per size class are read at once: one member
 """
 
 import struct
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import byte_order
 from gdbheapx.budget import Budget
@@ -19,6 +19,8 @@ from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
 
 LETTERS = {2: "H", 4: "I", 8: "Q"}
+RUN_BYTES = 1 << 20
+"""Longest read of several pieces at once."""
 
 
 class Context(NamedTuple):
@@ -92,3 +94,38 @@ def added(lists: Sequence[Optional[List[int]]]) -> Optional[List[int]]:
     """Element-wise sum of those that exist; None if there is none."""
     known = [one for one in lists if one is not None]
     return [sum(parts) for parts in zip(*known)] if known else None
+
+
+def pieces(context: Context, wanted: Iterable[Tuple[int, int]], gap_bytes: int = 4096) -> Dict[int, bytes]:
+    """Bytes by address for every (address, size_bytes) that can be read whole; those closer than `gap_bytes` are read at once with what
+    lies between them."""
+    found: Dict[int, bytes] = {}
+    run: List[Tuple[int, int]] = []
+    end = 0
+    for address, size in sorted(set(wanted)):
+        if run and (address - end > gap_bytes or address + size - run[0][0] > RUN_BYTES):
+            _read(context, run, end, found)
+            run, end = [], 0
+        run.append((address, size))
+        end = max(end, address + size)
+    if run:
+        _read(context, run, end, found)
+    return found
+
+
+def _read(context: Context, run: Sequence[Tuple[int, int]], end: int, found: Dict[int, bytes]) -> None:
+    start = run[0][0]
+    data = context.target.read_prefix(start, end - start)
+    for address, size in run:
+        part = data[address - start : address - start + size]
+        if len(part) < size:  # a hole before it
+            part = context.target.read_prefix(address, size)
+        if len(part) == size and len(part) >= len(found.get(address, b"")):
+            found[address] = part
+
+
+def views(context: Context, struct: str, addresses: Iterable[int], gap_bytes: int = 4096) -> Dict[int, View]:
+    """The structs at these addresses; those that cannot be read are missing."""
+    size, order = context.types.size_bytes(struct), context.geometry.little_endian
+    read = pieces(context, ((address, size) for address in addresses), gap_bytes)
+    return {address: View(context.types, struct, address, data, order) for address, data in read.items()}

@@ -223,8 +223,8 @@ def _at_bins(target: Target, module: Module, bins: int, every: Sequence[ArenaLay
             yield Candidate(module, address, row, state, ring, is_closed, good)
 
 
-def wrong_bins(target: Target, state: View) -> int:
-    """How many of the bins are neither empty nor linked both ways."""
+def wrong_bins(target: Target, state: View, most: int = BINS // 2) -> int:
+    """How many of the bins are neither empty nor linked both ways; all, if more than `most`."""
     word, found = target.word_bytes, state.array("bins")
     first = state.address_of("bins") - 2 * word
     wrong = 0
@@ -239,7 +239,7 @@ def wrong_bins(target: Target, state: View) -> int:
             )
         except Unreadable:
             wrong += 1
-        if wrong > BINS // 2:
+        if wrong > most:
             return BINS
     return wrong
 

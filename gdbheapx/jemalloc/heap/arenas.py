@@ -24,6 +24,9 @@ SYSTEM = ("libc.", "libc-", "libpthread", "[vdso]")
 CALLERS_BYTES = 4096
 """So much for who called jemalloc: what flushes a thread cache has arrays there."""
 PAC = "pa_shard.pac."
+EXTENT_STATES = ("dirty", "muzzy", "retained")
+UNUSED_STATES = ("dirty", "muzzy")
+"""What a purge gives back."""
 ACTIVE = ("pa_shard.nactive", "nactive")
 
 

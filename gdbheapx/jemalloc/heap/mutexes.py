@@ -55,9 +55,9 @@ HPA = (("hpa_shard", "pa_shard.hpa_shard.mtx"), ("hpa_shard_grow", "pa_shard.hpa
 """From 5.3.0; counted only where an arena ever used huge pages."""
 
 
-def none() -> Counters:
-    """Counters of a lock that nobody ever took."""
-    return {key: 0 for key, _ in COUNTERS}
+def none(value: Optional[int] = 0) -> Counters:
+    """Counters of a lock that nobody ever took; None for one of which nothing is known."""
+    return {key: value for key, _ in COUNTERS}
 
 
 def counters(view: View, path: str) -> Counters:
@@ -134,4 +134,4 @@ def _variable(context: Context, name: str) -> Counters:
             return counters(context.view("malloc_mutex_s", symbol.address), "")
     except (Unreadable, KeyError):
         pass
-    return {key: None for key, _ in COUNTERS}
+    return none(None)

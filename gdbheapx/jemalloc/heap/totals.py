@@ -12,7 +12,7 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.layouts import resident_counts_muzzy
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base
-from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.heap.arenas import EXTENT_STATES, UNUSED_STATES, Arena
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
 from gdbheapx.kernel.blocks.pins import PinShape
 from gdbheapx.kernel.common.in_ram import InRam
@@ -20,10 +20,6 @@ from gdbheapx.kernel.common.records import Residency, histogram_bounds
 from gdbheapx.kernel.jemalloc.records import ArenaExtents, ExtentsResult
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, HistogramRow
-
-EXTENT_STATES = ("dirty", "muzzy", "retained")
-UNUSED_STATES = ("dirty", "muzzy")
-"""What a purge gives back."""
 
 
 class Blocks(NamedTuple):

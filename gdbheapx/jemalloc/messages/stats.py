@@ -8,17 +8,11 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional
 from gdbheapx.jemalloc.messages import stats_tables as tables
 from gdbheapx.jemalloc.records import MallocStats
 from gdbheapx.jemalloc.stats import figures as stats
+from gdbheapx.jemalloc.stats import options
 
 Figures = Dict[str, Any]
 
-NOTES = {
-    "background_thread": "background_thread",
-    "dirty_decay_ms": "arenas.dirty_decay_ms",
-    "muzzy_decay_ms": "arenas.muzzy_decay_ms",
-    "prof_active": "prof.active",
-    "prof_thread_active_init": "prof.thread_active_init",
-    "lg_prof_sample": "prof.lg_sample",
-}
+NOTES = {option.name: option.live for option in options.OPTIONS if option.live}
 """Option -> the mallctl name whose value is shown beside it."""
 CONF_TITLES = {
     "global_var": "Global variable malloc_conf",

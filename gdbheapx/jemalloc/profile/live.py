@@ -2,7 +2,7 @@
 
 Sources: prof.c up to 5.2.1, prof_data.c from 5.3.0 on. prof_dump adds up the same counters, under locks; here they are taken as they are.
 
-Many structs from all over memory, neighbours read at once; and red-black trees of them, a level of every tree at a time (rb.h).
+Its structs lie all over memory: neighbours are read at once, and red-black trees of them a level of every tree at a time (rb.h).
 
 The text of a heap profile as prof.dump writes it and jeprof reads it: heap_v2.
 """
@@ -12,15 +12,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.context import Context, pieces, views
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.layout.view import View
 from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
 
-GAP_BYTES = 4096
-"""Pieces closer than this are read at once with what lies between them."""
-RUN_BYTES = 1 << 20
-"""Longest read."""
 TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
 CACHE_LINE_BYTES = 64
 """CACHELINE of every build."""
@@ -36,40 +32,6 @@ STATES_COUNTED = (1, 2)
 SHIFT = 8
 """1 << SC_LG_TINY_MIN: what counts of blocks are multiplied by before they are summed (prof.c: prof_unbias_map_init)."""
 MOST = (1 << 64) - 1
-
-
-def pieces(context: Context, wanted: Iterable[Tuple[int, int]]) -> Dict[int, bytes]:
-    """Bytes by address for every (address, size_bytes) that can be read whole."""
-    found: Dict[int, bytes] = {}
-    run: List[Tuple[int, int]] = []
-    end = 0
-    for address, size in sorted(set(wanted)):
-        if run and (address - end > GAP_BYTES or address + size - run[0][0] > RUN_BYTES):
-            _read(context, run, end, found)
-            run, end = [], 0
-        run.append((address, size))
-        end = max(end, address + size)
-    if run:
-        _read(context, run, end, found)
-    return found
-
-
-def _read(context: Context, run: Sequence[Tuple[int, int]], end: int, found: Dict[int, bytes]) -> None:
-    start = run[0][0]
-    data = context.target.read_prefix(start, end - start)
-    for address, size in run:
-        part = data[address - start : address - start + size]
-        if len(part) < size:  # a hole before it
-            part = context.target.read_prefix(address, size)
-        if len(part) == size and len(part) >= len(found.get(address, b"")):
-            found[address] = part
-
-
-def views(context: Context, struct: str, addresses: Iterable[int]) -> Dict[int, View]:
-    """The structs at these addresses; those that cannot be read are missing."""
-    size, order = context.types.size_bytes(struct), context.geometry.little_endian
-    read = pieces(context, ((address, size) for address in addresses))
-    return {address: View(context.types, struct, address, data, order) for address, data in read.items()}
 
 
 class Damage(NamedTuple):

@@ -9,13 +9,14 @@ arenas[MALLCTL_ARENAS_DESTROYED]).
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from gdbheapx.columns import add
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.context import Context, added, column, rows
+from gdbheapx.jemalloc.context import Context, added, column, rows, views
 from gdbheapx.jemalloc.detection import calibrate, layouts
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import mutexes
-from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.heap.arenas import EXTENT_STATES, UNUSED_STATES, Arena
 from gdbheapx.jemalloc.stats import hpa as stats_hpa
 from gdbheapx.jemalloc.stats import options
 from gdbheapx.layout.view import View
@@ -38,33 +39,47 @@ GAP_BYTES = 1 << 16
 Figures = Dict[str, Any]
 """Keys and nesting of malloc_stats_print; besides its keys those that its text alone has: `nslabs` of bins, `nmalloc`, `ndalloc`,
 `nrequests` of lextents."""
-STATES = ("dirty", "muzzy", "retained")
-DECAYS = ("dirty", "muzzy")
 TOTALS = ("nmalloc", "ndalloc", "nrequests", "nfills", "nflushes")
+PURGES = {
+    "%s_%s" % (state, counter): "decay_%s.%s" % (state, counter) for state in UNUSED_STATES for counter in ("npurge", "nmadvise", "purged")
+}
+"""Key of malloc_stats_print -> member of the counters of pages."""
 DESTROYED = 1
 """Its place in ctl_arenas->arenas; 0 is the sum."""
-EXTENTS = ("ndirty", "nmuzzy", "nretained", "dirty_bytes", "muzzy_bytes", "retained_bytes")
-SMALL = ("allocated", "nmalloc", "ndalloc", "nrequests", "nfills", "nflushes")
+EXTENTS = {key % state: (state, member) for key, member in (("n%s", "nextents"), ("%s_bytes", "nbytes")) for state in EXTENT_STATES}
+"""Key of malloc_stats_print -> (state of extents, member of their counters)."""
+SMALL = ("allocated", *TOTALS)
+MEMORY = (
+    "mapped",
+    "retained",
+    "base",
+    "internal",
+    "metadata_edata",
+    "metadata_rtree",
+    "metadata_thp",
+    "tcache_bytes",
+    "tcache_stashed_bytes",
+    "resident",
+    "abandoned_vm",
+    "extent_avail",
+)
+"""Bytes by kind, in the order of malloc_stats_print."""
 
 
 def read_bins(context: Context, arena: View) -> List[Figures]:
     """One row per bin, by szind. Unreadable if the bins cannot be found; one that cannot be read is reported, its figures None."""
     addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
     struct = calibrate.bin_struct(context.types)
-    views = _bin_views(context, struct, sorted(one for shards in addresses for one in shards))
+    by_address = views(context, struct, (address for shards in addresses for address in shards), GAP_BYTES)
     lock = "lock" if context.types.place(struct, "lock") is not None else "mtx"
-    found = []
+    bins = []
     for szind, shards in enumerate(addresses):
-        known = [views.get(one) for one in shards]
-        if None in known:
-            context.report(
-                codes.STATISTICS_UNREADABLE,
-                shards[known.index(None)],
-                "cannot read bin %d of the arena at 0x%x" % (szind, arena.address),
-                "its figures are missing here",
-            )
-        found.append(_bin_row([one for one in known if one is not None] if None not in known else [], lock))
-    return found
+        missing = next((address for address in shards if address not in by_address), None)
+        if missing is not None:
+            what = "cannot read bin %d of the arena at 0x%x" % (szind, arena.address)
+            context.report(codes.STATISTICS_UNREADABLE, missing, what, "its figures are missing here")
+        bins.append(_bin_row([by_address[address] for address in shards] if missing is None else [], lock))
+    return bins
 
 
 def _bin_row(shards: Sequence[View], lock: str) -> Figures:
@@ -72,39 +87,9 @@ def _bin_row(shards: Sequence[View], lock: str) -> Figures:
     for key, member in COUNTERS:
         if shards and not shards[0].has("stats." + member):
             continue  # nonfull_slabs came with 5.2.0
-        row[key] = sum(one["stats." + member] for one in shards) if shards else None
-    row["mutex"] = mutexes.merged(mutexes.counters(one, lock) for one in shards) if shards else {key: None for key, _ in mutexes.COUNTERS}
+        row[key] = sum(shard["stats." + member] for shard in shards) if shards else None
+    row["mutex"] = mutexes.merged(mutexes.counters(shard, lock) for shard in shards) if shards else mutexes.none(None)
     return row
-
-
-def _bin_views(context: Context, struct: str, addresses: Sequence[int]) -> Dict[int, View]:
-    """The structs at these sorted addresses; those that cannot be read are missing."""
-    size, found = context.types.size_bytes(struct), {}
-    at = 0
-    while at < len(addresses):
-        end = at
-        while end + 1 < len(addresses) and addresses[end + 1] - addresses[end] <= GAP_BYTES:
-            end += 1
-        data = _read_bins(context, addresses[at], addresses[end] + size - addresses[at])
-        for one in addresses[at : end + 1]:
-            part = data[one - addresses[at] : one - addresses[at] + size]
-            if len(part) == size:
-                found[one] = View(context.types, struct, one, part, context.geometry.little_endian)
-        at = end + 1
-    return found
-
-
-def _read_bins(context: Context, address: int, size_bytes: int) -> bytes:
-    try:
-        return context.target.read(address, size_bytes)
-    except Unreadable:
-        return context.target.read_prefix(address, size_bytes)
-
-
-def total_of_bins(rows: Sequence[Figures], key: str) -> Optional[int]:
-    """Sum over all bins; None if one is not known or this build counts no such thing."""
-    values = [row.get(key) for row in rows]
-    return None if None in values or not values else sum(values)  # type: ignore[arg-type]
 
 
 class Cached(NamedTuple):
@@ -157,23 +142,19 @@ def dirty_pages(view: View) -> Optional[int]:
 
 
 def _pages(view: View) -> Figures:
-    found: Figures = {"%s_decay_ms" % state: arena_list.decay_ms(view, state) for state in DECAYS}
-    found["pactive"] = arena_list.active_pages(view)
-    found["pdirty"] = dirty_pages(view)
-    found["pmuzzy"] = arena_list.pages(view, "muzzy")
-    for state in DECAYS:
-        for counter in ("npurge", "nmadvise", "purged"):
-            path = "decay_%s.%s" % (state, counter)
-            found["%s_%s" % (state, counter)] = view.get("stats.pa_shard_stats.pac_stats." + path, "stats." + path)
-    return found
+    return {
+        **{"%s_decay_ms" % state: arena_list.decay_ms(view, state) for state in UNUSED_STATES},
+        "pactive": arena_list.active_pages(view),
+        "pdirty": dirty_pages(view),
+        "pmuzzy": arena_list.pages(view, "muzzy"),
+        **{key: view.get("stats.pa_shard_stats.pac_stats." + path, "stats." + path) for key, path in PURGES.items()},
+    }
 
 
 def _small(context: Context, bins: List[Figures]) -> Figures:
     sizes = [info.reg_size_bytes for info in context.geometry.bins]
-    known = all(row["curregs"] is not None for row in bins)
-    found: Figures = {"allocated": sum(row["curregs"] * size for row, size in zip(bins, sizes)) if known else None}
-    found.update({key: total_of_bins(bins, key) for key in TOTALS})
-    return found
+    allocated = add(row["curregs"] and row["curregs"] * size for row, size in zip(bins, sizes))
+    return {"allocated": allocated, **{key: add(row.get(key) for row in bins) for key in TOTALS}}
 
 
 def _large(context: Context, view: View) -> List[Figures]:
@@ -210,7 +191,7 @@ def _memory(context: Context, view: View, base: Optional[View], cached: Cached) 
     if layouts.resident_counts_muzzy(context.jemalloc.version):
         counted.append(arena_list.pages(view, "muzzy"))
     found: Figures = {
-        "mapped": _sum([own["mapped"], mapped]),
+        "mapped": add([own["mapped"], mapped]),
         "retained": None if retained is None else retained * page,
         "base": own["allocated"],
         "internal": view.get("stats.internal"),
@@ -221,26 +202,17 @@ def _memory(context: Context, view: View, base: Optional[View], cached: Cached) 
     found["tcache_bytes"] = cached.tcache_bytes
     if "edata_s" in context.types.structs:
         found["tcache_stashed_bytes"] = cached.stashed_bytes
-    pages = _sum(counted)
-    found["resident"] = _sum([own["resident"], None if pages is None else pages * page])
+    pages = add(counted)
+    found["resident"] = add([own["resident"], None if pages is None else pages * page])
     found["abandoned_vm"] = view.get("stats.pa_shard_stats.pac_stats.abandoned_vm", "stats.abandoned_vm")
     found["extent_avail"] = view.get("pa_shard.edata_cache.count", "extent_avail_cnt")
     return found
 
 
-def _sum(parts: List[Optional[int]]) -> Optional[int]:
-    return None if None in parts else sum(parts)  # type: ignore[arg-type]
-
-
 def _extents(context: Context, view: View) -> Optional[List[Figures]]:
     """Unused extents by page size class and state; None in builds that do not count them (5.0, 5.1)."""
-    columns: Dict[str, Optional[List[int]]] = {}
-    for key, member in (("n%s", "nextents"), ("%s_bytes", "nbytes")):
-        for state in STATES:
-            columns[key % state] = _extent_column(context, view, state, member)
-    if columns["ndirty"] is None:
-        return None
-    return rows(columns, len(context.geometry.page_classes))
+    columns = {key: _extent_column(context, view, *place) for key, place in EXTENTS.items()}
+    return rows(columns, len(context.geometry.page_classes)) if columns["ndirty"] is not None else None
 
 
 def _extent_column(context: Context, view: View, state: str, member: str) -> Optional[List[int]]:
@@ -278,9 +250,7 @@ def _figures(context: Context, view: View, stats: View) -> Figures:
     for key in ("dirty_decay_ms", "muzzy_decay_ms", "pactive", "pdirty", "pmuzzy"):
         found[key] = view[key]
     pac = "astats.pa_shard_stats.pac_stats." if new else "astats."
-    for state in ("dirty", "muzzy"):
-        for counter in ("npurge", "nmadvise", "purged"):
-            found["%s_%s" % (state, counter)] = stats.get("%sdecay_%s.%s" % (pac, state, counter))
+    found.update((key, stats.get(pac + path)) for key, path in PURGES.items())
     found["small"] = {key: stats.get(key + "_small") for key in SMALL}
     found["large"] = {key: stats.get("astats.%s_large" % key) for key in SMALL}
     found["large"]["nfills"] = found["large"]["nmalloc"]
@@ -302,13 +272,9 @@ def _figures(context: Context, view: View, stats: View) -> Figures:
 
 
 def _destroyed_memory(stats: View, pac: str, new: bool) -> Figures:
-    found: Figures = {"mapped": stats.get("astats.mapped"), "retained": stats.get(pac + "retained")}
-    for key in ("base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes", "tcache_stashed_bytes", "resident"):
-        if stats.has("astats." + key):
-            found[key] = stats["astats." + key]
-    found["abandoned_vm"] = stats.get(pac + "abandoned_vm")
-    found["extent_avail"] = stats.get("astats.pa_shard_stats.edata_avail" if new else "astats.extent_avail")
-    return found
+    paths = {"mapped": "astats.mapped", "retained": pac + "retained", "abandoned_vm": pac + "abandoned_vm"}
+    paths["extent_avail"] = "astats.pa_shard_stats.edata_avail" if new else "astats.extent_avail"
+    return {key: stats.get(paths.get(key, "astats." + key)) for key in MEMORY if key in paths or stats.has("astats." + key)}
 
 
 def _destroyed_mutexes(stats: View, has_hpa: bool) -> Dict[str, mutexes.Counters]:

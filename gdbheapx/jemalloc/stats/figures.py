@@ -9,6 +9,7 @@ All arenas as one: the entry `merged` of malloc_stats_print (ctl.c: ctl_arena_st
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from gdbheapx.columns import add
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
@@ -50,11 +51,7 @@ def _sum_entries(entries: Sequence[Any]) -> Any:
     if isinstance(first, list):
         shortest = min(len(entry) if entry else 0 for entry in entries)
         return [_sum_entries([entry[place] for entry in entries]) for place in range(shortest)]
-    return None if None in entries or isinstance(first, str) else _number(list(entries))
-
-
-def _number(values: List[int]) -> int:
-    return sum(values)
+    return None if isinstance(first, str) else add(entries)
 
 
 def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]) -> MallocStats:
@@ -217,13 +214,13 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
     """`stats`: the sums over all arenas."""
     rows: List[Figures] = list(entries.values())
     found: Figures = {
-        "allocated": _sum([row[kind]["allocated"] for row in rows for kind in ("small", "large")]),
-        "active": _pages(context, _sum([row["pactive"] for row in rows])),
-        "metadata": _sum([row[key] for row in rows for key in ("base", "internal")]),
+        "allocated": add([row[kind]["allocated"] for row in rows for kind in ("small", "large")]),
+        "active": _pages(context, add([row["pactive"] for row in rows])),
+        "metadata": add([row[key] for row in rows for key in ("base", "internal")]),
     }
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained"):
         if any(key in row for row in rows):
-            found[key] = _sum([row.get(key) for row in rows])
+            found[key] = add([row.get(key) for row in rows])
     is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
     if context.symbols.find("zero_realloc_count") is not None or is_unknown:
         found["zero_reallocs"] = context.variable("zero_realloc_count")
@@ -232,10 +229,6 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
     found["background_thread"] = threads if on else dict.fromkeys(threads, 0 if on is False else None)
     found["mutexes"] = mutexes.of_process(context, [thread.mutex for thread in known.running] if on else [])
     return found
-
-
-def _sum(values: Sequence[Optional[int]]) -> Optional[int]:
-    return None if None in values else sum(values)  # type: ignore[arg-type]
 
 
 def _pages(context: Context, pages: Optional[int]) -> Optional[int]:

@@ -27,7 +27,7 @@ FIGURES = (
     Figure("muzzy_bytes", "muzzy", "bytes of unused pages that the OS may take at any time"),
     Figure("retained_bytes", "retained", "bytes of address space that is kept without memory"),
 )
-STATES = ("active", "dirty", "muzzy", "retained")
+STATES = ("active", *arena_list.EXTENT_STATES)
 WORD = 8
 
 
