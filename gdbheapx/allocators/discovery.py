@@ -98,7 +98,8 @@ class Discovery:
     """One for each time that a live process stood still; the parts are looked for when they are asked for."""
 
     def __init__(self, target: Target, pack_directories: Sequence[str]) -> None:
-        self._target = target
+        self.target = target
+        """Where it looks."""
         self._pack_directories = pack_directories
         self._found: Dict[str, Instances] = {}
         self._owner: List[Optional[Owner]] = []
@@ -111,15 +112,10 @@ class Discovery:
         made._found = dict(self._found)
         return made
 
-    @property
-    def target(self) -> Target:
-        """Where it looks."""
-        return self._target
-
     def found(self, allocator: Allocator[Any, Any]) -> Instances:
         """Every copy of one allocator."""
         if allocator.name not in self._found:
-            self._found[allocator.name] = allocator.find(self._target, self._pack_directories)
+            self._found[allocator.name] = allocator.find(self.target, self._pack_directories)
         return self._found[allocator.name]
 
     def copies(self) -> List[Listed]:
@@ -151,7 +147,7 @@ class Discovery:
     def owner(self) -> Optional[Owner]:
         """Whose malloc the process calls."""
         if not self._owner:
-            self._owner.append(find_owner(self._target, allocators.every()))
+            self._owner.append(find_owner(self.target, allocators.every()))
         return self._owner[0]
 
     def foreign_owner(self) -> Optional[Owner]:
@@ -166,14 +162,14 @@ class Discovery:
 
     def may_be_hidden(self) -> bool:
         """Malloc may belong to an allocator of which nothing was seen: what is loaded is not known, or what a core lacks has it."""
-        if not self._target.knows_objects():
+        if not self.target.knows_objects():
             return True
-        return self._target.lost_bytes() != 0 and self.owner is None and self.runtime is None
+        return self.target.lost_bytes() != 0 and self.owner is None and self.runtime is None
 
     def inner(self) -> Sequence[fingerprints.Inner]:
         """Allocators inside a library, for its own use, that are not read."""
         if not self._inner:
-            inner = fingerprints.inside_libraries(self._target)
+            inner = fingerprints.inside_libraries(self.target)
             self._inner.append([one for one in inner if self.owner is None or one.module != self.owner.module])
         return self._inner[0]
 
@@ -181,8 +177,8 @@ class Discovery:
     def runtime(self) -> Optional[str]:
         """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
         if not self._runtime:
-            program = fingerprints.executable(self._target.modules()) if self.owner is None else None
-            found = fingerprints.find(self._target, program, (fingerprints.GO,)) if program is not None else []
+            program = fingerprints.executable(self.target.modules()) if self.owner is None else None
+            found = fingerprints.find(self.target, program, (fingerprints.GO,)) if program is not None else []
             self._runtime.append(found[0].known.name if found else None)
         return self._runtime[0]
 
@@ -203,7 +199,7 @@ class Discovery:
             found = self._found.get(allocator.name)
             if found is None:
                 continue
-            held = [allocator.confirm(self._target, one) for one in found.located]
+            held = [allocator.confirm(self.target, one) for one in found.located]
             if None in held:
                 del self._found[allocator.name]
                 is_same = False
@@ -215,7 +211,7 @@ class Discovery:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.owner, self.runtime
         for one in self.copies():
-            one.allocator.prepare(self._target, one.located)
+            one.allocator.prepare(self.target, one.located)
         for allocator in allocators.every():
             if self.found(allocator).is_provisional:
                 del self._found[allocator.name]

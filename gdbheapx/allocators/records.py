@@ -20,11 +20,12 @@ from gdbheapx.allocators import OfAllocator
 from gdbheapx.attempts import Attempts
 from gdbheapx.budget import Budget
 from gdbheapx.columns import Table
+from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.interface import Kernel
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
-from gdbheapx.problems import Report
+from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, Report
 from gdbheapx.verdict import UNBOUNDED, Verdict
 
 Page = Iterable[Union[str, Table]]
@@ -87,6 +88,18 @@ class Instances(NamedTuple):
     """Told from a process that ran: to be told again when it stands still."""
     unused: Sequence[NotRead] = ()
     """Objects that hold one from which nothing was ever allocated: there is no heap to read, and nothing is missing."""
+
+    def chosen(self, allocator_id: Optional[str]) -> Any:
+        """The copy with this id, else the one that owns malloc, else the first; None if there is none."""
+        copies = [copy for copy in self.located if allocator_id in (None, copy.id)]
+        return next((copy for copy in copies if copy.owns_malloc), copies[0] if copies else None)
+
+    def none_chosen(self, name: str, allocator_id: Optional[str]) -> HeapxError:
+        """Why there is none; `name`: the allocator's."""
+        for unread in self.unread:
+            return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
+        where = "here" if allocator_id is None else "with the id %s here" % allocator_id
+        return HeapxError("no %s %s" % (name, where), "see `gdbheapx doctor`", code=NO_ALLOCATOR)
 
 
 class HeapContext(NamedTuple):

@@ -9,7 +9,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.context import Context, Moments
+from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.entry import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.messages import arenas as pages
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.glibc.malloc_info import Mallinfo2, NativeStats, StatsArena
+    from gdbheapx.glibc.malloc_info import NativeStats
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.records import GlibcFacts, Top
@@ -223,11 +223,12 @@ class GlibcMalloc(Heap):
 
     def native_stats(self) -> "NativeStats":
         """What malloc_stats(3) and mallinfo2 tell."""
-        from gdbheapx.glibc.malloc_info import NativeStats
+        from gdbheapx.glibc import malloc_info
 
-        fields, mp = self.mallinfo2(), self.mp()
-        arenas, total = self.malloc_stats()
-        return NativeStats(fields, arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
+        self._counters()  # says where they contradict each other: the figures themselves are printed as they are
+        rows, mp = self.arenas(), self.mp()
+        arenas, total = malloc_info.malloc_stats(rows, mp)
+        return malloc_info.NativeStats(malloc_info.mallinfo2(rows, mp), arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
 
     @once
     def _counters(self) -> Optional[MmappedTotals]:
@@ -346,19 +347,9 @@ class GlibcMalloc(Heap):
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
-        context, (arenas, _) = self.context, find_arenas(self.context)
-        lists, moments = FreeLists(context), Moments(context, "bins")
-        known = {arena.index: moments.kept(arena) for arena in arenas}
-        fresh = [arena for arena in arenas if known[arena.index] is None]
-        asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in fresh]
-        found = lists.follow(fresh)
-        for arena, fast, others in asked:
-            report = moments.report(arena)
-            known[arena.index] = bins.rows(
-                self.glibc, arena, bins.fast_lists(self.glibc, fast, found, report), bins.bins(context, others, found, report)
-            )
-            moments.settle(arena, known[arena.index], not found.cut)
-        return [row._replace(arena=arena.index) for arena in arenas for row in known[arena.index]]
+        arenas, _ = find_arenas(self.context)
+        rows = bins.each_arena(self.context, arenas, "bins", bins.rows)
+        return [row._replace(arena=arena.index) for arena in arenas for row in rows[arena.index]]
 
     def caches(self) -> List[ThreadCache]:
         """What each thread's cache holds."""
@@ -392,22 +383,8 @@ class GlibcMalloc(Heap):
         """malloc_info(0, fp)'s XML."""
         from gdbheapx.glibc import malloc_info
 
-        self._counters()  # says where they contradict each other: the figures themselves are printed as they are
+        self._counters()
         return malloc_info.xml(self.context)
-
-    def mallinfo2(self) -> "Mallinfo2":
-        """mallinfo2's ten fields."""
-        from gdbheapx.glibc import malloc_info
-
-        self._counters()
-        return malloc_info.mallinfo2(self.arenas(), self.mp())
-
-    def malloc_stats(self) -> Tuple[List["StatsArena"], "StatsArena"]:
-        """malloc_stats(3)'s figures."""
-        from gdbheapx.glibc import malloc_info
-
-        self._counters()
-        return malloc_info.malloc_stats(self.arenas(), self.mp())
 
     def mp(self) -> View:
         """`mp_`."""

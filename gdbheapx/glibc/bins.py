@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
-from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges, below_stacks
+from gdbheapx.glibc.context import ArenaWalk, Context, Moments, anonymous_ranges, below_stacks
 from gdbheapx.glibc.layouts import NBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.kernel.common.records import ADDRESS_MASK
@@ -224,6 +224,22 @@ def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[Report
     return {one.arena.index: bins(context, one, found, report) for one in asked}
 
 
+def each_arena(context: Context, arenas: Sequence[Arena], purpose: str, make: Callable[..., Any]) -> Dict[int, Any]:
+    """By arena index, what `make` gives of (its context, the arena, its fastbins, its bins); of an arena that an earlier look has found
+    whole, what it gave then."""
+    lists, moments = FreeLists(context), Moments(context, purpose)
+    made = {arena.index: moments.kept(arena) for arena in arenas}
+    fresh = [arena for arena in arenas if made[arena.index] is None]
+    asked = [(arena, ask_fast(lists, arena), ask_bins(lists, arena)) for arena in fresh]
+    followed = lists.follow(fresh)
+    for arena, fast, others in asked:
+        own = context._replace(report=moments.report(arena))
+        fastbins = fast_lists(context.glibc, fast, followed, own.report)
+        made[arena.index] = make(own, arena, fastbins, bins(own, others, followed, own.report))
+        moments.settle(arena, made[arena.index], not followed.cut)
+    return made
+
+
 def members(context: Context, walk: ArenaWalk) -> Sequence[int]:
     """Chunk addresses in the arena's bins, sorted: places where a chain can be joined again after damage."""
     if walk.members is None:
@@ -246,9 +262,9 @@ def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: 
     return bool(nodes == (fd_sum + sum(words[0::2])) & mask == (bk_sum + sum(words[1::2])) & mask)
 
 
-def rows(glibc: Glibc, arena: Arena, fast: Sequence[FastList], found: Sequence[Bin]) -> List[BinRow]:
+def rows(context: Context, arena: Arena, fast: Sequence[FastList], found: Sequence[Bin]) -> List[BinRow]:
     """What `bins` shows of one arena."""
-    shown = []
+    glibc, shown = context.glibc, []
     for item in fast:
         size = fast_size(item.index, glibc.geometry)
         chunks, bytes_ = (None, None) if item.cut else (item.chunks, size * item.chunks)

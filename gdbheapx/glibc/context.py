@@ -11,6 +11,7 @@ stops. malloc.c changes an arena under its mutex, but for a process of one threa
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.rules import collector
 from gdbheapx.attempts import Attempts, Contradictions
 from gdbheapx.budget import Budget
 from gdbheapx.glibc import codes
@@ -231,15 +232,6 @@ class Moments:
         for code, address, what, hint, _ in found:
             if count == 1 or (code, address, what) in stays:
                 context.report(code, address, what, LOCKED_ONCE if is_locked else hint)
-
-
-def collector(found: List[Diagnostic]) -> Report:
-    """A report that collects."""
-
-    def report(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
-        found.append(Diagnostic(code, address, what, hint, is_passing))
-
-    return report
 
 
 def passing_by(code: Code, what: str) -> Diagnostic:

@@ -1,6 +1,6 @@
 """The pack of a glibc that is in the target: its four structs, where main_arena and mp_ lie, and its thread-local variables."""
 
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, Optional, Tuple
 
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
@@ -9,7 +9,7 @@ from gdbheapx.glibc.detect import NEEDED, STRUCTS, debug_hint
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.types import TypeSet
 from gdbheapx.layout.pack import Pack, no_types
-from gdbheapx.problems import ALLOCATOR_UNREAD, MISSING_SYMBOLS, NO_ALLOCATOR
+from gdbheapx.problems import MISSING_SYMBOLS
 
 VARIABLES = ("main_arena", "mp_", "__curbrk")
 THREAD_LOCALS = ("tcache", "thread_arena")
@@ -37,19 +37,12 @@ def check(types: TypeSet, what: str) -> None:
             )
 
 
-def of_target(target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
+def of_target(target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
     """The pack of the glibc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is
     missing."""
-    wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
-    chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
-    for unread in found.unread if chosen is None else ():
-        raise HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
+    chosen = instances.chosen(allocator_id)
     if chosen is None:
-        raise HeapxError(
-            "no glibc malloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id),
-            "see `gdbheapx doctor`",
-            code=NO_ALLOCATOR,
-        )
+        raise instances.none_chosen("glibc malloc", allocator_id)
     return pack_of(target, chosen)
 
 

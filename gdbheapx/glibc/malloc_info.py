@@ -3,13 +3,13 @@
 mallinfo2's ten fields, malloc_stats' figures, from the totals of the arenas, and its text (malloc.c: int_mallinfo, __malloc_stats).
 """
 
+from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena, heaps_of, read_ring
-from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.context import Context, Moments
+from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.layout.view import View
@@ -38,17 +38,7 @@ def xml(context: Context) -> str:
             "cannot read main_arena", "use `heapx arenas` to see what is still readable", glibc.main_arena.address, MEMORY_UNREADABLE
         )
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    lists, moments = FreeLists(context), Moments(context, "malloc_info")
-    known = {arena.index: moments.kept(arena) for arena in arenas}
-    fresh = [arena for arena in arenas if known[arena.index] is None]
-    asked = [(arena, bins.ask_fast(lists, arena), bins.ask_bins(lists, arena)) for arena in fresh]
-    found = lists.follow(fresh)
-    for arena, fast, others in asked:
-        own = context._replace(report=moments.report(arena))
-        known[arena.index] = _heap(
-            own, arena, bins.fast_lists(glibc, fast, found, own.report), bins.bins(context, others, found, own.report), heap_max
-        )
-        moments.settle(arena, known[arena.index], not found.cut)
+    known = bins.each_arena(context, arenas, "malloc_info", partial(_heap, heap_max=heap_max))
     lines = ['<malloc version="1">']
     for number, (rows, _) in known.items():
         lines += ['<heap nr="%d">' % number, *rows]

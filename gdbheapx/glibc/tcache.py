@@ -14,11 +14,12 @@ from bisect import bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
+from gdbheapx.allocators.rules import collector
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.bins import KIND_BITS, FreeLists
-from gdbheapx.glibc.context import Context, collector, passing_by, tell_if_it_stays
+from gdbheapx.glibc.context import Context, passing_by, tell_if_it_stays
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
 from gdbheapx.glibc.layouts import align_chunk, tcache_size
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal

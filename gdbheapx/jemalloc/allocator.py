@@ -13,7 +13,6 @@ from gdbheapx.jemalloc.heap import base, extents, totals
 from gdbheapx.jemalloc.messages import arenas as pages
 from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
-from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, Blocks, BlockShape, BlockStream, make_blocks
@@ -165,8 +164,7 @@ class JemallocMalloc(Heap):
         from gdbheapx.jemalloc.stats import figures
 
         counted = tcache.counted(self.context, self.tcaches(), self.arena_list())
-        cached = {index: stats_arena.Cached(*one) for index, one in counted.items()}
-        return figures.read(self.context, self.arena_list(), cached, self.context.target.monotonic_ns())
+        return figures.read(self.context, self.arena_list(), counted, self.context.target.monotonic_ns())
 
     def tunables(self) -> "Tunables":
         """Its options, where they were set, and its background threads."""

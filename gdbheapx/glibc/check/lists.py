@@ -2,6 +2,7 @@
 bin, their list and their arena.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -53,14 +54,12 @@ def regions(context: Context, walks: Sequence[ArenaWalk], known: Set[int]) -> Li
     """Every run of chunks that was walked."""
     found = []
     for walk in walks:
-        firsts = {heap.region(context.glibc, 0).begin for heap in walk.heaps} or {_first_of_main(context)}
+        firsts = {heap.region(context.glibc, 0).begin for heap in walk.heaps}
+        if not firsts:
+            firsts = {align_chunk(context.glibc.read_mp(context.target)["sbrk_base"], context.glibc.geometry)}
         own = api.REGION_MAIN * walk.arena.is_main | api.REGION_BINS_KNOWN * (walk.arena.index in known)
         found += [api.Checked(region, own | api.REGION_FIRST * (region.begin in firsts)) for region, _ in walk.runs]
     return found
-
-
-def _first_of_main(context: Context) -> int:
-    return align_chunk(context.glibc.read_mp(context.target)["sbrk_base"], context.glibc.geometry)
 
 
 def look(context: Context, walks: Sequence[ArenaWalk], listed: CachedChunks, binned: Binned) -> Rows:
@@ -323,8 +322,6 @@ def _of_bins(context: Context, arenas: Sequence[Arena]) -> List[Tuple[str, api.M
 
 def tell_outside(context: Context, found: Findings, walks: Sequence[ArenaWalk], chunks: Sequence[int], spans: Sequence[Any]) -> None:
     """Entries of single lists that lie in no arena; `spans`: their ranges, sorted."""
-    from bisect import bisect_left
-
     told: Dict[int, None] = {}
     edges = [0, *(edge for span in spans for edge in span), ADDRESS_MASK]
     for start, end in zip(edges[0::2], edges[1::2]):

@@ -137,12 +137,8 @@ def _heaps(context: Context, found: Findings, walk: ArenaWalk) -> None:
         what = "%s: its heaps have 0x%x bytes, but system_mem is 0x%x" % (walk.arena.title, total, walk.arena.state["system_mem"])
         found.add("heap-sum", walk.arena.state.address_of("system_mem"), what)
     for heap in walk.heaps:
-        for name, what in _broken_heap(context, walk, heap.address):
+        for name, what in heap_rules(context, walk.arena, heap.address, {heap.address for heap in walk.heaps}):
             found.add(name, heap.address, "%s: %s" % (walk.arena.title, what))
-
-
-def _broken_heap(context: Context, walk: ArenaWalk, address: int) -> List[Tuple[str, str]]:
-    return heap_rules(context, walk.arena, address, {heap.address for heap in walk.heaps})
 
 
 def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[int]) -> List[Tuple[str, str]]:

@@ -92,7 +92,7 @@ def _wants_caches(found: par.Par) -> bool:
 def _settled(target: Target, found: par.Par) -> ArenaPlace:
     """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
     own = found.arena.row
-    same = [one for one in arenas.rows(target) if _has_same(one, own)]
+    same = [one for one in arenas.rows(target) if _places(one) == _places(own)]  # whatever fields are called
     arena = found.arena
     has_caches = _wants_caches(found) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
     structs = {one.types.size_bytes(layouts.TCACHE.name): one for one in reversed(same)} if has_caches else {}
@@ -129,11 +129,6 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Local
         return None
     cache = types.structs.get(layouts.TCACHE.name)
     return threads.find(target, ring, [cache] if cache is not None else [])
-
-
-def _has_same(one: arenas.ArenaLayout, other: arenas.ArenaLayout) -> bool:
-    """Both structs lie alike, whatever their fields are called."""
-    return _places(one) == _places(other)
 
 
 def _places(row: arenas.ArenaLayout) -> List[List[int]]:

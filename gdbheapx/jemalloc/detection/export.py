@@ -1,7 +1,7 @@
 """Which variables of a jemalloc a pack holds, and the pack of one that is in the target."""
 
 import re
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
@@ -11,7 +11,7 @@ from gdbheapx.jemalloc.detection import layouts, traces
 from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
 from gdbheapx.jemalloc.detection.unread import debug_hint
 from gdbheapx.layout.pack import Pack, no_types
-from gdbheapx.problems import ALLOCATOR_UNREAD, MISSING_SYMBOLS, NO_ALLOCATOR
+from gdbheapx.problems import MISSING_SYMBOLS
 
 _STATICS = """
     a0 b0 bt2gctx config_malloc_conf ctl_arenas ctl_initialized ctl_mtx ctl_stats cum_gctxs dirty_decay_ms_default dss_base dss_exhausted
@@ -97,23 +97,16 @@ def with_symbols(target: Target) -> List[Tuple[Module, str]]:
     return list(found.values())
 
 
-def of_target(target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
+def of_target(target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
     """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is
     missing."""
-    wanted: List[Any] = [one for one in found.located if allocator_id in (None, one.id)]
-    chosen = next((one for one in wanted if one.owns_malloc), wanted[0] if wanted else None)
+    chosen = instances.chosen(allocator_id)
     if chosen is not None:
         constants = {"lg_page": chosen.geometry.lg_page, "lg_vaddr": chosen.geometry.rtree.lg_vaddr}
         return pack_of(target, chosen.module, chosen.symbols.prefix, chosen.version_text, constants)
     for module, prefix in with_symbols(target) if allocator_id is None else ():
         return pack_of(target, module, prefix, None, {})
-    for unread in found.unread:
-        raise HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
-    raise HeapxError(
-        "no jemalloc %s" % ("here" if allocator_id is None else "with the id %s here" % allocator_id),
-        "see `gdbheapx doctor`",
-        code=NO_ALLOCATOR,
-    )
+    raise instances.none_chosen("jemalloc", allocator_id)
 
 
 def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[str], constants: Dict[str, int]) -> Pack:

@@ -1,6 +1,7 @@
 """Which extent and block hold an address: by the radix tree, without a walk."""
 
 from array import array
+from bisect import bisect_left
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.places import Neighbour, Part, Place
@@ -135,8 +136,6 @@ def _in_slab(context: Context, caches: Caches, extent: Extent, address: int) -> 
 
 
 def _below(caches: Caches, address: int) -> int:
-    from bisect import bisect_left
-
     return bisect_left(caches.pointers, address)
 
 

@@ -7,7 +7,7 @@ What destroyed arenas had counted: jemalloc adds it to a copy of its own when it
 arenas[MALLCTL_ARENAS_DESTROYED]).
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.columns import add
 from gdbheapx.errors import Unreadable
@@ -19,6 +19,7 @@ from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.heap.arenas import EXTENT_STATES, UNUSED_STATES, Arena
 from gdbheapx.jemalloc.stats import hpa as stats_hpa
 from gdbheapx.jemalloc.stats import options
+from gdbheapx.jemalloc.threads.tcache import Counted
 from gdbheapx.layout.view import View
 
 COUNTERS = (
@@ -92,15 +93,7 @@ def _bin_row(shards: Sequence[View], lock: str) -> Figures:
     return row
 
 
-class Cached(NamedTuple):
-    """What the thread caches bound to one arena hold, as jemalloc itself adds it up."""
-
-    tcache_bytes: Optional[int]
-    stashed_bytes: Optional[int]
-    """Bytes held back to detect use after free; 0 unless the build does that."""
-
-
-def read(context: Context, arena: Arena, cached: Cached, now_ns: Optional[int]) -> Figures:
+def read(context: Context, arena: Arena, cached: Counted, now_ns: Optional[int]) -> Figures:
     """One entry of `stats.arenas`. Unreadable if the arena is; None for what this build has not or memory does not tell.
 
     now_ns: CLOCK_MONOTONIC; None on a core, where uptime_ns is not known then.
@@ -179,7 +172,7 @@ def _large_totals(context: Context, view: View, large: List[Figures]) -> Figures
     return {"allocated": allocated, **sums, "nfills": sums["nmalloc"], "nflushes": sum(flushed) if flushed is not None else None}
 
 
-def _memory(context: Context, view: View, base: Optional[View], cached: Cached) -> Figures:
+def _memory(context: Context, view: View, base: Optional[View], cached: Counted) -> Figures:
     page = context.geometry.page_bytes
     own = {
         key: base.get(key) if base is not None else None

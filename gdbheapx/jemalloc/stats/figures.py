@@ -24,6 +24,7 @@ from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.stats import build_options, options
 from gdbheapx.jemalloc.stats import hpa as stats_hpa
 from gdbheapx.jemalloc.stats.build_options import Config
+from gdbheapx.jemalloc.threads.tcache import Counted
 
 Figures = Dict[str, Any]
 TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests")}
@@ -54,10 +55,10 @@ def _sum_entries(entries: Sequence[Any]) -> Any:
     return None if isinstance(first, str) else add(entries)
 
 
-def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]) -> MallocStats:
+def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, Counted], now_ns: Optional[int]) -> MallocStats:
     """Everything. `cached`: by arena index, what thread caches hold; an arena that it lacks gets None."""
     config = build_options.config(context, listed)
-    running = options.running(context).values
+    running = options.running(context)
     found: Figures = {"version": context.jemalloc.version_text}
     shown: Figures = {name: config[name] for name in layouts.config_names(context.jemalloc.version) if name in config}
     found["config"] = _with_malloc_conf(context, shown)
@@ -158,11 +159,9 @@ def narenas(context: Context) -> Optional[int]:
     return None if context.symbols.by_structure else context.geometry.narenas
 
 
-def _arenas(
-    context: Context, listed: Sequence[Arena], cached: Mapping[int, stats_arena.Cached], now_ns: Optional[int]
-) -> Dict[str, Figures]:
+def _arenas(context: Context, listed: Sequence[Arena], cached: Mapping[int, Counted], now_ns: Optional[int]) -> Dict[str, Figures]:
     found: Dict[str, Figures] = {}
-    unknown = stats_arena.Cached(None, None)
+    unknown = Counted(None, None)
     for arena in listed:
         if context.budget.expired():
             break

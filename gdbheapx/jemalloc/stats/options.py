@@ -228,14 +228,6 @@ def fixed_point(number: int) -> str:
     return "%d.%s" % (number >> 16, digits.rstrip("0") or "0")
 
 
-class Running(NamedTuple):
-    """What took over from options at run time; None where it is not known."""
-
-    values: Dict[str, Value]
-    """By mallctl name: `background_thread`, `arenas.dirty_decay_ms`, `arenas.muzzy_decay_ms`, `prof.active`, `prof.thread_active_init`,
-    `prof.lg_sample`, and `prof.gdump`, `prof.interval`, which are no options."""
-
-
 _RUNNING = (
     ("background_thread", "bool", ("background_thread_enabled_state",)),
     ("arenas.dirty_decay_ms", "ssize", ("dirty_decay_ms_default",)),
@@ -246,11 +238,12 @@ _RUNNING = (
     ("prof.interval", "uint64", ("prof_interval",)),
     ("prof.lg_sample", "ssize", ("lg_prof_sample",)),
 )
+"""Mallctl name, kind, variables; `prof.gdump` and `prof.interval` are no options."""
 
 
-def running(context: Context) -> Running:
-    """The values in force now. ctl.c: without opt.prof the switches of the profile say false, whatever their variables hold (from
-    5.3.0)."""
+def running(context: Context) -> Dict[str, Value]:
+    """What took over from options at run time, by mallctl name; None where it is not known. ctl.c: without opt.prof the switches of the
+    profile say false, whatever their variables hold (from 5.3.0)."""
     values: Dict[str, Value] = {}
     prof = context.variable("opt_prof", 1)
     for name, kind, variables in _RUNNING:
@@ -259,7 +252,7 @@ def running(context: Context) -> Running:
         if kind == "bool" and name.startswith("prof.") and prof == 0 and context.symbols.find("prof_active_state") is not None:
             value = False
         values[name] = value
-    return Running(values)
+    return values
 
 
 def every(context: Context) -> List[Tuple[Option, Any]]:

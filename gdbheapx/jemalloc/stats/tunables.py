@@ -1,6 +1,6 @@
 """jemalloc's options with the values in force, where they were set, and what each important one means here (jemalloc(3), `opt.*`)."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Union
 
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.purging import background
@@ -56,7 +56,7 @@ class Tunables(NamedTuple):
 def read(context: Context) -> Tunables:
     """Every option of this build, those that its malloc_stats_print does not show too."""
     given = sources(context)
-    running = options.running(context).values
+    running = options.running(context)
     rows = []
     for option, value in options.every(context):
         is_idle = option.needs == "prof" and not context.variable("opt_prof", 1)
@@ -126,41 +126,40 @@ def _unit(name: str) -> Optional[str]:
     return "bytes" if is_size or name == "tcache_max" else None
 
 
-_MEANINGS: Tuple[Tuple[str, str], ...] = (
-    ("narenas", "number of arenas that threads are spread over"),
-    ("narenas_ratio", "automatic arenas per CPU"),
-    ("percpu_arena", "arenas are chosen by the CPU that a thread runs on"),
-    ("oversize_threshold", "requests of this size or larger come from a separate arena, which purges at once"),
-    ("dirty_decay_ms", "unused dirty pages are returned to the OS, or become muzzy, over this time"),
-    ("muzzy_decay_ms", "muzzy pages (the kernel may take them already) are returned to the OS over this time"),
-    ("background_thread", "jemalloc's own threads purge; without them only threads that allocate or free do"),
-    ("max_background_threads", "maximum number of background threads"),
-    ("retain", "address space of purged extents is kept for reuse instead of being unmapped"),
-    ("tcache", "each thread caches blocks that it freed"),
-    ("lg_tcache_max", "log2 of the largest size that thread caches keep"),
-    ("tcache_max", "largest size that thread caches keep"),
-    ("tcache_nslots_small_max", "maximum number of blocks of a small size class in one cache"),
-    ("tcache_nslots_large", "maximum number of blocks of a large size class in one cache"),
-    ("metadata_thp", "transparent huge pages for jemalloc's own data"),
-    ("thp", "transparent huge pages for the program's memory"),
-    ("hpa", "the huge page allocator serves requests up to hpa_slab_max_alloc"),
-    ("lg_extent_max_active_fit", "log2 of how many times larger than a request an unused extent may be to be reused for it"),
-    ("dss", "memory from sbrk: disabled, before (primary) or after (secondary) mmap"),
-    ("cache_oblivious", "large allocations start at random cache lines: a page more each"),
-    ("zero_realloc", "what realloc(p, 0) does"),
-    ("junk", "memory is filled on allocation or free: slow, and touches every page"),
-    ("zero", "new memory is zeroed"),
-    ("abort_conf", "an invalid option aborts the program"),
-    ("prof", "allocations are sampled for heap profiles: `heapx profile`"),
-    ("prof_active", "sampling is on"),
-    ("lg_prof_sample", "log2 of the mean number of bytes between samples"),
-    ("prof_accum", "profiles include everything that was ever allocated"),
-    ("disable_large_size_classes", "usable sizes of large blocks are whole pages instead of size classes"),
-    ("trust_madvise", "jemalloc assumes that memory returned with madvise is zeroed"),
-)
+MEANINGS = {
+    "narenas": "number of arenas that threads are spread over",
+    "narenas_ratio": "automatic arenas per CPU",
+    "percpu_arena": "arenas are chosen by the CPU that a thread runs on",
+    "oversize_threshold": "requests of this size or larger come from a separate arena, which purges at once",
+    "dirty_decay_ms": "unused dirty pages are returned to the OS, or become muzzy, over this time",
+    "muzzy_decay_ms": "muzzy pages (the kernel may take them already) are returned to the OS over this time",
+    "background_thread": "jemalloc's own threads purge; without them only threads that allocate or free do",
+    "max_background_threads": "maximum number of background threads",
+    "retain": "address space of purged extents is kept for reuse instead of being unmapped",
+    "tcache": "each thread caches blocks that it freed",
+    "lg_tcache_max": "log2 of the largest size that thread caches keep",
+    "tcache_max": "largest size that thread caches keep",
+    "tcache_nslots_small_max": "maximum number of blocks of a small size class in one cache",
+    "tcache_nslots_large": "maximum number of blocks of a large size class in one cache",
+    "metadata_thp": "transparent huge pages for jemalloc's own data",
+    "thp": "transparent huge pages for the program's memory",
+    "hpa": "the huge page allocator serves requests up to hpa_slab_max_alloc",
+    "lg_extent_max_active_fit": "log2 of how many times larger than a request an unused extent may be to be reused for it",
+    "dss": "memory from sbrk: disabled, before (primary) or after (secondary) mmap",
+    "cache_oblivious": "large allocations start at random cache lines: a page more each",
+    "zero_realloc": "what realloc(p, 0) does",
+    "junk": "memory is filled on allocation or free: slow, and touches every page",
+    "zero": "new memory is zeroed",
+    "abort_conf": "an invalid option aborts the program",
+    "prof": "allocations are sampled for heap profiles: `heapx profile`",
+    "prof_active": "sampling is on",
+    "lg_prof_sample": "log2 of the mean number of bytes between samples",
+    "prof_accum": "profiles include everything that was ever allocated",
+    "disable_large_size_classes": "usable sizes of large blocks are whole pages instead of size classes",
+    "trust_madvise": "jemalloc assumes that memory returned with madvise is zeroed",
+}
 OTHER_NAMES = {"prof_time_res": "prof_time_resolution"}
 """What malloc_stats_print calls one way, and mallctl another."""
-MEANINGS: Dict[str, str] = dict(_MEANINGS)
 
 
 def _meaning(name: str, value: Any, now: Any) -> str:

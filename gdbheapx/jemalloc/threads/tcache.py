@@ -390,8 +390,8 @@ def _row(context: Context, cache: Cache) -> ThreadCache:
 class Counted(NamedTuple):
     """What the caches on one arena's list hold, as jemalloc itself adds it up (arena_stats_merge)."""
 
-    tcache_bytes: int
-    stashed_bytes: int
+    tcache_bytes: Optional[int]
+    stashed_bytes: Optional[int]
     """Blocks kept back to find writes after free; 0 unless the build does that (from 5.3.0)."""
 
 
@@ -404,17 +404,15 @@ def counted(context: Context, caches: Caches, listed: Sequence[Arena]) -> Dict[i
     if not caches.complete:
         return {}
     geometry = context.geometry
-    found = {arena.index: Counted(0, 0) for arena in listed}
+    sums = {arena.index: [0, 0] for arena in listed}
     shifted = geometry.nbins if omits_large_tcache_bins(context.jemalloc.version) else 0
     for cache in caches.caches:
-        if cache.arena_index not in found:
+        if cache.arena_index not in sums:
             continue
-        total, counting = 0, set(cache.bins.counted)
+        own, counting = sums[cache.arena_index], set(cache.bins.counted)
         for one in cache.bins.counted:
             szind = one.szind if one.szind < geometry.nbins else one.szind - shifted
             if szind == one.szind or geometry.nbins <= szind < cache.bins.nhbins:
-                total += one.count * geometry.size_classes[szind]
-        stashed = sum(one.count * geometry.size_classes[one.szind] for one in cache.bins.stacks if one not in counting)
-        before = found[cache.arena_index]
-        found[cache.arena_index] = Counted(before.tcache_bytes + total, before.stashed_bytes + stashed)
-    return found
+                own[0] += one.count * geometry.size_classes[szind]
+        own[1] += sum(one.count * geometry.size_classes[one.szind] for one in cache.bins.stacks if one not in counting)
+    return {index: Counted(*both) for index, both in sums.items()}
