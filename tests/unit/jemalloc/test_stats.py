@@ -196,7 +196,7 @@ def test_bins():
 
 def test_unknown_figures_show_as_such():
     """A value that is not known is a dash in tables and a word elsewhere, never 0."""
-    assert jemalloc_tables.line([("", None, 6), ("", "x", -3), ("", None, -3)]) == "     -x  -  "
+    assert jemalloc_tables.line([(None, 6), ("x", -3), (None, -3)]) == "     -x  -  "
     assert list(jemalloc_tables.memory({"pactive": None, "mapped": None}, 4096))[1:] == [
         "active:                             -",
         "mapped:                             -",
