@@ -2,7 +2,6 @@
 
 import platform
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Dict, Tuple
@@ -33,6 +32,6 @@ def compiled() -> Dict[str, bytes]:
     for machine, compiler in compilers().items():
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / build.LIBRARY
-            subprocess.run(build.command_here([compiler], str(target), machine), check=True, stderr=subprocess.DEVNULL)
+            build.compile_into(str(target), [compiler], build.sources(), build.source_id() or 0, machine).check_returncode()
             found[machine] = target.read_bytes()
     return found

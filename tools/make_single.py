@@ -102,11 +102,7 @@ def kernels():
     """(machine, packed library) of each compiler that is here; the C files; their checksum."""
     for machine, library in libraries.compiled().items():
         yield machine, packed(library)
-    sources = {}
-    for path in build.files(".c") + build.files(".h"):
-        with open(path, encoding="utf-8") as file:
-            sources[os.path.relpath(path, build.folder())] = file.read()
-    yield C_FILES, packed(json.dumps(sources).encode("utf-8"))
+    yield C_FILES, packed(json.dumps(build.sources()).encode("utf-8"))
     yield SOURCE_ID, str(build.source_id())
 
 

@@ -1,15 +1,39 @@
 """Compiles the C kernel with whatever compiler there is. Standard library only: setup.py runs this before anything is installed.
 
+What crosses between Python and C is declared in Python, beside what calls it: PROTOTYPES are functions as C writes them, IN_C names the
+numbers and records that C knows, too (`STOP_*`: all that begin so). A record is a struct of its numbers, in their order. Of each folder
+one header is made, declared_FOLDER.h, which exists while the library is compiled: a function that is declared otherwise is an error then.
+
 common/library.py asks for `source_id` whenever it loads the library, so what only building needs is imported there.
 """
 
 import os
 import sys
 import zlib
-from typing import List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+
+if TYPE_CHECKING:
+    import ast
+    import subprocess
+
+    Compiled = subprocess.CompletedProcess[bytes]
+
+DECLARING = (b"PROTOTYPES = ", b"IN_C = ")
 
 LIBRARY = "_kernel.so"
-FLAGS = ("-std=c99", "-O2", "-g0", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden", "-D_FILE_OFFSET_BITS=64", "-pthread", "-shared")
+FLAGS = (
+    "-std=c99",
+    "-O2",
+    "-g0",
+    "-Wall",
+    "-Wextra",
+    "-Werror=missing-prototypes",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-D_FILE_OFFSET_BITS=64",
+    "-pthread",
+    "-shared",
+)
 PORTABLE = ("-U_FILE_OFFSET_BITS", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-nostdlib", "-s")
 """For a library that names no libc and no version of a symbol: those of Linux, old and new, have what it calls where Python runs."""
 OF_MACHINE = {"x86_64": "-lgcc", "aarch64": "-mno-outline-atomics"}
@@ -22,27 +46,109 @@ def folder() -> str:
     return os.path.dirname(os.path.abspath(__file__))
 
 
-def files(suffix: str) -> List[str]:
-    """The C files whose names end so, by path, always in one order."""
+def files(suffix: str, root: Optional[str] = None) -> List[str]:
+    """The files in the folders of `root`, of the kernel unless told, whose names end so: by path, always in one order."""
     found = []
-    for room in sorted(os.listdir(folder())) if os.path.isdir(folder()) else ():
-        where = os.path.join(folder(), room)
+    root = root or folder()
+    for room in sorted(os.listdir(root)) if os.path.isdir(root) else ():
+        where = os.path.join(root, room)
         if os.path.isdir(where):
             found += [os.path.join(where, file) for file in sorted(os.listdir(where)) if file.endswith(suffix)]
     return found
 
 
 def source_id() -> Optional[int]:
-    """A checksum of the C files; None if they are not installed."""
-    checksum = 0
-    sources = files(".c")
-    for path in sources + files(".h"):
+    """A checksum of the C files, and of the Python files that declare what they have in common; None if they are not installed."""
+    checksum, sources = 0, files(".c")
+    for path in sources + files(".h") + files(".py"):
         try:
             with open(path, "rb") as file:
-                checksum = zlib.crc32(file.read(), checksum)
+                data = file.read()
         except OSError:
             return None
+        if not path.endswith(".py") or any(mark in data for mark in DECLARING):
+            checksum = zlib.crc32(data, checksum)
     return checksum if sources else None
+
+
+def sources(root: Optional[str] = None) -> Dict[str, str]:
+    """What a compiler takes in, by path below `root`: the C files there, and the headers that are made."""
+    texts = _headers(root)
+    for path in files(".c", root) + files(".h", root):
+        with open(path, encoding="utf-8") as file:
+            texts[os.path.relpath(path, root or folder())] = file.read()
+    return texts
+
+
+def _headers(root: Optional[str]) -> Dict[str, str]:
+    import ast
+
+    rooms: Dict[str, Dict[str, Any]] = {}
+    for path in files(".py", root):
+        with open(path, encoding="utf-8") as file:
+            rooms.setdefault(os.path.basename(os.path.dirname(path)), {})[path] = ast.parse(file.read())
+    records = {
+        node.name: node for trees in rooms.values() for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
+    }
+    made = {}
+    for room, trees in rooms.items():
+        lines = ["#include <stdint.h>"] if room == "common" else ['#include "declared_common.h"']
+        for tree in trees.values():
+            lines += _declared(tree, records)
+        if len(lines) > 1:
+            made["declared_%s.h" % room] = "\n".join(["#pragma once", *dict.fromkeys(lines), ""])
+    return made
+
+
+def _declared(tree: "ast.Module", records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
+    """What one Python file declares."""
+    import ast
+    from fnmatch import fnmatchcase
+
+    numbers: Dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            try:
+                value = eval(compile(ast.Expression(node.value), "", "eval"), {"__builtins__": {"range": range}}, numbers)
+            except (NameError, TypeError, AttributeError):  # none of those that stand by themselves
+                continue
+            for target in node.targets:
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                numbers.update(zip([ast.unparse(name) for name in names], value if isinstance(target, ast.Tuple) else [value]))
+    for name in numbers.get("IN_C", "").split():
+        if name in records:
+            yield "struct %s { %s };" % (_tag(name), " ".join(_members(records[name], records)))
+        for number in [number for number in numbers if fnmatchcase(number, name)]:
+            yield _constant(number, numbers[number])
+    for prototype in filter(None, map(str.strip, numbers.get("PROTOTYPES", "").split(";"))):
+        words = prototype.replace("*", " ").split()
+        yield from ("struct %s;" % tag for word, tag in zip(words, words[1:]) if word.endswith("struct"))
+        yield 'extern __attribute__((visibility("default"))) %s;' % " ".join(prototype.split())
+
+
+def _constant(name: str, value: int) -> str:
+    return (
+        "enum { %s = %d };" % (name, value)
+        if -(1 << 31) <= value < 1 << 31
+        else "#define %s %du%s" % (name, value, "ll" * (value >> 32 > 0))
+    )
+
+
+def _members(record: "ast.ClassDef", records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
+    """The numbers of a record, and the records in it."""
+    import ast
+
+    for node in record.body:
+        kind = ast.unparse(node.annotation).replace("Optional[", "").rstrip("]") if isinstance(node, ast.AnnAssign) else ""
+        if kind in ("int", "bool"):
+            yield "uint64_t %s;" % ast.unparse(node.target)  # type: ignore[attr-defined]
+        elif kind in records:
+            yield "struct %s %s;" % (_tag(kind), ast.unparse(node.target))  # type: ignore[attr-defined]
+
+
+def _tag(name: str) -> str:
+    """A record's name as C has it: WalkResult is struct walk_result."""
+    return "".join("_" * (place > 0 and letter.isupper()) + letter.lower() for place, letter in enumerate(name))
 
 
 def compiler() -> Optional[List[str]]:
@@ -57,21 +163,24 @@ def compiler() -> Optional[List[str]]:
     return None
 
 
-def command(words: List[str], target: str, sources: List[str], checksum: int, portable: Optional[str] = None) -> List[str]:
-    """The command that compiles C files into `target`; `portable`: a machine of OF_MACHINE."""
+def compile_into(target: str, words: List[str], texts: Dict[str, str], checksum: int, portable: Optional[str] = None) -> "Compiled":
+    """Compiles `texts`, as sources() gives them; `portable`: a machine of OF_MACHINE. The compiler's exit code, and what it said."""
+    import subprocess
+    import tempfile
+
     flags, last = (FLAGS, []) if portable is None else ((*FLAGS, *PORTABLE), [OF_MACHINE[portable]])
-    return [*words, *flags, "-DHEAPX_SOURCE_ID=%du" % checksum, "-o", target, *sources, *last]
-
-
-def command_here(words: List[str], target: str, portable: Optional[str] = None) -> List[str]:
-    """The same of those that lie here."""
-    return command(words, target, files(".c"), source_id() or 0, portable)
+    with tempfile.TemporaryDirectory(prefix="gdbheapx") as where:
+        for path, text in texts.items():
+            os.makedirs(os.path.dirname(os.path.join(where, path)), exist_ok=True)
+            with open(os.path.join(where, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        c_files = sorted(path for path in texts if path.endswith(".c"))
+        command = [*words, *flags, "-I.", "-DHEAPX_SOURCE_ID=%du" % checksum, "-o", os.path.abspath(target), *c_files, *last]
+        return subprocess.run(command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
 def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
     """Compiles into `destination_dir`; the library's path, or None if there is no compiler or it fails."""
-    import subprocess
-
     words = compiler()
     if words is None:
         if not quiet:
@@ -82,13 +191,12 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
     unfinished = "%s.%d" % (target, os.getpid())
     try:
         os.makedirs(destination_dir, exist_ok=True)
-        made = command_here(words, unfinished, os.environ.get("GDBHEAPX_PORTABLE"))
-        done = subprocess.run(made, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        done = compile_into(unfinished, words, sources(), source_id() or 0, os.environ.get("GDBHEAPX_PORTABLE"))
+        if not quiet:
+            sys.stderr.write(done.stdout.decode("utf-8", "replace"))
         if done.returncode == 0:
             os.replace(unfinished, target)
             return target
-        if not quiet:
-            sys.stderr.write(done.stdout.decode("utf-8", "replace"))
     except OSError as error:
         if not quiet:
             sys.stderr.write("cannot build the C kernel: %s\n" % error)

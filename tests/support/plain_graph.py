@@ -13,7 +13,7 @@ from gdbheapx.kernel.blocks.graph import (
     RULE_START,
     RULE_TAG,
 )
-from gdbheapx.kernel.blocks.packed import LINK, STREAMS, Move, packed
+from gdbheapx.kernel.blocks.packed import PACKED_LINK, STREAMS, Move, packed
 from gdbheapx.kernel.blocks.records import CLASS_USED
 from tests.support.worlds import World
 
@@ -132,7 +132,7 @@ class PlainGraph:
             packed([size // 4 for _, size in self.blocks]),
             packed([len(edges) for edges in self.edges]),
             packed([away << 1 if away >= 0 else (-away << 1) - 1 for away, _, _ in steps]),
-            bytes(edge.rule | (LINK if self.is_link(node, edge) else 0) for node, edge in every),
+            bytes(edge.rule | (PACKED_LINK if self.is_link(node, edge) else 0) for node, edge in every),
             packed([edge.inside for _, edge in every if edge.rule in (RULE_BASE, RULE_HABIT, RULE_INSIDE)]),
             packed([step for _, step, node in steps if slots or node >= len(self.blocks)]),
         ]

@@ -1,12 +1,25 @@
 """ctypes bindings of the C kernel's stream of blocks."""
 
 from array import array
-from typing import Any, Iterator, Optional
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional, Sequence
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockStream, ListingEnd
 from gdbheapx.kernel.common import library as c
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, declared
+
+PROTOTYPES = """
+struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count);
+struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
+    uint64_t count);
+struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
+    uint8_t *kinds, uint32_t *arenas, uint64_t count);
+int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
+    uint8_t *kinds, uint32_t *arenas, uint64_t room);
+void heapx_blocks_state(const struct block_source *source, uint64_t *out);
+void heapx_blocks_free(struct block_source *source);
+"""
 
 ROWS_AT_ONCE = 4096
 
@@ -15,7 +28,7 @@ class Listed:
     """A stream that the C kernel did not make, as one of its own."""
 
     def __init__(self, library: Any, stream: Iterator[Blocks]) -> None:
-        self._library = library
+        self._library = declared(library, PROTOTYPES)
         self._columns = [array(letter) for letter in LETTERS]
         for blocks in stream:
             for mine, column in zip(self._columns, blocks):
@@ -34,7 +47,7 @@ class CBlocks(BlockStream):
 
     def __init__(self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[Blocks], budget: Budget) -> None:
         super().__init__(budget)
-        self._library, self._opened, self._handle = library, opened, handle
+        self._library, self._opened, self._handle = declared(library, PROTOTYPES), opened, handle
         self._kept = (kept, apart)
         self._columns = [array(letter, bytes(array(letter).itemsize * ROWS_AT_ONCE)) for letter in LETTERS]
         if not handle:
@@ -76,3 +89,20 @@ class CBlocks(BlockStream):
         if ended:
             self._end = ListingEnd(stop, place)
         return Blocks(*(column[:got] for column in self._columns)) if got else None
+
+
+@contextmanager
+def joined(library: Any, streams: Sequence[Iterator[Blocks]]) -> Iterator[Any]:
+    """The handle of all these streams as one, in address order."""
+    sources: Any = [stream if isinstance(stream, CBlocks) else Listed(library, stream) for stream in streams]
+    if len(sources) == 1:
+        yield sources[0].handle
+        return
+    handles = array("Q", [source.handle for source in sources])
+    handle = declared(library, PROTOTYPES).heapx_blocks_join(at(handles), len(handles))
+    if not handle:
+        raise MemoryError()
+    try:
+        yield handle
+    finally:
+        library.heapx_blocks_free(handle)

@@ -22,7 +22,7 @@ static int group_write(struct graph *graph)
 {
     struct group *group = &graph->group;
     if (!piece_room(graph, group->bytes + 1))
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     uint8_t *to = graph->last->bytes + graph->last->used;
     *to = (uint8_t) group->count;
     memcpy(to + 1, group->room, group->bytes);

@@ -2,16 +2,13 @@
 #ifndef HEAPX_CONDITIONS_H
 #define HEAPX_CONDITIONS_H
 
-#include <stdint.h>
-
-/* Of conditions: numbers of signatures.py, and the order of the fields there. */
-enum { OP_EQUAL, OP_NOT_EQUAL, OP_AT_MOST, OP_AT_LEAST, OP_IN_SET, OP_IN_RANGES };
-enum { BASE_NUMBER, BASE_USABLE, BASE_ADDRESS, BASE_FIELD };
+#include "../common/heapx.h"
+#include "declared_blocks.h"
 
 struct condition {
     uint64_t offset, width, mask, op;
-    uint64_t base, operand;             /* what it is compared with; of OP_IN_SET and OP_IN_RANGES the operand is the set */
-    uint64_t other;                     /* BASE_FIELD: where the other word stands, of the same width */
+    uint64_t base, operand;             /* what it is compared with; of IN_SET and IN_RANGES the operand is the set */
+    uint64_t other;                     /* FIELD: where the other word stands, of the same width */
 };
 
 struct signature_row {

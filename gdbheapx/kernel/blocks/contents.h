@@ -77,8 +77,6 @@ int contents_keep(struct contents *contents, uint32_t id, uint64_t hash);
 
 void contents_free(struct contents *contents);
 
-#define MOST_SAME 128u
-
 /* Contents that several blocks have. */
 struct copied {
     uint64_t contents, blocks, bytes;   /* of all together */

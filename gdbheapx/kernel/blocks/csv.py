@@ -5,7 +5,12 @@ from array import array
 from typing import Any, NamedTuple, Optional, Sequence
 
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import at
+from gdbheapx.kernel.common.library import at, declared
+
+PROTOTYPES = """
+int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
+    const uint32_t *arenas, const uint32_t *labels, uint64_t count, const struct csv_words *words, char *out);
+"""
 
 COLUMNS = ("address", "size_bytes", "usable_bytes", "class", "status", "arena", "allocator")
 SIGNATURE = "signature"
@@ -32,7 +37,7 @@ class CsvRows:
     """Writes the rows of one heap."""
 
     def __init__(self, library: Any, words: CsvWords) -> None:
-        self._library = library
+        self._library = declared(library, PROTOTYPES)
         cells = [*words.classes, *words.kinds, words.allocator, *words.signatures]
         self._texts = ctypes.create_string_buffer(b"".join(cells))
         self._starts = array("Q", [0])

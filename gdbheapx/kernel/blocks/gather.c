@@ -87,7 +87,7 @@ static void tile_fill(struct graph *graph, const uint8_t *from)
 }
 
 /* A small block whose bytes are all at hand, in this machine's words of eight bytes: its group is written where it stays. 0, or
-   GRAPH_NO_MEMORY. */
+   NO_MEMORY. */
 static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words, uint64_t own, uint64_t own_bytes)
 {
     struct tile *tile = &graph->tile;
@@ -96,7 +96,7 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
     const unsigned slotted = graph->all_slots, step = graph->address_bytes + slotted;
     const int is_rust = signs_rust(graph);
     if (!piece_room(graph, SMALL_ROOM))
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     uint8_t *count = graph->last->bytes + graph->last->used, *to = count + 1;
     unsigned last = 0, place;
     for (unsigned done = 0; done < words;) {
@@ -182,7 +182,7 @@ static const uint8_t *fetch(struct graph *graph, struct block_source *lender, ui
     return bytes;
 }
 
-/* Scans [begin, end). *at is how far it came; returns 0, GRAPH_NO_MEMORY, or READ_INTERRUPTED. */
+/* Scans [begin, end). *at is how far it came; returns 0, NO_MEMORY, or INTERRUPTED. */
 static int scan_range(struct graph *graph, struct block_source *lender, uint64_t *at, uint64_t end, uint64_t limit,
                       struct scanned *scanned, double deadline)
 {
@@ -198,7 +198,7 @@ static int scan_range(struct graph *graph, struct block_source *lender, uint64_t
         }
         const uint8_t *bytes = fetch(graph, lender, *at, end - *at, limit, &got, &interrupted);
         if (interrupted)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (!bytes) {
             const uint64_t next = (*at & ~(uint64_t) (PAGE - 1)) + PAGE, until = next < end && next > *at ? next : end;
             if (!graph->unread_bytes)
@@ -231,7 +231,7 @@ struct gathering {
     uint8_t classes[ROWS], kinds[ROWS];
 };
 
-EXPORT struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count)
+struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count)
 {
     struct gathering *gathering = calloc(1, sizeof *gathering);
     if (!gathering)
@@ -245,7 +245,7 @@ EXPORT struct gathering *heapx_gather_new(struct block_source *blocks, const uin
     return gathering;
 }
 
-EXPORT void heapx_gather_free(struct gathering *gathering)
+void heapx_gather_free(struct gathering *gathering)
 {
     free(gathering);
 }
@@ -285,16 +285,16 @@ static int sign(struct graph *graph, struct gathering *gathering, uint64_t row, 
         bytes = fetch(graph, gathering->blocks, address, want, gathering->until[row], &got, &interrupted);
     }
     if (interrupted)
-        return READ_INTERRUPTED;
-    return signer_sign(graph->signer, address, size, bytes, bytes ? got : 0) ? GRAPH_NO_MEMORY : 0;
+        return INTERRUPTED;
+    return signer_sign(graph->signer, address, size, bytes, bytes ? got : 0) ? NO_MEMORY : 0;
 }
 
-/* What the block that was read last has in it. 0, or GRAPH_NO_MEMORY. */
+/* What the block that was read last has in it. 0, or NO_MEMORY. */
 static int keep_content(struct graph *graph, const struct content *content)
 {
     if (content->is_partial)
         return 0;
-    return contents_keep(&graph->signer->contents, graph->index.blocks - 1, content_hash(content)) ? 0 : GRAPH_NO_MEMORY;
+    return contents_keep(&graph->signer->contents, graph->index.blocks - 1, content_hash(content)) ? 0 : NO_MEMORY;
 }
 
 static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t row)
@@ -311,7 +311,7 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
     const int is_small = graph->plain_words && size / 8 <= SMALL_WORDS;
     const uint8_t *bytes = is_small ? in_hand(graph, gathering->blocks, address, size) : NULL;
     if (graph->signer && bytes)
-        added = signer_sign(graph->signer, address, size, bytes, size < SIGNED_BYTES ? size : SIGNED_BYTES) ? GRAPH_NO_MEMORY : 0;
+        added = signer_sign(graph->signer, address, size, bytes, size < SIGNED_BYTES ? size : SIGNED_BYTES) ? NO_MEMORY : 0;
     else if (graph->signer)
         added = sign(graph, gathering, row, address, size);
     else
@@ -322,12 +322,12 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
     if (is_small) {
         bytes = bytes ? bytes : in_hand(graph, gathering->blocks, address, size);   /* signing may have read them */
         if (bytes && !head_whole(&graph->heads, bytes, graph->index.blocks - 1, size))
-            return GRAPH_NO_MEMORY;
+            return NO_MEMORY;
         if (bytes && wants_content) {
             struct content content = {0};
             content_add(&content, bytes, size / 8, 8);
             if (keep_content(graph, &content))
-                return GRAPH_NO_MEMORY;
+                return NO_MEMORY;
         }
         if (bytes)
             return scan_small(graph, bytes, (unsigned) (size / 8), address, size);
@@ -338,14 +338,14 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
     const uint64_t limit = is_lent ? address + size : gathering->until[row];
     int failed = scan_range(graph, gathering->blocks, &at, address + size, limit, &scanned, 0);
     if (!failed && !head_end(&graph->heads, &scanned.head, graph->index.blocks - 1, size))
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     if (!failed && wants_content)
         failed = keep_content(graph, &scanned.content);
     return failed ? failed : group_end(graph);
 }
 
-/* Reads on. Rows come in ascending order. Returns 1: there is more; 0: it was all; READ_INTERRUPTED; GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds)
+/* Reads on. Rows come in ascending order. Returns 1: there is more; 0: it was all; INTERRUPTED; NO_MEMORY. */
+int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds)
 {
     const double deadline = clock_now() + seconds;
     do {
@@ -374,7 +374,7 @@ EXPORT int64_t heapx_gather_slice(struct graph *graph, struct gathering *gatheri
 }
 
 /* Scans [*at, end) for the node that is read, whose slots count from `base`. As heapx_gather_slice. */
-EXPORT int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds)
+int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds)
 {
     struct scanned scanned = {.slot = (*at - base) / graph->word, .slotted = 1};
     int failed = scan_range(graph, NULL, at, end, end, &scanned, clock_now() + seconds);
@@ -382,7 +382,7 @@ EXPORT int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at
 }
 
 /* The same for bytes at hand: registers and the like, which stand side by side by chance. */
-EXPORT int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot)
+int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot)
 {
     struct scanned scanned = {.slot = first_slot, .slotted = 1};
     struct signer *signer = graph->signer;
@@ -393,7 +393,7 @@ EXPORT int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes,
 }
 
 /* The node that was read ends here. */
-EXPORT int64_t heapx_graph_end_node(struct graph *graph)
+int64_t heapx_graph_end_node(struct graph *graph)
 {
     return group_end(graph);
 }

@@ -17,9 +17,9 @@ static int is_big_endian(void)
 
 /* `mappings` and `ranges` stay the caller's. `heaps`: where blocks may be. `images`: where vtables are read, NULL for none; `ranges`: what
    of it may hold any. NULL: no memory. */
-EXPORT struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots,
-                                     const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count,
-                                     const struct source *images, const uint64_t *ranges, uint64_t range_count)
+struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots, const uint64_t
+                              *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
+                              const uint64_t *ranges, uint64_t range_count)
 {
     struct graph *graph = calloc(1, sizeof *graph);
     if (!graph)
@@ -57,7 +57,7 @@ static void free_pieces(struct graph *graph)
     graph->last = NULL;
 }
 
-EXPORT void heapx_graph_free(struct graph *graph)
+void heapx_graph_free(struct graph *graph)
 {
     if (!graph)
         return;
@@ -76,13 +76,13 @@ EXPORT void heapx_graph_free(struct graph *graph)
 }
 
 /* Every block that is gathered from now on is signed. */
-EXPORT void heapx_graph_sign(struct graph *graph, struct signer *signer)
+void heapx_graph_sign(struct graph *graph, struct signer *signer)
 {
     graph->signer = signer;
 }
 
-/* Everything is read: no more of the process is needed. 1, or GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_graph_settle(struct graph *graph)
+/* Everything is read: no more of the process is needed. 1, or NO_MEMORY. */
+int64_t heapx_graph_settle(struct graph *graph)
 {
     free(graph->buffer);
     graph->buffer = NULL;
@@ -98,7 +98,7 @@ EXPORT int64_t heapx_graph_settle(struct graph *graph)
     graph->inside = lazy_alloc((size_t) graph->inside_room * sizeof *graph->inside);
     const int is_settled = index_settle(&graph->index);
     return graph->offsets && graph->weaker && graph->to && graph->slots && graph->inside && is_settled && graph->candidates < UINT32_MAX
-        ? 1 : GRAPH_NO_MEMORY;
+        ? 1 : NO_MEMORY;
 }
 
 /* A vector's end is the address of the block behind it. Two blocks side by side are taken for that, three for an array of pointers. */
@@ -215,7 +215,7 @@ static void add_decoded(struct graph *graph, struct decoded *decoded, uint64_t u
 }
 
 /* Makes edges of candidates. 1: there is more; 0: all are there. */
-EXPORT int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds)
+int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds)
 {
     const double deadline = clock_now() + seconds;
     struct decoded decoded;
@@ -247,7 +247,7 @@ EXPORT int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double 
 
 /* `out`: blocks, nodes, edges, candidates, unread bytes, address of the first of them, blocks that cannot be where they are said to be,
    bytes read, then the edges of each rule. */
-EXPORT void heapx_graph_numbers(const struct graph *graph, uint64_t *out)
+void heapx_graph_numbers(const struct graph *graph, uint64_t *out)
 {
     out[0] = graph->index.blocks;
     out[1] = graph->nodes_read;
@@ -262,7 +262,7 @@ EXPORT void heapx_graph_numbers(const struct graph *graph, uint64_t *out)
 }
 
 /* The node that holds the address, and how far inside; NO_NODE if none does. */
-EXPORT uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset)
+uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset)
 {
     const uint32_t number = slot_at(&graph->index, address);
     *offset = 0;
@@ -277,7 +277,7 @@ EXPORT uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, ui
 }
 
 /* Addresses and sizes of blocks. */
-EXPORT void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes)
+void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes)
 {
     for (uint64_t i = 0; i < count; i++) {
         addresses[i] = index_address(&graph->index, ids[i]);
@@ -286,7 +286,7 @@ EXPORT void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, u
 }
 
 /* The edges of one node: target, rule, slot (UINT32_MAX: not kept) of each, at most `room`. Returns how many it has. */
-EXPORT uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room)
+uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room)
 {
     const uint32_t begin = graph->offsets[node], end = graph->offsets[node + 1];
     for (uint32_t edge = begin; edge < end && edge - begin < room; edge++) {

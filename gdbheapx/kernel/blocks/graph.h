@@ -9,11 +9,7 @@
 #include "signatures.h"
 #include "stream.h"
 
-#define GRAPH_NO_MEMORY (-2)
-
-/* What an edge rests on: numbers of blocks/graph_records.py. An edge is its target with the rule in the upper bits. */
-enum { RULE_START, RULE_TAG, RULE_BASE, RULE_HABIT, RULE_INSIDE, RULE_END, RULES };
-
+/* An edge is its target with the rule in the upper bits. */
 #define ID_BITS 29u
 #define MOST_NODES ((1u << ID_BITS) - 1)
 #define EDGE_ID(edge) ((edge) & MOST_NODES)
@@ -32,9 +28,7 @@ static inline uint32_t rule_inside(unsigned told)
     return told == HEAD_TELLS_BASE ? RULE_BASE : told == HEAD_TELLS_CONTAINER ? RULE_HABIT : RULE_INSIDE;
 }
 
-/* Of a root's words: from this slot on whatever points to a block counts as a pointer to its start. */
-#define EXACT_SLOT 0xffffff00u
-
+/* Of a root's words: from EXACT_SLOT on whatever points to a block counts as a pointer to its start. */
 static inline int is_exact(uint64_t slot, uint64_t node, uint64_t roots_from)
 {
     return slot >= EXACT_SLOT && slot < UINT32_MAX && node >= roots_from;
@@ -42,7 +36,6 @@ static inline int is_exact(uint64_t slot, uint64_t node, uint64_t roots_from)
 
 #define PIECE_BYTES ((2u << 20) - 24)  /* with the rest of a piece two MiB: a huge page */
 #define GROUP_MOST 255u             /* candidates in one group; fewer: the node's last */
-#define MOST_HABITS 32u
 
 /* Candidates: for each node its groups, of each its count, then for each candidate the distance of its slot from the one before, in words
    (only for some nodes), and its address: number of the slot of the index, and the place in it. */
@@ -118,7 +111,7 @@ struct graph {
     struct marks *marks;
 };
 
-/* candidates.c: 0, or GRAPH_NO_MEMORY */
+/* candidates.c: 0, or NO_MEMORY */
 
 /* So many bytes more fit into the last piece. 0: no memory. */
 int piece_room(struct graph *graph, uint32_t bytes);

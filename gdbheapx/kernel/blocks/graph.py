@@ -5,15 +5,68 @@ from typing import TYPE_CHECKING
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
-from gdbheapx.kernel.blocks.binding import CBlocks, Listed
+from gdbheapx.kernel.blocks.binding import joined
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pieces, unpacked
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, at, run
+from gdbheapx.kernel.common.library import OpenSource, at, declared, run
 from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.signatures import Signer
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+PROTOTYPES = """
+int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links,
+    uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
+struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);
+void heapx_gather_free(struct gathering *gathering);
+int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds);
+int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds);
+int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
+int64_t heapx_graph_end_node(struct graph *graph);
+struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots,
+    const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
+    const uint64_t *ranges, uint64_t range_count);
+void heapx_graph_free(struct graph *graph);
+void heapx_graph_sign(struct graph *graph, struct signer *signer);
+int64_t heapx_graph_settle(struct graph *graph);
+int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds);
+void heapx_graph_numbers(const struct graph *graph, uint64_t *out);
+uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset);
+void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes);
+uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room);
+uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room);
+uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room);
+int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, struct leak_group_row *out, uint64_t room);
+void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t count, uint8_t *out);
+int heapx_leak_roots_open(struct graph *graph);
+int64_t heapx_leak_roots_slice(struct graph *graph, double seconds);
+uint64_t heapx_leak_roots_result(const struct graph *graph, uint64_t from, uint64_t *out, uint64_t room);
+int heapx_marks_open(struct graph *graph, uint32_t roots_from);
+int64_t heapx_marks_slice(struct graph *graph, double seconds);
+void heapx_marks_sums(const struct graph *graph, uint64_t *out);
+unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node);
+uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
+    uint64_t room, uint32_t *next);
+void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room, uint64_t *next);
+int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
+int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
+int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
+void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest);
+void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next);
+uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
+    uint32_t owner, uint32_t *out, uint64_t room);
+void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count);
+struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, int has_guard);
+void heapx_weak_free(struct weak *weak);
+int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds);
+int64_t heapx_weak_blocks(struct weak *weak, double seconds);
+int heapx_weak_settle(struct weak *weak);
+uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room);
+"""
+
+IN_C = "RULE* FROM_MAPPING MASKED LEAKED NO_NODE EXACT_SLOT MOST_HABITS LeakGroup LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE"
 
 RULE_START = 0
 """An aligned pointer to a block's start, or to any place of a mapping."""
@@ -27,6 +80,7 @@ RULE_INSIDE = 4
 """To any other place inside."""
 RULE_END = 5
 """To its start, by who also points to the block before it: the end of an array, perhaps."""
+RULES = 6
 FROM_MAPPING = 6
 """Only a mapping leads there that nothing points to."""
 MASKED, UNALIGNED, MANGLED = 7, 8, 9
@@ -180,8 +234,6 @@ class Tree(NamedTuple):
 
 
 MOST_HABITS = 32
-GROUP_NUMBERS = 6
-"""Of a LeakGroup, before the samples."""
 MOST_OFFSETS = 65536
 AT_ONCE = 65536
 MOST_PASSES = 8
@@ -219,7 +271,13 @@ class Graph:
     _children: "Tuple[Optional[array[int]], Optional[array[int]]]" = (None, None)
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
-        self._library, self._opened, self._budget, self._shape, self._images_opened = library, opened, budget, shape, images
+        self._library, self._opened, self._budget, self._shape, self._images_opened = (
+            declared(library, PROTOTYPES),
+            opened,
+            budget,
+            shape,
+            images,
+        )
         self._heaps, self._mappings, self._images = flat(shape.heaps), flat(shape.mappings), flat(shape.images)
         swap = int(not shape.little_endian)
         numbers = (shape.word_bytes, swap, shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
@@ -240,7 +298,8 @@ class Graph:
             raise ValueError("numbers of its graph are none")
         found = cls.__new__(cls)
         shape = GraphShape((), kept.mappings, kept.word_bytes, True, kept.unit_bytes, kept.has_slots)
-        found._library, found._opened, found._budget, found._shape, found._images_opened = library, opened, budget, shape, None
+        found._library, found._opened, found._budget, found._shape = declared(library, PROTOTYPES), opened, budget, shape
+        found._images_opened = None
         found._mappings, found._more = flat(kept.mappings), 0
         found._handle = unpacked(library, kept, found._mappings)
         return found
@@ -283,21 +342,15 @@ class Graph:
 
     def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
-        library = self._library
-        listed = [Listed(library, stream) for stream in streams if not isinstance(stream, CBlocks)]
-        opened = [stream.handle for stream in streams if isinstance(stream, CBlocks)] + [one.handle for one in listed]
-        handles = array("Q", opened)
-        joined = library.heapx_blocks_join(at(handles), len(handles)) if len(handles) != 1 else handles[0]
         places = array("Q", sorted(own))
-        job = library.heapx_gather_new(joined, at(places), len(places))
-        if not joined or not job:
-            raise MemoryError()
-        try:
-            self._run(lambda seconds: self._gather_slice(job, seconds))
-        finally:
-            library.heapx_gather_free(job)
-            if len(handles) != 1:
-                library.heapx_blocks_free(joined)
+        with joined(self._library, streams) as blocks:
+            job = self._library.heapx_gather_new(blocks, at(places), len(places))
+            if not job:
+                raise MemoryError()
+            try:
+                self._run(lambda seconds: self._gather_slice(job, seconds))
+            finally:
+                self._library.heapx_gather_free(job)
 
     def _gather_slice(self, job: Any, seconds: float) -> int:
         left = int(self._library.heapx_gather_slice(self._handle, job, seconds))
@@ -417,12 +470,13 @@ class Graph:
         """Those that were found, by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
         known = None if labels is None else at(labels)
         count = self._library.heapx_leak_groups(self._handle, known, None, 0)
-        width = GROUP_NUMBERS + LEAK_SAMPLES
+        numbers = len(LeakGroup._fields) - 1
+        width = numbers + LEAK_SAMPLES
         out = array("Q", bytes(8 * width * max(count, 0)))
         if count < 0 or self._library.heapx_leak_groups(self._handle, known, at(out), count) < 0:
             raise MemoryError()
         rows = [out[place : place + width] for place in range(0, len(out), width)]
-        samples = [tuple(id for id in row[GROUP_NUMBERS:] if id != NO_NODE) for row in rows]
+        samples = [tuple(id for id in row[numbers:] if id != NO_NODE) for row in rows]
         return [LeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], row[5], some) for row, some in zip(rows, samples)]
 
     def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:

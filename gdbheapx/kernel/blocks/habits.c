@@ -54,7 +54,7 @@ static unsigned likely_habits(const struct graph *graph, struct habit *habits)
 
 /* Offsets at which this program is in the habit of pointing into blocks: `out` has three numbers for each, at most `room` of them: offset,
    blocks, references. Returns how many. Edges at these offsets that were RULE_INSIDE are then of RULE_HABIT. */
-EXPORT uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room)
+uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room)
 {
     struct habit habits[MOST_HABITS];
     const unsigned likely = likely_habits(graph, habits);

@@ -66,7 +66,7 @@ static uint64_t image_word(const struct heads *heads, uint64_t place)
 }
 
 /* The vtables of a class follow each other, and before each stands how far its base is from the object's begin, as a negative number, and
-   the class's type_info (Itanium C++ ABI, 2.5.2). 1: it has second ones, 0: none, or it is no vtable; READ_INTERRUPTED. */
+   the class's type_info (Itanium C++ ABI, 2.5.2). 1: it has second ones, 0: none, or it is no vtable; INTERRUPTED. */
 static int learn(struct heads *heads, uint64_t value)
 {
     const unsigned word = heads->word;
@@ -77,7 +77,7 @@ static int learn(struct heads *heads, uint64_t value)
     const uint64_t from = value - 2 * word, left = end - from, size = left < AHEAD_BYTES ? left : AHEAD_BYTES;
     const int64_t read = source_peek(heads->images, from, heads->bytes, size);
     if (read < 0)
-        return READ_INTERRUPTED;
+        return INTERRUPTED;
     const uint64_t words = (uint64_t) read / word, type_info = words < 2 ? 0 : image_word(heads, 1);
     if (!type_info || type_info % word || image_word(heads, 0))
         return 0;
@@ -106,7 +106,7 @@ uint16_t heads_class(struct heads *heads, uint64_t value)
         if (heads->value_count == MOST_HEAD_VALUES)
             return NO_CLASS;
         const int found = learn(heads, value);
-        if (found == READ_INTERRUPTED)
+        if (found == INTERRUPTED)
             return NO_CLASS;
         one->value = value;
         one->number = found ? (uint16_t) (heads->class_count - 1) : NO_CLASS;

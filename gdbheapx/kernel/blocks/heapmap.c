@@ -6,8 +6,6 @@
 #include <stdlib.h>
 
 #define ROWS 512u
-#define MOST_KINDS 16u
-#define NO_MAP_MEMORY (-2)
 #define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
 
 /* Numbers of heapmap.py. */
@@ -43,7 +41,7 @@ struct heap_map {
 };
 
 /* `ranges`: begin and end of each, sorted, without overlap, whole pages. `table`: NULL where nothing tells what is in RAM. */
-EXPORT struct heap_map *heapx_map_new(const uint64_t *shape, const uint64_t *ranges, uint64_t count, const struct page_table *table)
+struct heap_map *heapx_map_new(const uint64_t *shape, const uint64_t *ranges, uint64_t count, const struct page_table *table)
 {
     struct heap_map *map = calloc(1, sizeof *map);
     if (!map)
@@ -69,7 +67,7 @@ EXPORT struct heap_map *heapx_map_new(const uint64_t *shape, const uint64_t *ran
     return NULL;
 }
 
-EXPORT void heapx_map_free(struct heap_map *map)
+void heapx_map_free(struct heap_map *map)
 {
     free(map->ranges);
     free(map->cells);
@@ -169,8 +167,8 @@ static void map_row(struct heap_map *map, const struct block_rows *rows, uint64_
     }
 }
 
-/* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_MAP_MEMORY. */
-EXPORT int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds)
+/* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_MEMORY. */
+int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds)
 {
     uint64_t addresses[ROWS], usable[ROWS];
     uint8_t classes[ROWS], kinds[ROWS];
@@ -182,7 +180,7 @@ EXPORT int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks
         for (uint64_t i = 0; i < rows.count; i++)
             map_row(map, &rows, i);
         if (failed)
-            return NO_MAP_MEMORY;
+            return NO_MEMORY;
         if (blocks->state(blocks).ended)
             return 0;
     } while (clock_now() < deadline);
@@ -190,7 +188,7 @@ EXPORT int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks
 }
 
 /* No more comes. `out`: all cells. */
-EXPORT void heapx_map_cells(struct heap_map *map, uint64_t *out)
+void heapx_map_cells(struct heap_map *map, uint64_t *out)
 {
     close_page(map);
     memcpy(out, map->cells, (size_t) map->cell_count * sizeof *map->cells);

@@ -7,7 +7,16 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks, Listed
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, run
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, run
+
+PROTOTYPES = """
+struct heap_map *heapx_map_new(const uint64_t *shape, const uint64_t *ranges, uint64_t count, const struct page_table *table);
+void heapx_map_free(struct heap_map *map);
+int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds);
+void heapx_map_cells(struct heap_map *map, uint64_t *out);
+"""
+
+IN_C = "MOST_KINDS"
 
 MOST_KINDS = 16
 
@@ -72,7 +81,7 @@ class HeapMap:
         pages: Optional[PageTable],
         budget: Budget,
     ) -> None:
-        self._library, self._opened, self._budget = library, opened, budget
+        self._library, self._opened, self._budget = declared(library, PROTOTYPES), opened, budget
         self._table, self._count = OpenPages(library, pages), shape.cells(ranges)
         numbers, bounds = shape.numbers(), array("Q", [bound for one in ranges for bound in one])
         self._handle = library.heapx_map_new(at(numbers), at(bounds), len(ranges), self._table.handle)

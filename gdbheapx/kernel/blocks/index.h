@@ -4,10 +4,9 @@
 #define HEAPX_INDEX_H
 
 #include "../common/heapx.h"
+#include "declared_blocks.h"
 
-#define SLOT_SHIFT 26u                      /* heaps are sparse: lines are kept for 64 MiB at a time */
-#define SLOT_BYTES (1ull << SLOT_SHIFT)
-#define NO_NODE UINT32_MAX
+#define SLOT_BYTES (1ull << SLOT_SHIFT)    /* heaps are sparse: lines are kept for so many bytes at a time */
 #define BEFORE_SLOT UINT32_MAX
 #define SIZE_ELSEWHERE UINT16_MAX
 

@@ -21,7 +21,7 @@ struct joined {
     struct stream_lane lanes[];
 };
 
-/* Every lane has a row or has ended: 1; not yet: 0; BLOCKS_NO_MEMORY. `held`: bytes at hand are lent, no lane may go on. */
+/* Every lane has a row or has ended: 1; not yet: 0; NO_MEMORY. `held`: bytes at hand are lent, no lane may go on. */
 static int lanes_ready(struct joined *joined, int held, double deadline)
 {
     int ready = 1;
@@ -98,7 +98,7 @@ static void joined_free(struct block_source *self)
 }
 
 /* The sources stay the caller's. NULL: no memory. */
-EXPORT struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count)
+struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count)
 {
     struct joined *joined = calloc(1, sizeof *joined + (size_t) count * sizeof *joined->lanes);
     if (!joined)
@@ -142,8 +142,8 @@ static struct block_state listed_state(const struct block_source *self)
 }
 
 /* The arrays stay the caller's. NULL: no memory. */
-EXPORT struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
-                                                uint64_t count)
+struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas, uint64_t
+                                         count)
 {
     struct listed *listed = calloc(1, sizeof *listed);
     if (!listed)

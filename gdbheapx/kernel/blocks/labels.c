@@ -14,7 +14,6 @@
 /* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
 enum { PARENT = 1, LEFT, RIGHT };
 #define MOST_WALKS 1000000u
-#define ELEMENT (UINT32_MAX - 1)        /* in the place of a place */
 
 enum { STEP_CONTAINERS, STEP_RUST, STEP_HINTS = STEP_RUST + RUST_STEPS, STEP_TREES, STEP_EDGES, STEP_INSIDE, STEP_BLOCKS, STEP_ROOTS,
        STEP_COPIES, STEP_SIZES, STEP_OVER };
@@ -34,7 +33,7 @@ static inline void set(uint64_t *plane, uint32_t id)
     plane[id >> 6] |= UINT64_C(1) << (id & 63);
 }
 
-EXPORT void heapx_referrals_free(struct referrals *work)
+void heapx_referrals_free(struct referrals *work)
 {
     if (!work)
         return;
@@ -47,10 +46,9 @@ EXPORT void heapx_referrals_free(struct referrals *work)
 }
 
 /* NULL: no memory. */
-EXPORT struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
-                                             unsigned most_depth, uint32_t roots_from, int has_classes,
-                                             uint32_t tree_label, int containers, const uint64_t *layouts, uint64_t layout_count,
-                                             uint64_t least_same)
+struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count, unsigned
+                                      most_depth, uint32_t roots_from, int has_classes, uint32_t tree_label, int containers, const uint64_t
+                                      *layouts, uint64_t layout_count, uint64_t least_same)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
@@ -395,11 +393,11 @@ static int take_copies(struct referrals *work)
     int done = groups != NULL;
     for (uint64_t i = 0; i < contents->count && done; i++) {
         const uint32_t id = contents->ids[i], label = signer->labels[id];
-        const int is_text = label && signer->keys[label - 1].row == signer->row_count + TEXT;
+        const int is_text = label && signer->keys[label - 1].row == signer->row_count + BEGINS_TEXT;
         if (!is_text && is_known(work, label))
             continue;
         if (!contents->hashes[i])
-            done = give(work, id, ZEROS, 0, 0);
+            done = give(work, id, ONLY_ZEROS, 0, 0);
         else if (groups[i] != UINT32_MAX)
             done = give(work, id, COPIES, (uint64_t) contents->ids[groups[i]] << 1 | (unsigned) is_text, 0);
     }
@@ -474,15 +472,15 @@ static uint64_t end_of(const struct referrals *work)
     }
 }
 
-/* Goes on. 1: there is more; 0: every block has a label; GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_referrals_slice(struct referrals *work, double seconds)
+/* Goes on. 1: there is more; 0: every block has a label; NO_MEMORY. */
+int64_t heapx_referrals_slice(struct referrals *work, double seconds)
 {
     const double deadline = clock_now() + seconds;
     while (work->step < STEP_OVER) {
         const uint64_t end = end_of(work), until = end - work->next < CHECK_CLOCK ? end : work->next + CHECK_CLOCK;
         const unsigned step = work->step;
         if (!some(work, step, (uint32_t) work->next, (uint32_t) until))
-            return GRAPH_NO_MEMORY;
+            return NO_MEMORY;
         work->next = until;
         if (until < end) {
             if (clock_now() > deadline)

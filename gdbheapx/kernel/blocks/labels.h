@@ -4,11 +4,6 @@
 
 #include "graph.h"
 
-/* What a label is worth. COUNTS: two counts begin the block, as in an Rc or Arc; STRONG: the second one is 1, and the key is the first;
-   BY_BEGIN: what the block begins with, which is more than who points there, and less than the container whose block it is. */
-enum { UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG, BY_BEGIN };
-enum { CPLUSPLUS = 1, RUST = 2 };       /* whose containers */
-
 #define PAGE 4096u
 #define SMALL_SIZES 1024u               /* in steps of four bytes, as the index has sizes */
 #define LEAST_MAPPED (128u << 10)       /* a block of this size may be a mapping of its own, of whole pages */

@@ -1,32 +1,27 @@
 /* Roots of leaks by size and by what they are: there may be millions of them. */
 #include "leakroots.h"
 
-#define SAMPLES 5u
-#define GROUP_KEY 3
-#define GROUP_SUMS 3
-#define GROUP_NUMBERS (GROUP_KEY + GROUP_SUMS + SAMPLES)
 #define FIRST_PLACES 256u
 
-struct leak_group {
-    uint64_t key[GROUP_KEY];        /* size, is_cycle and label of each root */
-    uint64_t roots, blocks_behind, bytes_behind;
-    uint64_t samples[SAMPLES];      /* the first ones, NO_NODE behind the last */
+struct leak_group_row {
+    struct leak_group group;
+    uint64_t samples[LEAK_SAMPLES]; /* the first ones, NO_NODE behind the last */
 };
 
 struct leak_groups {
-    struct leak_group *rows;
+    struct leak_group_row *rows;
     uint32_t *places;               /* by hash: number of the row + 1, or 0 */
     uint64_t count, place_count;    /* place_count: a power of two, at least twice the count */
 };
 
-static uint64_t hash_of(const uint64_t *key)
+static uint64_t hash_of(const struct leak_group *group)
 {
-    return ((key[0] * 2 + key[1]) * 0x9e3779b97f4a7c15ull + key[2]) * 0x9e3779b97f4a7c15ull >> 20;
+    return ((group->size_bytes * 2 + group->is_cycle) * 0x9e3779b97f4a7c15ull + group->label) * 0x9e3779b97f4a7c15ull >> 20;
 }
 
 static void enter(struct leak_groups *groups, uint32_t row)
 {
-    uint64_t place = hash_of(groups->rows[row].key);
+    uint64_t place = hash_of(&groups->rows[row].group);
     while (groups->places[place & (groups->place_count - 1)])
         place++;
     groups->places[place & (groups->place_count - 1)] = row + 1;
@@ -35,7 +30,7 @@ static void enter(struct leak_groups *groups, uint32_t row)
 static int grow(struct leak_groups *groups)
 {
     const uint64_t places = groups->place_count ? 2 * groups->place_count : FIRST_PLACES;
-    struct leak_group *rows = realloc(groups->rows, (size_t) (places / 2) * sizeof *rows);
+    struct leak_group_row *rows = realloc(groups->rows, (size_t) (places / 2) * sizeof *rows);
     uint32_t *table = calloc((size_t) places, sizeof *table);
     groups->rows = rows ? rows : groups->rows;
     if (!rows || !table) {
@@ -50,17 +45,18 @@ static int grow(struct leak_groups *groups)
     return 1;
 }
 
-/* The group of such roots; NULL: no memory. */
-static struct leak_group *group_of(struct leak_groups *groups, const uint64_t *key)
+/* The group of roots of this size and label; NULL: no memory. */
+static struct leak_group_row *group_of(struct leak_groups *groups, const struct leak_group *key)
 {
-    const struct leak_group fresh = {{key[0], key[1], key[2]}, 0, 0, 0, {NO_NODE, NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
+    const struct leak_group_row fresh = {*key, {NO_NODE, NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
     if (2 * (groups->count + 1) > groups->place_count && !grow(groups))
         return NULL;
     for (uint64_t place = hash_of(key);; place++) {
         const uint32_t number = groups->places[place & (groups->place_count - 1)];
         if (!number)
             break;
-        if (!memcmp(groups->rows[number - 1].key, key, sizeof fresh.key))
+        const struct leak_group *group = &groups->rows[number - 1].group;
+        if (group->size_bytes == key->size_bytes && group->is_cycle == key->is_cycle && group->label == key->label)
             return &groups->rows[number - 1];
     }
     groups->rows[groups->count] = fresh;
@@ -68,19 +64,8 @@ static struct leak_group *group_of(struct leak_groups *groups, const uint64_t *k
     return &groups->rows[groups->count++];
 }
 
-static void write_rows(const struct leak_groups *groups, uint64_t *out, uint64_t room)
-{
-    for (uint64_t i = 0; i < groups->count && i < room; i++) {
-        const struct leak_group *group = &groups->rows[i];
-        const uint64_t sums[GROUP_SUMS] = {group->roots, group->blocks_behind, group->bytes_behind};
-        memcpy(out + GROUP_NUMBERS * i, group->key, sizeof group->key);
-        memcpy(out + GROUP_NUMBERS * i + GROUP_KEY, sums, sizeof sums);
-        memcpy(out + GROUP_NUMBERS * i + GROUP_KEY + GROUP_SUMS, group->samples, sizeof group->samples);
-    }
-}
-
 /* The roots are found: their ids, of at most `room`. Returns how many there are. */
-EXPORT uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room)
+uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room)
 {
     const struct leak_roots *roots = graph->marks->leak_roots;
     for (uint64_t i = 0; i < roots->root_count && i < room; i++)
@@ -88,9 +73,9 @@ EXPORT uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, ui
     return roots->root_count;
 }
 
-/* `labels`: what each root is, in the order of heapx_leak_root_ids; NULL: not known. `out`: size, is_cycle, label, roots, blocks and bytes
-   behind them, ids of samples (NO_NODE: none), of each group, at most `room`. Returns how many there are, or GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, uint64_t *out, uint64_t room)
+/* `labels`: what each root is, in the order of heapx_leak_root_ids; NULL: not known. `out`: of at most `room`
+   groups. Returns how many there are, or NO_MEMORY. */
+int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, struct leak_group_row *out, uint64_t room)
 {
     const struct leak_roots *roots = graph->marks->leak_roots;
     struct leak_groups groups = {NULL, NULL, 0, 0};
@@ -99,21 +84,22 @@ EXPORT int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labe
         const struct leak_root *root = &roots->roots[i];
         const uint32_t id = root->id & ~IS_CYCLE;
         const uint64_t size = index_size(&graph->index, id);
-        const uint64_t key[GROUP_KEY] = {size, (root->id & IS_CYCLE) != 0, labels ? labels[i] : 0};
-        struct leak_group *group = group_of(&groups, key);
-        if (!group) {
-            count = GRAPH_NO_MEMORY;
+        const struct leak_group key = {.size_bytes = size, .is_cycle = (root->id & IS_CYCLE) != 0, .label = labels ? labels[i] : 0};
+        struct leak_group_row *row = group_of(&groups, &key);
+        if (!row) {
+            count = NO_MEMORY;
             break;
         }
-        if (group->roots < SAMPLES)
-            group->samples[group->roots] = id;
-        group->roots++;
-        group->blocks_behind += root->blocks - 1;
-        group->bytes_behind += root->bytes - size;
+        if (row->group.roots < LEAK_SAMPLES)
+            row->samples[row->group.roots] = id;
+        row->group.roots++;
+        row->group.blocks_behind += root->blocks - 1;
+        row->group.bytes_behind += root->bytes - size;
     }
     if (!count) {
         count = (int64_t) groups.count;
-        write_rows(&groups, out, room);
+        if (room)
+            memcpy(out, groups.rows, (size_t) (room < groups.count ? room : groups.count) * sizeof *out);
     }
     free(groups.rows);
     free(groups.places);
@@ -121,7 +107,7 @@ EXPORT int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labe
 }
 
 /* Of each block: 0: it is no root, 1: a root, 2: one to which blocks behind it lead. */
-EXPORT void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t count, uint8_t *out)
+void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t count, uint8_t *out)
 {
     const struct leak_roots *roots = graph->marks->leak_roots;
     for (uint64_t i = 0; i < count; i++) {

@@ -18,7 +18,7 @@ void leak_roots_free(struct leak_roots *roots)
 }
 
 /* The marks are made. 0: no memory. */
-EXPORT int heapx_leak_roots_open(struct graph *graph)
+int heapx_leak_roots_open(struct graph *graph)
 {
     const size_t words = (size_t) graph->nodes / 64 + 1;
     struct leak_roots *roots = calloc(1, sizeof *roots);
@@ -95,7 +95,7 @@ static int begin(const struct graph *graph, struct leak_roots *roots, uint32_t i
     if (is_marked(&roots->spread, id))
         return 0;
     if (!(is_again ? add_root(roots, id) : add_start(roots, id)) || !spread_push(&roots->spread, id))
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     memset(&roots->reached, 0, sizeof roots->reached);
     return go_on(graph, roots, deadline);
 }
@@ -132,8 +132,8 @@ static void close_search(const struct graph *graph, struct leak_roots *roots)
         mark(&roots->spread, roots->roots[i].id & ~IS_CYCLE);
 }
 
-/* Goes on. 1: there is more; 0: done; GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
+/* Goes on. 1: there is more; 0: done; NO_MEMORY. */
+int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
 {
     struct leak_roots *roots = graph->marks->leak_roots;
     const double deadline = clock_now() + seconds;
@@ -162,7 +162,7 @@ EXPORT int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
 }
 
 /* `out`: id, is_cycle, blocks, bytes of each root from `from` on, at most `room`. Returns how many there are in all. */
-EXPORT uint64_t heapx_leak_roots_result(const struct graph *graph, uint64_t from, uint64_t *out, uint64_t room)
+uint64_t heapx_leak_roots_result(const struct graph *graph, uint64_t from, uint64_t *out, uint64_t room)
 {
     const struct leak_roots *roots = graph->marks->leak_roots;
     for (uint64_t i = from; i < roots->root_count && i - from < room; i++) {

@@ -84,14 +84,14 @@ int spread_drain(const struct graph *graph, struct spread *spread, unsigned rule
             if (reached)
                 count_node(graph, node, reached);
             if (!enter(graph, spread, node, rule, only))
-                return GRAPH_NO_MEMORY;
+                return NO_MEMORY;
         } else {
             return 0;
         }
         if (since == 4 * CHECK_CLOCK) {
             since = 0;
             if (clock_now() > deadline)
-                return give_back(spread, &near) && give_back(spread, &ready) ? 1 : GRAPH_NO_MEMORY;
+                return give_back(spread, &near) && give_back(spread, &ready) ? 1 : NO_MEMORY;
         }
     }
 }
@@ -108,7 +108,7 @@ void marks_free(struct marks *marks)
 }
 
 /* Begins: nodes from `roots_from` on are roots. 0: no memory. */
-EXPORT int heapx_marks_open(struct graph *graph, uint32_t roots_from)
+int heapx_marks_open(struct graph *graph, uint32_t roots_from)
 {
     const size_t words = (size_t) graph->nodes / 64 + 1;
     struct marks *marks = calloc(1, sizeof *marks);
@@ -144,7 +144,7 @@ static int seeds_by_edges(const struct graph *graph, struct marks *marks, double
         uint64_t left = marks->spread.marked[marks->next >> 6] & graph->weaker[marks->next >> 6];
         for (; left; left &= left - 1)
             if (!seed_targets(graph, marks, marks->next + (unsigned) __builtin_ctzll(left)))
-                return GRAPH_NO_MEMORY;
+                return NO_MEMORY;
         if (count == CHECK_CLOCK / 64) {
             count = 0;
             if (clock_now() > deadline) {
@@ -160,12 +160,12 @@ static int seeds_by_edges(const struct graph *graph, struct marks *marks, double
 static int seeds(const struct graph *graph, struct marks *marks, double deadline)
 {
     const int are_roots = !marks->round;
-    if (!are_roots && marks->round != FROM_LOST_MAPPING)
+    if (!are_roots && marks->round != FROM_MAPPING)
         return seeds_by_edges(graph, marks, deadline);
     const uint32_t end = are_roots ? graph->nodes : marks->roots_from;
     for (uint32_t node = are_roots ? marks->roots_from : (uint32_t) graph->index.blocks; node < end; node++)
         if (!is_marked(&marks->spread, node) && !spread_push(&marks->spread, node))
-            return GRAPH_NO_MEMORY;
+            return NO_MEMORY;
     return 0;
 }
 
@@ -185,12 +185,12 @@ static int round_is_empty(const struct graph *graph, const struct marks *marks)
     return marks->round && marks->round < RULES && !graph->by_rule[marks->round];
 }
 
-/* Goes on. 1: there is more; 0: every node has its evidence; GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_marks_slice(struct graph *graph, double seconds)
+/* Goes on. 1: there is more; 0: every node has its evidence; NO_MEMORY. */
+int64_t heapx_marks_slice(struct graph *graph, double seconds)
 {
     struct marks *marks = graph->marks;
     const double deadline = clock_now() + seconds;
-    for (; marks->round <= FROM_LOST_MAPPING; marks->round++) {
+    for (; marks->round <= FROM_MAPPING; marks->round++) {
         if (round_is_empty(graph, marks))
             continue;
         const unsigned rule = marks->round < RULES ? marks->round : RULES;
@@ -216,7 +216,7 @@ static int any_weaker(const struct marks *marks, uint32_t word)
 }
 
 /* Blocks and bytes of each evidence: two numbers for each of 0 to LEAKED. */
-EXPORT void heapx_marks_sums(const struct graph *graph, uint64_t *out)
+void heapx_marks_sums(const struct graph *graph, uint64_t *out)
 {
     const uint32_t blocks = (uint32_t) graph->index.blocks;
     memset(out, 0, 2 * (LEAKED + 1) * sizeof *out);
@@ -230,14 +230,14 @@ EXPORT void heapx_marks_sums(const struct graph *graph, uint64_t *out)
     }
 }
 
-EXPORT unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node)
+unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node)
 {
     return evidence_of(graph->marks, node);
 }
 
 /* Nodes of [from, end) with one of these kinds of evidence (a bit each): at most `room`. Returns how many; *next is where to go on. */
-EXPORT uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
-                                 uint64_t room, uint32_t *next)
+uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence, uint64_t
+                          room, uint32_t *next)
 {
     uint64_t count = 0;
     for (; from < end && count < room; from++) {
@@ -253,7 +253,7 @@ EXPORT uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint
 
 /* Offsets at which reached nodes point into blocks that have no better evidence than that: `counts` by offset, up to `room`, the last one
    for all beyond. */
-EXPORT void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room)
+void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room)
 {
     uint64_t inside = 0;
     for (uint64_t edge = 0; edge < graph->edges; edge++) {

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 
 #define PLANES 4u
-#define FIRST_WEAK (RULES + 1)          /* what only a second look has found: masked, not aligned, mangled */
-#define LEAKED 15u                  /* of what a node's evidence tells: no root leads there */
-#define FROM_LOST_MAPPING RULES     /* only a mapping leads there that nothing points to */
 #define QUEUE 16u
 #define CHECK_CLOCK 8192u           /* nodes between two looks at it */
 
@@ -60,7 +57,7 @@ struct reached {
     uint64_t blocks, bytes;
 };
 
-/* Follows edges of at most this rule from all that was pushed until nothing is left, or the deadline: 1 then, else 0, GRAPH_NO_MEMORY.
+/* Follows edges of at most this rule from all that was pushed until nothing is left, or the deadline: 1 then, else 0, NO_MEMORY.
    `only`: where not NULL, no node that lacks this mark is entered. */
 int spread_drain(const struct graph *graph, struct spread *spread, unsigned rule, const uint64_t *only, struct reached *reached,
                  double deadline);
@@ -69,7 +66,7 @@ enum { PHASE_SEEDS, PHASE_DRAIN, PHASE_DONE };
 
 struct marks {
     struct spread spread;
-    uint64_t *planes[PLANES];            /* bit by bit what leads to each node: a rule, FROM_LOST_MAPPING or LEAKED */
+    uint64_t *planes[PLANES];            /* bit by bit what leads to each node: a rule, FROM_MAPPING or LEAKED */
     uint32_t roots_from;            /* nodes from here on are roots */
     unsigned round, phase;
     uint32_t next;

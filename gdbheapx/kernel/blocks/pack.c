@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 
-#define PACK_OUTSIDE (-3)       /* a block lies in no mapping that moves */
 
 struct packer {
     const struct graph *graph;
@@ -47,7 +46,7 @@ static int find_links(struct packer *packer)
     return inside && packer->links;
 }
 
-EXPORT void heapx_packer_free(struct packer *packer)
+void heapx_packer_free(struct packer *packer)
 {
     if (packer)
         lazy_free(packer->links, (size_t) packer->graph->edges / 8 + 1);
@@ -55,7 +54,7 @@ EXPORT void heapx_packer_free(struct packer *packer)
 }
 
 /* The graph is resolved, and stays the caller's. `slots`: those of blocks are written, too. NULL: no memory. */
-EXPORT struct packer *heapx_packer_new(const struct graph *graph, const uint64_t *moves, uint64_t move_count, unsigned slots)
+struct packer *heapx_packer_new(const struct graph *graph, const uint64_t *moves, uint64_t move_count, unsigned slots)
 {
     struct packer *packer = calloc(1, sizeof *packer);
     if (!packer)
@@ -126,7 +125,7 @@ static uint8_t *put_blocks(struct packer *packer, uint8_t *to, const uint8_t *en
         }
         const uint64_t address = moved(packer, index_next(index, &packer->cursor));
         if (address <= packer->before) {
-            *failed = PACK_OUTSIDE;
+            *failed = OUTSIDE;
             return to;
         }
         to = put_number(to, (address - packer->before) >> index->shift);
@@ -136,8 +135,8 @@ static uint8_t *put_blocks(struct packer *packer, uint8_t *to, const uint8_t *en
 }
 
 /* The next bytes of the stream, at most `room`, which is 64 or more. 0: it has ended, and the next call begins with the one behind it;
-   PACK_OUTSIDE. */
-EXPORT int64_t heapx_packer_next(struct packer *packer, uint8_t *out, uint64_t room)
+   OUTSIDE. */
+int64_t heapx_packer_next(struct packer *packer, uint8_t *out, uint64_t room)
 {
     const struct graph *graph = packer->graph;
     const uint8_t *end = out + room - PACKED_MOST;

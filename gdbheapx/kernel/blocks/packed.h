@@ -10,9 +10,6 @@
    of each node. EDGES: for each edge how far its target is from that of the edge before of the same node, at first from the node
    itself; zigzag. KINDS: one byte an edge, its rule, and LINK. INSIDE: of each edge that leads_inside() the offset. SLOTS: for each
    edge whose slot is kept how far it is behind the one before of the same node. */
-enum { PACKED_ADDRESSES, PACKED_SIZES, PACKED_DEGREES, PACKED_EDGES, PACKED_KINDS, PACKED_INSIDE, PACKED_SLOTS, PACKED_STREAMS };
-
-#define PACKED_LINK 8u          /* of a kind: a link of a doubly linked list */
 #define PACKED_MOST 10u         /* bytes of a number */
 
 #endif

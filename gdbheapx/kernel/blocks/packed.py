@@ -4,17 +4,27 @@ import ctypes
 from array import array
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import at
+from gdbheapx.kernel.common.library import NO_MEMORY, at, declared
 
-ADDRESSES, SIZES, DEGREES, EDGES, KINDS, INSIDE, SLOTS = range(7)
+PROTOTYPES = """
+void heapx_packer_free(struct packer *packer);
+struct packer *heapx_packer_new(const struct graph *graph, const uint64_t *moves, uint64_t move_count, unsigned slots);
+int64_t heapx_packer_next(struct packer *packer, uint8_t *out, uint64_t room);
+struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, const uint64_t *mappings, uint64_t mapping_count,
+    const uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why);
+"""
+
+IN_C = "PACKED_* OUTSIDE HIGHEST MOST_SLOTS SLOT_SHIFT"
+
+PACKED_ADDRESSES, PACKED_SIZES, PACKED_DEGREES, PACKED_EDGES, PACKED_KINDS, PACKED_INSIDE, PACKED_SLOTS, PACKED_STREAMS = range(8)
 """PACKED_ in packed.h, where it says what each has."""
 STREAMS = ("addresses", "sizes", "degrees", "edges", "kinds", "inside", "slots")
 """Their names, by number."""
-LINK = 8
+PACKED_LINK = 8
 """Of a kind: a link of a doubly linked list."""
 PIECE_BYTES = 1 << 20
-NO_MEMORY, OUTSIDE = -2, -3
-"""What packing returns where nothing could be packed."""
+OUTSIDE = -3
+"""A block lies in no mapping that moves; or the streams are none of a graph."""
 
 HIGHEST = 1 << 50
 """No address of a file is above."""
@@ -87,7 +97,7 @@ def packed(values: "Sequence[int]") -> bytes:
 def pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Pieces:
     """Of a struct graph. ValueError where a block lies in none of the mappings."""
     table = array("Q", [number for move in moves for number in move])
-    packer = library.heapx_packer_new(graph, at(table), len(moves), int(slots))
+    packer = declared(library, PROTOTYPES).heapx_packer_new(graph, at(table), len(moves), int(slots))
     if not packer:
         raise MemoryError()
     out = ctypes.create_string_buffer(PIECE_BYTES)
@@ -113,7 +123,7 @@ def unpacked(library: Any, kept: PackedGraph, mappings: "array[int]") -> Any:
     habits, why = array("H", kept.habits), array("i", [0])
     shift = kept.unit_bytes.bit_length() - 1
     numbers = (kept.word_bytes, shift, int(kept.has_slots), at(mappings), len(kept.mappings))
-    found = library.heapx_graph_unpack(*numbers, at(streams), at(habits), len(habits), at(why))
+    found = declared(library, PROTOTYPES).heapx_graph_unpack(*numbers, at(streams), at(habits), len(habits), at(why))
     if not found and why[0] == NO_MEMORY:
         raise MemoryError()
     if not found:

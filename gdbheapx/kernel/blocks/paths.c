@@ -16,7 +16,7 @@ static uint32_t source_of(const struct graph *graph, uint64_t edge)
 }
 
 /* Pointers to `node` from edge *next on: node, rule and slot of each, at most `room`. Returns how many. */
-EXPORT uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room, uint64_t *next)
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room, uint64_t *next)
 {
     uint64_t count = 0, edge = *next;
     for (; edge < graph->edges && count < room; edge++)
@@ -31,13 +31,13 @@ EXPORT uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, 
 }
 
 /* `parents`: NO_NODE for every node; becomes the node before each on a shortest way from a root. Ways that a block's start is enough for
-   come first, then others. 0, or GRAPH_NO_MEMORY. */
-EXPORT int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents)
+   come first, then others. 0, or NO_MEMORY. */
+int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents)
 {
     uint32_t *queue = lazy_alloc((size_t) graph->nodes * sizeof *queue + 8);
     uint64_t begin = 0, end = 0;
     if (!queue)
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     for (unsigned weak = 0; weak < 2; weak++) {
         const uint64_t known = end;
         begin = 0;

@@ -6,7 +6,7 @@
 
 #define MOST_GROUPS (1u << 18)
 
-EXPORT void heapx_pins_free(struct pins *pins)
+void heapx_pins_free(struct pins *pins)
 {
     if (!pins)
         return;
@@ -18,8 +18,8 @@ EXPORT void heapx_pins_free(struct pins *pins)
 }
 
 /* `numbers`: struct pin_shape. NULL: no memory. */
-EXPORT struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart,
-                                   uint64_t apart_count, const uint64_t *own, uint64_t own_count)
+struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart, uint64_t
+                            apart_count, const uint64_t *own, uint64_t own_count)
 {
     struct pins *pins = calloc(1, sizeof *pins);
     if (!pins)
@@ -35,7 +35,7 @@ EXPORT struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *room
 }
 
 /* What is known of used blocks. `graph`: NULL: labels are by their order, the first is number `first`. */
-EXPORT void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first)
+void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first)
 {
     pins->graph = graph;
     pins->labels = labels;
@@ -44,7 +44,7 @@ EXPORT void heapx_pins_label(struct pins *pins, const struct graph *graph, const
 }
 
 /* `owners`, `retained`: by node of the graph. 0: no memory. */
-EXPORT int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least)
+int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least)
 {
     pins->tops = malloc((size_t) count * sizeof *owners + 1);
     if (!pins->tops)
@@ -191,7 +191,7 @@ void pin_count(struct pins *pins, struct pin_group *group, struct pin *pin)
 }
 
 /* `out`: 14 numbers of each group, in the order of pins.PinGroup. */
-EXPORT void heapx_pins_groups(const struct pins *pins, uint64_t *out)
+void heapx_pins_groups(const struct pins *pins, uint64_t *out)
 {
     for (uint64_t i = 0; i < pins->group_count; i++) {
         const struct pin_group *group = &pins->groups[i];

@@ -10,7 +10,6 @@
 
 #define ROWS 512u
 #define MOST_ON_PLACE 64u           /* sorts of blocks of one place that are told apart */
-#define NO_PINS_MEMORY (-2)
 #define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
 
 /* ---- places ---- */
@@ -263,8 +262,8 @@ static void room_row(struct pins *pins, const struct block_rows *rows, uint64_t 
 
 /* ---- the stream ---- */
 
-/* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_PINS_MEMORY. */
-EXPORT int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds)
+/* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_MEMORY. */
+int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds)
 {
     uint64_t addresses[ROWS], usable[ROWS];
     uint8_t classes[ROWS], kinds[ROWS];
@@ -281,19 +280,19 @@ EXPORT int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, 
             pins->ordinal += classes[i] == CLASS_USED;
         }
         if (failed || pins->no_memory)
-            return NO_PINS_MEMORY;
+            return NO_MEMORY;
         if (blocks->state(blocks).ended)
             return 0;
     } while (clock_now() < deadline);
     return 1;
 }
 
-/* No more comes. Returns how many groups there are; `sums`: bytes that go back, used blocks met; NO_PINS_MEMORY. */
-EXPORT int64_t heapx_pins_end(struct pins *pins, uint64_t *sums)
+/* No more comes. Returns how many groups there are; `sums`: bytes that go back, used blocks met; NO_MEMORY. */
+int64_t heapx_pins_end(struct pins *pins, uint64_t *sums)
 {
     close_run(pins);
     close_place(pins);
     sums[0] = pins->returned;
     sums[1] = pins->ordinal;
-    return pins->no_memory ? NO_PINS_MEMORY : (int64_t) pins->group_count;
+    return pins->no_memory ? NO_MEMORY : (int64_t) pins->group_count;
 }

@@ -4,14 +4,6 @@
 
 #include "graph.h"
 
-#define MOST_KINDS 16u
-#define BY_SEVERAL UINT32_MAX       /* in place of a top: several roots lead there, or nobody knows */
-#define BY_NOBODY (UINT32_MAX - 1)  /* it is leaked */
-
-/* Numbers of pins.py. */
-enum { EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS };
-enum { PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE };
-
 /* Order as in pins.PinShape.numbers. */
 struct pin_shape {
     uint64_t page, head, lead, listed_kinds;

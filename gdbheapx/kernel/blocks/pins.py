@@ -11,9 +11,22 @@ if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.graph import Graph, Tree
 from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, run
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, declared, run
 
-EDGE, HOLE, LISTED, RESERVE, ROOM, APART = range(6)
+PROTOTYPES = """
+void heapx_pins_free(struct pins *pins);
+struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart,
+    uint64_t apart_count, const uint64_t *own, uint64_t own_count);
+void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first);
+int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least);
+void heapx_pins_groups(const struct pins *pins, uint64_t *out);
+int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds);
+int64_t heapx_pins_end(struct pins *pins, uint64_t *sums);
+"""
+
+IN_C = "EDGE HOLE LISTED RESERVE ROOM APART SITUATIONS PIN_* BY_* MOST_KINDS"
+
+EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS = range(7)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
 whole page that goes back; LISTED: the same, all of it on lists of chunks that look used; RESERVE: an arena's end; ROOM: regions of a room
 such as a slab; APART: all of an arena that is told apart."""
@@ -103,7 +116,7 @@ class Pins:
     """Used blocks that were met, and those before: where the labels of the next heap begin. Known after found()."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> None:
-        self._library, self._opened, self._budget = library, opened, budget
+        self._library, self._opened, self._budget = declared(library, PROTOTYPES), opened, budget
         graph: Any = labels.graph
         rooms, apart = array("Q", [number for room in shape.rooms for number in room]), array("Q", shape.apart)
         own, known, tree = array("Q", labels.own), array("I", labels.labels), labels.tree

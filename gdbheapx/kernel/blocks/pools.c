@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { AT_COUNT = 0, AT_FREE = 8, AT_CLASS = 36, AT_NEXT_OFFSET = 40, AT_LAST_OFFSET = 44, HEADER = 48 };
+enum { AT_COUNT = 0, AT_FREE = 8, AT_CLASS = 36, AT_NEXT_OFFSET = 40, AT_LAST_OFFSET = 44 };
 #define UNIT 16u
 #define MOST_CLASSES 64u
 #define MOST_POOL (32u << 10)
@@ -31,10 +31,10 @@ static int pool_read(struct pool *pool, const uint8_t *header, unsigned swap, ui
     pool->size = (class + 1) * UNIT;
     if (class >= MOST_CLASSES || load_32(header + AT_LAST_OFFSET, swap) != bytes - pool->size)
         return 0;
-    pool->cells = (bytes - HEADER) / pool->size;
+    pool->cells = (bytes - HEADER_BYTES) / pool->size;
     pool->used = load_32(header + AT_COUNT, swap);
-    pool->carved = next < HEADER ? pool->cells + 1 : (next - HEADER) / pool->size;
-    return pool->used <= pool->carved && pool->carved <= pool->cells && (next - HEADER) % pool->size == 0;
+    pool->carved = next < HEADER_BYTES ? pool->cells + 1 : (next - HEADER_BYTES) / pool->size;
+    return pool->used <= pool->carved && pool->carved <= pool->cells && (next - HEADER_BYTES) % pool->size == 0;
 }
 
 struct pools {
@@ -72,10 +72,10 @@ static void find_free(struct pools *pools)
     uint64_t at = load_word(pools->data + AT_FREE, 8, pools->swap);
     memset(pools->is_free, 0, (size_t) pools->pool.carved);
     while (at) {
-        const uint64_t away = at - pools->begin - HEADER, cell = away / pools->pool.size;
+        const uint64_t away = at - pools->begin - HEADER_BYTES, cell = away / pools->pool.size;
         if (away % pools->pool.size || cell >= pools->pool.carved || pools->is_free[cell])
             break;
-        const uint64_t place = HEADER + away;
+        const uint64_t place = HEADER_BYTES + away;
         if (place + 8 > pools->length)
             break;
         pools->is_free[cell] = 1;
@@ -83,18 +83,18 @@ static void find_free(struct pools *pools)
     }
 }
 
-/* Reads the pool at hand: 1, 0 if it has no used cell, READ_INTERRUPTED. */
+/* Reads the pool at hand: 1, 0 if it has no used cell, INTERRUPTED. */
 static int pools_open(struct pools *pools, uint64_t at)
 {
     const int64_t got = source_read(pools->memory, at, pools->data, pools->bytes);
     if (got < 0) {
         pools->at = at;
-        return READ_INTERRUPTED;
+        return INTERRUPTED;
     }
     pools->begin = at;
     pools->length = (uint64_t) got;
     pools->cell = 0;
-    if (got < HEADER || !pool_read(&pools->pool, pools->data, pools->swap, pools->bytes) || !pools->pool.used) {
+    if (got < HEADER_BYTES || !pool_read(&pools->pool, pools->data, pools->swap, pools->bytes) || !pools->pool.used) {
         pools->pool.carved = 0;
         return 0;
     }
@@ -110,7 +110,7 @@ static int pools_next(struct block_source *self, double seconds, struct block_ro
     for (unsigned opened = 0; rows->count < rows->room;) {
         for (; pools->cell < pools->pool.carved && rows->count < rows->room; pools->cell++)
             if (!pools->is_free[pools->cell])
-                rows_add(rows, pools->begin + HEADER + pools->cell * pools->pool.size, pools->pool.size, CLASS_USED, 0, NO_ARENA);
+                rows_add(rows, pools->begin + HEADER_BYTES + pools->cell * pools->pool.size, pools->pool.size, CLASS_USED, 0, NO_ARENA);
         if (pools->cell < pools->pool.carved || (self->keeps && rows->count > before))
             break;
         if (opened++ % 64 == 63 && clock_now() > deadline)
@@ -130,7 +130,7 @@ static struct block_state pools_state(const struct block_source *self)
     rest->run = run;
     rest->at = at;
     if (pools->cell < pools->pool.carved) {
-        const struct block_state inside = {0, STOP_END, pools->begin + HEADER + pools->cell * pools->pool.size};
+        const struct block_state inside = {0, STOP_END, pools->begin + HEADER_BYTES + pools->cell * pools->pool.size};
         return inside;
     }
     const struct block_state state = {!next, STOP_END, next ? next : pools->count ? pools->runs[2 * pools->count - 1] : 0};
@@ -152,10 +152,9 @@ static const uint8_t *pools_lend(const struct block_source *self, uint64_t addre
 }
 
 /* `runs`: begin and end of each, sorted, multiples of `bytes` long; they stay the caller's. NULL: no memory, or no such pools. */
-EXPORT struct block_source *heapx_pool_blocks(const struct source *memory, unsigned swap, uint64_t bytes, const uint64_t *runs,
-                                              uint64_t count)
+struct block_source *heapx_pool_blocks(const struct source *memory, unsigned swap, uint64_t bytes, const uint64_t *runs, uint64_t count)
 {
-    struct pools *pools = bytes <= MOST_POOL && bytes >= HEADER ? calloc(1, sizeof *pools) : NULL;
+    struct pools *pools = bytes <= MOST_POOL && bytes >= HEADER_BYTES ? calloc(1, sizeof *pools) : NULL;
     if (!pools)
         return NULL;
     const struct block_source source = {0, pools_next, pools_state, pools_free, pools_lend, 0};
@@ -168,21 +167,21 @@ EXPORT struct block_source *heapx_pool_blocks(const struct source *memory, unsig
     return &pools->source;
 }
 
-/* Adds up what the headers say, for at most about `seconds`: 1: there is more; 0: `out` has the sums; READ_INTERRUPTED. */
-EXPORT int64_t heapx_pool_sums(struct block_source *self, uint64_t *out, double seconds)
+/* Adds up what the headers say, for at most about `seconds`: 1: there is more; 0: `out` has the sums; INTERRUPTED. */
+int64_t heapx_pool_sums(struct block_source *self, uint64_t *out, double seconds)
 {
     struct pools *pools = (struct pools *) self;
     const double deadline = clock_now() + seconds;
     uint64_t *sums = pools->sums, at;
     for (unsigned done = 0; (at = pools_step(pools));) {
         struct pool pool;
-        const int64_t got = source_read(pools->memory, at, pools->data, HEADER);
+        const int64_t got = source_read(pools->memory, at, pools->data, HEADER_BYTES);
         if (got < 0) {
             pools->at = at;
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         }
         sums[SUM_POOLS]++;
-        if (got < HEADER || !pool_read(&pool, pools->data, pools->swap, pools->bytes))
+        if (got < HEADER_BYTES || !pool_read(&pool, pools->data, pools->swap, pools->bytes))
             sums[SUM_BAD]++;
         else if (!pool.used)
             sums[SUM_FREE_POOLS]++;

@@ -6,7 +6,14 @@ from typing import Any, NamedTuple, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockStream
-from gdbheapx.kernel.common.library import OpenSource, at, run
+from gdbheapx.kernel.common.library import OpenSource, at, declared, run
+
+PROTOTYPES = """
+struct block_source *heapx_pool_blocks(const struct source *memory, unsigned swap, uint64_t bytes, const uint64_t *runs, uint64_t count);
+int64_t heapx_pool_sums(struct block_source *self, uint64_t *out, double seconds);
+"""
+
+IN_C = "HEADER_BYTES"
 
 HEADER_BYTES = 48
 
@@ -40,7 +47,7 @@ class Pools:
     """One look at pools."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: PoolShape, budget: Budget) -> None:
-        self._library, self._opened, self._shape, self._budget = library, opened, shape, budget
+        self._library, self._opened, self._shape, self._budget = declared(library, PROTOTYPES), opened, shape, budget
         self._runs = array("Q", [bound for run in shape.runs for bound in run])
 
     def _blocks(self) -> CBlocks:

@@ -31,7 +31,7 @@ static void bytes_of(const struct asked_rows *asked, const struct condition *con
 {
     const uint64_t whole = condition->width < 8 ? (UINT64_C(1) << 8 * condition->width) - 1 : UINT64_MAX;
     const uint64_t here = UINT64_C(0xff) << shift, elsewhere = whole & condition->mask & ~here, with = condition->operand;
-    const int is_set = condition->op == OP_IN_SET || condition->op == OP_IN_RANGES;
+    const int is_set = condition->op == IN_SET || condition->op == IN_RANGES;
     uint8_t of_set[256];
     if (is_set)
         bytes_of_set(&asked->sets[with], shift, of_set);
@@ -39,13 +39,13 @@ static void bytes_of(const struct asked_rows *asked, const struct condition *con
         const uint64_t part = byte << shift & condition->mask;
         if (is_set)
             may[byte] = of_set[part >> shift];
-        else if (condition->base != BASE_NUMBER)
+        else if (condition->base != NUMBER)
             may[byte] = 1;
-        else if (condition->op == OP_EQUAL)
+        else if (condition->op == EQUAL)
             may[byte] = part == (with & here);
-        else if (condition->op == OP_NOT_EQUAL)
+        else if (condition->op == NOT_EQUAL)
             may[byte] = elsewhere || part != with;
-        else if (condition->op == OP_AT_MOST)
+        else if (condition->op == AT_MOST)
             may[byte] = part <= with;
         else
             may[byte] = (part | elsewhere) >= with;

@@ -212,7 +212,7 @@ static int by_number(const void *one, const void *other)
 }
 
 /* `out`: what stands beside pointers and may be a vtable, each once, at most `room`. Returns how many there are; UINT64_MAX: no memory. */
-EXPORT uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room)
+uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room)
 {
     uint64_t count = 0, different = 0, before = 0;
     for (uint64_t i = 0; i < signer->hint_count; i++) {

@@ -71,26 +71,26 @@ static inline int meets(const struct signer *signer, const struct condition *con
     if (condition->offset + condition->width > length)
         return 0;
     const uint64_t value = load_fast(signer, bytes + condition->offset, condition->width) & condition->mask;
-    if (condition->op == OP_IN_SET || condition->op == OP_IN_RANGES)
+    if (condition->op == IN_SET || condition->op == IN_RANGES)
         return set_has(&signer->sets[condition->operand], value);
     uint64_t with = condition->operand;
-    if (condition->base == BASE_NUMBER)
+    if (condition->base == NUMBER)
         ;
-    else if (condition->base == BASE_USABLE)
+    else if (condition->base == USABLE)
         with += usable;
-    else if (condition->base == BASE_ADDRESS)
+    else if (condition->base == ADDRESS)
         with += address;
-    else if (condition->base == BASE_FIELD) {
+    else if (condition->base == FIELD) {
         if (condition->other + condition->width > length)
             return 0;
         with += load_fast(signer, bytes + condition->other, condition->width) & condition->mask;
     }
     switch (condition->op) {
-    case OP_EQUAL:
+    case EQUAL:
         return value == with;
-    case OP_NOT_EQUAL:
+    case NOT_EQUAL:
         return value != with;
-    case OP_AT_MOST:
+    case AT_MOST:
         return value <= with;
     default:
         return value >= with;
@@ -163,13 +163,13 @@ static int grow_labels(struct signer *signer)
     return 1;
 }
 
-/* 0, or BLOCKS_NO_MEMORY. */
+/* 0, or NO_MEMORY. */
 static inline int keep_label(struct signer *signer, uint32_t label)
 {
     if (!signer->keeps_labels)
         return 0;
     if (signer->blocks == signer->room && !grow_labels(signer))
-        return BLOCKS_NO_MEMORY;
+        return NO_MEMORY;
     signer->labels[signer->blocks++] = label;
     return 0;
 }
@@ -242,9 +242,9 @@ static int content_of(const struct signer *signer, const uint8_t *bytes, uint64_
     while (!has_ended && count < most && is_text(bytes[count]))
         count++;
     if (count >= LEAST_TEXT && (count == most || !bytes[count]))
-        return TEXT;
+        return BEGINS_TEXT;
     if (!count && length == usable && are_zeros(bytes, length))
-        return ZEROS;
+        return ONLY_ZEROS;
     return are_doubles(signer, bytes, length) ? NUMBERS : -1;
 }
 
@@ -280,7 +280,7 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
         key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
         const int content = row->is_weak && signer->keeps_contents ? content_of(signer, bytes, usable, length) : -1;
         if (content >= 0 && !contents_keep(&signer->weak, (uint32_t) signer->blocks, (uint64_t) content))
-            return BLOCKS_NO_MEMORY;
+            return NO_MEMORY;
         if (row->is_sized)
             key = (key & ((UINT64_C(1) << SIZED_BITS) - 1)) | (usable / 8 < MOST_SIZED ? usable / 8 : MOST_SIZED) << SIZED_BITS;
     } else {
@@ -293,7 +293,7 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
     }
     const uint32_t label = last_key_of(signer, number, key);
     if (!label)
-        return BLOCKS_NO_MEMORY;
+        return NO_MEMORY;
     signer_count(signer, label, address, usable);
     return keep_label(signer, label);
 }
@@ -383,7 +383,7 @@ void signer_look_rust(struct signer *signer, const uint8_t *at, uint64_t before,
 }
 
 /* The program is Rust: (begin, end) of where its vtables may lie, sorted; `foreign`: by row, 1: another language's. 0: no memory. */
-EXPORT int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign)
+int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign)
 {
     free(signer->constants.numbers);
     free(signer->foreign);
@@ -394,7 +394,7 @@ EXPORT int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint
     return set_fill(&signer->constants, ranges, count, 1);
 }
 
-EXPORT void heapx_signer_free(struct signer *signer)
+void heapx_signer_free(struct signer *signer)
 {
     if (!signer)
         return;
@@ -416,8 +416,8 @@ EXPORT void heapx_signer_free(struct signer *signer)
 
 /* `sets`: of each where its numbers begin in `numbers`, how many, and whether they are begins and ends of ranges; `numbers` need not be
    kept. Conditions and rows stay the caller's. NULL: no memory. */
-EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_labels, const uint64_t *conditions, const uint64_t *rows,
-                                       uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers)
+struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_labels, const uint64_t *conditions, const uint64_t *rows, uint64_t
+                                row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers)
 {
     struct signer *signer = calloc(1, sizeof *signer);
     if (!signer)
@@ -447,7 +447,6 @@ EXPORT struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_l
 }
 
 #define ROWS_AT_ONCE 512u
-#define READ_BYTES (128u << 10)
 
 #define MOST_BETWEEN 64u                /* bytes between blocks side by side */
 
@@ -465,10 +464,9 @@ static uint64_t end_of_rows(const struct block_rows *rows, uint64_t i)
     return end;
 }
 
-/* Signs used blocks of a stream for at most about `seconds`. `buffer`: 128 KiB. 1: there is more; 0: all are signed; READ_INTERRUPTED;
-   BLOCKS_NO_MEMORY. */
-EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
-                                  double seconds)
+/* Signs used blocks of a stream for at most about `seconds`. `buffer`: 128 KiB. 1: there is more; 0: all are signed; INTERRUPTED;
+   NO_MEMORY. */
+int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer, double seconds)
 {
     uint64_t addresses[ROWS_AT_ONCE], usable[ROWS_AT_ONCE], begin = 0, length = 0;
     uint8_t classes[ROWS_AT_ONCE], kinds[ROWS_AT_ONCE];
@@ -493,7 +491,7 @@ EXPORT int64_t heapx_signer_slice(struct signer *signer, const struct source *me
                 const uint64_t size = source_ahead(memory, addresses[i], want, last < READ_BYTES ? last : READ_BYTES);
                 const int64_t got = source_read(memory, addresses[i], buffer, size);
                 if (got < 0)
-                    return READ_INTERRUPTED;
+                    return INTERRUPTED;
                 begin = addresses[i];
                 length = (uint64_t) got;
             }
@@ -516,7 +514,7 @@ static void write_key(const struct signed_key *key, uint64_t *out)
 
 /* `out`: row, key, blocks, bytes, address of the first, least and most usable bytes, for each label from 1 on, at most `room`. Returns how
    many there are. */
-EXPORT uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room)
+uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room)
 {
     for (uint64_t i = 0; i < signer->key_count && i < room; i++)
         write_key(&signer->keys[i], out + 7 * i);
@@ -524,20 +522,20 @@ EXPORT uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, u
 }
 
 /* The same seven numbers of the blocks that got no label when they were signed. */
-EXPORT void heapx_signer_rest(const struct signer *signer, uint64_t *out)
+void heapx_signer_rest(const struct signer *signer, uint64_t *out)
 {
     write_key(&signer->rest, out);
 }
 
 /* From now on what a graph reads of each block is kept as a number, so that equal ones can be told. */
-EXPORT void heapx_signer_keep_contents(struct signer *signer)
+void heapx_signer_keep_contents(struct signer *signer)
 {
     signer->keeps_contents = signer->keeps_labels;
 }
 
 /* After names are given: `out` gets how many contents several blocks have, the blocks, their bytes, and bytes to spare; then of each
    content with many bytes the first block's id and how many blocks, for at most `room` of them. Returns how many there are. */
-EXPORT uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, uint64_t room)
+uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, uint64_t room)
 {
     const struct copied *copied = &signer->copied;
     const uint64_t numbers[] = {copied->contents, copied->blocks, copied->bytes, copied->spare};
@@ -547,7 +545,7 @@ EXPORT uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, 
 }
 
 /* Where the labels of all blocks stand, by id. */
-EXPORT uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count)
+uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count)
 {
     *count = signer->blocks;
     return signer->labels;

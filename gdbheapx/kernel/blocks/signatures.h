@@ -7,15 +7,6 @@
 #include "rowfilter.h"
 #include "stream.h"
 
-#define SIGNED_BYTES 512u               /* of a block, at its begin, that conditions may ask for */
-#define UNSIGNED 0u                     /* the label of a block that no row knows */
-
-/* Rows beyond the caller's; numbers of signatures.py. Keys: label of the referrer and place in it; number of the root and place; size;
-   none for what is told by content; of COPIES the number of the first block that has it << 1, + 1 if it is text; of DYNS and
-   SHARED_DYNS the vtable; of VECS the order. */
-enum { REFERRED, ROOTED, SIZED, TEXT, ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES, NUMBERS,
-       POINTERS, COPIES, DYNS, SHARED_DYNS, VECS, BTREES, COUNTED, ROWS_BEYOND };
-
 struct signed_key {
     uint64_t row, key, blocks, bytes, sample;
     uint64_t least, most;               /* usable bytes of the smallest and the largest */
@@ -27,12 +18,6 @@ struct last_key {
     uint64_t key;
     uint32_t label;                     /* 0: there was none yet */
 };
-
-#define MOST_KEYS (1u << 20)
-#define MOST_OBJECT_BYTES 1024u         /* pointers of a larger block are told as its elements, whatever their places */
-#define SIZED_BITS 48
-#define MOST_SIZED 0xfffeu              /* in steps of 8 bytes: that, or more */
-#define OTHERS UINT64_MAX               /* the key of a row's blocks beyond MOST_KEYS */
 
 /* Words side by side that begin with a pointer and may be a container's: what its block would have to hold. Of a LIST and of a CHAIN
    `bytes` is the number of nodes; a CHAIN stands behind its BUCKETS. BUFFERS stands behind its DEQUE, with the first and last place in that
@@ -64,7 +49,7 @@ struct signer {
     int lost_hints;                     /* there was no memory for all */
     struct contents contents;           /* if they are kept */
     struct copied copied;
-    struct contents weak;               /* of blocks that met a weak row: TEXT, ZEROS or NUMBERS */
+    struct contents weak;               /* of blocks that met a weak row: BEGINS_TEXT, ONLY_ZEROS or NUMBERS */
     struct number_set constants;        /* where vtables of trait objects may lie; empty: nothing of Rust is looked for */
     uint8_t *foreign;                   /* by row: its blocks are another language's, and so are their words */
 };
@@ -90,9 +75,6 @@ static inline void signer_count(struct signer *signer, uint32_t label, uint64_t 
 #define MOST_CONTAINER_BYTES (1ull << 40)
 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind);
-
-/* The three words of a Vec of Rust's, in the order that its compiler has chosen. */
-enum { CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS };
 
 #define CAPACITY_BITS 32u
 #define PLACE_BITS 22u                  /* the lowest: it is an array that has it */
@@ -145,7 +127,7 @@ static inline int signer_may_see_far(uint64_t second, uint64_t third)
     return second - 2 < UINT32_MAX && ((third > second && third >= 1u << 16) || (!(second & (second + 1)) && third <= second));
 }
 
-/* Reads what the signer wants of a block that begins with these bytes. 0, or BLOCKS_NO_MEMORY. */
+/* Reads what the signer wants of a block that begins with these bytes. 0, or NO_MEMORY. */
 int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const uint8_t *bytes, uint64_t length);
 
 #endif

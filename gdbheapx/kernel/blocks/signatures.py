@@ -7,10 +7,39 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks, Listed
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, at, run
+from gdbheapx.kernel.common.library import OpenSource, at, declared, run
+
+PROTOTYPES = """
+void heapx_referrals_free(struct referrals *work);
+struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
+    unsigned most_depth, uint32_t roots_from, int has_classes, uint32_t tree_label, int containers, const uint64_t *layouts,
+    uint64_t layout_count, uint64_t least_same);
+int64_t heapx_referrals_slice(struct referrals *work, double seconds);
+uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room);
+int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign);
+void heapx_signer_free(struct signer *signer);
+struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_labels, const uint64_t *conditions, const uint64_t *rows,
+    uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers);
+int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
+    double seconds);
+uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room);
+void heapx_signer_rest(const struct signer *signer, uint64_t *out);
+void heapx_signer_keep_contents(struct signer *signer);
+uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, uint64_t room);
+uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count);
+void heapx_signer_within(const struct signer *signer, const struct graph *graph, const uint64_t *ranges, uint64_t count, uint64_t *out);
+"""
+
+IN_C = """
+SIGNED_BYTES UNSIGNED READ_BYTES MOST_KEYS SIZED_BITS MOST_SIZED OTHERS ELEMENT MOST_OBJECT_BYTES MOST_SAME
+EQUAL NOT_EQUAL AT_MOST AT_LEAST IN_SET IN_RANGES NUMBER USABLE ADDRESS FIELD
+REFERRED ROOTED SIZED BEGINS_TEXT ONLY_ZEROS STRING VECTOR TREE BUCKETS CHAIN LIST DEQUE BUFFERS HASHES
+NUMBERS POINTERS COPIES DYNS SHARED_DYNS VECS BTREES COUNTED ROWS_BEYOND
+CPLUSPLUS RUST UNKNOWN KNOWN BY_CONTENT COUNTS STRONG BY_BEGIN CAPACITY_POINTER_LENGTH POINTER_CAPACITY_LENGTH VEC_ORDERS
+"""
 
 SIGNED_BYTES = 512
-"""Of a block, at its begin, that conditions may ask for (signatures.h)."""
+"""Of a block, at its begin, that conditions may ask for."""
 ALL = (1 << 64) - 1
 EQUAL, NOT_EQUAL, AT_MOST, AT_LEAST, IN_SET, IN_RANGES = range(6)
 NUMBER, USABLE, ADDRESS, FIELD = range(4)
@@ -64,7 +93,7 @@ class NumberSet(NamedTuple):
 
 
 REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES = range(14)
-NUMBERS, POINTERS, COPIES, DYNS, SHARED_DYNS, VECS, BTREES, COUNTED = range(14, 22)
+NUMBERS, POINTERS, COPIES, DYNS, SHARED_DYNS, VECS, BTREES, COUNTED, ROWS_BEYOND = range(14, 23)
 """Rows beyond those that were asked. By content: BEGINS_TEXT, a string of 8 characters or more begins the block; ONLY_ZEROS, all bytes
 are 0 (without refer() of blocks of up to 512 bytes); NUMBERS, nine words of ten are of type double. Of refer(): STRING and VECTOR, to which
 three words side by side point as they do in C++; TREE, of std::map and std::set; BUCKETS and CHAIN, of a std::unordered_map or set, its
@@ -133,7 +162,7 @@ class Copied(NamedTuple):
     """(number of the first block, blocks) of each content with Referring.least_same_bytes or more; at most MOST_SAME, sorted."""
 
 
-CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH = range(2)
+CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS = range(3)
 """The three words of a Vec, in the order that the compiler has chosen."""
 READ_BYTES = 128 << 10
 
@@ -144,7 +173,7 @@ class Signer:
     def __init__(
         self, library: Any, opened: OpenSource, shape: Any, rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
     ) -> None:
-        self._library, self._opened, self._budget = library, opened, budget
+        self._library, self._opened, self._budget = declared(library, PROTOTYPES), opened, budget
         word_bytes, little_endian = shape
         self._kept = (*flat_rows(rows), *flat_sets(sets))
         conditions, flat, places, numbers = self._kept

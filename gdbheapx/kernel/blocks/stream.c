@@ -110,9 +110,8 @@ static void merged_free(struct block_source *self)
 
 /* The source's blocks and those given here, sorted, which stay the caller's. The result owns the source; NULL: no memory, and it is the
    caller's still. */
-EXPORT struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
-        uint8_t *kinds,
-                                               uint32_t *arenas, uint64_t count)
+struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds,
+                                        uint32_t *arenas, uint64_t count)
 {
     struct merged *merged = calloc(1, sizeof *merged);
     if (!merged)
@@ -129,9 +128,8 @@ EXPORT struct block_source *heapx_blocks_merge(struct block_source *inner, uint6
 
 /* Writes up to `room` rows, for at most about `seconds`. Returns how many, or -2: no memory. heapx_blocks_state says whether that was
    all. */
-EXPORT int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
-        uint8_t *kinds,
-                                 uint32_t *arenas, uint64_t room)
+int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t
+                          *kinds, uint32_t *arenas, uint64_t room)
 {
     struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, room};
     int failed = source->next(source, seconds, &rows);
@@ -139,7 +137,7 @@ EXPORT int64_t heapx_blocks_next(struct block_source *source, double seconds, ui
 }
 
 /* `out`: ended, stop, at. */
-EXPORT void heapx_blocks_state(const struct block_source *source, uint64_t *out)
+void heapx_blocks_state(const struct block_source *source, uint64_t *out)
 {
     const struct block_state state = source->state(source);
     out[0] = state.ended;
@@ -147,7 +145,7 @@ EXPORT void heapx_blocks_state(const struct block_source *source, uint64_t *out)
     out[2] = state.at;
 }
 
-EXPORT void heapx_blocks_free(struct block_source *source)
+void heapx_blocks_free(struct block_source *source)
 {
     if (source)
         source->free(source);

@@ -3,13 +3,8 @@
 #ifndef HEAPX_STREAM_H
 #define HEAPX_STREAM_H
 
-#include <stdint.h>
-
-/* Numbers of blocks/records.py. */
-enum { CLASS_USED, CLASS_CACHED, CLASS_FREE, CLASS_RESERVE, CLASS_OVERHEAD, CLASS_RETURNED };
-
-#define NO_ARENA UINT32_MAX
-#define BLOCKS_NO_MEMORY (-2)
+#include "../common/heapx.h"
+#include "declared_blocks.h"
 
 /* One block in each place: the address that malloc gave, the bytes that are usable there, a CLASS_, the allocator's own number for its
    status. */
@@ -47,7 +42,7 @@ struct block_state {
 struct block_source {
     unsigned lead;                  /* bytes of a block before its address */
     /* Adds rows for at most about `seconds`; fewer than there is room for where time is up or the reading call was interrupted. 0, or
-       BLOCKS_NO_MEMORY. */
+       NO_MEMORY. */
     int (*next)(struct block_source *self, double seconds, struct block_rows *rows);
     struct block_state (*state)(const struct block_source *self);
     void (*free)(struct block_source *self);

@@ -32,7 +32,7 @@ static void forget(struct sweep *sweep)
     sweep->referrers = NULL;
 }
 
-EXPORT void heapx_sweep_free(struct sweep *sweep)
+void heapx_sweep_free(struct sweep *sweep)
 {
     if (!sweep)
         return;
@@ -42,8 +42,8 @@ EXPORT void heapx_sweep_free(struct sweep *sweep)
 }
 
 /* See heapx_graph_new. */
-EXPORT struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, const uint64_t *heaps,
-                                     uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count)
+struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, const uint64_t *heaps, uint64_t
+                              heap_count, const uint64_t *mappings, uint64_t mapping_count)
 {
     struct sweep *sweep = calloc(1, sizeof *sweep);
     if (!sweep)
@@ -64,8 +64,8 @@ EXPORT struct sweep *heapx_sweep_new(const struct source *memory, unsigned word,
 
 /* Begins: nodes from `roots_from` on are roots, and all of them are to be scanned; or (`wanted` not NO_NODE) every node is, for who points
    to that one, at most `room` of them. `parts` stay the caller's. 0: no memory. */
-EXPORT int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const uint64_t *parts, uint64_t part_count,
-                            uint32_t wanted, uint64_t room)
+int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const uint64_t *parts, uint64_t part_count, uint32_t wanted,
+                     uint64_t room)
 {
     forget(sweep);
     sweep->nodes = nodes;
@@ -96,7 +96,7 @@ EXPORT int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t n
 }
 
 /* Words at hand of a root. */
-EXPORT void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size, uint64_t first_slot)
+void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size, uint64_t first_slot)
 {
     struct scanning scanning = {.node = node};
     sweep->scanning = scanning;
@@ -209,7 +209,7 @@ static void take_part(struct sweep *sweep)
 /* What a weaker pointer leads to than those of the rounds before, or a mapping to which none does. */
 static void seed(struct sweep *sweep)
 {
-    if (sweep->round == ROUND_OF_MAPPINGS) {
+    if (sweep->round == FROM_MAPPING) {
         for (uint64_t node = sweep->index.blocks; node < sweep->roots_from; node++)
             if (!has_bit(sweep->marked, (uint32_t) node))
                 sweep_mark(sweep, (uint32_t) node);
@@ -231,7 +231,7 @@ static void end_pass(struct sweep *sweep)
     int is_little = sweep->fresh * LITTLE < sweep->index.blocks;
     sweep->passes++;
     sweep->depth = 0;
-    while (!sweep->grays && sweep->round < ROUND_OF_MAPPINGS && sweep->wanted == NO_NODE) {
+    while (!sweep->grays && sweep->round < FROM_MAPPING && sweep->wanted == NO_NODE) {
         sweep->round++;
         seed(sweep);
         is_little = sweep->grays * LITTLE < sweep->index.blocks;
@@ -241,8 +241,8 @@ static void end_pass(struct sweep *sweep)
     sweep->next_part = 0;
 }
 
-/* Goes on. 1: there is more; 0: every node has its evidence; READ_INTERRUPTED. */
-EXPORT int64_t heapx_sweep_slice(struct sweep *sweep, double seconds)
+/* Goes on. 1: there is more; 0: every node has its evidence; INTERRUPTED. */
+int64_t heapx_sweep_slice(struct sweep *sweep, double seconds)
 {
     const double deadline = clock_now() + seconds;
     for (unsigned steps = 1;; steps++) {

@@ -9,7 +9,6 @@
 #define SWEEP_STACK (256u << 10)    /* blocks that wait to be scanned out of order; what finds no place there waits for the next pass */
 #define SWEEP_LEVELS 3u
 #define NO_RULE 7u                  /* of a node to which no pointer was seen */
-#define ROUND_OF_MAPPINGS RULES      /* only a mapping leads there that nothing points to */
 #define PART_NUMBERS 4u             /* node, base, begin, end */
 
 enum { STAGE_PARTS, STAGE_BLOCKS, STAGE_PASS, STAGE_OVER };
@@ -111,7 +110,7 @@ static inline void sweep_mark(struct sweep *sweep, uint32_t node)
 /* Words of the node that is being scanned. */
 void sweep_words(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot);
 
-/* Scans on. 0: the node is scanned; 1: time is up; READ_INTERRUPTED. */
+/* Scans on. 0: the node is scanned; 1: time is up; INTERRUPTED. */
 int64_t sweep_scan(struct sweep *sweep, double deadline);
 
 #endif

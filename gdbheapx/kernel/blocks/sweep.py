@@ -4,10 +4,26 @@ from array import array
 from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.binding import CBlocks, Listed
+from gdbheapx.kernel.blocks.binding import joined
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, NO_NODE, GraphShape, Referrer, Sum, flat, packed
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, at, run
+from gdbheapx.kernel.common.library import OpenSource, at, declared, run
+
+PROTOTYPES = """
+void heapx_sweep_free(struct sweep *sweep);
+struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, const uint64_t *heaps,
+    uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count);
+int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const uint64_t *parts, uint64_t part_count,
+    uint32_t wanted, uint64_t room);
+void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
+int64_t heapx_sweep_slice(struct sweep *sweep, double seconds);
+int64_t heapx_sweep_fill(struct sweep *sweep, struct block_source *blocks, const uint64_t *own, uint64_t own_count, double seconds);
+int64_t heapx_sweep_settle(struct sweep *sweep);
+unsigned heapx_sweep_evidence(const struct sweep *sweep, uint32_t node);
+void heapx_sweep_sums(const struct sweep *sweep, uint64_t *out);
+void heapx_sweep_numbers(const struct sweep *sweep, uint64_t *out);
+uint64_t heapx_sweep_referrers(const struct sweep *sweep, uint64_t *out, uint64_t room);
+"""
 
 
 class SweepNumbers(NamedTuple):
@@ -25,7 +41,7 @@ class Sweep:
     """Nodes are numbered as in Graph. In this order: gather(), mark() or referrers(). Offsets of habit count as inside."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget) -> None:
-        self._library, self._opened, self._budget, self._shape = library, opened, budget, shape
+        self._library, self._opened, self._budget, self._shape = declared(library, PROTOTYPES), opened, budget, shape
         self._heaps, self._mappings, self._parts = flat(shape.heaps), flat(shape.mappings), array("Q")
         numbers = (shape.word_bytes, int(not shape.little_endian), shape.unit_bytes.bit_length() - 1)
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
@@ -40,19 +56,10 @@ class Sweep:
 
     def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
         """Finds all used blocks; reads no more of them than that takes."""
-        library = self._library
-        listed = [Listed(library, stream) for stream in streams if not isinstance(stream, CBlocks)]
-        opened = [stream.handle for stream in streams if isinstance(stream, CBlocks)] + [one.handle for one in listed]
-        handles, places = array("Q", opened), array("Q", sorted(own))
-        joined = library.heapx_blocks_join(at(handles), len(handles)) if len(handles) != 1 else handles[0]
-        if not joined:
-            raise MemoryError()
-        try:
-            work = (self._handle, joined, at(places), len(places))
+        library, places = self._library, array("Q", sorted(own))
+        with joined(library, streams) as blocks:
+            work = (self._handle, blocks, at(places), len(places))
             run(lambda seconds: library.heapx_sweep_fill(*work, seconds), self._opened, self._budget)
-        finally:
-            if len(handles) != 1:
-                library.heapx_blocks_free(joined)
         if library.heapx_sweep_settle(self._handle) != 1:
             raise MemoryError()
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #define ROWS 512u
-#define LEAKED_EVIDENCE 15u
 
 static int is_own(struct sweep *sweep, const uint64_t *own, uint64_t own_count, uint64_t address, uint64_t size)
 {
@@ -14,8 +13,8 @@ static int is_own(struct sweep *sweep, const uint64_t *own, uint64_t own_count, 
 }
 
 /* Goes through all blocks once; those that hold one of the sorted addresses `own` are left out. 1: there is more; 0: it was all;
-   READ_INTERRUPTED; GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_sweep_fill(struct sweep *sweep, struct block_source *blocks, const uint64_t *own, uint64_t own_count, double seconds)
+   INTERRUPTED; NO_MEMORY. */
+int64_t heapx_sweep_fill(struct sweep *sweep, struct block_source *blocks, const uint64_t *own, uint64_t own_count, double seconds)
 {
     uint64_t addresses[ROWS], usable[ROWS];
     uint32_t arenas[ROWS];
@@ -43,21 +42,21 @@ EXPORT int64_t heapx_sweep_fill(struct sweep *sweep, struct block_source *blocks
     return 1;
 }
 
-/* All blocks are there. 1, or GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_sweep_settle(struct sweep *sweep)
+/* All blocks are there. 1, or NO_MEMORY. */
+int64_t heapx_sweep_settle(struct sweep *sweep)
 {
-    return index_settle(&sweep->index) && sweep->index.blocks < NO_NODE / 2 ? 1 : GRAPH_NO_MEMORY;
+    return index_settle(&sweep->index) && sweep->index.blocks < NO_NODE / 2 ? 1 : NO_MEMORY;
 }
 
-EXPORT unsigned heapx_sweep_evidence(const struct sweep *sweep, uint32_t node)
+unsigned heapx_sweep_evidence(const struct sweep *sweep, uint32_t node)
 {
-    return has_bit(sweep->marked, node) ? sweep_rule(sweep, node) : LEAKED_EVIDENCE;
+    return has_bit(sweep->marked, node) ? sweep_rule(sweep, node) : LEAKED;
 }
 
 /* See heapx_marks_sums. */
-EXPORT void heapx_sweep_sums(const struct sweep *sweep, uint64_t *out)
+void heapx_sweep_sums(const struct sweep *sweep, uint64_t *out)
 {
-    memset(out, 0, 2 * (LEAKED_EVIDENCE + 1) * sizeof *out);
+    memset(out, 0, 2 * (LEAKED + 1) * sizeof *out);
     for (uint32_t id = 0; id < sweep->index.blocks; id++) {
         const unsigned evidence = heapx_sweep_evidence(sweep, id);
         out[2 * evidence]++;
@@ -65,16 +64,8 @@ EXPORT void heapx_sweep_sums(const struct sweep *sweep, uint64_t *out)
     }
 }
 
-/* See heapx_graph_find: blocks only. */
-EXPORT uint32_t heapx_sweep_find(const struct sweep *sweep, uint64_t address, uint64_t *offset)
-{
-    const uint32_t number = slot_at(&sweep->index, address);
-    *offset = 0;
-    return number ? index_find(&sweep->index, number, address, offset) : NO_NODE;
-}
-
 /* `out`: blocks, passes, bytes read, unread bytes, address of the first of them, blocks left out. */
-EXPORT void heapx_sweep_numbers(const struct sweep *sweep, uint64_t *out)
+void heapx_sweep_numbers(const struct sweep *sweep, uint64_t *out)
 {
     out[0] = sweep->index.blocks;
     out[1] = sweep->passes;
@@ -85,7 +76,7 @@ EXPORT void heapx_sweep_numbers(const struct sweep *sweep, uint64_t *out)
 }
 
 /* Who points to the wanted node: node, rule, slot of each. Returns how many there are, maybe more than were kept. */
-EXPORT uint64_t heapx_sweep_referrers(const struct sweep *sweep, uint64_t *out, uint64_t room)
+uint64_t heapx_sweep_referrers(const struct sweep *sweep, uint64_t *out, uint64_t room)
 {
     for (uint64_t i = 0; i < sweep->referrer_count && i < room; i++) {
         out[3 * i] = sweep->referrers[i].node;

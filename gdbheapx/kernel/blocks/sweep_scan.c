@@ -139,7 +139,7 @@ int64_t sweep_scan(struct sweep *sweep, double deadline)
             break;
         const uint8_t *bytes = fetch(sweep, &got, &interrupted);
         if (interrupted)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (bytes) {
             sweep_words(sweep, bytes, got, (scanning->at - scanning->base) / sweep->word);
         } else {

@@ -2,11 +2,7 @@
 #include "marks.h"
 #include "packed.h"
 
-#define HIGHEST (1ull << 50)        /* no address of a file is above */
 #define MOST_LINED (1u << 14)       /* slots in which blocks begin: a TiB of heaps */
-#define MOST_SLOTS (1u << 20)       /* all of them: 64 TiB */
-
-enum { UNPACK_WRONG = -3 };
 
 struct stream {
     const uint8_t *at, *end;
@@ -78,7 +74,7 @@ static int mappings_are_right(const uint64_t *mappings, uint64_t count)
     return slots <= MOST_SLOTS;
 }
 
-/* One block after the other: checks them, or adds them. 0, UNPACK_WRONG, GRAPH_NO_MEMORY. */
+/* One block after the other: checks them, or adds them. 0, OUTSIDE, NO_MEMORY. */
 static int each_block(struct graph *graph, const struct stream *streams, unsigned shift, struct ranges *begins, struct ranges *beyond)
 {
     struct stream addresses = streams[PACKED_ADDRESSES], sizes = streams[PACKED_SIZES];
@@ -86,23 +82,23 @@ static int each_block(struct graph *graph, const struct stream *streams, unsigne
     while (addresses.at < addresses.end) {
         const uint64_t away = take_number(&addresses), size = 4 * take_number(&sizes);
         if (addresses.failed || sizes.failed || !away || away > HIGHEST >> shift || size > HIGHEST)
-            return UNPACK_WRONG;
+            return OUTSIDE;
         address += away << shift;
         if (address < end || !size || address + size > HIGHEST || ++count >= MOST_NODES)
-            return UNPACK_WRONG;
+            return OUTSIDE;
         end = address + size;
         if (begins) {
             if (!add_range(begins, address, address + 1) || !add_range(beyond, address, end))
-                return GRAPH_NO_MEMORY;
+                return NO_MEMORY;
             if (begins->slots > MOST_LINED || beyond->slots > MOST_SLOTS)
-                return UNPACK_WRONG;
+                return OUTSIDE;
             continue;
         }
         const int added = index_add_next(&graph->index, address, size);
         if (added != 1)
-            return added ? GRAPH_NO_MEMORY : UNPACK_WRONG;
+            return added ? NO_MEMORY : OUTSIDE;
     }
-    return sizes.at == sizes.end ? 0 : UNPACK_WRONG;
+    return sizes.at == sizes.end ? 0 : OUTSIDE;
 }
 
 /* The index: blocks, and where mappings are. As each_block. */
@@ -111,13 +107,13 @@ static int unpack_blocks(struct graph *graph, const struct stream *streams, unsi
     struct ranges begins = {NULL, 0, 0, 0}, others = {NULL, 0, 0, 0};
     int failed = each_block(graph, streams, shift, &begins, &others);
     for (uint64_t i = 0; i < graph->mapping_count && !failed; i++)
-        failed = add_range(&others, graph->mappings[2 * i], graph->mappings[2 * i + 1]) ? 0 : GRAPH_NO_MEMORY;
+        failed = add_range(&others, graph->mappings[2 * i], graph->mappings[2 * i + 1]) ? 0 : NO_MEMORY;
     if (!failed && !index_open(&graph->index, shift, begins.bounds, begins.count, others.bounds, others.count))
-        failed = GRAPH_NO_MEMORY;
+        failed = NO_MEMORY;
     if (!failed)
         failed = each_block(graph, streams, shift, NULL, NULL);
     if (!failed && !index_settle(&graph->index))
-        failed = GRAPH_NO_MEMORY;
+        failed = NO_MEMORY;
     free(begins.bounds);
     free(others.bounds);
     return failed;
@@ -130,7 +126,7 @@ static int unpack_edge(struct graph *graph, struct stream *streams, uint32_t nod
     const uint32_t rule = kind & 7;
     *target += zigzag & 1 ? 0 - ((zigzag >> 1) + 1) : zigzag >> 1;
     if (streams[PACKED_EDGES].failed || *target >= graph->index.blocks + graph->mapping_count || *target == node || rule >= RULES
-        || kind > (RULES - 1 | PACKED_LINK))
+        || kind > ((RULES - 1) | PACKED_LINK))
         return 0;
     if (kind & PACKED_LINK)
         graph->links[graph->edges >> 3] |= (uint8_t) (1u << (graph->edges & 7));
@@ -161,7 +157,7 @@ static int unpack_edges(struct graph *graph, struct stream *streams)
     const uint64_t edges = (uint64_t) (streams[PACKED_KINDS].end - streams[PACKED_KINDS].at);
     const uint64_t nodes = count_numbers(&streams[PACKED_DEGREES]);
     if (nodes < graph->index.blocks + graph->mapping_count || nodes >= MOST_NODES || edges >= UINT32_MAX)
-        return UNPACK_WRONG;
+        return OUTSIDE;
     graph->nodes = (uint32_t) nodes;
     graph->nodes_read = nodes;
     graph->first_slotted = UINT64_MAX;
@@ -175,32 +171,32 @@ static int unpack_edges(struct graph *graph, struct stream *streams)
     graph->inside = lazy_alloc((size_t) graph->inside_room * sizeof *graph->inside);
     graph->links = lazy_alloc((size_t) graph->edge_room / 8 + 1);
     if (!graph->offsets || !graph->weaker || !graph->to || !graph->slots || !graph->inside || !graph->links)
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     for (uint32_t node = 0; node < graph->nodes; node++) {
         uint64_t degree = take_number(&streams[PACKED_DEGREES]), target = node;
         uint32_t slot = 0;
         graph->offsets[node] = (uint32_t) graph->edges;
         if (streams[PACKED_DEGREES].failed || degree > edges - graph->edges)
-            return UNPACK_WRONG;
+            return OUTSIDE;
         for (; degree; degree--)
             if (!unpack_edge(graph, streams, node, &target, &slot))
-                return UNPACK_WRONG;
+                return OUTSIDE;
     }
     graph->offsets[graph->nodes] = (uint32_t) graph->edges;
     for (unsigned i = PACKED_DEGREES; i < PACKED_STREAMS; i++)
         if (streams[i].at != streams[i].end)
-            return UNPACK_WRONG;
+            return OUTSIDE;
     return 0;
 }
 
 /* `streams`: for each where it begins and its length; they may go when this returns. `mappings` stay the caller's. `slots`: those of
-   blocks are there, too. `habits`: offsets. NULL: *why is UNPACK_WRONG or GRAPH_NO_MEMORY. */
-EXPORT struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, const uint64_t *mappings, uint64_t mapping_count,
-                                        const uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why)
+   blocks are there, too. `habits`: offsets. NULL: *why is OUTSIDE or NO_MEMORY. */
+struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, const uint64_t *mappings, uint64_t mapping_count, const
+                                 uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why)
 {
     struct stream opened[PACKED_STREAMS];
     struct graph *graph = calloc(1, sizeof *graph);
-    *why = graph ? UNPACK_WRONG : GRAPH_NO_MEMORY;
+    *why = graph ? OUTSIDE : NO_MEMORY;
     if (!graph)
         return NULL;
     graph->word = word;
@@ -227,7 +223,7 @@ EXPORT struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned 
 }
 
 /* Evidence that was found elsewhere, after heapx_marks_slice: of nodes that nothing leads to. */
-EXPORT void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count)
+void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         if (nodes[i] < graph->index.blocks && is_leaked(graph->marks, nodes[i]))

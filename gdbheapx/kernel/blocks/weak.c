@@ -85,7 +85,7 @@ static void look_at(struct weak *weak, const uint8_t *bytes, uint64_t size)
 }
 
 /* After the marks were made, of a graph of 64-bit words. NULL: no memory. */
-EXPORT struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, int has_guard)
+struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, int has_guard)
 {
     struct weak *weak = calloc(1, sizeof *weak);
     if (!weak)
@@ -98,7 +98,7 @@ EXPORT struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, in
     return weak;
 }
 
-EXPORT void heapx_weak_free(struct weak *weak)
+void heapx_weak_free(struct weak *weak)
 {
     if (weak) {
         spread_close(&weak->spread);
@@ -128,7 +128,7 @@ static const uint8_t *bytes_at(struct weak *weak, uint64_t at, uint64_t end, uin
 static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double deadline)
 {
     if (!weak->found || !weak->buffer)
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     struct blanks blanks = {0, 0};
     while (*at < end) {
         uint64_t got = source_skip(weak->graph->memory, &blanks, *at, end);
@@ -139,7 +139,7 @@ static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double 
         got = 0;
         const uint8_t *bytes = bytes_at(weak, *at, end, &got, &interrupted);
         if (interrupted)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (bytes)
             look_at(weak, bytes, got);
         if (!bytes)                         /* a hole: on with the next page */
@@ -152,14 +152,14 @@ static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double 
     return 0;
 }
 
-/* Reads a range that something leads to: 1: there is more of it, from *at on; 0; or READ_INTERRUPTED, GRAPH_NO_MEMORY. */
-EXPORT int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds)
+/* Reads a range that something leads to: 1: there is more of it, from *at on; 0; or INTERRUPTED, NO_MEMORY. */
+int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds)
 {
     return weak_range(weak, at, end, clock_now() + seconds);
 }
 
 /* Reads all blocks that something leads to. As above. */
-EXPORT int64_t heapx_weak_blocks(struct weak *weak, double seconds)
+int64_t heapx_weak_blocks(struct weak *weak, double seconds)
 {
     const struct graph *graph = weak->graph;
     const double deadline = clock_now() + seconds;
@@ -186,24 +186,24 @@ static void set_evidence(const struct graph *graph, uint32_t node, unsigned evid
             graph->marks->planes[plane][node >> 6] &= ~(1ull << (node & 63));
 }
 
-/* What hangs behind blocks that were found so is found so, too. What is left is leaked. 0, or GRAPH_NO_MEMORY. */
-EXPORT int heapx_weak_settle(struct weak *weak)
+/* What hangs behind blocks that were found so is found so, too. What is left is leaked. 0, or NO_MEMORY. */
+int heapx_weak_settle(struct weak *weak)
 {
     const struct graph *graph = weak->graph;
     struct spread *spread = &weak->spread;
     if (!spread_open(spread, graph->nodes))
-        return GRAPH_NO_MEMORY;
+        return NO_MEMORY;
     for (unsigned rule = 0; rule < WEAK_RULES; rule++)
         for (uint32_t id = 0; id < graph->index.blocks; id++) {
             if (weak->found[id] == rule + 1 && !is_marked(spread, id) && !spread_push(spread, id))
-                return GRAPH_NO_MEMORY;
+                return NO_MEMORY;
             while (spread->depth) {
                 const uint32_t node = spread->stack[--spread->depth];
-                set_evidence(graph, node, FIRST_WEAK + rule);
+                set_evidence(graph, node, MASKED + rule);
                 for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
                     const uint32_t target = EDGE_ID(graph->to[edge]);
                     if (!is_marked(spread, target) && is_leaked(graph->marks, target) && !spread_push(spread, target))
-                        return GRAPH_NO_MEMORY;
+                        return NO_MEMORY;
                 }
             }
         }

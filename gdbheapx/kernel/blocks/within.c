@@ -3,8 +3,7 @@
 #include "graph.h"
 
 /* Adds to `out`, by label from 1 on, the bytes of the signed blocks that begin in these ranges: begin and end of each, sorted. */
-EXPORT void heapx_signer_within(const struct signer *signer, const struct graph *graph, const uint64_t *ranges, uint64_t count,
-                                uint64_t *out)
+void heapx_signer_within(const struct signer *signer, const struct graph *graph, const uint64_t *ranges, uint64_t count, uint64_t *out)
 {
     struct index_cursor cursor = {0, 0, 0};
     uint64_t address;
@@ -14,7 +13,7 @@ EXPORT void heapx_signer_within(const struct signer *signer, const struct graph 
 }
 
 /* `out`: address and size of the blocks of at least so many bytes, by address, at most `room`. Returns how many there are. */
-EXPORT uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room)
+uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room)
 {
     struct index_cursor cursor = {0, 0, 0};
     uint64_t address, found = 0;

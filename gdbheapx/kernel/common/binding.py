@@ -6,8 +6,17 @@ from typing import Any, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.common.interface import Kernel
-from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, run
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
+
+PROTOTYPES = """
+void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, uint64_t *out);
+int heapx_sort(uint64_t *values, uint64_t count);
+void heapx_written_free(struct written *job);
+struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page);
+int64_t heapx_written_slice(struct written *job, double seconds);
+uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at);
+"""
 
 
 class CommonBinding(Kernel):
@@ -16,7 +25,7 @@ class CommonBinding(Kernel):
     name = "c"
 
     def __init__(self, library: Any) -> None:
-        self.library = library
+        self.library = declared(library, PROTOTYPES)
         self._opened: Optional[OpenSource] = None
         self._swapped_in = array("Q", [0])
         self._pages: Tuple[Optional[PageTable], OpenPages] = (None, OpenPages(library, None))

@@ -47,21 +47,14 @@ def included() -> bytes:
 def compiled() -> bytes:
     """A library made of the C files, with whatever compiler there is."""
     import json
-    import subprocess
     import tempfile
 
-    sources, words = json.loads(unpacked(C_FILES)), build.compiler()
+    words = build.compiler()
     if words is None:
         raise Unusable("no C compiler found here (looked for $CC, cc, gcc, clang)")
     with tempfile.TemporaryDirectory(prefix="gdbheapx") as folder:
-        for path, text in sources.items():
-            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
-            with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
-                file.write(text)
         target = os.path.join(folder, build.LIBRARY)
-        c_files = [os.path.join(folder, path) for path in sources if path.endswith(".c")]
-        command = build.command(words, target, c_files, int(PACKED[SOURCE_ID]))
-        if subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).returncode != 0:
+        if build.compile_into(target, words, json.loads(unpacked(C_FILES)), int(PACKED[SOURCE_ID])).returncode != 0:
             raise Unusable("%s cannot compile it" % words[0])
         with open(target, "rb") as library:
             return library.read()

@@ -9,13 +9,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Must equal ABI in common/library.py: raise both when a function or a layout of numbers changes. */
-#define HEAPX_ABI 30
+/* Reads like source_read, in Python. */
+typedef int64_t (*read_call)(uint64_t address, void *to, uint64_t size);
 
-#define EXPORT __attribute__((visibility("default")))
-
-/* Why a walk ended: numbers of common/records.py. */
-enum { STOP_TOP, STOP_END, STOP_FENCE, STOP_SMALL, STOP_MISALIGNED, STOP_MMAPPED_BIT, STOP_OVERRUN, STOP_UNREADABLE, STOP_TIME, STOPS };
+#include "declared_common.h"
 
 static inline uint64_t load_word(const uint8_t *from, unsigned word, unsigned swap)
 {
@@ -46,8 +43,6 @@ static inline uint64_t range_at(const uint64_t *ranges, uint64_t count, uint64_t
 
 /* ---- source.c: where bytes come from ---- */
 
-#define READ_INTERRUPTED (-1)
-
 struct source;
 
 /* linux/fs.h since Linux 6.7; older headers lack it. */
@@ -64,7 +59,7 @@ struct scan_arg {
 #define CATEGORY_ZERO_PAGE (1ull << 5)
 #define CATEGORY_HUGE (1ull << 6)
 
-/* Reads the readable prefix of [address, address + size) into `to`; returns its length or READ_INTERRUPTED. */
+/* Reads the readable prefix of [address, address + size) into `to`; returns its length or INTERRUPTED. */
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size);
 
 /* The same for a search: what is in swap stays there and reads as zeros. */
@@ -178,11 +173,6 @@ struct page_window {
     uint8_t kinds[WINDOW_PAGES];
 };
 
-/* Order and names as in records.Residency, which is read by place. */
-struct residency {
-    uint64_t resident_bytes, exclusive_bytes, swapped_bytes, huge_bytes, unsure_bytes;
-};
-
 void page_window_open(struct page_window *window, const struct page_table *table);
 void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, struct residency *sum);
 
@@ -193,8 +183,6 @@ uint64_t page_next_resident(struct page_window *window, uint64_t address, uint64
 int page_is_swapped(struct page_window *window, uint64_t address);
 
 /* ---- histograms ---- */
-
-#define HISTOGRAM_EXACT_BYTES 1024u
 
 /* records.histogram_class: exact to 1,024 bytes, above that four steps per power of two, upper bound included. */
 static inline unsigned histogram_class(uint64_t size, unsigned shift)

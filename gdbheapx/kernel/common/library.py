@@ -3,14 +3,30 @@
 import ctypes
 import os
 from array import array
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 
-ABI = 30
-"""Must equal HEAPX_ABI in heapx.h."""
+PROTOTYPES = """
+struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
+    uint64_t outside_count);
+void heapx_pages_free(struct page_table *table);
+uint32_t heapx_abi(void);
+uint32_t heapx_source_id(void);
+struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count);
+void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
+    uint64_t *swapped_in, uint64_t *swap_room);
+void heapx_source_until(struct source *source, const double *until);
+void heapx_source_free(struct source *source);
+"""
+
+IN_C = "HEAPX_ABI INTERRUPTED NO_MEMORY"
+
+HEAPX_ABI = 31
+"""Raised when the meaning of what crosses changes: a library without its C files beside it is known by it."""
+STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
 LIBRARY = os.path.join(build.folder(), build.LIBRARY)
 
@@ -19,173 +35,27 @@ SLICE_SECONDS = 0.1
 """How long a kernel works before it asks the budget again: short at first, for small bounds."""
 
 INTERRUPTED = -1
-"""What a slice of work returns when a read raised: READ_INTERRUPTED in heapx.h."""
+"""What a slice of work returns when a read raised."""
 
 NO_MEMORY = -2
-"""What a slice of work on extents returns when this machine has no memory left."""
+"""What it returns when this machine has no memory left."""
 
 MOST_OFFSET = 0x7FFFFFFFFFFFF000
 """/proc/PID/mem is one segment up to here: file offsets are signed."""
 
 _READ = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
 
-_POINTER = ctypes.c_void_p
-_U64 = ctypes.c_uint64
-_U32 = ctypes.c_uint32
-_INT = ctypes.c_int
-_UINT = ctypes.c_uint
-_FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
-    "heapx_abi": (ctypes.c_uint32, []),
-    "heapx_source_id": (ctypes.c_uint32, []),
-    "heapx_source_new": (_POINTER, [_INT, _INT, _POINTER, _POINTER, _U64]),
-    "heapx_source_free": (None, [_POINTER]),
-    "heapx_source_until": (None, [_POINTER, _POINTER]),
-    "heapx_source_leave_untouched": (None, [_POINTER, _INT, _INT, _POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_pages_new": (_POINTER, [_INT, _INT, _INT, _INT, _POINTER, _U64]),
-    "heapx_pages_free": (None, [_POINTER]),
-    "heapx_residency": (None, [_POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_walk_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER, ctypes.c_uint]),
-    "heapx_walk_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_walk_result": (_U64, [_POINTER, _U64, _POINTER]),
-    "heapx_walk_numbers": (_U64, []),
-    "heapx_walk_free": (None, [_POINTER]),
-    "heapx_chunk_blocks": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
-    "heapx_extent_blocks": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_blocks_merge": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_blocks_next": (ctypes.c_int64, [_POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_blocks_state": (None, [_POINTER, _POINTER]),
-    "heapx_blocks_free": (None, [_POINTER]),
-    "heapx_blocks_join": (_POINTER, [_POINTER, _U64]),
-    "heapx_blocks_listed": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_gather_new": (_POINTER, [_POINTER, _POINTER, _U64]),
-    "heapx_gather_free": (None, [_POINTER]),
-    "heapx_gather_slice": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
-    "heapx_graph_new": (_POINTER, [_POINTER, _UINT, _UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _U64, _POINTER, _POINTER, _U64]),
-    "heapx_graph_free": (None, [_POINTER]),
-    "heapx_graph_scan": (ctypes.c_int64, [_POINTER, _U64, _POINTER, _U64, ctypes.c_double]),
-    "heapx_graph_scan_bytes": (ctypes.c_int64, [_POINTER, _POINTER, _U64, _U64]),
-    "heapx_graph_end_node": (ctypes.c_int64, [_POINTER]),
-    "heapx_graph_settle": (ctypes.c_int64, [_POINTER]),
-    "heapx_graph_resolve": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
-    "heapx_graph_habits": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_graph_numbers": (None, [_POINTER, _POINTER]),
-    "heapx_graph_find": (_U32, [_POINTER, _U64, _POINTER]),
-    "heapx_graph_blocks": (None, [_POINTER, _POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_graph_edges": (_U64, [_POINTER, _U32, _POINTER, _U64]),
-    "heapx_graph_split": (_INT, [_POINTER, _POINTER, _POINTER, _U32]),
-    "heapx_graph_unpack": (_POINTER, [_UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_packer_new": (_POINTER, [_POINTER, _POINTER, _U64, _UINT]),
-    "heapx_packer_next": (ctypes.c_int64, [_POINTER, _POINTER, _U64]),
-    "heapx_packer_free": (None, [_POINTER]),
-    "heapx_marks_set": (None, [_POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_marks_open": (_INT, [_POINTER, _U32]),
-    "heapx_marks_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_marks_sums": (None, [_POINTER, _POINTER]),
-    "heapx_marks_evidence": (_UINT, [_POINTER, _U32]),
-    "heapx_marks_list": (_U64, [_POINTER, _UINT, _U32, _U32, _POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_marks_offsets": (None, [_POINTER, _POINTER, _U64]),
-    "heapx_weak_new": (_POINTER, [_POINTER, _U64, _INT]),
-    "heapx_weak_free": (None, [_POINTER]),
-    "heapx_weak_scan": (ctypes.c_int64, [_POINTER, _POINTER, _U64, ctypes.c_double]),
-    "heapx_weak_blocks": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_weak_settle": (_INT, [_POINTER]),
-    "heapx_graph_sign": (None, [_POINTER, _POINTER]),
-    "heapx_signer_new": (_POINTER, [_UINT, _UINT, _INT, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
-    "heapx_signer_free": (None, [_POINTER]),
-    "heapx_signer_slice": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _POINTER, ctypes.c_double]),
-    "heapx_signer_rest": (None, [_POINTER, _POINTER]),
-    "heapx_signer_keep_contents": (None, [_POINTER]),
-    "heapx_signer_copied": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_signer_found": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_signer_within": (None, [_POINTER, _POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_graph_large": (_U64, [_POINTER, _U64, _POINTER, _U64]),
-    "heapx_signer_labels": (_POINTER, [_POINTER, _POINTER]),
-    "heapx_signer_rust": (_INT, [_POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_signer_vtables": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_referrals_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U32, _UINT, _U32, _INT, _U32, _INT, _POINTER, _U64, _U64]),
-    "heapx_referrals_free": (None, [_POINTER]),
-    "heapx_referrals_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_pool_blocks": (_POINTER, [_POINTER, _UINT, _U64, _POINTER, _U64]),
-    "heapx_pool_sums": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
-    "heapx_pins_new": (_POINTER, [_POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER, _U64]),
-    "heapx_pins_label": (None, [_POINTER, _POINTER, _POINTER, _U64, _U64]),
-    "heapx_pins_own": (_INT, [_POINTER, _POINTER, _POINTER, _U64, _U64]),
-    "heapx_pins_free": (None, [_POINTER]),
-    "heapx_pins_slice": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
-    "heapx_pins_end": (ctypes.c_int64, [_POINTER, _POINTER]),
-    "heapx_pins_groups": (None, [_POINTER, _POINTER]),
-    "heapx_map_new": (_POINTER, [_POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_map_free": (None, [_POINTER]),
-    "heapx_map_slice": (ctypes.c_int64, [_POINTER, _POINTER, ctypes.c_double]),
-    "heapx_map_cells": (None, [_POINTER, _POINTER]),
-    "heapx_sweep_new": (_POINTER, [_POINTER, _UINT, _UINT, _UINT, _POINTER, _U64, _POINTER, _U64]),
-    "heapx_sweep_free": (None, [_POINTER]),
-    "heapx_sweep_fill": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _U64, ctypes.c_double]),
-    "heapx_sweep_settle": (ctypes.c_int64, [_POINTER]),
-    "heapx_sweep_open": (_INT, [_POINTER, _U32, _U32, _POINTER, _U64, _U32, _U64]),
-    "heapx_sweep_bytes": (None, [_POINTER, _U32, _POINTER, _U64, _U64]),
-    "heapx_sweep_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_sweep_evidence": (_UINT, [_POINTER, _U32]),
-    "heapx_sweep_sums": (None, [_POINTER, _POINTER]),
-    "heapx_sweep_find": (_U32, [_POINTER, _U64, _POINTER]),
-    "heapx_sweep_numbers": (None, [_POINTER, _POINTER]),
-    "heapx_sweep_referrers": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_leak_roots_open": (_INT, [_POINTER]),
-    "heapx_leak_roots_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_leak_root_ids": (_U64, [_POINTER, _POINTER, _U64]),
-    "heapx_leak_groups": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_leak_kinds": (None, [_POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_leak_roots_result": (_U64, [_POINTER, _U64, _POINTER, _U64]),
-    "heapx_graph_referrers": (_U64, [_POINTER, _U32, _POINTER, _U64, _POINTER]),
-    "heapx_graph_parents": (_INT, [_POINTER, _U32, _POINTER]),
-    "heapx_graph_dominators": (_INT, [_POINTER, _U32, _U32, _U32, _INT, _POINTER, _POINTER, _POINTER]),
-    "heapx_tree_heaviest": (None, [_POINTER, _POINTER, _U32, _POINTER]),
-    "heapx_tree_index": (None, [_POINTER, _U32, _POINTER, _POINTER]),
-    "heapx_tree_children": (_U64, [_POINTER, _POINTER, _U32, _POINTER, _U32, _U32, _POINTER, _U64]),
-    "heapx_graph_reached": (_INT, [_POINTER, _U32, _U32, _POINTER, _POINTER]),
-    "heapx_lists_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER]),
-    "heapx_lists_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_lists_result": (None, [_POINTER, _POINTER]),
-    "heapx_lists_take": (_U64, [_POINTER, _POINTER, _POINTER]),
-    "heapx_lists_apart": (_U64, [_POINTER, _INT, _POINTER]),
-    "heapx_numbers_free": (None, [_POINTER, _U64]),
-    "heapx_lists_also": (None, [_POINTER, _POINTER, _U64]),
-    "heapx_lists_free": (None, [_POINTER]),
-    "heapx_check_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER, _U64]),
-    "heapx_check_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_check_result": (_U64, [_POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_check_free": (None, [_POINTER]),
-    "heapx_members_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _INT]),
-    "heapx_members_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_members_result": (_U64, [_POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_members_free": (None, [_POINTER]),
-    "heapx_csv_rows": (ctypes.c_int64, [_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_sort": (ctypes.c_int, [_POINTER, _U64]),
-    "heapx_chain_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64, _POINTER, _U64, _INT, _INT, _U64]),
-    "heapx_chain_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_chain_found": (_INT, [_POINTER, _POINTER]),
-    "heapx_chain_free": (None, [_POINTER]),
-    "heapx_mmapped_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _U64, _POINTER, _U64, _POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_mmapped_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_mmapped_result": (_U64, [_POINTER, _U64, _POINTER]),
-    "heapx_mmapped_cut": (_INT, [_POINTER]),
-    "heapx_mmapped_free": (None, [_POINTER]),
-    "heapx_written_new": (_POINTER, [_POINTER, _POINTER, _U64, _U64]),
-    "heapx_written_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_written_result": (_U64, [_POINTER, _U64, _POINTER, _POINTER]),
-    "heapx_written_free": (None, [_POINTER]),
-    "heapx_linked_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _U64]),
-    "heapx_linked_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_linked_result": (_U64, [_POINTER, _POINTER]),
-    "heapx_linked_free": (None, [_POINTER]),
-    "heapx_extents_new": (_POINTER, [_POINTER, _POINTER, _POINTER, _POINTER, _U64, _POINTER]),
-    "heapx_extents_slice": (ctypes.c_int64, [_POINTER, ctypes.c_double]),
-    "heapx_extents_summary": (None, [_POINTER, _POINTER]),
-    "heapx_extents_arena": (_INT, [_POINTER, _U64, _POINTER]),
-    "heapx_extents_ranges": (_U64, [_POINTER, _U64, _POINTER]),
-    "heapx_extents_numbers": (_U64, [_POINTER]),
-    "heapx_extents_free": (None, [_POINTER]),
+_TYPES = {
+    "void": None,
+    "int": ctypes.c_int,
+    "unsigned": ctypes.c_uint,
+    "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64,
+    "int64_t": ctypes.c_int64,
+    "double": ctypes.c_double,
+    "read_call": ctypes.c_void_p,
 }
+"""Of what PROTOTYPES name, beside pointers."""
 
 
 class Unusable(Exception):
@@ -204,16 +74,30 @@ def open_library(path: str) -> Any:
 def load(path: str) -> Any:
     """The library at `path` with the types of its functions; Unusable if it does not load or is another one."""
     try:
-        library = ctypes.CDLL(path)
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, name)
-            function.restype = result
-            function.argtypes = arguments
-            if name == "heapx_abi" and function() != ABI:
-                raise Unusable("stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build")
+        library: Any = ctypes.CDLL(path)
+        library.declared = set()
+        if declared(library, PROTOTYPES).heapx_abi() == HEAPX_ABI:
+            return library
     except (OSError, AttributeError) as error:
         raise Unusable("cannot load it: %s" % error) from None
+    raise Unusable(STALE)
+
+
+def declared(library: Any, prototypes: str) -> Any:
+    """The library, which knows the types of these functions from now on."""
+    if prototypes not in library.declared:
+        for prototype in filter(None, map(str.strip, prototypes.split(";"))):
+            result, _, rest = prototype.partition("heapx_")
+            name, _, arguments = rest.rstrip(")").partition("(")
+            function = getattr(library, "heapx_" + name)
+            function.restype = _type(result)
+            function.argtypes = [_type(argument) for argument in arguments.split(",") if argument != "void"]
+        library.declared.add(prototypes)
     return library
+
+
+def _type(text: str) -> Any:
+    return ctypes.c_void_p if "*" in text else _TYPES[text.split()[0]]
 
 
 def why_missing() -> str:
@@ -230,7 +114,7 @@ def why_missing() -> str:
 def _refuse_stale(library: Any) -> None:
     wanted = build.source_id()
     if wanted is not None and wanted != library.heapx_source_id():
-        raise Unusable("stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build")
+        raise Unusable(STALE)
 
 
 def at(numbers: Any) -> Optional[int]:

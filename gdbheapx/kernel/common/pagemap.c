@@ -20,8 +20,8 @@
 enum { KIND_RESIDENT = 1, KIND_UNSURE = 2, KIND_EXCLUSIVE = 4, KIND_SWAPPED = 8, KIND_HUGE = 16 };
 
 /* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. NULL: no memory. */
-EXPORT struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
-                                          uint64_t outside_count)
+struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss, uint64_t
+                                   outside_count)
 {
     struct page_table *table = calloc(1, sizeof *table);
     if (!table)
@@ -37,7 +37,7 @@ EXPORT struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scan
     return table;
 }
 
-EXPORT void heapx_pages_free(struct page_table *table)
+void heapx_pages_free(struct page_table *table)
 {
     free(table);
 }
@@ -245,7 +245,7 @@ int page_is_swapped(struct page_window *window, uint64_t address)
 }
 
 /* `ranges`: begin, end of each; `out`: struct residency. */
-EXPORT void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, uint64_t *out)
+void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, uint64_t *out)
 {
     struct page_window window;
     struct residency sum = {0, 0, 0, 0, 0};

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Optional, Sequence, Tuple
 
+IN_C = "STOP* HISTOGRAM_EXACT_BYTES Residency"
+
 ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 
 STOP_TOP = 0
@@ -22,6 +24,7 @@ STOP_UNREADABLE = 7
 """The header at `at` cannot be read."""
 STOP_TIME = 8
 """The caller's bound in time was reached, or Ctrl-C; `at` is the next chunk."""
+STOPS = 9
 
 
 class Residency(NamedTuple):

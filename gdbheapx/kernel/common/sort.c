@@ -101,7 +101,7 @@ int sort_slice(struct sort *sort, double deadline)
 }
 
 /* Sorts the caller's numbers where they are, all at once: ten million take 0.1 s. 0: there is no memory for that. */
-EXPORT int heapx_sort(uint64_t *values, uint64_t count)
+int heapx_sort(uint64_t *values, uint64_t count)
 {
     struct sort sort;
     uint64_t *spare = big_alloc((size_t) count * sizeof *values + 1);

@@ -44,7 +44,7 @@ struct source {
     struct segment segments[];
 };
 
-EXPORT uint32_t heapx_abi(void)
+uint32_t heapx_abi(void)
 {
     return HEAPX_ABI;
 }
@@ -54,7 +54,7 @@ EXPORT uint32_t heapx_abi(void)
 #endif
 
 /* A checksum of the C files this library was built from: library.py refuses a library older than the files beside it. */
-EXPORT uint32_t heapx_source_id(void)
+uint32_t heapx_source_id(void)
 {
     return HEAPX_SOURCE_ID;
 }
@@ -67,7 +67,7 @@ double clock_now(void)
 }
 
 /* `segments`: address, size, place for each, sorted by address without overlap. */
-EXPORT struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count)
+struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count)
 {
     struct source *source = malloc(sizeof *source + (size_t) count * sizeof(struct segment));
     if (!source)
@@ -87,8 +87,8 @@ EXPORT struct source *heapx_source_new(int kind, int fd, read_call call, const u
 /* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted),
    which stay the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which
    `swap_room` has nothing left are not read. */
-EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
-        uint64_t *swapped_in, uint64_t *swap_room)
+void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count, uint64_t
+                                  *swapped_in, uint64_t *swap_room)
 {
     source->scans = scans;
     source->swap_room = swap_room;
@@ -99,12 +99,12 @@ EXPORT void heapx_source_leave_untouched(struct source *source, int pagemap_fd, 
 }
 
 /* What is read later than *until, by the monotonic clock, is of a process that runs again: the read counts as interrupted. */
-EXPORT void heapx_source_until(struct source *source, const double *until)
+void heapx_source_until(struct source *source, const double *until)
 {
     source->until = until;
 }
 
-EXPORT void heapx_source_free(struct source *source)
+void heapx_source_free(struct source *source)
 {
     if (source && source->map)
         munmap((void *) (uintptr_t) source->map, (size_t) source->map_bytes);
@@ -359,7 +359,7 @@ static int64_t read_any(const struct source *source, uint64_t address, void *to,
         return got > (int64_t) size ? (int64_t) size : got;
     }
     const uint64_t got = read_segments(source, address, to, size, bits);
-    return source->until && clock_now() > *source->until ? READ_INTERRUPTED : (int64_t) got;
+    return source->until && clock_now() > *source->until ? INTERRUPTED : (int64_t) got;
 }
 
 void source_map(const struct source *source)

@@ -16,7 +16,7 @@ struct written {
     uint8_t *bytes;
 };
 
-EXPORT void heapx_written_free(struct written *job)
+void heapx_written_free(struct written *job)
 {
     if (job) {
         free(job->runs);
@@ -26,7 +26,7 @@ EXPORT void heapx_written_free(struct written *job)
 }
 
 /* `ranges`: begin and end of each, sorted, without overlap; they stay the caller's. */
-EXPORT struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page)
+struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page)
 {
     struct written *job = calloc(1, sizeof *job);
     if (!job || !(job->bytes = malloc(BLOCK_BYTES))) {
@@ -82,8 +82,8 @@ static int look(struct written *job, uint64_t length)
     return 1;
 }
 
-/* Works for about so many seconds: 1 if something is left, 0 if all is done, READ_INTERRUPTED, or -2: no memory. */
-EXPORT int64_t heapx_written_slice(struct written *job, double seconds)
+/* Works for about so many seconds: 1 if something is left, 0 if all is done, INTERRUPTED, or -2: no memory. */
+int64_t heapx_written_slice(struct written *job, double seconds)
 {
     const double until = clock_now() + seconds;
     while (job->range < job->range_count) {
@@ -99,7 +99,7 @@ EXPORT int64_t heapx_written_slice(struct written *job, double seconds)
             want = end - job->at;
         int64_t got = source_read(job->source, job->at, job->bytes, want);
         if (got < 0)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (!got) {     /* of what cannot be read it is not known: it counts as written */
             uint64_t next = (job->at / job->page + 1) * job->page;
             next = next > end || next < job->at ? end : next;
@@ -117,7 +117,7 @@ EXPORT int64_t heapx_written_slice(struct written *job, double seconds)
 
 /* The runs, at most `room` of them, into `out` (begin, end); their number. What was not looked at is no part of them: it begins at *at
    (UINT64_MAX: nothing). */
-EXPORT uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at)
+uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at)
 {
     size_t count = job->count < room ? job->count : (size_t) room;
     if (count)

@@ -9,7 +9,7 @@ from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
 from gdbheapx.kernel.common.binding import CommonBinding
-from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
+from gdbheapx.kernel.common.library import OpenPages, as_array, at, declared, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
 from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
@@ -19,6 +19,34 @@ from gdbheapx.kernel.glibc.records import PAGE_COUNTERS, Geometry, Listed, Regio
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
+
+PROTOTYPES = """
+struct block_source *heapx_chunk_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions,
+    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *wanted);
+void heapx_chain_free(struct chain *chain);
+struct chain *heapx_chain_new(const struct source *source, const uint64_t *geometry, uint64_t low, uint64_t high, const uint64_t *anchors,
+    uint64_t anchor_count, int strict, int fences, uint64_t step);
+int64_t heapx_chain_slice(struct chain *chain, double seconds);
+int heapx_chain_found(const struct chain *chain, uint64_t *start);
+void heapx_lists_free(struct lists *lists);
+struct lists *heapx_lists_new(const struct source *source, const uint64_t *geometry, const uint64_t *columns, uint64_t count,
+    const uint64_t *ranges, uint64_t range_count, const uint64_t *numbers);
+int64_t heapx_lists_slice(struct lists *lists, double seconds);
+void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count);
+void heapx_mmapped_free(struct mmapped *scan);
+struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges, uint64_t range_count,
+    const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, const uint64_t *wanted,
+    const struct page_table *pages);
+int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds);
+uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out);
+int heapx_mmapped_cut(const struct mmapped *scan);
+int64_t heapx_walk_slice(struct job *job, double seconds);
+void heapx_walk_free(struct job *job);
+struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
+    const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads);
+uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *out);
+uint64_t heapx_walk_numbers(void);
+"""
 
 REGION_NUMBERS = len(Region._fields)
 REGIONS_AT_ONCE = 64
@@ -31,7 +59,7 @@ class CChunkWalker(ChunkWalker):
 
     def __init__(self, kernel: CommonBinding, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
         check_geometry(geometry)
-        self._kernel, self._library, self._opened = kernel, kernel.library, kernel.open(source)
+        self._kernel, self._library, self._opened = kernel, declared(kernel.library, PROTOTYPES), kernel.open(source)
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
         """The geometry as geometry_set (step.c) reads it."""

@@ -116,7 +116,7 @@ static void hold_bytes(const struct listing *listing, int held)
         lane->window.held = held;
 }
 
-/* All lanes at a chunk that is wanted, and none left closed that begins before one of them. LANE_PAUSED: not yet; or BLOCKS_NO_MEMORY.
+/* All lanes at a chunk that is wanted, and none left closed that begins before one of them. LANE_PAUSED: not yet; or NO_MEMORY.
    `held`: bytes at hand are lent. */
 static int settle(struct listing *listing, int held, double deadline)
 {
@@ -141,7 +141,7 @@ static int settle(struct listing *listing, int held, double deadline)
         else if (listing->lanes && region[0] > lowest)
             return LANE_READY;
         else if (!open_lane(listing))
-            return BLOCKS_NO_MEMORY;
+            return NO_MEMORY;
     }
 }
 
@@ -271,9 +271,8 @@ static void listing_free(struct block_source *self)
 
 /* `regions`: begin, end, top, joined, arena of each, sorted; they and the specials stay the caller's. `wanted`: struct block_wanted.
    NULL: no memory. */
-EXPORT struct block_source *heapx_chunk_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions,
-        uint64_t region_count,
-                                               const uint64_t *specials, uint64_t special_count, const uint64_t *wanted)
+struct block_source *heapx_chunk_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions, uint64_t
+                                        region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *wanted)
 {
     struct listing *listing = calloc(1, sizeof *listing);
     if (!listing)

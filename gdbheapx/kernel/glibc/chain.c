@@ -22,7 +22,7 @@ struct chain {
     size_t broken_bytes;
 };
 
-EXPORT void heapx_chain_free(struct chain *chain)
+void heapx_chain_free(struct chain *chain)
 {
     if (!chain)
         return;
@@ -33,8 +33,8 @@ EXPORT void heapx_chain_free(struct chain *chain)
 }
 
 /* The anchors (sorted, at least one) stay the caller's. */
-EXPORT struct chain *heapx_chain_new(const struct source *source, const uint64_t *geometry, uint64_t low, uint64_t high,
-                                     const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step)
+struct chain *heapx_chain_new(const struct source *source, const uint64_t *geometry, uint64_t low, uint64_t high, const uint64_t *anchors,
+                              uint64_t anchor_count, int strict, int fences, uint64_t step)
 {
     struct chain *chain = calloc(1, sizeof *chain);
     if (!chain)
@@ -132,8 +132,8 @@ static void next_candidate(struct chain *chain)
     chain->size_before = 0;
 }
 
-/* Works for about `seconds`: 1 if there is more to do, 0 if done, READ_INTERRUPTED. */
-EXPORT int64_t heapx_chain_slice(struct chain *chain, double seconds)
+/* Works for about `seconds`: 1 if there is more to do, 0 if done, INTERRUPTED. */
+int64_t heapx_chain_slice(struct chain *chain, double seconds)
 {
     double deadline = clock_now() + seconds;
     chain->pages.interrupted = 0;
@@ -142,20 +142,20 @@ EXPORT int64_t heapx_chain_slice(struct chain *chain, double seconds)
             return 1;
         int link = follow(chain);
         if (link == LINK_PAUSED)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (link == LINK_ANCHOR) {
             chain->found = chain->done = 1;
         } else if (link == LINK_BROKEN) {
             next_candidate(chain);
             if (chain->pages.interrupted)
-                return READ_INTERRUPTED;
+                return INTERRUPTED;
         }
     }
     return 0;
 }
 
 /* Whether a chain was found, and where it starts. */
-EXPORT int heapx_chain_found(const struct chain *chain, uint64_t *start)
+int heapx_chain_found(const struct chain *chain, uint64_t *start)
 {
     *start = chain->candidate;
     return chain->found;

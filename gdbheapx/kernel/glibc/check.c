@@ -191,7 +191,7 @@ static int step(struct checker *checker)
     return stop;
 }
 
-EXPORT void heapx_check_free(struct checker *checker)
+void heapx_check_free(struct checker *checker)
 {
     if (checker)
         free(checker->rows);
@@ -200,9 +200,8 @@ EXPORT void heapx_check_free(struct checker *checker)
 
 /* `regions`: begin, end, top, joined, REGION_ bits of each; `members`: chunks in bins, sorted. All of them and the specials stay the
    caller's. NULL: no memory. */
-EXPORT struct checker *heapx_check_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions,
-                                       uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *members,
-                                       uint64_t member_count)
+struct checker *heapx_check_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count, const
+                                uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count)
 {
     struct checker *checker = calloc(1, sizeof *checker);
     if (!checker)
@@ -223,8 +222,8 @@ EXPORT struct checker *heapx_check_new(const struct source *source, const uint64
     return checker;
 }
 
-/* Works for about so many seconds. 0: all is done; 1: not yet; READ_INTERRUPTED. */
-EXPORT int64_t heapx_check_slice(struct checker *checker, double seconds)
+/* Works for about so many seconds. 0: all is done; 1: not yet; INTERRUPTED. */
+int64_t heapx_check_slice(struct checker *checker, double seconds)
 {
     const double deadline = clock_now() + seconds;
     checker->window.interrupted = 0;
@@ -239,7 +238,7 @@ EXPORT int64_t heapx_check_slice(struct checker *checker, double seconds)
         quick(checker);
         const int stop = step(checker);
         if (stop == STEP_PAUSED)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (stop != STEP_CHUNK) {
             checker->open = 0;
             checker->region++;
@@ -249,7 +248,7 @@ EXPORT int64_t heapx_check_slice(struct checker *checker, double seconds)
 }
 
 /* Writes how many there are of each rule, and as many struct broken as there is room for. Returns how many there are. */
-EXPORT uint64_t heapx_check_result(const struct checker *checker, uint64_t room, uint64_t *counts, struct broken *rows)
+uint64_t heapx_check_result(const struct checker *checker, uint64_t room, uint64_t *counts, struct broken *rows)
 {
     memcpy(counts, checker->counts, sizeof checker->counts);
     if (room)

@@ -4,7 +4,7 @@ from array import array
 from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.common.library import OpenSource, as_array, at, run
+from gdbheapx.kernel.common.library import OpenSource, as_array, at, declared, run
 from gdbheapx.kernel.glibc.check_records import (
     BROKEN_RULES,
     MEMBER_RULES,
@@ -16,6 +16,19 @@ from gdbheapx.kernel.glibc.check_records import (
     flat_lists,
     flat_regions,
 )
+
+PROTOTYPES = """
+void heapx_check_free(struct checker *checker);
+struct checker *heapx_check_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
+    const uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count);
+int64_t heapx_check_slice(struct checker *checker, double seconds);
+uint64_t heapx_check_result(const struct checker *checker, uint64_t room, uint64_t *counts, struct broken *rows);
+void heapx_members_free(struct members *members);
+struct members *heapx_members_new(const struct source *source, const uint64_t *geometry, const uint64_t *lists, uint64_t count,
+    int mangled);
+int64_t heapx_members_slice(struct members *members, double seconds);
+uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows);
+"""
 
 ROW_NUMBERS = len(Broken._fields)
 
@@ -31,7 +44,7 @@ def check(
     """See ChunkWalker; `listed`: cached chunks, members of bins."""
     flat, cached_chunks, members = flat_regions(regions), as_array(listed[0]), as_array(listed[1])
     places = (at(flat), len(regions), at(cached_chunks), len(cached_chunks), at(members), len(members))
-    job = library.heapx_check_new(opened.handle, geometry, *places)
+    job = declared(library, PROTOTYPES).heapx_check_new(opened.handle, geometry, *places)
     if not job:
         raise MemoryError()
     try:
@@ -46,7 +59,7 @@ def check_members(
 ) -> BrokenMembers:
     """See ChunkWalker."""
     flat = flat_lists(lists)
-    job = library.heapx_members_new(opened.handle, geometry, at(flat), len(lists), int(mangled))
+    job = declared(library, PROTOTYPES).heapx_members_new(opened.handle, geometry, at(flat), len(lists), int(mangled))
     if not job:
         raise MemoryError()
     try:

@@ -5,6 +5,8 @@ from typing import NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.glibc.records import Region
 
+IN_C = "BROKEN_* MEMBER_* REGION_* MOST_ROWS"
+
 BROKEN_PREV_SIZE = 0
 """A free chunk whose size is not repeated behind it; `value`: what stands there."""
 BROKEN_FREE_NEIGHBOURS = 1

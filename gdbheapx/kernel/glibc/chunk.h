@@ -1,13 +1,9 @@
-/* glibc's chunks: what the C files of this folder share.
-
-   Numbers of glibc/records.py. */
+/* glibc's chunks: what the C files of this folder share. */
 #ifndef HEAPX_CHUNK_H
 #define HEAPX_CHUNK_H
 
 #include "../common/heapx.h"
-
-enum { SPECIAL_FAST = 1, SPECIAL_TCACHE = 2, SPECIAL_TCACHE_STRUCT = 3 };
-enum { STATUS_USED, STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_FREE, STATUS_TOP, STATUS_FENCE };
+#include "declared_glibc.h"
 
 /* What a step of a cursor gives beside a STOP_. */
 enum {

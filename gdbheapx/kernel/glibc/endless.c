@@ -19,7 +19,7 @@ static void settle(struct list *list, uint64_t entries)
         list->state = LIST_ENDED;
         return;
     }
-    list->problem = PROBLEM_CYCLE;
+    list->problem = CYCLE;
     list->at = list->entry;
     list->exact = EXACT_COUNT;
     list->entry = list->head;

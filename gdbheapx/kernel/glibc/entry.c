@@ -58,7 +58,7 @@ static int from_store(const struct lists *lists, int kind, uint64_t key, struct 
     if (number == NO_NODE)
         return 0;
     const struct node *node = store_node(&lists->store, number);
-    if (!(node->back & (kind == LIST_BIN ? NODE_IN_BIN : NODE_SINGLE)))
+    if (!(node->back & (kind == BIN ? NODE_IN_BIN : NODE_SINGLE)))
         return 0;
     link->next = node->next & ADDRESS_MASK;
     link->back = node->back & ADDRESS_MASK;
@@ -78,10 +78,10 @@ int load(struct lists *lists, const struct list *list, uint64_t entry, struct li
         lists->store_steps++;
         return LOAD_DONE;
     }
-    if (list->kind == LIST_BIN) {
+    if (list->kind == BIN) {
         from = entry;
         size = 4 * word;
-    } else if (list->kind == LIST_TCACHE_SIZED) {
+    } else if (list->kind == TCACHE_SIZED) {
         from = (key - word) & mask;
         size = 2 * word;
     }
@@ -89,12 +89,12 @@ int load(struct lists *lists, const struct list *list, uint64_t entry, struct li
         return LOAD_WAIT;
     if (!pages_read(&lists->pages, from, bytes, size))
         return lists->pages.interrupted ? LOAD_PAUSED : LOAD_UNREADABLE;
-    const uint8_t *place = bytes + (list->kind == LIST_BIN ? 2 * word : size - word);
+    const uint8_t *place = bytes + (list->kind == BIN ? 2 * word : size - word);
     link->next = load_word(place, word, swap);
     link->raw = size > word ? load_word(place - word, word, swap) : 0;
-    link->back = list->kind == LIST_BIN ? load_word(place + word, word, swap) : 0;
+    link->back = list->kind == BIN ? load_word(place + word, word, swap) : 0;
     link->node = NO_NODE;
-    if (lists->mangled && list->kind != LIST_BIN)   /* PROTECT_PTR / REVEAL_PTR, malloc.c: always by 12 bits */
+    if (lists->mangled && list->kind != BIN)   /* PROTECT_PTR / REVEAL_PTR, malloc.c: always by 12 bits */
         link->next = (link->next ^ key >> 12) & mask;
     return LOAD_DONE;
 }

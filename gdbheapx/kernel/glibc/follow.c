@@ -21,11 +21,11 @@ int keep(struct lists *lists, const struct list *list, uint64_t entry, const str
         node_mark(store_node(&lists->store, link->node), list->kind);
         return 1;
     }
-    if (list->kind == LIST_TCACHE_SIZED && (link->raw & FLAG_MMAPPED))
+    if (list->kind == TCACHE_SIZED && (link->raw & FLAG_MMAPPED))
         return entries_add(&lists->mapped, entry - header);
-    if (list->kind == LIST_BIN)
+    if (list->kind == BIN)
         return entries_add(&lists->entries, entry);
-    return entries_add(&lists->entries, list->kind == LIST_FAST ? entry | SPECIAL_FAST : (entry - header) | SPECIAL_TCACHE);
+    return entries_add(&lists->entries, list->kind == FAST ? entry | SPECIAL_FAST : (entry - header) | SPECIAL_TCACHE);
 }
 
 /* Goes over a whole segment; 0 if there is none here that the list may take. */
@@ -74,7 +74,7 @@ static int read_header(struct lists *lists, struct list *list)
     }
     const uint64_t back = load_word(bytes + geometry->word, geometry->word, geometry->swap);
     int good = back == (list->tally.count ? list->tally.last : list->head);
-    end_list(list, good ? PROBLEM_NONE : PROBLEM_BACK_LINK, good ? 0 : list->head);
+    end_list(list, good ? 0 : BACK_LINK, good ? 0 : list->head);
     return LOAD_DONE;
 }
 
@@ -84,19 +84,19 @@ static int step(struct lists *lists, struct list *list)
     const struct geometry *geometry = &lists->geometry;
     const uint64_t entry = list->entry, key = (entry + link_offset(geometry, list->kind)) & word_mask(geometry);
     struct link link;
-    if (list->kind == LIST_BIN ? entry == list->head : !entry) {
-        if (list->kind == LIST_BIN)
+    if (list->kind == BIN ? entry == list->head : !entry) {
+        if (list->kind == BIN)
             return read_header(lists, list);
-        end_list(list, PROBLEM_NONE, 0);
+        end_list(list, 0, 0);
         return LOAD_DONE;
     }
     if (key & (geometry->alignment - 1)) {
-        end_list(list, PROBLEM_UNALIGNED, entry);
+        end_list(list, UNALIGNED, entry);
         return LOAD_DONE;
     }
     if (list->tally.count >= list->limit) {
-        end_list(list, PROBLEM_TOO_LONG, entry);
-        if (list->kind != LIST_BIN) {   /* it may have come back long ago */
+        end_list(list, TOO_LONG, entry);
+        if (list->kind != BIN) {   /* it may have come back long ago */
             list->state = LIST_RUNNING;
             endless_begin(list);
         }
@@ -105,8 +105,8 @@ static int step(struct lists *lists, struct list *list)
     int loaded = load(lists, list, entry, &link);
     if (loaded != LOAD_DONE)
         return loaded;
-    if (list->kind == LIST_BIN && link.back != (list->tally.count ? list->tally.last : list->head)) {
-        end_list(list, PROBLEM_BACK_LINK, entry);
+    if (list->kind == BIN && link.back != (list->tally.count ? list->tally.last : list->head)) {
+        end_list(list, BACK_LINK, entry);
         return LOAD_DONE;
     }
     if (take_segment(lists, list, link.node))
@@ -117,7 +117,7 @@ static int step(struct lists *lists, struct list *list)
     }
     tally_one(&list->tally, entry, link.raw);
     list->entry = link.next;
-    if (list->kind != LIST_BIN)
+    if (list->kind != BIN)
         set_trap(list);
     return LOAD_DONE;
 }
@@ -129,7 +129,7 @@ static int steps_in_page(struct lists *lists, struct list *list)
     const unsigned word = geometry->word, swap = geometry->swap, keeps = lists->collect != 0;
     const uint64_t mask = word_mask(geometry), offset = link_offset(geometry, list->kind);
     /* from an entry to what is kept */
-    const uint64_t tag = list->kind == LIST_FAST ? SPECIAL_FAST : SPECIAL_TCACHE - (uint64_t) 2 * word;
+    const uint64_t tag = list->kind == FAST ? SPECIAL_FAST : SPECIAL_TCACHE - (uint64_t) 2 * word;
     uint64_t begin, end, entry = list->entry;
     const uint8_t *bytes = pages_peek(&lists->pages, (entry + offset) & mask, &begin, &end);
     if (!bytes || (lists->has_store && store_bucket(&lists->store, entry + offset)))
@@ -163,7 +163,7 @@ static int has_all_segments(const struct lists *lists, int way)
 int follow(struct lists *lists, struct list *list)
 {
     uint64_t reads = lists->pages.reads, before = lists->store_steps;
-    const int is_plain = list->kind == LIST_TCACHE || list->kind == LIST_FAST;
+    const int is_plain = list->kind == TCACHE || list->kind == FAST;
     for (unsigned steps = 1; list->state == LIST_RUNNING; steps++) {
         if (is_plain && !list->exact && !steps_in_page(lists, list)) {
             lists->no_memory = 1;
@@ -176,7 +176,7 @@ int follow(struct lists *lists, struct list *list)
         if (loaded == LOAD_PAUSED)
             return FOLLOW_PAUSED;
         if (loaded == LOAD_UNREADABLE)
-            end_list(list, PROBLEM_UNREADABLE, list->begun ? list->entry : list->head);
+            end_list(list, UNREADABLE, list->begun ? list->entry : list->head);
         else if (loaded == LOAD_WAIT)
             list->state = LIST_WAITS_FOR_SCAN;
         else if (!list->exact && lists->store_steps - before > STEPS_WITHOUT_SEGMENTS && !has_all_segments(lists, way_of(list->kind))

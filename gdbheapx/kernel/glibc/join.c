@@ -49,7 +49,7 @@ static int place(struct lists *lists, struct walker *walker, int kind, uint64_t 
 {
     const struct geometry *geometry = &lists->geometry;
     walker->kind = (uint8_t) kind;
-    walker->kind_bit = kind == LIST_BIN ? NODE_IN_BIN : NODE_SINGLE;
+    walker->kind_bit = kind == BIN ? NODE_IN_BIN : NODE_SINGLE;
     walker->offset = link_offset(geometry, kind);
     walker->entry = entry;
     walker->steps = 0;
@@ -84,7 +84,7 @@ static int begin_segment(struct lists *lists, struct walker *walker, uint32_t gr
 {
     const struct join *join = lists->join;
     struct segment *segment = &lists->segments[join->way].of_group[group];
-    const int kind = join->way == WAY_BIN ? LIST_BIN : join->way == WAY_FAST ? LIST_FAST : LIST_TCACHE, marks = join->what == JOIN_MARKS;
+    const int kind = join->way == WAY_BIN ? BIN : join->way == WAY_FAST ? FAST : TCACHE, marks = join->what == JOIN_MARKS;
     const uint64_t start = store_start(&lists->store, group), goes_on = !marks && segment->tally.count;
     if (!start || (marks ? !segment->used_by : segment->used_by))   /* what a list has taken stays as it was then */
         return 0;
@@ -127,7 +127,7 @@ static void leave_node(struct lists *lists, struct walker *walker)
     struct node *node = store_node(&lists->store, walker->node);
     const uint64_t next = node->next & ADDRESS_MASK;
     if (!(node->back & walker->kind_bit)
-        || (walker->kind == LIST_BIN && walker->previous && (node->back & ADDRESS_MASK) != walker->previous)) {
+        || (walker->kind == BIN && walker->previous && (node->back & ADDRESS_MASK) != walker->previous)) {
         end_walk(lists, walker);        /* follow() looks at it itself */
         return;
     }

@@ -13,9 +13,6 @@
 #include <stdlib.h>
 
 /* Numbers of glibc/list_records.py. */
-enum { PROBLEM_NONE, PROBLEM_UNALIGNED, PROBLEM_UNREADABLE, PROBLEM_TOO_LONG, PROBLEM_BACK_LINK, PROBLEM_CYCLE, PROBLEM_CUT };
-enum { LIST_TCACHE, LIST_FAST, LIST_BIN, LIST_TCACHE_SIZED };
-
 #define ADDRESS_BITS 48u
 #define ADDRESS_MASK ((UINT64_C(1) << ADDRESS_BITS) - 1)
 
@@ -161,14 +158,14 @@ static inline uint64_t store_start(const struct store *store, uint32_t group)
 /* Several threads may set the bit of one kind; bits of other kinds are not set meanwhile. */
 static inline void node_mark(struct node *node, int kind)
 {
-    uint64_t back = __atomic_load_n(&node->back, __ATOMIC_RELAXED), bit = kind == LIST_FAST ? NODE_FAST_MEMBER : NODE_MEMBER;
+    uint64_t back = __atomic_load_n(&node->back, __ATOMIC_RELAXED), bit = kind == FAST ? NODE_FAST_MEMBER : NODE_MEMBER;
     if (!(back & bit))
         __atomic_store_n(&node->back, back | bit, __ATOMIC_RELAXED);
 }
 
 static inline void node_set_group(struct node *node, int kind, uint32_t group)
 {
-    const unsigned shift = kind == LIST_FAST ? NODE_GROUP_BITS : 0;
+    const unsigned shift = kind == FAST ? NODE_GROUP_BITS : 0;
     uint64_t back = __atomic_load_n(&node->back, __ATOMIC_RELAXED) & ~(NODE_GROUP_MASK << shift);
     __atomic_store_n(&node->back, back | (uint64_t) (group + 1) << shift, __ATOMIC_RELAXED);
 }
@@ -278,13 +275,13 @@ struct lists {
 
 static inline int way_of(int kind)
 {
-    return kind == LIST_BIN ? WAY_BIN : kind == LIST_FAST ? WAY_FAST : WAY_TCACHE;
+    return kind == BIN ? WAY_BIN : kind == FAST ? WAY_FAST : WAY_TCACHE;
 }
 
 /* From an entry to where its link stands. */
 static inline uint64_t link_offset(const struct geometry *geometry, int kind)
 {
-    return kind == LIST_FAST || kind == LIST_BIN ? 2 * geometry->word : 0;
+    return kind == FAST || kind == BIN ? 2 * geometry->word : 0;
 }
 
 static inline uint64_t word_mask(const struct geometry *geometry)

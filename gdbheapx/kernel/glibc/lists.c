@@ -11,7 +11,7 @@
 
 enum phase { PHASE_FOLLOW, PHASE_SCAN, PHASE_JOIN, PHASE_SEGMENTS, PHASE_MARKS, PHASE_COLLECT, PHASE_DONE };
 
-EXPORT void heapx_lists_free(struct lists *lists)
+void heapx_lists_free(struct lists *lists)
 {
     if (!lists)
         return;
@@ -73,8 +73,8 @@ static int set_lists(struct lists *lists, const uint64_t *heads, const uint64_t 
         list->kind = (uint8_t) kinds[i];
         list->limit = limits[i];
         list->laps = 1;
-        list->begun = list->kind != LIST_BIN;
-        lists->has_bins |= list->kind == LIST_BIN;
+        list->begun = list->kind != BIN;
+        lists->has_bins |= list->kind == BIN;
     }
     return 1;
 }
@@ -82,8 +82,8 @@ static int set_lists(struct lists *lists, const uint64_t *heads, const uint64_t 
 /* `columns`: the heads of all lists, then their kinds, then their limits. `ranges`: begin and end of memory where members may lie, sorted.
    `numbers`: mangled, collect (members are wanted), largest chunk on a single list, threads, reads before a range is looked through. With
    `collect` bins stand alone. */
-EXPORT struct lists *heapx_lists_new(const struct source *source, const uint64_t *geometry, const uint64_t *columns, uint64_t count,
-                                     const uint64_t *ranges, uint64_t range_count, const uint64_t *numbers)
+struct lists *heapx_lists_new(const struct source *source, const uint64_t *geometry, const uint64_t *columns, uint64_t count, const uint64_t
+                              *ranges, uint64_t range_count, const uint64_t *numbers)
 {
     struct lists *lists = calloc(1, sizeof *lists);
     if (!lists)
@@ -237,8 +237,8 @@ static void work_on(struct lists *lists)
     }
 }
 
-/* Works for about `seconds`: 1 if there is more to do, 0 if not, READ_INTERRUPTED, or -2 if memory ran out. */
-EXPORT int64_t heapx_lists_slice(struct lists *lists, double seconds)
+/* Works for about `seconds`: 1 if there is more to do, 0 if not, INTERRUPTED, or -2 if memory ran out. */
+int64_t heapx_lists_slice(struct lists *lists, double seconds)
 {
     lists->deadline = clock_now() + seconds;
     lists->pages.interrupted = 0;
@@ -247,7 +247,7 @@ EXPORT int64_t heapx_lists_slice(struct lists *lists, double seconds)
         if (lists->no_memory)
             return -2;
         if (lists->pages.interrupted)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (lists->phase != PHASE_DONE && clock_now() > lists->deadline)
             return 1;
     }
@@ -256,14 +256,14 @@ EXPORT int64_t heapx_lists_slice(struct lists *lists, double seconds)
 
 /* `out`: for each list, one column after the other: count, problem, at, last, bytes, raw_bytes, raw_min, raw_max. The last four only
    where sizes were read: of bins and sized lists. */
-EXPORT void heapx_lists_result(const struct lists *lists, uint64_t *out)
+void heapx_lists_result(const struct lists *lists, uint64_t *out)
 {
     const size_t n = lists->count;
     for (size_t i = 0; i < n; i++) {
         const struct list *list = &lists->items[i];
-        const int sized = list->kind == LIST_BIN || list->kind == LIST_TCACHE_SIZED;
+        const int sized = list->kind == BIN || list->kind == TCACHE_SIZED;
         const uint64_t row[COLUMNS] = {
-            list->tally.count, list->state == LIST_ENDED ? list->problem : PROBLEM_CUT, list->at, list->tally.last,
+            list->tally.count, list->state == LIST_ENDED ? list->problem : CUT, list->at, list->tally.last,
             sized ? list->tally.bytes : 0, sized ? list->tally.raw_bytes : 0, sized ? list->tally.raw_min : 0, sized
             ? list->tally.raw_max : 0,
         };
@@ -273,26 +273,26 @@ EXPORT void heapx_lists_result(const struct lists *lists, uint64_t *out)
 }
 
 /* What shall stand among the members; the numbers stay the caller's. */
-EXPORT void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count)
+void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count)
 {
     lists->also = values;
     lists->also_count = (size_t) count;
 }
 
 /* The members of all lists, sorted, as collect_take() gives them. None where `collect` was not asked for or it did not come so far. */
-EXPORT uint64_t heapx_lists_take(struct lists *lists, uint64_t **values, uint64_t *bytes)
+uint64_t heapx_lists_take(struct lists *lists, uint64_t **values, uint64_t *bytes)
 {
     return collect_take(lists, values, bytes);
 }
 
-EXPORT void heapx_numbers_free(uint64_t *values, uint64_t bytes)
+void heapx_numbers_free(uint64_t *values, uint64_t bytes)
 {
     big_free(values, (size_t) bytes);
 }
 
 /* How many numbers there are; they themselves are at `values` as long as the job is. With `mapped` chunks that have a mapping of their
    own, else those that stand on more than one place. */
-EXPORT uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values)
+uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values)
 {
     if (!mapped)
         return collect_twice(lists, values);

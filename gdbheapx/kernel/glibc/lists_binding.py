@@ -4,14 +4,22 @@ import ctypes
 from array import array
 from typing import Any, List, Sequence
 
-from gdbheapx.kernel.common.library import Numbers, at
+from gdbheapx.kernel.common.library import Numbers, at, declared
 from gdbheapx.kernel.glibc.list_records import Followed
+
+PROTOTYPES = """
+void heapx_lists_result(const struct lists *lists, uint64_t *out);
+uint64_t heapx_lists_take(struct lists *lists, uint64_t **values, uint64_t *bytes);
+void heapx_numbers_free(uint64_t *values, uint64_t bytes);
+uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values);
+"""
 
 COLUMNS = 8
 
 
 def followed(library: Any, job: int, count: int) -> Followed:
     """The answer for so many lists; its members stay in the C kernel's memory."""
+    declared(library, PROTOTYPES)
     out = array("Q", bytes(8 * COLUMNS * count))
     library.heapx_lists_result(job, at(out))
     columns: List[Any] = [out[column * count : (column + 1) * count] for column in range(COLUMNS)]

@@ -6,8 +6,6 @@
 #define LISTED_NUMBERS 7u
 #define BETWEEN_CLOCKS 1024u
 
-enum { KIND_TCACHE, KIND_FAST, KIND_BIN, KIND_TCACHE_SIZED };
-
 /* Order as in check_records.MemberList. */
 struct member_list {
     uint64_t kind, head, count, min_size, max_size, key, is_sorted;
@@ -38,7 +36,7 @@ static void tell(struct members *members, unsigned rule, uint64_t chunk, uint64_
     members->rows[members->row_count++] = row;
 }
 
-/* The words at `address`; 0 if not all of them can be read, READ_INTERRUPTED. */
+/* The words at `address`; 0 if not all of them can be read, INTERRUPTED. */
 static int read_words(struct members *members, uint64_t address, unsigned count, uint64_t *words)
 {
     uint8_t bytes[48];
@@ -46,7 +44,7 @@ static int read_words(struct members *members, uint64_t address, unsigned count,
     const uint8_t *from = source_at(members->source, address, count * word);
     if (!from) {
         if (!pages_read(&members->pages, address, bytes, count * word))
-            return members->pages.interrupted ? READ_INTERRUPTED : 0;
+            return members->pages.interrupted ? INTERRUPTED : 0;
         from = bytes;
     }
     for (unsigned i = 0; i < count; i++)
@@ -65,7 +63,7 @@ static int step_single(struct members *members, const struct member_list *list)
 {
     const unsigned word = members->geometry.word;
     const uint64_t mask = word == 8 ? UINT64_MAX : UINT32_MAX;
-    const uint64_t chunk = list->kind == KIND_FAST ? members->entry : (members->entry - 2 * word) & mask, field = (chunk + 2 * word) & mask;
+    const uint64_t chunk = list->kind == FAST ? members->entry : (members->entry - 2 * word) & mask, field = (chunk + 2 * word) & mask;
     uint64_t words[3];
     const int got = read_words(members, (chunk + word) & mask, 3, words);
     if (got != 1)
@@ -100,7 +98,7 @@ static int close_bin(struct members *members, const struct member_list *list)
 {
     uint64_t back;
     const int got = read_words(members, list->head + 3 * members->geometry.word, 1, &back);
-    if (got == READ_INTERRUPTED)
+    if (got == INTERRUPTED)
         return got;
     if (got != 1 || back != members->before)
         tell(members, MEMBER_LINK, list->head, got == 1 ? back : 0);
@@ -117,7 +115,7 @@ static int step_bin(struct members *members, const struct member_list *list)
     if (chunk == list->head)
         return close_bin(members, list);
     const int got = members->left ? read_words(members, chunk, list->is_sorted ? 6 : 4, words) : 0;
-    if (got == READ_INTERRUPTED)
+    if (got == INTERRUPTED)
         return got;
     if (got != 1 || words[3] != members->before) {
         tell(members, MEMBER_LINK, chunk, members->before);
@@ -150,7 +148,7 @@ static int step_list(struct members *members, const struct member_list *list)
 static int open_list(struct members *members, const struct member_list *list)
 {
     uint64_t words[1] = {list->head};
-    const int got = list->kind == KIND_BIN ? read_words(members, list->head + 2 * members->geometry.word, 1, words) : 1;
+    const int got = list->kind == BIN ? read_words(members, list->head + 2 * members->geometry.word, 1, words) : 1;
     members->entry = got == 1 ? words[0] : 0;
     members->left = list->count;
     members->before = list->head;
@@ -160,7 +158,7 @@ static int open_list(struct members *members, const struct member_list *list)
     return got;
 }
 
-EXPORT void heapx_members_free(struct members *members)
+void heapx_members_free(struct members *members)
 {
     if (members) {
         pages_close(&members->pages);
@@ -170,8 +168,7 @@ EXPORT void heapx_members_free(struct members *members)
 }
 
 /* `lists`: struct member_list of each, the caller's. NULL: no memory. */
-EXPORT struct members *heapx_members_new(const struct source *source, const uint64_t *geometry, const uint64_t *lists, uint64_t count,
-                                         int mangled)
+struct members *heapx_members_new(const struct source *source, const uint64_t *geometry, const uint64_t *lists, uint64_t count, int mangled)
 {
     struct members *members = calloc(1, sizeof *members);
     if (!members)
@@ -192,7 +189,7 @@ EXPORT struct members *heapx_members_new(const struct source *source, const uint
 }
 
 /* As heapx_check_slice. */
-EXPORT int64_t heapx_members_slice(struct members *members, double seconds)
+int64_t heapx_members_slice(struct members *members, double seconds)
 {
     const double deadline = clock_now() + seconds;
     while (members->list < members->list_count) {
@@ -202,8 +199,8 @@ EXPORT int64_t heapx_members_slice(struct members *members, double seconds)
         int got = members->open ? 1 : open_list(members, list);
         members->open = got == 1;
         if (got == 1)
-            got = list->kind == KIND_BIN ? step_bin(members, list) : step_list(members, list);
-        if (got == READ_INTERRUPTED)
+            got = list->kind == BIN ? step_bin(members, list) : step_list(members, list);
+        if (got == INTERRUPTED)
             return got;
         if (!got) {
             members->open = 0;
@@ -215,7 +212,7 @@ EXPORT int64_t heapx_members_slice(struct members *members, double seconds)
 
 /* As heapx_check_result; the list's number stands in the place of `previous`. Behind the counts: members of bins, and the sum of their
    addresses. */
-EXPORT uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows)
+uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows)
 {
     memcpy(counts, members->counts, sizeof members->counts);
     counts[MEMBER_RULES] = members->binned;

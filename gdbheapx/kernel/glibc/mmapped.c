@@ -36,7 +36,7 @@ struct mmapped {
     uint8_t *bytes_of_window;
 };
 
-EXPORT void heapx_mmapped_free(struct mmapped *scan)
+void heapx_mmapped_free(struct mmapped *scan)
 {
     if (scan) {
         free(scan->hits);
@@ -48,10 +48,9 @@ EXPORT void heapx_mmapped_free(struct mmapped *scan)
 /* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end, how far a
    block may reach that begins there), the `known` chunks, `pages` (may be NULL),
    and `data`, the ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
-EXPORT struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges,
-        uint64_t range_count,
-                                         const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count,
-                                         const uint64_t *wanted, const struct page_table *pages)
+struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges, uint64_t range_count, const
+                                  uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, const uint64_t *wanted,
+                                  const struct page_table *pages)
 {
     struct mmapped *scan = calloc(1, sizeof *scan);
     if (!scan || !(scan->bytes_of_window = malloc(BLOCK_BYTES))) {
@@ -121,7 +120,7 @@ static int header_at(struct mmapped *scan, uint64_t address, uint8_t *header)
     /* any page may be one that was never touched: no more of them than needed */
     if (!scan->pages.table && !scan->data_count && scan->pass <= PASS_HOP) {
         const int64_t got = source_read(scan->window.source, address, header, size);
-        scan->window.interrupted |= got == READ_INTERRUPTED;
+        scan->window.interrupted |= got == INTERRUPTED;
         return got == (int64_t) size ? HEADER_READ : scan->window.interrupted ? HEADER_PAUSED : HEADER_NONE;
     }
     const uint8_t *bytes = window_at(&scan->window, address, size);
@@ -232,7 +231,7 @@ static unsigned places_of(const struct mmapped *scan, uint64_t block, uint64_t e
 }
 
 /* memalign moves the header of a mapped block up and leaves the old one, a plain block's, as it was (_int_memalign): if the block has a
-   header further in that tells the same block, that is its chunk. 0, or READ_INTERRUPTED. */
+   header further in that tells the same block, that is its chunk. 0, or INTERRUPTED. */
 static int move_up(struct mmapped *scan, struct hit *hit)
 {
     uint64_t places[MAX_PLACES];
@@ -244,7 +243,7 @@ static int move_up(struct mmapped *scan, struct hit *hit)
     for (unsigned i = 1; i < count; i++) {
         int got = header_at(scan, places[i], header);
         if (got == HEADER_PAUSED)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (got == HEADER_READ && judge(scan, places[i], header, hit->block, hit->block + hit->total, &inner) && inner.block == hit->block
             && inner.total == hit->total) {
             *hit = inner;
@@ -254,22 +253,22 @@ static int move_up(struct mmapped *scan, struct hit *hit)
     return 0;
 }
 
-/* The header that may be at `address` becomes a hit: its end, 0 if there is none, READ_INTERRUPTED. */
+/* The header that may be at `address` becomes a hit: its end, 0 if there is none, INTERRUPTED. */
 static int64_t take(struct mmapped *scan, uint64_t address, uint64_t block, uint64_t begin, uint64_t end)
 {
     uint8_t header[16];
     struct hit hit;
     int got = scan->pass == PASS_DONE ? HEADER_NONE : header_at(scan, address, header);
     if (got == HEADER_PAUSED)
-        return READ_INTERRUPTED;
+        return INTERRUPTED;
     if (got == HEADER_NONE || !judge(scan, address, header, begin, end, &hit) || (block && hit.block != block))
         return 0;
     if (move_up(scan, &hit))
-        return READ_INTERRUPTED;
+        return INTERRUPTED;
     return add(scan, &hit) ? (int64_t) (hit.block + hit.total) : 0;
 }
 
-/* A block that begins exactly at `block`: its end, 0 if there is none, READ_INTERRUPTED. */
+/* A block that begins exactly at `block`: its end, 0 if there is none, INTERRUPTED. */
 static int64_t try_block(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
 {
     uint64_t places[MAX_PLACES];
@@ -282,7 +281,7 @@ static int64_t try_block(struct mmapped *scan, uint64_t block, uint64_t begin, u
     return 0;
 }
 
-/* From `block` on along adjacent blocks; READ_INTERRUPTED or 0. */
+/* From `block` on along adjacent blocks; INTERRUPTED or 0. */
 static int hop(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t end)
 {
     while (block < end && scan->pass != PASS_DONE) {
@@ -295,7 +294,7 @@ static int hop(struct mmapped *scan, uint64_t block, uint64_t begin, uint64_t en
     return 0;
 }
 
-/* A header that may be at `address`, and the blocks behind its own; READ_INTERRUPTED or 0. */
+/* A header that may be at `address`, and the blocks behind its own; INTERRUPTED or 0. */
 static int meet(struct mmapped *scan, uint64_t address, uint64_t begin, uint64_t end)
 {
     int64_t until = take(scan, address, 0, begin, end);
@@ -308,7 +307,7 @@ static int look_at_known(struct mmapped *scan, uint64_t begin, uint64_t end)
     for (size_t i = 0; i < scan->known_count; i++)
         if (scan->known[i] >= begin && scan->known[i] < end && !covered_until(scan, scan->known[i]) && meet(scan, scan->known[i], begin,
                 end))
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
     return 0;
 }
 
@@ -316,7 +315,7 @@ static int look_at_known(struct mmapped *scan, uint64_t begin, uint64_t end)
 static int look_at_edges(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
 {
     return meet(scan, page - 2 * scan->geometry.word, begin, end) || meet(scan, page + scan->plain_offset, begin, end)
-            ? READ_INTERRUPTED : 0;
+            ? INTERRUPTED : 0;
 }
 
 /* The other places within a page: powers of two below its size, less the header. */
@@ -324,7 +323,7 @@ static int look_inside(struct mmapped *scan, uint64_t page, uint64_t begin, uint
 {
     for (uint64_t power = scan->geometry.alignment * 2; power < scan->geometry.page; power <<= 1)
         if (meet(scan, page + power - 2 * scan->geometry.word, begin, end))
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
     return 0;
 }
 
@@ -338,7 +337,7 @@ static void next_range(struct mmapped *scan)
         scan->pass++;
 }
 
-/* Some pages from scan->place on, which moves behind them; READ_INTERRUPTED or 0. */
+/* Some pages from scan->place on, which moves behind them; INTERRUPTED or 0. */
 static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uint64_t limit)
 {
     for (unsigned count = 0; scan->place < end && count < PAGES_AT_ONCE && scan->pass != PASS_DONE; count++) {
@@ -357,7 +356,7 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uin
                 return 0;
             }
             if (scan->pass == PASS_EDGES ? look_at_edges(scan, page, begin, limit) : look_inside(scan, page, begin, limit))
-                return READ_INTERRUPTED;
+                return INTERRUPTED;
             scan->pages_left--;
         }
         scan->place = known ? known : page + scan->geometry.page;
@@ -368,7 +367,7 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uin
     return 0;
 }
 
-/* One portion of the work: 0, or READ_INTERRUPTED with the rest of the portion to be done again. */
+/* One portion of the work: 0, or INTERRUPTED with the rest of the portion to be done again. */
 static int portion(struct mmapped *scan)
 {
     const uint64_t *range = scan->ranges + 3 * scan->range, begin = range[0], end = range[1], limit = range[2];
@@ -392,15 +391,15 @@ static int portion(struct mmapped *scan)
     return failed;
 }
 
-/* Works for about `seconds`: 1 if there is more to do, 0 if done, READ_INTERRUPTED. */
-EXPORT int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds)
+/* Works for about `seconds`: 1 if there is more to do, 0 if done, INTERRUPTED. */
+int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds)
 {
     double deadline = clock_now() + seconds;
     if (!scan->range_count)
         return 0;
     while (scan->pass != PASS_DONE) {
         if (portion(scan))
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (clock_now() > deadline)
             return scan->pass != PASS_DONE;
     }
@@ -408,7 +407,7 @@ EXPORT int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds)
 }
 
 /* Copies up to `room` hits (chunk, size, block, total of each); returns how many there are. */
-EXPORT uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out)
+uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out)
 {
     size_t count = room < scan->count ? (size_t) room : scan->count;
     if (count)
@@ -417,7 +416,7 @@ EXPORT uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, 
 }
 
 /* More pages would have had to be looked at than were allowed. */
-EXPORT int heapx_mmapped_cut(const struct mmapped *scan)
+int heapx_mmapped_cut(const struct mmapped *scan)
 {
     return scan->cut;
 }

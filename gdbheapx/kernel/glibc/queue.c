@@ -111,8 +111,8 @@ static size_t ready_pieces(const struct job *job)
     return count;
 }
 
-/* Works for about `seconds`. Returns the number of pieces that are not finished, or READ_INTERRUPTED. */
-EXPORT int64_t heapx_walk_slice(struct job *job, double seconds)
+/* Works for about `seconds`. Returns the number of pieces that are not finished, or INTERRUPTED. */
+int64_t heapx_walk_slice(struct job *job, double seconds)
 {
     struct start starts[MAX_THREADS];
     size_t ready = ready_pieces(job);
@@ -126,5 +126,5 @@ EXPORT int64_t heapx_walk_slice(struct job *job, double seconds)
         starts[i].worker = &job->workers[i];
     }
     threads_run(work, starts, sizeof *starts, helpers + 1);
-    return job->interrupted ? READ_INTERRUPTED : (int64_t) ready_pieces(job);
+    return job->interrupted ? INTERRUPTED : (int64_t) ready_pieces(job);
 }

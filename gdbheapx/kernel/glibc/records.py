@@ -4,6 +4,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.common.records import Residency
 
+IN_C = "SPECIAL_* STATUS_*"
+
 SPECIAL_FAST = 1
 SPECIAL_TCACHE = 2
 SPECIAL_TCACHE_STRUCT = 3

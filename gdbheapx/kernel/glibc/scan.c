@@ -246,8 +246,8 @@ int scan_open(struct lists *lists)
     pthread_mutex_init(&scan->lock, NULL);
     scan->threads = lists->threads;
     for (size_t i = 0; i < lists->count; i++) {
-        scan->bins |= lists->items[i].kind == LIST_BIN;
-        scan->singles |= lists->items[i].kind != LIST_BIN;
+        scan->bins |= lists->items[i].kind == BIN;
+        scan->singles |= lists->items[i].kind != BIN;
     }
     for (unsigned i = 0; i < scan->threads; i++) {
         struct scanner *scanner = &scan->scanners[i];

@@ -59,7 +59,7 @@ static void open_pieces(struct job *job, uint64_t size)
     }
 }
 
-EXPORT void heapx_walk_free(struct job *job)
+void heapx_walk_free(struct job *job)
 {
     if (!job)
         return;
@@ -94,8 +94,8 @@ static int allocate(struct job *job)
 
 /* `regions` (begin, end, top, joined of each), `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no
    memory. */
-EXPORT struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
-                                  const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads)
+struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count, const
+                           uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads)
 {
     struct job *job = calloc(1, sizeof *job);
     if (!job)
@@ -163,7 +163,7 @@ struct answer {
 };
 
 /* Writes struct answer and then, for each non-empty class, its number and struct histogram_row. Returns the number of classes. */
-EXPORT uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *out)
+uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *out)
 {
     struct answer answer;
     struct histogram_row rows[HISTOGRAM_CLASSES];
@@ -202,7 +202,7 @@ EXPORT uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *ou
 }
 
 /* How many numbers heapx_walk_result may write. */
-EXPORT uint64_t heapx_walk_numbers(void)
+uint64_t heapx_walk_numbers(void)
 {
     return sizeof(struct answer) / 8 + HISTOGRAM_CLASSES * 6;
 }

@@ -8,13 +8,30 @@ from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
 from gdbheapx.kernel.common.binding import CommonBinding
-from gdbheapx.kernel.common.library import OpenPages, as_array, at, run
+from gdbheapx.kernel.common.library import OpenPages, as_array, at, declared, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME, Residency
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker, check_layout
 from gdbheapx.kernel.jemalloc.linked_records import Linked, LinkedList
 
-STATES = 5
+PROTOTYPES = """
+struct block_source *heapx_extent_blocks(const struct source *memory, const uint64_t *numbers, const uint64_t *bins,
+    const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count, const uint64_t *wanted, const uint64_t *more);
+void heapx_extents_summary(const struct extents_job *job, uint64_t *out);
+uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint64_t *out);
+int heapx_extents_arena(const struct extents_job *job, uint64_t index, uint64_t *out);
+uint64_t heapx_extents_numbers(const struct extents_job *job);
+void heapx_extents_free(struct extents_job *job);
+struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *cached,
+    uint64_t cached_count, const struct page_table *pages);
+int64_t heapx_extents_slice(struct extents_job *job, double seconds);
+void heapx_linked_free(struct linked_job *job);
+struct linked_job *heapx_linked_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *lists,
+    uint64_t count);
+int64_t heapx_linked_slice(struct linked_job *job, double seconds);
+uint64_t heapx_linked_result(const struct linked_job *job, uint64_t *out);
+"""
+
 STATE_NUMBERS = 2 + len(Residency._fields)
 """Of struct state_totals."""
 FIXED = 8
@@ -26,7 +43,7 @@ class CExtentWalker(ExtentWalker):
 
     def __init__(self, kernel: CommonBinding, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
         check_layout(heap)
-        self._library, self._opened, self._heap, self._budget = kernel.library, kernel.open(source), heap, budget
+        self._library, self._opened, self._heap, self._budget = declared(kernel.library, PROTOTYPES), kernel.open(source), heap, budget
         self._numbers, self._bins = layout_numbers(heap), bin_numbers(heap.bins)
 
     def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None) -> api.ExtentsResult:
@@ -136,12 +153,12 @@ def _rows(out: Any, first: int, count: int, numbers: int) -> List[Tuple[int, ...
 
 
 def _arena(index: int, out: Any, has_pages: bool) -> api.ArenaExtents:
-    first = STATE_NUMBERS * STATES + 3
+    first = STATE_NUMBERS * api.STATES + 3
     bins, larges, classes = out[first - 3 : first]
     bin_rows = _rows(out, first, bins, 5)
     large_rows = _rows(out, first + 5 * bins, larges, 5)
     class_rows: Any = _rows(out, first + 5 * (bins + larges), classes, 7)
-    states = _rows(out, 0, STATES, STATE_NUMBERS)
+    states = _rows(out, 0, api.STATES, STATE_NUMBERS)
     totals = [api.StateTotals(row[0], row[1], Residency(*row[2:]) if has_pages else None) for row in states]
     return api.ArenaExtents(
         index,

@@ -110,7 +110,7 @@ static int blocks_next(struct block_source *self, double seconds, struct block_r
             blocks->region = 0;
         }
     }
-    return blocks->extents.tree.no_memory ? BLOCKS_NO_MEMORY : 0;
+    return blocks->extents.tree.no_memory ? NO_MEMORY : 0;
 }
 
 static struct block_state blocks_state(const struct block_source *self)
@@ -126,9 +126,9 @@ static struct block_state blocks_state(const struct block_source *self)
 }
 
 /* `wanted`: struct block_wanted; `more`: arena, from_extent, large_pad. All arrays stay the caller's. NULL: no memory. */
-EXPORT struct block_source *heapx_extent_blocks(const struct source *memory, const uint64_t *numbers, const uint64_t *bins,
-                                                  const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count,
-                                                  const uint64_t *wanted, const uint64_t *more)
+struct block_source *heapx_extent_blocks(const struct source *memory, const uint64_t *numbers, const uint64_t *bins, const uint64_t
+                                         *size_classes, const uint64_t *cached, uint64_t cached_count, const uint64_t *wanted, const
+                                         uint64_t *more)
 {
     struct blocks *blocks = calloc(1, sizeof *blocks);
     if (!blocks)

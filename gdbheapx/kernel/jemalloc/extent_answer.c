@@ -3,7 +3,7 @@
 
 /* `out`: done, at; nodes, leaf nodes, extents, unassociated, unparsed bytes, unreadable bytes; problems and details by code; cached
    pointers by reason; how many problems, details and cached pointers follow, and those. */
-EXPORT void heapx_extents_summary(const struct extents_job *job, uint64_t *out)
+void heapx_extents_summary(const struct extents_job *job, uint64_t *out)
 {
     const struct extents *extents = &job->extents;
     const uint64_t fixed[] = {
@@ -27,7 +27,7 @@ EXPORT void heapx_extents_summary(const struct extents_job *job, uint64_t *out)
 }
 
 /* Copies up to `room` ranges (begin, end); returns how many there are. */
-EXPORT uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint64_t *out)
+uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint64_t *out)
 {
     if (room && job->range_count)
         memcpy(out, job->ranges, (size_t) (room < job->range_count ? room : job->range_count) * sizeof *job->ranges);
@@ -56,7 +56,7 @@ static uint64_t write_rows(uint64_t *out, uint64_t *place, const void *rows, uin
 
 /* Writes STATE_NUMBERS for each of five states; how many bins, larges and classes follow; those, each after its number. 0: the arena has
    no extent. */
-EXPORT int heapx_extents_arena(const struct extents_job *job, uint64_t index, uint64_t *out)
+int heapx_extents_arena(const struct extents_job *job, uint64_t index, uint64_t *out)
 {
     const struct arena_totals *arena = job->arenas[index];
     if (!arena)
@@ -70,7 +70,7 @@ EXPORT int heapx_extents_arena(const struct extents_job *job, uint64_t index, ui
 }
 
 /* How many numbers heapx_extents_summary and heapx_extents_arena may write. */
-EXPORT uint64_t heapx_extents_numbers(const struct extents_job *job)
+uint64_t heapx_extents_numbers(const struct extents_job *job)
 {
     uint64_t summary = 11 + 2 * EXTENT_CODES + CACHED_REASONS + 8 * MOST_PROBLEMS;
     uint64_t arena = STATE_NUMBERS * STATES + 3 + 5 * (job->extents.nbins + job->extents.nsizes) + 7 * EXTENT_CLASSES;

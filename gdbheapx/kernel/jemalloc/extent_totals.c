@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-EXPORT void heapx_extents_free(struct extents_job *job)
+void heapx_extents_free(struct extents_job *job)
 {
     if (!job)
         return;
@@ -17,9 +17,8 @@ EXPORT void heapx_extents_free(struct extents_job *job)
 
 /* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the
    job. NULL: no memory. */
-EXPORT struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins,
-        const uint64_t *cached,
-                                             uint64_t cached_count, const struct page_table *pages)
+struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *cached,
+                                      uint64_t cached_count, const struct page_table *pages)
 {
     struct extents_job *job = calloc(1, sizeof *job);
     if (!job)
@@ -185,8 +184,8 @@ static void count(struct extents_job *job, const struct extent *extent)
         count_large(job, &arena->larges[extent->szind], extent);
 }
 
-/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, READ_INTERRUPTED, or -2: no memory. */
-EXPORT int64_t heapx_extents_slice(struct extents_job *job, double seconds)
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or -2: no memory. */
+int64_t heapx_extents_slice(struct extents_job *job, double seconds)
 {
     const struct extent *extent;
     int state = EXTENTS_ONE;
@@ -199,7 +198,7 @@ EXPORT int64_t heapx_extents_slice(struct extents_job *job, double seconds)
     if (job->no_memory || job->extents.tree.no_memory)
         return -2;
     if (extents_interrupted(&job->extents))
-        return READ_INTERRUPTED;
+        return INTERRUPTED;
     if (!job->done && state == EXTENTS_END) {
         judge_outside(job, UINT64_MAX);
         job->done = 1;

@@ -4,7 +4,6 @@
 
 #include "extents.h"
 
-enum { STATE_ACTIVE, STATE_DIRTY, STATE_MUZZY, STATE_RETAINED, STATE_OTHER, STATES };
 /* Classes of histogram_class for pages of at least 1,024 bytes. */
 #define EXTENT_CLASSES (2 + 54 * 4)
 

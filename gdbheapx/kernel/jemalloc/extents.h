@@ -6,15 +6,10 @@
 
 #include "rtree.h"
 
-enum { BLOCK_USED, BLOCK_CACHED, BLOCK_FREE, BLOCK_DIRTY, BLOCK_MUZZY, BLOCK_RETAINED, BLOCK_OTHER };
-enum { CACHED_OUTSIDE, CACHED_NOT_START, CACHED_FREE, CACHED_TWICE, CACHED_UNKNOWN, CACHED_REASONS };
-#define MOST_RANGES (1u << 17)
-
 /* ---- extent_cache.c: extent structures, which lie close together but are met in any order ---- */
 
 #define EXTENT_PAGES 512u           /* of CACHE_PAGE bytes */
 #define EXTENT_PAGES_AHEAD 16u
-#define MOST_EXTENT_BYTES 8192u
 
 struct extent_cache {
     const struct source *source;
@@ -31,7 +26,7 @@ const uint8_t *extent_cache_at(struct extent_cache *cache, uint64_t address, uin
 
 /* ---- extents.c ---- */
 
-#define MOST_GROUPS 512u            /* of 64 regions */
+#define MOST_GROUPS (MOST_REGIONS / 64)
 
 struct bit_field {
     unsigned shift;

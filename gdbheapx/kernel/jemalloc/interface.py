@@ -12,15 +12,13 @@ from gdbheapx.kernel.jemalloc.records import (
     LEAF_FIELDS,
     LEAF_METADATA,
     LEAF_UNKNOWN,
+    MOST_EXTENT_BYTES,
+    MOST_REGIONS,
     ExtentLayout,
     ExtentsResult,
     HeapLayout,
     RtreeLayout,
 )
-
-MOST_REGIONS = 32768
-"""Regions of one slab: MOST_GROUPS in extents.h."""
-MOST_EXTENT_BYTES = 8192
 
 
 class ExtentWalker(ABC):

@@ -6,10 +6,7 @@
 
 #include <stdlib.h>
 
-#define NO_LINK UINT64_MAX
 #define MEMBERS_BETWEEN_CLOCKS 1024u
-enum { LINKED_GOOD, LINKED_UNREADABLE, LINKED_BACK, LINKED_ALIEN, LINKED_FULL, LINKED_CYCLE };
-
 /* What a list is asked for: numbers of linked_records.LinkedList. */
 struct linked_list {
     uint64_t head, next, prev, child;   /* the first member; offsets of the links, child NO_LINK in a ring */
@@ -36,7 +33,7 @@ struct linked_job {
     int open;
 };
 
-EXPORT void heapx_linked_free(struct linked_job *job)
+void heapx_linked_free(struct linked_job *job)
 {
     if (!job)
         return;
@@ -47,8 +44,8 @@ EXPORT void heapx_linked_free(struct linked_job *job)
 }
 
 /* `numbers` and `bins` as in extents_open; `lists`: nine numbers of each. All of them stay the caller's. NULL: no memory. */
-EXPORT struct linked_job *heapx_linked_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins,
-                                           const uint64_t *lists, uint64_t count)
+struct linked_job *heapx_linked_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *lists,
+                                    uint64_t count)
 {
     struct linked_job *job = calloc(1, sizeof *job);
     if (!job)
@@ -138,8 +135,8 @@ static int visit(struct linked_job *job)
     return (!next || push(job, next, step.at)) && (!child || push(job, child, step.at));
 }
 
-/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, READ_INTERRUPTED, or -2: no memory. */
-EXPORT int64_t heapx_linked_slice(struct linked_job *job, double seconds)
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or -2: no memory. */
+int64_t heapx_linked_slice(struct linked_job *job, double seconds)
 {
     uint64_t visited = 0;
     extents_resume(&job->extents, seconds);
@@ -159,7 +156,7 @@ EXPORT int64_t heapx_linked_slice(struct linked_job *job, double seconds)
         if (!state)
             return -2;
         if (state < 0)
-            return READ_INTERRUPTED;
+            return INTERRUPTED;
         if (++visited % MEMBERS_BETWEEN_CLOCKS == 0 && clock_now() > job->extents.deadline)
             return 1;
     }
@@ -167,7 +164,7 @@ EXPORT int64_t heapx_linked_slice(struct linked_job *job, double seconds)
 }
 
 /* Writes the answers of the lists that are done, five numbers of each; returns how many those are. */
-EXPORT uint64_t heapx_linked_result(const struct linked_job *job, uint64_t *out)
+uint64_t heapx_linked_result(const struct linked_job *job, uint64_t *out)
 {
     memcpy(out, job->answers, (size_t) job->place * sizeof *job->answers);
     return job->place;

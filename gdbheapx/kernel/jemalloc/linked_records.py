@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+IN_C = "NO_LINK LINKED_*"
 
-NO_LINK = ADDRESS_MASK
-ANY = ADDRESS_MASK
+NO_LINK = 0xFFFFFFFFFFFFFFFF
+ANY = NO_LINK
 
 LINKED_GOOD = 0
 LINKED_UNREADABLE = 1

@@ -4,6 +4,8 @@ from typing import NamedTuple, Optional, Tuple
 
 from gdbheapx.kernel.common.records import Residency
 
+IN_C = "BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES"
+
 BLOCK_USED = 0
 """A region of a slab, or a large extent, that the program holds."""
 BLOCK_CACHED = 1
@@ -74,6 +76,10 @@ EXTENT_SHARD = 18
 EXTENT_BITMAP_REST = 19
 """Beyond its last region a slab's bitmap has free ones."""
 EXTENT_CODES = 20
+EXTENT_GOOD = -1
+
+STATE_ACTIVE, STATE_DIRTY, STATE_MUZZY, STATE_RETAINED, STATE_OTHER, STATES = range(6)
+"""As ArenaExtents has them."""
 
 LEAF_UNKNOWN = 0
 LEAF_COMPACT = 1
@@ -88,6 +94,9 @@ LEAF_FIELDS = 4
 MOST_PROBLEMS = 64
 """Problems, and cached pointers outside, that are listed one by one; all are counted."""
 
+MOST_REGIONS = 32768
+"""Of one slab."""
+MOST_EXTENT_BYTES = 8192
 MOST_RANGES = 1 << 17
 """More than a process may have mappings (vm.max_map_count is 65,530)."""
 

@@ -5,16 +5,8 @@
 #define HEAPX_RTREE_H
 
 #include "../common/heapx.h"
+#include "declared_jemalloc.h"
 
-enum {
-    EXTENT_NODE_UNREADABLE, EXTENT_NODE_HOLE, EXTENT_NODE_TWICE, EXTENT_NODE_MISALIGNED, EXTENT_TOO_MANY_NODES,
-    EXTENT_UNREADABLE, EXTENT_SIZE, EXTENT_STALE, EXTENT_FIRST_PAGE, EXTENT_LAST_PAGE, EXTENT_OVERLAP, EXTENT_ARENA, EXTENT_STATE,
-    EXTENT_SZIND, EXTENT_SLAB_SIZE, EXTENT_BITMAP,
-    /* what takes no extent out of the totals */
-    EXTENT_LEAF, EXTENT_INTERIOR, EXTENT_SHARD, EXTENT_BITMAP_REST, EXTENT_CODES,
-    EXTENT_GOOD = -1
-};
-#define MOST_PROBLEMS 64u
 
 struct problem {
     uint64_t code, page, extent;
@@ -54,9 +46,6 @@ static inline int range_has(const struct range *range, uint64_t address)
 #define MOST_LEVELS 3u
 #define LEAF_BLOCK (256u << 10)
 #define NODE_BLOCK (64u << 10)
-
-/* What a leaf element has beside the pointer: records.LEAF_ numbers. */
-enum { LEAF_UNKNOWN, LEAF_COMPACT, LEAF_COMPACT_STATE, LEAF_METADATA, LEAF_FIELDS };
 
 enum { TREE_ENTRY, TREE_END, TREE_AGAIN /* a block was read */, TREE_PAUSED /* the reading call was interrupted */ };
 

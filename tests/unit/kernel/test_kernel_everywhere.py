@@ -69,7 +69,7 @@ def test_one_library_for_every_libc(compiled: Path, tmp_path: Path, compiler: st
             pytest.skip("no qemu for %s here" % machine)
         runs = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"]
     done = subprocess.run([*runs, str(tmp_path / "asks"), str(compiled / machine)], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("%d 123\n" % library.ABI, "")
+    assert (done.stdout, done.stderr) == ("%d 123\n" % library.HEAPX_ABI, "")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def no_memfd(*words: Any) -> int:
 def test_it_is_loaded_from_memory(single: None) -> None:
     """And what lies beside the tool is not looked at."""
     found = binding.open_kernel("/nowhere").library
-    assert found.heapx_abi() == library.ABI and "memfd:gdbheapx" in Path("/proc/self/maps").read_text()
+    assert found.heapx_abi() == library.HEAPX_ABI and "memfd:gdbheapx" in Path("/proc/self/maps").read_text()
 
 
 def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
         seen.append((path, stat.S_IMODE(os.stat(path).st_mode), stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)))
         return library.load(path)
 
-    assert embedded.open_included(load).heapx_abi() == library.ABI
+    assert embedded.open_included(load).heapx_abi() == library.HEAPX_ABI
     ((path, file, folder),) = seen
     assert (file, folder) == (0o600, 0o700) and not os.path.exists(os.path.dirname(path))
 
@@ -107,10 +107,9 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_else_it_is_compiled(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine for which there is no library; without a compiler one line says what was looked for."""
-    sources = {os.path.relpath(path, build.folder()): Path(path).read_text() for path in build.files(".c") + build.files(".h")}
-    packed = embedded.packed(json.dumps(sources).encode())
+    packed = embedded.packed(json.dumps(build.sources()).encode())
     monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
-    assert binding.open_kernel("/nowhere").library.heapx_abi() == library.ABI
+    assert binding.open_kernel("/nowhere").library.heapx_abi() == library.HEAPX_ABI
     monkeypatch.setenv("CC", "/nowhere/cc")
     with pytest.raises(library.Unusable, match=r"no C kernel for %s; no C compiler found here" % platform.machine()):
         binding.open_kernel("/nowhere")
