@@ -83,25 +83,22 @@ def sources(root: Optional[str] = None) -> Dict[str, str]:
 def _headers(root: Optional[str]) -> Dict[str, str]:
     import ast
 
-    rooms: Dict[str, Dict[str, Any]] = {}
+    rooms: Dict[str, List[ast.stmt]] = {}
     for path in files(".py", root):
         with open(path, encoding="utf-8") as file:
-            rooms.setdefault(os.path.basename(os.path.dirname(path)), {})[path] = ast.parse(file.read())
-    records = {
-        node.name: node for trees in rooms.values() for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
-    }
+            rooms.setdefault(os.path.basename(os.path.dirname(path)), []).append(ast.parse(file.read()))  # type: ignore[arg-type]
     made = {}
     for room, trees in rooms.items():
-        lines = ["#include <stdint.h>"] if room == "common" else ['#include "declared_common.h"']
-        for tree in trees.values():
-            lines += _declared(tree, records)
-        if len(lines) > 1:
-            made["declared_%s.h" % room] = "\n".join(["#pragma once", *dict.fromkeys(lines), ""])
+        records = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}  # type: ignore[attr-defined]
+        lines = [line for tree in trees for line in _declared(tree, records)]
+        if lines:
+            first = "#include <stdint.h>" if room == "common" else '#include "declared_common.h"'
+            made["declared_%s.h" % room] = "\n".join(["#pragma once", first, *dict.fromkeys(lines), ""])
     return made
 
 
-def _declared(tree: "ast.Module", records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
-    """What one Python file declares."""
+def _declared(tree: Any, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
+    """What one Python file declares; `records`: those of its folder."""
     import ast
     from fnmatch import fnmatchcase
 
@@ -116,34 +113,33 @@ def _declared(tree: "ast.Module", records: "Dict[str, ast.ClassDef]") -> Iterato
                 names = target.elts if isinstance(target, ast.Tuple) else [target]
                 numbers.update(zip([ast.unparse(name) for name in names], value if isinstance(target, ast.Tuple) else [value]))
     for name in numbers.get("IN_C", "").split():
-        if name in records:
-            yield "struct %s { %s };" % (_tag(name), " ".join(_members(records[name], records)))
+        yield from _structs(name, records)
         for number in [number for number in numbers if fnmatchcase(number, name)]:
             yield _constant(number, numbers[number])
     for prototype in filter(None, map(str.strip, numbers.get("PROTOTYPES", "").split(";"))):
-        words = prototype.replace("*", " ").split()
-        yield from ("struct %s;" % tag for word, tag in zip(words, words[1:]) if word.endswith("struct"))
+        words = prototype.replace("(", " ").split()
+        yield from ("struct %s;" % tag for word, tag in zip(words, words[1:]) if word == "struct")
         yield 'extern __attribute__((visibility("default"))) %s;' % " ".join(prototype.split())
 
 
 def _constant(name: str, value: int) -> str:
-    return (
-        "enum { %s = %d };" % (name, value)
-        if -(1 << 31) <= value < 1 << 31
-        else "#define %s %du%s" % (name, value, "ll" * (value >> 32 > 0))
-    )
+    return "enum { %s = %d };" % (name, value) if -(1 << 31) <= value < 1 << 31 else "#define %s %du%s" % (name, value, "ll" * (value >> 32 > 0))
 
 
-def _members(record: "ast.ClassDef", records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
-    """The numbers of a record, and the records in it."""
+def _structs(name: str, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
+    """The record of that name, after those of its folder that are in it."""
     import ast
 
-    for node in record.body:
+    members = []
+    for node in records[name].body if name in records else ():
         kind = ast.unparse(node.annotation).replace("Optional[", "").rstrip("]") if isinstance(node, ast.AnnAssign) else ""
-        if kind in ("int", "bool"):
-            yield "uint64_t %s;" % ast.unparse(node.target)  # type: ignore[attr-defined]
-        elif kind in records:
-            yield "struct %s %s;" % (_tag(kind), ast.unparse(node.target))  # type: ignore[attr-defined]
+        is_record = kind.isidentifier() and kind[0].isupper()
+        if is_record:
+            yield from _structs(kind, records)
+        if is_record or kind in ("int", "bool"):
+            members.append("%s %s;" % ("struct " + _tag(kind) if is_record else "uint64_t", ast.unparse(node.target)))  # type: ignore[attr-defined]
+    if members:
+        yield "struct %s { %s };" % (_tag(name), " ".join(members))
 
 
 def _tag(name: str) -> str:

@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
 
 PROTOTYPES = """
-struct block_source *heapx_chunk_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions,
+struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
     uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *wanted);
 void heapx_chain_free(struct chain *chain);
-struct chain *heapx_chain_new(const struct source *source, const uint64_t *geometry, uint64_t low, uint64_t high, const uint64_t *anchors,
-    uint64_t anchor_count, int strict, int fences, uint64_t step);
+struct chain *heapx_chain_new(const struct source *source, const struct geometry *geometry, uint64_t low, uint64_t high,
+    const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step);
 int64_t heapx_chain_slice(struct chain *chain, double seconds);
 int heapx_chain_found(const struct chain *chain, uint64_t *start);
 void heapx_lists_free(struct lists *lists);
-struct lists *heapx_lists_new(const struct source *source, const uint64_t *geometry, const uint64_t *columns, uint64_t count,
-    const uint64_t *ranges, uint64_t range_count, const uint64_t *numbers);
+struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
+    const uint64_t *ranges, uint64_t range_count, const struct rules *rules, unsigned threads);
 int64_t heapx_lists_slice(struct lists *lists, double seconds);
 void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count);
 void heapx_mmapped_free(struct mmapped *scan);
-struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges, uint64_t range_count,
-    const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, const uint64_t *wanted,
-    const struct page_table *pages);
+struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
+    uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,
+    uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages, const struct page_table *pages);
 int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds);
 uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out);
 int heapx_mmapped_cut(const struct mmapped *scan);
 int64_t heapx_walk_slice(struct job *job, double seconds);
 void heapx_walk_free(struct job *job);
-struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count,
-    const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads);
-uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *out);
-uint64_t heapx_walk_numbers(void);
+struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions,
+    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads);
+uint64_t heapx_walk_result(struct job *job, uint64_t region, struct walk_result *out, uint64_t *classes);
+uint64_t heapx_walk_classes(void);
 """
 
 REGION_NUMBERS = len(Region._fields)
@@ -62,7 +62,6 @@ class CChunkWalker(ChunkWalker):
         self._kernel, self._library, self._opened = kernel, declared(kernel.library, PROTOTYPES), kernel.open(source)
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
-        """The geometry as geometry_set (step.c) reads it."""
 
     def walk(
         self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
@@ -88,13 +87,13 @@ class CChunkWalker(ChunkWalker):
         return results
 
     def _walk_result(self, job: int, index: int, has_pages: bool) -> WalkResult:
-        out = array("Q", bytes(8 * self._library.heapx_walk_numbers()))
-        rows = self._library.heapx_walk_result(job, index, at(out))
-        fixed: List[Any] = list(out[: len(WalkResult._fields) - 1])
+        out = array("Q", bytes(8 * (len(WalkResult._fields) - 1)))
+        classes = array("Q", bytes(8 * 6 * self._library.heapx_walk_classes()))
+        rows = self._library.heapx_walk_result(job, index, at(out), at(classes))
+        fixed: List[Any] = list(out)
         for name in () if has_pages else PAGE_COUNTERS:
             fixed[WalkResult._fields.index(name)] = None
-        first = len(fixed)
-        histogram = [tuple(out[place : place + 6]) for place in range(first, first + 6 * rows, 6)]
+        histogram = [tuple(classes[place : place + 6]) for place in range(0, 6 * rows, 6)]
         return WalkResult._make(fixed + [tuple(histogram)])
 
     def blocks(
@@ -112,10 +111,9 @@ class CChunkWalker(ChunkWalker):
         library, count = self._library, len(lists)
         columns = lists.heads + lists.kinds + lists.limits
         flat = array("Q", [number for pair in ranges for number in pair])
-        numbers = array(
-            "Q", [int(rules.mangled), int(rules.collect), rules.largest_bytes, threads or os.cpu_count() or 1, rules.patience_reads]
-        )
-        job = library.heapx_lists_new(self._opened.handle, at(self._numbers), at(columns), count, at(flat), len(ranges), at(numbers))
+        numbers = array("Q", map(int, rules))
+        places = (at(columns), count, at(flat), len(ranges), at(numbers), threads or os.cpu_count() or 1)
+        job = library.heapx_lists_new(self._opened.handle, at(self._numbers), *places)
         if not job:
             raise MemoryError()
         library.heapx_lists_also(job, at(lists.also), len(lists.also))
@@ -143,9 +141,9 @@ class CChunkWalker(ChunkWalker):
         flat = array("Q", [number for (begin, end), limit in zip(ranges, search.limits_of(ranges)) for number in (begin, end, limit)])
         data = array("Q", [number for pair in search.data for number in pair])
         most = ADDRESS_MASK if search.most_pages is None else search.most_pages
-        wanted = array("Q", [int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most])
+        wanted = (int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most)
         places = (at(flat), len(ranges), at(known), len(known), at(data), len(data) // 2)
-        job = library.heapx_mmapped_new(self._opened.handle, at(self._numbers), *places, at(wanted), pages.handle)
+        job = library.heapx_mmapped_new(self._opened.handle, at(self._numbers), *places, *wanted, pages.handle)
         if not job:
             raise MemoryError()
         try:

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #define LISTING_BLOCK (128u << 10)
-#define LISTED_REGION_NUMBERS 5u    /* begin, end, top, joined, arena */
 
 /* A region that is open. More than one is where they overlap: behind damage a further region begins, and the damaged one keeps its end. */
 struct lane {
@@ -21,9 +20,10 @@ struct lane {
 
 struct listing {
     struct block_source source;     /* first: a listing is a block_source */
-    struct geometry geometry;
+    struct chunk_geometry geometry;
     const struct source *memory;
-    const uint64_t *regions, *specials;     /* the caller's; regions sorted by begin */
+    const struct listed *regions;   /* the caller's, sorted by begin */
+    const uint64_t *specials;       /* the caller's */
     size_t region_count, next_region, special_count;
     struct block_wanted wanted;
     struct lane *lanes, *spare;
@@ -45,7 +45,8 @@ static int is_wanted(const struct listing *listing, const struct chunk *chunk)
 /* Opens the next region; 0: no memory. */
 static int open_lane(struct listing *listing)
 {
-    const uint64_t *region = listing->regions + LISTED_REGION_NUMBERS * listing->next_region;
+    const struct listed *listed = &listing->regions[listing->next_region];
+    const struct region *region = &listed->region;
     struct lane **last = &listing->lanes, *lane = listing->spare ? listing->spare : malloc(sizeof *lane);
     if (!lane)
         return 0;
@@ -55,11 +56,11 @@ static int open_lane(struct listing *listing)
         last = &(*last)->next;
     *last = lane;
     lane->next = NULL;
-    lane->arena = (uint32_t) region[4];
+    lane->arena = (uint32_t) listed->arena;
     lane->reads = 0;
     lane->ready = lane->ended = lane->stop = 0;
-    cursor_open(&lane->cursor, &listing->geometry, region, listing->specials, listing->special_count, region[0]);
-    window_open(&lane->window, listing->memory, lane->bytes, LISTING_BLOCK, region[0], region[1]);
+    cursor_open(&lane->cursor, &listing->geometry, region, listing->specials, listing->special_count, region->begin);
+    window_open(&lane->window, listing->memory, lane->bytes, LISTING_BLOCK, region->begin, region->end);
     return 1;
 }
 
@@ -135,10 +136,10 @@ static int settle(struct listing *listing, int held, double deadline)
         }
         if (listing->next_region == listing->region_count)
             return LANE_READY;
-        const uint64_t *region = listing->regions + LISTED_REGION_NUMBERS * listing->next_region;
-        if (region[1] <= listing->wanted.start)
+        const struct region *region = &listing->regions[listing->next_region].region;
+        if (region->end <= listing->wanted.start)
             listing->next_region++;
-        else if (listing->lanes && region[0] > lowest)
+        else if (listing->lanes && region->begin > lowest)
             return LANE_READY;
         else if (!open_lane(listing))
             return NO_MEMORY;
@@ -149,7 +150,7 @@ static int settle(struct listing *listing, int held, double deadline)
 static struct lane *lowest_lane(const struct listing *listing, uint64_t *limit)
 {
     struct lane *found = listing->lanes;
-    *limit = listing->next_region < listing->region_count ? listing->regions[LISTED_REGION_NUMBERS * listing->next_region] : UINT64_MAX;
+    *limit = listing->next_region < listing->region_count ? listing->regions[listing->next_region].region.begin : UINT64_MAX;
     for (struct lane *lane = listing->lanes; lane; lane = lane->next)
         if (lane->chunk.address < found->chunk.address)
             found = lane;
@@ -163,7 +164,7 @@ static struct lane *lowest_lane(const struct listing *listing, uint64_t *limit)
    not so plain is left to lane_step. */
 static void quick_rows(const struct listing *listing, struct lane *lane, struct block_rows *rows, uint64_t limit)
 {
-    const struct geometry *geometry = &listing->geometry;
+    const struct chunk_geometry *geometry = &listing->geometry;
     const struct block_wanted *wanted = &listing->wanted;
     struct cursor *cursor = &lane->cursor;
     const uint8_t *bytes = lane->window.bytes;
@@ -234,7 +235,7 @@ static struct block_state listing_state(const struct block_source *self)
         return ended;
     struct block_state state = {0, 0, UINT64_MAX};
     if (listing->next_region < listing->region_count)
-        state.at = listing->regions[LISTED_REGION_NUMBERS * listing->next_region];
+        state.at = listing->regions[listing->next_region].region.begin;
     for (const struct lane *lane = listing->lanes; lane; lane = lane->next) {
         const uint64_t at = lane->ready ? lane->chunk.address : lane->cursor.at;
         if (at < state.at)
@@ -269,9 +270,8 @@ static void listing_free(struct block_source *self)
     free(listing);
 }
 
-/* `regions`: begin, end, top, joined, arena of each, sorted; they and the specials stay the caller's. `wanted`: struct block_wanted.
-   NULL: no memory. */
-struct block_source *heapx_chunk_blocks(const struct source *memory, const uint64_t *geometry, const uint64_t *regions, uint64_t
+/* `regions`: sorted; they and the specials stay the caller's. NULL: no memory. */
+struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions, uint64_t
                                         region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *wanted)
 {
     struct listing *listing = calloc(1, sizeof *listing);

@@ -8,7 +8,7 @@
 #define STEPS_BETWEEN_CLOCKS 256u
 
 struct chain {
-    struct geometry geometry;
+    struct chunk_geometry geometry;
     struct pages pages;
     const uint64_t *anchors;
     size_t anchor_count;
@@ -33,7 +33,7 @@ void heapx_chain_free(struct chain *chain)
 }
 
 /* The anchors (sorted, at least one) stay the caller's. */
-struct chain *heapx_chain_new(const struct source *source, const uint64_t *geometry, uint64_t low, uint64_t high, const uint64_t *anchors,
+struct chain *heapx_chain_new(const struct source *source, const struct geometry *geometry, uint64_t low, uint64_t high, const uint64_t *anchors,
                               uint64_t anchor_count, int strict, int fences, uint64_t step)
 {
     struct chain *chain = calloc(1, sizeof *chain);

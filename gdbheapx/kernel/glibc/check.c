@@ -2,17 +2,17 @@
 
    quick() passes what contradicts nothing with two compares more than the walk's own loop; the rest is met by cursor_step(). Members of
    bins come as sorted addresses, like the specials: a chunk that is free by its successor must be among them, and no other chunk may. */
-#include "check.h"
+#include "chunk.h"
 
 #include <stdlib.h>
 
 #define CHECK_BLOCK (256u << 10)
-#define CHECKED_REGION_NUMBERS 5u   /* begin, end, top, joined, REGION_ bits */
 
 struct checker {
-    struct geometry geometry;
+    struct chunk_geometry geometry;
     const struct source *source;
-    const uint64_t *regions, *specials, *members;   /* the caller's */
+    const struct checked *regions;              /* the caller's, and so are the next two */
+    const uint64_t *specials, *members;
     size_t region_count, special_count, member_count;
     size_t region, member, astray;
     int open, before;               /* before: STATUS_ of the cursor's previous chunk */
@@ -35,12 +35,12 @@ static void tell(struct checker *checker, unsigned rule, uint64_t address, uint6
 
 static void open_region(struct checker *checker)
 {
-    const uint64_t *region = checker->regions + CHECKED_REGION_NUMBERS * checker->region;
-    cursor_open(&checker->cursor, &checker->geometry, region, checker->specials, checker->special_count, region[0]);
-    window_open(&checker->window, checker->source, checker->bytes, CHECK_BLOCK, region[0], region[1]);
-    checker->member = specials_from(checker->members, checker->member_count, region[0]);
+    const struct region *region = &checker->regions[checker->region].region;
+    cursor_open(&checker->cursor, &checker->geometry, region, checker->specials, checker->special_count, region->begin);
+    window_open(&checker->window, checker->source, checker->bytes, CHECK_BLOCK, region->begin, region->end);
+    checker->member = specials_from(checker->members, checker->member_count, region->begin);
     checker->astray = checker->cursor.special;
-    checker->flags = region[4];
+    checker->flags = checker->regions[checker->region].flags;
     checker->before = STATUS_USED;
     checker->open = 1;
     checker->reads = 0;
@@ -127,7 +127,7 @@ quick_loop(struct checker *checker, const unsigned word, const unsigned swap, co
 static void quick(struct checker *checker)
 {
     const struct cursor *cursor = &checker->cursor;
-    const struct geometry *geometry = &checker->geometry;
+    const struct chunk_geometry *geometry = &checker->geometry;
     if (!cursor->previous || cursor->at - checker->window.begin >= checker->window.length)
         return;
     if (geometry->word == 8 && geometry->alignment == 16 && geometry->min_chunk == 32 && !geometry->swap)
@@ -198,9 +198,8 @@ void heapx_check_free(struct checker *checker)
     free(checker);
 }
 
-/* `regions`: begin, end, top, joined, REGION_ bits of each; `members`: chunks in bins, sorted. All of them and the specials stay the
-   caller's. NULL: no memory. */
-struct checker *heapx_check_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count, const
+/* `members`: chunks in bins, sorted. They, the regions and the specials stay the caller's. NULL: no memory. */
+struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions, uint64_t region_count, const
                                 uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count)
 {
     struct checker *checker = calloc(1, sizeof *checker);

@@ -5,7 +5,7 @@ from typing import NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.glibc.records import Region
 
-IN_C = "BROKEN_* MEMBER_* REGION_* MOST_ROWS"
+IN_C = "BROKEN_* MEMBER_* REGION_* MOST_ROWS Checked MemberList Broken"
 
 BROKEN_PREV_SIZE = 0
 """A free chunk whose size is not repeated behind it; `value`: what stands there."""

@@ -19,7 +19,7 @@ enum {
 
 /* ---- geometry: records.Geometry with what follows from it ---- */
 
-struct geometry {
+struct chunk_geometry {
     unsigned word;          /* SIZE_SZ: 4 or 8 */
     unsigned alignment;
     unsigned shift;         /* log2(alignment) */
@@ -34,13 +34,12 @@ struct geometry {
 #define SMALL_LIMIT 4143u
 #define SMALL_COUNTERS ((SMALL_LIMIT / 8 + 1) * 2)
 
-/* `numbers`: word, alignment, min_chunk, chunk_struct, page, little_endian. */
-void geometry_set(struct geometry *geometry, const uint64_t *numbers);
+void geometry_set(struct chunk_geometry *geometry, const struct geometry *given);
 
 /* ---- step.c: one chunk after the other ---- */
 
 struct cursor {
-    const struct geometry *geometry;
+    const struct chunk_geometry *geometry;
     const uint64_t *specials;   /* sorted `chunk | kind` */
     size_t special, specials_end;
     uint64_t begin, end, top;
@@ -59,7 +58,7 @@ struct chunk {
     int status;
 };
 
-void cursor_open(struct cursor *cursor, const struct geometry *geometry, const uint64_t *region,
+void cursor_open(struct cursor *cursor, const struct chunk_geometry *geometry, const struct region *region,
                  const uint64_t *specials, size_t special_count, uint64_t from);
 
 /* Meets the chunk at cursor->at and moves on. Returns STEP_CHUNK, STEP_PAUSED or a STOP_; at STOP_TOP and STOP_FENCE
@@ -85,36 +84,27 @@ struct histogram_row {
     uint64_t used_chunks, used_bytes, free_chunks, free_bytes, tcache_chunks;
 };
 
-/* Order and names as in records.WalkResult, without stop and at; binding.py reads them by place. */
-struct totals {
-    uint64_t used_chunks, used_bytes, tcache_chunks, tcache_bytes, fast_chunks, fast_bytes, free_chunks, free_bytes;
-    uint64_t tcache_struct_chunks, tcache_struct_bytes, top_bytes, fence_bytes, largest_free_bytes;
-    uint64_t interior_bytes, interior_resident_bytes, interior_exclusive_bytes, interior_unsure_bytes, interior_ranges, top_run_start;
-    uint64_t free_sum, fd_sum, bk_sum;
-    uint64_t bad_prev_size, bad_prev_size_chunks, bad_neighbour, bad_neighbour_chunks, further_pieces;
-};
-
 /* Counts one chunk. `run` is the start of the open run of free and fast chunks, 0 if none. */
-void totals_count(struct totals *totals, struct histogram_row *rows, uint64_t *run, const struct geometry *geometry,
+void totals_count(struct walk_result *totals, struct histogram_row *rows, uint64_t *run, const struct chunk_geometry *geometry,
                   const struct chunk *chunk, struct page_window *pages);
 
 /* The run ends at `end`, which is not top: its whole pages are what mtrim would give back. */
-void totals_close_run(struct totals *totals, uint64_t *run, uint64_t end, const struct geometry *geometry,
+void totals_close_run(struct walk_result *totals, uint64_t *run, uint64_t end, const struct chunk_geometry *geometry,
                       struct page_window *pages);
 
 /* Adds the fast loop's counters, [size >> shift][next chunk's PREV_INUSE], and clears them. */
-void totals_add_small(struct totals *totals, struct histogram_row *rows, const struct geometry *geometry, uint32_t *counters);
+void totals_add_small(struct walk_result *totals, struct histogram_row *rows, const struct chunk_geometry *geometry, uint32_t *counters);
 
-void totals_add(struct totals *sum, const struct totals *part);
+void totals_add(struct walk_result *sum, const struct walk_result *part);
 
 /* ---- split.c ---- */
 
 /* A chunk boundary beyond `near` where a second thread may begin, or 0: found by plausibility, proved by the walk before it. */
-uint64_t find_split(const struct geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
-                    const uint64_t *region, uint64_t near);
+uint64_t find_split(const struct chunk_geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
+                    const struct region *region, uint64_t near);
 
 /* The size in the field if it can be that of a chunk which has `room` bytes before it must end; else 0. */
-static inline uint64_t plausible_size(const struct geometry *geometry, uint64_t field, uint64_t room)
+static inline uint64_t plausible_size(const struct chunk_geometry *geometry, uint64_t field, uint64_t room)
 {
     uint64_t size = field & ~(uint64_t) FLAGS;
     if (size < geometry->min_chunk || (size & (geometry->alignment - 1)) || (field & FLAG_MMAPPED) || size > room)

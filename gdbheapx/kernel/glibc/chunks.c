@@ -78,7 +78,7 @@ quick_loop(struct piece *piece, struct worker *worker, const unsigned word, cons
 /* Runs are followed by the slow way only: while one is open, quick() must not be used. */
 static void quick(struct piece *piece, struct worker *worker)
 {
-    const struct geometry *geometry = piece->cursor.geometry;
+    const struct chunk_geometry *geometry = piece->cursor.geometry;
     if (piece->cursor.at - worker->window.begin >= worker->window.length)
         return;
     if (geometry->word == 8 && geometry->alignment == 16 && geometry->min_chunk == 32 && !geometry->swap)
@@ -92,7 +92,7 @@ static void quick(struct piece *piece, struct worker *worker)
 static void quick_specials(struct piece *piece, struct worker *worker)
 {
     struct cursor *cursor = &piece->cursor;
-    const struct geometry *geometry = cursor->geometry;
+    const struct chunk_geometry *geometry = cursor->geometry;
     const struct window *window = &worker->window;
     const unsigned word = geometry->word, swap = geometry->swap;
     const uint64_t margin = HISTOGRAM_EXACT_BYTES + 2 * word, span = (HISTOGRAM_EXACT_BYTES - geometry->min_chunk) >> geometry->shift;
@@ -136,7 +136,7 @@ static void quick_specials(struct piece *piece, struct worker *worker)
 static void settle_fence(struct piece *piece, const struct chunk *chunk)
 {
     const struct cursor *cursor = &piece->cursor;
-    const struct geometry *geometry = cursor->geometry;
+    const struct chunk_geometry *geometry = cursor->geometry;
     if (chunk->field == FLAG_PREV_INUSE && cursor->previous_was_quick && cursor->at - cursor->previous == geometry->min_chunk) {
         struct histogram_row *row = &piece->rows[histogram_class(geometry->min_chunk, geometry->shift)];
         /* The chunk may have been counted in an earlier slice: take it out of the totals, where the counters will be added. */

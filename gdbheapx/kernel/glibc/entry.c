@@ -69,7 +69,7 @@ static int from_store(const struct lists *lists, int kind, uint64_t key, struct 
 
 int load(struct lists *lists, const struct list *list, uint64_t entry, struct link *link)
 {
-    const struct geometry *geometry = &lists->geometry;
+    const struct chunk_geometry *geometry = &lists->geometry;
     const unsigned word = geometry->word, swap = geometry->swap;
     const uint64_t mask = word_mask(geometry), key = (entry + link_offset(geometry, list->kind)) & mask;
     uint64_t from = key, size = word;

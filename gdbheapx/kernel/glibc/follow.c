@@ -63,7 +63,7 @@ static void set_trap(struct list *list)
 /* A bin's header acts as a chunk: its fd is the first member, its bk must name the last one. */
 static int read_header(struct lists *lists, struct list *list)
 {
-    const struct geometry *geometry = &lists->geometry;
+    const struct chunk_geometry *geometry = &lists->geometry;
     uint8_t bytes[16];
     if (!pages_read(&lists->pages, list->head + 2 * geometry->word, bytes, 2 * geometry->word))
         return lists->pages.interrupted ? LOAD_PAUSED : LOAD_UNREADABLE;
@@ -81,7 +81,7 @@ static int read_header(struct lists *lists, struct list *list)
 /* The next entry of the list, or its end. */
 static int step(struct lists *lists, struct list *list)
 {
-    const struct geometry *geometry = &lists->geometry;
+    const struct chunk_geometry *geometry = &lists->geometry;
     const uint64_t entry = list->entry, key = (entry + link_offset(geometry, list->kind)) & word_mask(geometry);
     struct link link;
     if (list->kind == BIN ? entry == list->head : !entry) {
@@ -125,7 +125,7 @@ static int step(struct lists *lists, struct list *list)
 /* As step() again and again, as long as a single list stays within a page that is there. 0: no memory. */
 static int steps_in_page(struct lists *lists, struct list *list)
 {
-    const struct geometry *geometry = &lists->geometry;
+    const struct chunk_geometry *geometry = &lists->geometry;
     const unsigned word = geometry->word, swap = geometry->swap, keeps = lists->collect != 0;
     const uint64_t mask = word_mask(geometry), offset = link_offset(geometry, list->kind);
     /* from an entry to what is kept */

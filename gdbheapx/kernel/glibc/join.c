@@ -47,7 +47,7 @@ struct join {
 /* Walker at a list's next entry, which must be in the store; 0 if it is not. */
 static int place(struct lists *lists, struct walker *walker, int kind, uint64_t entry)
 {
-    const struct geometry *geometry = &lists->geometry;
+    const struct chunk_geometry *geometry = &lists->geometry;
     walker->kind = (uint8_t) kind;
     walker->kind_bit = kind == BIN ? NODE_IN_BIN : NODE_SINGLE;
     walker->offset = link_offset(geometry, kind);
@@ -123,7 +123,7 @@ static void end_walk(struct lists *lists, struct walker *walker)
 /* The node is here: its entry is counted, and the bucket of the next asked for. */
 static void leave_node(struct lists *lists, struct walker *walker)
 {
-    const struct geometry *geometry = &lists->geometry;
+    const struct chunk_geometry *geometry = &lists->geometry;
     struct node *node = store_node(&lists->store, walker->node);
     const uint64_t next = node->next & ADDRESS_MASK;
     if (!(node->back & walker->kind_bit)

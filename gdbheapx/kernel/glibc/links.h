@@ -102,7 +102,7 @@ struct store {
 /* A block of nodes, its number in `number`; NULL if there is no memory. Several threads may ask. */
 struct node_block *store_block(struct store *store, uint32_t *number);
 
-int store_open(struct store *store, const struct geometry *geometry, const struct range *ranges, size_t count);
+int store_open(struct store *store, const struct chunk_geometry *geometry, const struct range *ranges, size_t count);
 void store_close(struct store *store);
 
 /* Buckets for the slabs of the ranges that are wanted; 0 if there is no memory. */
@@ -244,7 +244,7 @@ struct entries {
 };
 
 struct lists {
-    struct geometry geometry;
+    struct chunk_geometry geometry;
     const struct source *source;
     struct pages pages;
     struct list *items;
@@ -279,12 +279,12 @@ static inline int way_of(int kind)
 }
 
 /* From an entry to where its link stands. */
-static inline uint64_t link_offset(const struct geometry *geometry, int kind)
+static inline uint64_t link_offset(const struct chunk_geometry *geometry, int kind)
 {
     return kind == FAST || kind == BIN ? 2 * geometry->word : 0;
 }
 
-static inline uint64_t word_mask(const struct geometry *geometry)
+static inline uint64_t word_mask(const struct chunk_geometry *geometry)
 {
     return geometry->word == 8 ? UINT64_MAX : UINT32_MAX;
 }

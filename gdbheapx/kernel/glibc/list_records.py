@@ -3,7 +3,7 @@
 from array import array
 from typing import NamedTuple, Optional, Sequence
 
-IN_C = "TCACHE FAST BIN TCACHE_SIZED UNALIGNED UNREADABLE TOO_LONG BACK_LINK CYCLE CUT"
+IN_C = "TCACHE FAST BIN TCACHE_SIZED UNALIGNED UNREADABLE TOO_LONG BACK_LINK CYCLE CUT Rules"
 
 TCACHE = 0
 """A thread cache's list: entries are what malloc returned, the link is the first word there."""

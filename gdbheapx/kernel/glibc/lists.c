@@ -79,11 +79,9 @@ static int set_lists(struct lists *lists, const uint64_t *heads, const uint64_t 
     return 1;
 }
 
-/* `columns`: the heads of all lists, then their kinds, then their limits. `ranges`: begin and end of memory where members may lie, sorted.
-   `numbers`: mangled, collect (members are wanted), largest chunk on a single list, threads, reads before a range is looked through. With
-   `collect` bins stand alone. */
-struct lists *heapx_lists_new(const struct source *source, const uint64_t *geometry, const uint64_t *columns, uint64_t count, const uint64_t
-                              *ranges, uint64_t range_count, const uint64_t *numbers)
+/* `columns`: the heads of all lists, then their kinds, then their limits. `ranges`: begin and end of memory where members may lie, sorted. */
+struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
+                              const uint64_t *ranges, uint64_t range_count, const struct rules *rules, unsigned threads)
 {
     struct lists *lists = calloc(1, sizeof *lists);
     if (!lists)
@@ -92,12 +90,12 @@ struct lists *heapx_lists_new(const struct source *source, const uint64_t *geome
     lists->source = source;
     pages_open(&lists->pages, source, DIRECT_READS);
     lists->count = (size_t) count;
-    lists->mangled = numbers[0] != 0;
-    lists->collect = numbers[1] != 0;
+    lists->mangled = rules->mangled != 0;
+    lists->collect = rules->collect != 0;
     const uint64_t smallest = lists->geometry.min_chunk, most = (UINT64_C(1) << NODE_RAW_BITS) - lists->geometry.alignment;
-    lists->largest = numbers[2] < smallest ? smallest : numbers[2] > most ? most : numbers[2];
-    lists->patience = numbers[4];
-    lists->threads = numbers[3] > MAX_THREADS ? MAX_THREADS : numbers[3] ? (unsigned) numbers[3] : 1;
+    lists->largest = rules->largest_bytes < smallest ? smallest : rules->largest_bytes > most ? most : rules->largest_bytes;
+    lists->patience = rules->patience_reads;
+    lists->threads = threads > MAX_THREADS ? MAX_THREADS : threads ? threads : 1;
     if (!source_is_parallel(source))
         lists->threads = 1;
     if (!set_lists(lists, columns, columns + count, columns + 2 * count) || !set_ranges(lists, ranges, (size_t) range_count)) {
@@ -237,7 +235,7 @@ static void work_on(struct lists *lists)
     }
 }
 
-/* Works for about `seconds`: 1 if there is more to do, 0 if not, INTERRUPTED, or -2 if memory ran out. */
+/* Works for about `seconds`: 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
 int64_t heapx_lists_slice(struct lists *lists, double seconds)
 {
     lists->deadline = clock_now() + seconds;
@@ -245,7 +243,7 @@ int64_t heapx_lists_slice(struct lists *lists, double seconds)
     while (lists->phase != PHASE_DONE) {
         work_on(lists);
         if (lists->no_memory)
-            return -2;
+            return NO_MEMORY;
         if (lists->pages.interrupted)
             return INTERRUPTED;
         if (lists->phase != PHASE_DONE && clock_now() > lists->deadline)

@@ -1,18 +1,12 @@
 /* The members of lists that are known to end, one after the other: what their own words say beyond the link. */
-#include "check.h"
+#include "chunk.h"
 
 #include <stdlib.h>
 
-#define LISTED_NUMBERS 7u
 #define BETWEEN_CLOCKS 1024u
 
-/* Order as in check_records.MemberList. */
-struct member_list {
-    uint64_t kind, head, count, min_size, max_size, key, is_sorted;
-};
-
 struct members {
-    struct geometry geometry;
+    struct chunk_geometry geometry;
     const struct source *source;
     struct pages pages;                 /* of a process: neighbours in memory often follow each other */
     const struct member_list *lists;    /* the caller's */
@@ -168,7 +162,7 @@ void heapx_members_free(struct members *members)
 }
 
 /* `lists`: struct member_list of each, the caller's. NULL: no memory. */
-struct members *heapx_members_new(const struct source *source, const uint64_t *geometry, const uint64_t *lists, uint64_t count, int mangled)
+struct members *heapx_members_new(const struct source *source, const struct geometry *geometry, const struct member_list *lists, uint64_t count, int mangled)
 {
     struct members *members = calloc(1, sizeof *members);
     if (!members)
@@ -182,7 +176,7 @@ struct members *heapx_members_new(const struct source *source, const uint64_t *g
     members->source = source;
     source_map(source);
     pages_open(&members->pages, source, 0);
-    members->lists = (const struct member_list *) (const void *) lists;
+    members->lists = lists;
     members->list_count = (size_t) count;
     members->mangled = mangled;
     return members;

@@ -19,7 +19,7 @@ struct hit {
 enum pass { PASS_KNOWN, PASS_HOP, PASS_EDGES, PASS_ALL, PASS_DONE };
 
 struct mmapped {
-    struct geometry geometry;
+    struct chunk_geometry geometry;
     struct window window;       /* onto ranges[range] */
     struct page_window pages;
     const uint64_t *ranges, *known, *data;
@@ -45,12 +45,12 @@ void heapx_mmapped_free(struct mmapped *scan)
     free(scan);
 }
 
-/* `wanted`: has_trailer, chunks, bytes, most pages. The caller keeps: the ranges (begin, end, how far a
+/* The caller keeps: the ranges (begin, end, how far a
    block may reach that begins there), the `known` chunks, `pages` (may be NULL),
    and `data`, the ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
-struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *geometry, const uint64_t *ranges, uint64_t range_count, const
-                                  uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, const uint64_t *wanted,
-                                  const struct page_table *pages)
+struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges, uint64_t range_count, const
+                                  uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,
+                                  uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages, const struct page_table *pages)
 {
     struct mmapped *scan = calloc(1, sizeof *scan);
     if (!scan || !(scan->bytes_of_window = malloc(BLOCK_BYTES))) {
@@ -67,12 +67,12 @@ struct mmapped *heapx_mmapped_new(const struct source *source, const uint64_t *g
     scan->known_count = (size_t) known_count;
     scan->data = data;
     scan->data_count = (size_t) data_count;
-    scan->trailer = wanted[0] ? 2 * scan->geometry.word : 0;
+    scan->trailer = has_trailer ? 2 * scan->geometry.word : 0;
     scan->plain_offset = scan->geometry.alignment - 2 * scan->geometry.word;
-    scan->wanted_chunks = wanted[1];
-    scan->wanted_bytes = wanted[2];
-    scan->pages_left = wanted[3];
-    scan->pass = wanted[1] ? PASS_KNOWN : PASS_DONE;
+    scan->wanted_chunks = wanted_chunks;
+    scan->wanted_bytes = wanted_bytes;
+    scan->pages_left = most_pages;
+    scan->pass = wanted_chunks ? PASS_KNOWN : PASS_DONE;
     return scan;
 }
 
@@ -193,7 +193,7 @@ static int add(struct mmapped *scan, const struct hit *hit)
 /* Whether the header of a chunk at `address` is that of an mmapped chunk within [begin, end). */
 static int judge(const struct mmapped *scan, uint64_t address, const uint8_t *header, uint64_t begin, uint64_t end, struct hit *hit)
 {
-    const struct geometry *geometry = &scan->geometry;
+    const struct chunk_geometry *geometry = &scan->geometry;
     uint64_t offset = load_word(header, geometry->word, geometry->swap), mask = geometry->page - 1;
     uint64_t field = load_word(header + geometry->word, geometry->word, geometry->swap);
     if ((field & FLAGS) != FLAG_MMAPPED)

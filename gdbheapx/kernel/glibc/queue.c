@@ -70,9 +70,9 @@ static struct piece *settle(struct job *job, struct piece *piece, int stop)
 
 static void enter(const struct job *job, struct worker *worker, const struct piece *piece)
 {
-    const uint64_t *region = job->regions + REGION_NUMBERS * piece->region;
+    const struct region *region = job->regions + piece->region;
     uint64_t capacity = job->threads > 4 ? BLOCK_BYTES_MANY : BLOCK_BYTES;
-    window_open(&worker->window, job->source, worker->bytes, capacity, region[0], region[1]);
+    window_open(&worker->window, job->source, worker->bytes, capacity, region->begin, region->end);
     page_window_open(&worker->pages, job->pages);
     worker->deadline = job->deadline;
 }

@@ -4,7 +4,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.common.records import Residency
 
-IN_C = "SPECIAL_* STATUS_*"
+IN_C = "SPECIAL_* STATUS_* Geometry Region Listed WalkResult"
 
 SPECIAL_FAST = 1
 SPECIAL_TCACHE = 2

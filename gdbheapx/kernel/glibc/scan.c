@@ -71,7 +71,7 @@ static inline uint64_t rotate_right(uint64_t value, unsigned by)
 }
 
 struct rule {
-    const struct geometry *geometry;
+    const struct chunk_geometry *geometry;
     const struct store *store;
     uint64_t span;              /* of single lists' chunks: (largest - smallest) in units of the alignment */
     uint64_t bin_span;
@@ -185,7 +185,7 @@ note_all(struct scanner *scanner, const struct rule *rule, const uint8_t *bytes,
 static int scan_block(struct scanner *scanner)
 {
     struct lists *lists = scanner->lists;
-    const struct geometry *geometry = &lists->geometry;
+    const struct chunk_geometry *geometry = &lists->geometry;
     const struct scan *scan = lists->scan;
     const uint64_t from = scanner->from, begin = from >= MARGIN ? from - MARGIN : from;
     uint64_t to = (from + scanner->capacity - 2 * MARGIN) & ~(uint64_t) (CACHE_PAGE - 1);     /* no bucket is cut */

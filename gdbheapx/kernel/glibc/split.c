@@ -4,7 +4,7 @@
 #define MIN_STEPS 8u
 
 struct guess {
-    const struct geometry *geometry;
+    const struct chunk_geometry *geometry;
     const uint8_t *bytes;
     uint64_t begin, length, end, top;
 };
@@ -14,7 +14,7 @@ struct guess {
    fastbin (walk.c). `seen`: places of chains that broke before, so that the search is linear in the window. */
 static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen)
 {
-    const struct geometry *geometry = guess->geometry;
+    const struct chunk_geometry *geometry = guess->geometry;
     uint64_t found = 0, candidate = 0;
     unsigned steps = 0;
     while (guess->length - offset >= 2 * geometry->word) {
@@ -42,19 +42,19 @@ static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen
     return steps >= MIN_STEPS && found - guess->begin >= guess->length / 2 ? found : 0;
 }
 
-uint64_t find_split(const struct geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
-                    const uint64_t *region, uint64_t near)
+uint64_t find_split(const struct chunk_geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
+                    const struct region *region, uint64_t near)
 {
     /* The last part of the buffer holds one bit per 8 bytes of the window. */
     uint64_t length = capacity / 66 * 64;
     uint8_t *seen = buffer + length;
-    struct guess guess = {geometry, buffer, 0, 0, region[1], region[2]};
-    uint64_t past = (near - region[0]) & (geometry->alignment - 1);
+    struct guess guess = {geometry, buffer, 0, 0, region->end, region->top};
+    uint64_t past = (near - region->begin) & (geometry->alignment - 1);
     guess.begin = past ? near + (geometry->alignment - past) : near;
-    if (guess.begin >= region[1])
+    if (guess.begin >= region->end)
         return 0;
-    if (length > region[1] - guess.begin)
-        length = region[1] - guess.begin;
+    if (length > region->end - guess.begin)
+        length = region->end - guess.begin;
     int64_t got = source_read(source, guess.begin, buffer, length);
     if (got < (int64_t) (MIN_STEPS * geometry->min_chunk))
         return 0;

@@ -5,16 +5,16 @@
    contradict each other, and the header is the one that malloc itself would act on. */
 #include "chunk.h"
 
-void geometry_set(struct geometry *geometry, const uint64_t *numbers)
+void geometry_set(struct chunk_geometry *geometry, const struct geometry *given)
 {
     const uint16_t probe = 1;
     unsigned here_is_little = *(const uint8_t *) &probe;
-    geometry->word = (unsigned) numbers[0];
-    geometry->alignment = (unsigned) numbers[1];
-    geometry->min_chunk = (unsigned) numbers[2];
-    geometry->chunk_struct = (unsigned) numbers[3];
-    geometry->page = numbers[4];
-    geometry->swap = here_is_little != (unsigned) numbers[5];
+    geometry->word = (unsigned) given->word_bytes;
+    geometry->alignment = (unsigned) given->alignment_bytes;
+    geometry->min_chunk = (unsigned) given->min_chunk_bytes;
+    geometry->chunk_struct = (unsigned) given->chunk_struct_bytes;
+    geometry->page = given->page_bytes;
+    geometry->swap = here_is_little != (unsigned) given->little_endian;
     geometry->shift = 0;
     while ((1u << geometry->shift) < geometry->alignment)
         geometry->shift++;
@@ -37,19 +37,18 @@ size_t specials_from(const uint64_t *specials, size_t count, uint64_t address)
     return low;
 }
 
-/* `region`: begin, end, top, joined. */
-void cursor_open(struct cursor *cursor, const struct geometry *geometry, const uint64_t *region,
+void cursor_open(struct cursor *cursor, const struct chunk_geometry *geometry, const struct region *region,
                  const uint64_t *specials, size_t special_count, uint64_t from)
 {
     memset(cursor, 0, sizeof *cursor);
     cursor->geometry = geometry;
     cursor->specials = specials;
     cursor->special = specials_from(specials, special_count, from);
-    cursor->specials_end = specials_from(specials, special_count, region[1]);
-    cursor->begin = region[0];
-    cursor->end = region[1];
-    cursor->top = region[2];
-    cursor->joined = region[3] != 0;
+    cursor->specials_end = specials_from(specials, special_count, region->end);
+    cursor->begin = region->begin;
+    cursor->end = region->end;
+    cursor->top = region->top;
+    cursor->joined = region->joined != 0;
     cursor->at = from;
 }
 
@@ -82,7 +81,7 @@ void cursor_finish(struct cursor *cursor, int handoff)
 /* What the size field at cursor->at says: STEP_CHUNK or the STOP_ that it means. */
 static int judge(const struct cursor *cursor, struct chunk *chunk)
 {
-    const struct geometry *geometry = cursor->geometry;
+    const struct chunk_geometry *geometry = cursor->geometry;
     uint64_t p = cursor->at, room = cursor->end - p, size = chunk->size, plain = chunk->field & ~(uint64_t) FLAG_PREV_INUSE;
     if (p == cursor->top)
         return size > room ? STOP_OVERRUN : STOP_TOP;
@@ -102,7 +101,7 @@ static int judge(const struct cursor *cursor, struct chunk *chunk)
 /* The status by the successor's size field, and by the specials where that says "in use". `next_field` 0 with no header there: used. */
 static int status_of(struct cursor *cursor, const struct chunk *chunk, int has_next, uint64_t next_field)
 {
-    const struct geometry *geometry = cursor->geometry;
+    const struct chunk_geometry *geometry = cursor->geometry;
     int kind = take_specials(cursor, chunk->address);
     if (has_next && !(next_field & FLAG_PREV_INUSE))
         return STATUS_FREE;
@@ -116,7 +115,7 @@ static int status_of(struct cursor *cursor, const struct chunk *chunk, int has_n
 
 int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chunk)
 {
-    const struct geometry *geometry = cursor->geometry;
+    const struct chunk_geometry *geometry = cursor->geometry;
     const unsigned word = geometry->word, swap = geometry->swap;
     const uint64_t p = cursor->at;
     if (p >= cursor->end)
@@ -154,7 +153,7 @@ int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chun
 #define PROVEN_CHUNKS 16u
 
 /* The two or three fenceposts of 2 words at `at` that end a piece (sysmalloc): where they end, 0 if that is not what stands there. */
-static uint64_t fences_end(const struct geometry *geometry, struct window *window, uint64_t at)
+static uint64_t fences_end(const struct chunk_geometry *geometry, struct window *window, uint64_t at)
 {
     const unsigned word = geometry->word;
     unsigned count = 0;
@@ -182,7 +181,7 @@ static int is_goal(const struct cursor *cursor, struct window *window, uint64_t 
    known. */
 static int begins_piece(const struct cursor *cursor, struct window *window, uint64_t first)
 {
-    const struct geometry *geometry = cursor->geometry;
+    const struct chunk_geometry *geometry = cursor->geometry;
     const unsigned word = geometry->word, swap = geometry->swap;
     uint64_t at = first, before = 0;
     for (unsigned count = 0; count < PROVEN_CHUNKS; count++) {
@@ -209,7 +208,7 @@ static int begins_piece(const struct cursor *cursor, struct window *window, uint
 
 int cursor_follows(struct cursor *cursor, struct window *window, int stop, const struct chunk *chunk, uint64_t *first)
 {
-    const struct geometry *geometry = cursor->geometry;
+    const struct chunk_geometry *geometry = cursor->geometry;
     if (!cursor->joined || (stop != STOP_FENCE && stop != STOP_TOP))
         return 0;
     const uint64_t end = stop == STOP_TOP ? cursor->at + chunk->size : fences_end(geometry, window, cursor->at);

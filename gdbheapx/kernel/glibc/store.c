@@ -42,7 +42,7 @@ static void enter(struct store *store, uint64_t number)
     store->table[place].number = number;
 }
 
-int store_open(struct store *store, const struct geometry *geometry, const struct range *ranges, size_t count)
+int store_open(struct store *store, const struct chunk_geometry *geometry, const struct range *ranges, size_t count)
 {
     memset(store, 0, sizeof *store);
     store->slot_shift = geometry->shift;

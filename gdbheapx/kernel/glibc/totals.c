@@ -2,7 +2,7 @@
 #include "chunk.h"
 
 /* mtrim (malloc.c): of a free chunk the first sizeof(struct malloc_chunk) bytes and the partial pages stay. */
-void totals_close_run(struct totals *totals, uint64_t *run, uint64_t end, const struct geometry *geometry,
+void totals_close_run(struct walk_result *totals, uint64_t *run, uint64_t end, const struct chunk_geometry *geometry,
                       struct page_window *pages)
 {
     uint64_t start = *run, mask = geometry->page - 1;
@@ -24,7 +24,7 @@ void totals_close_run(struct totals *totals, uint64_t *run, uint64_t end, const 
     }
 }
 
-static void count_free(struct totals *totals, const struct chunk *chunk)
+static void count_free(struct walk_result *totals, const struct chunk *chunk)
 {
     totals->free_chunks++;
     totals->free_bytes += chunk->size;
@@ -40,7 +40,7 @@ static void count_free(struct totals *totals, const struct chunk *chunk)
         totals->bad_neighbour = chunk->address;
 }
 
-void totals_count(struct totals *totals, struct histogram_row *rows, uint64_t *run, const struct geometry *geometry,
+void totals_count(struct walk_result *totals, struct histogram_row *rows, uint64_t *run, const struct chunk_geometry *geometry,
                   const struct chunk *chunk, struct page_window *pages)
 {
     struct histogram_row *row = &rows[histogram_class(chunk->size, geometry->shift)];
@@ -75,7 +75,7 @@ void totals_count(struct totals *totals, struct histogram_row *rows, uint64_t *r
     }
 }
 
-void totals_add_small(struct totals *totals, struct histogram_row *rows, const struct geometry *geometry, uint32_t *counters)
+void totals_add_small(struct walk_result *totals, struct histogram_row *rows, const struct chunk_geometry *geometry, uint32_t *counters)
 {
     for (uint64_t size = geometry->min_chunk; size <= geometry->small_limit; size += geometry->alignment) {
         uint32_t *pair = counters + (size >> geometry->shift) * 2;
@@ -100,7 +100,7 @@ void totals_add_small(struct totals *totals, struct histogram_row *rows, const s
 #define ADD(field) sum->field += part->field
 #define FIRST(field) do { if (!sum->field) sum->field = part->field; } while (0)
 
-void totals_add(struct totals *sum, const struct totals *part)
+void totals_add(struct walk_result *sum, const struct walk_result *part)
 {
     ADD(used_chunks); ADD(used_bytes); ADD(tcache_chunks); ADD(tcache_bytes);
     ADD(fast_chunks); ADD(fast_bytes); ADD(free_chunks); ADD(free_bytes);

@@ -13,41 +13,41 @@ static void open_piece(struct job *job, size_t region, uint64_t begin)
     piece->begin = begin;
     piece->until = UINT64_MAX;
     piece->state = PIECE_READY;
-    cursor_open(&piece->cursor, &job->geometry, job->regions + REGION_NUMBERS * region, job->specials, job->special_count, begin);
+    cursor_open(&piece->cursor, &job->geometry, job->regions + region, job->specials, job->special_count, begin);
     const struct cursor *cursor = &piece->cursor;
     piece->leading = begin != cursor->begin && cursor->special < cursor->specials_end
             && cursor->specials[cursor->special] == (begin | SPECIAL_FAST);
 }
 
-static uint64_t region_bytes(const uint64_t *region)
+static uint64_t region_bytes(const struct region *region)
 {
-    uint64_t end = region[2] > region[0] && region[2] < region[1] && !region[3] ? region[2] : region[1];
-    return end > region[0] ? end - region[0] : 0;
+    uint64_t end = region->top > region->begin && region->top < region->end && !region->joined ? region->top : region->end;
+    return end > region->begin ? end - region->begin : 0;
 }
 
 static uint64_t piece_bytes(const struct job *job)
 {
     uint64_t total = 0, size;
     for (size_t i = 0; i < job->region_count; i++)
-        total += region_bytes(job->regions + REGION_NUMBERS * i);
+        total += region_bytes(job->regions + i);
     size = total / (job->threads * PIECES_PER_THREAD);
     return size < PIECE_BYTES ? PIECE_BYTES : size;
 }
 
 static size_t pieces_of(const struct job *job, size_t region, uint64_t size)
 {
-    return job->threads > 1 ? 1 + (size_t) (region_bytes(job->regions + REGION_NUMBERS * region) / (size + size / 2)) : 1;
+    return job->threads > 1 ? 1 + (size_t) (region_bytes(job->regions + region) / (size + size / 2)) : 1;
 }
 
 static void open_pieces(struct job *job, uint64_t size)
 {
     for (size_t i = 0; i < job->region_count; i++) {
-        const uint64_t *region = job->regions + REGION_NUMBERS * i;
+        const struct region *region = job->regions + i;
         size_t count = pieces_of(job, i, size);
-        uint64_t step = region_bytes(region) / count, last = region[0];
-        open_piece(job, i, region[0]);
+        uint64_t step = region_bytes(region) / count, last = region->begin;
+        open_piece(job, i, region->begin);
         for (size_t k = 1; k < count; k++) {
-            uint64_t near = region[0] + k * step;
+            uint64_t near = region->begin + k * step;
             uint64_t begin = near > last ? find_split(&job->geometry, job->source, job->workers[0].bytes, BLOCK_BYTES_MANY, region,
                     near) : 0;
             if (!begin || begin <= last)
@@ -92,9 +92,9 @@ static int allocate(struct job *job)
     return 1;
 }
 
-/* `regions` (begin, end, top, joined of each), `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no
+/* `regions`, `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no
    memory. */
-struct job *heapx_walk_new(const struct source *source, const uint64_t *geometry, const uint64_t *regions, uint64_t region_count, const
+struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions, uint64_t region_count, const
                            uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads)
 {
     struct job *job = calloc(1, sizeof *job);
@@ -156,18 +156,11 @@ static struct piece *piece_after(const struct job *job, const struct piece *piec
     return next < end && next->region == piece->region ? next : NULL;
 }
 
-struct answer {
-    uint64_t stop, at;
-    struct totals totals;
-    uint64_t specials_met, missed_special, missed_specials;
-};
-
-/* Writes struct answer and then, for each non-empty class, its number and struct histogram_row. Returns the number of classes. */
-uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *out)
+/* Writes the totals and, for each non-empty class, its number and struct histogram_row. Returns the number of classes. */
+uint64_t heapx_walk_result(struct job *job, uint64_t region, struct walk_result *out, uint64_t *classes)
 {
-    struct answer answer;
     struct histogram_row rows[HISTOGRAM_CLASSES];
-    memset(&answer, 0, sizeof answer);
+    memset(out, 0, sizeof *out);
     memset(rows, 0, sizeof rows);
     struct piece *piece = job->pieces;
     uint64_t carry = 0;
@@ -175,34 +168,33 @@ uint64_t heapx_walk_result(struct job *job, uint64_t region, uint64_t *out)
         piece++;
     for (; piece; piece = piece_after(job, piece)) {
         close_piece(job, piece, &carry);
-        totals_add(&answer.totals, &piece->totals);
-        answer.specials_met += piece->cursor.specials_met;
-        answer.missed_specials += piece->cursor.missed_specials;
-        if (!answer.missed_special)
-            answer.missed_special = piece->cursor.missed_special;
+        totals_add(out, &piece->totals);
+        out->specials_met += piece->cursor.specials_met;
+        out->missed_specials += piece->cursor.missed_specials;
+        if (!out->missed_special)
+            out->missed_special = piece->cursor.missed_special;
         for (size_t i = 0; i < HISTOGRAM_CLASSES * 5; i++)
             ((uint64_t *) rows)[i] += ((const uint64_t *) piece->rows)[i];
-        answer.stop = (uint64_t) piece->stop;
-        answer.at = piece->cursor.at;
+        out->stop = (uint64_t) piece->stop;
+        out->at = piece->cursor.at;
         if (piece->stop != STEP_HANDOFF)
             break;
     }
-    memcpy(out, &answer, sizeof answer);
-    uint64_t *to = out + sizeof answer / 8, count = 0;
+    uint64_t count = 0;
     for (uint64_t i = 0; i < HISTOGRAM_CLASSES; i++) {
         const struct histogram_row *row = &rows[i];
         if (!(row->used_chunks | row->free_chunks | row->tcache_chunks))
             continue;
-        *to++ = i;
-        memcpy(to, row, sizeof *row);
-        to += 5;
+        *classes++ = i;
+        memcpy(classes, row, sizeof *row);
+        classes += 5;
         count++;
     }
     return count;
 }
 
-/* How many numbers heapx_walk_result may write. */
-uint64_t heapx_walk_numbers(void)
+/* How many classes there may be. */
+uint64_t heapx_walk_classes(void)
 {
-    return sizeof(struct answer) / 8 + HISTOGRAM_CLASSES * 6;
+    return HISTOGRAM_CLASSES;
 }

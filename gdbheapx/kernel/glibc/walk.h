@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 
-#define REGION_NUMBERS 4u
 #define BLOCK_BYTES (256u << 10)
 #define BLOCK_BYTES_MANY (128u << 10)   /* for each of more than four threads */
 
@@ -25,7 +24,7 @@ struct piece {
     int leading;
     uint64_t lead_end;      /* end of that run; 0 if there was none, or it is open */
     struct cursor cursor;
-    struct totals totals;
+    struct walk_result totals;
     struct histogram_row rows[HISTOGRAM_CLASSES];
 };
 
@@ -39,11 +38,11 @@ struct worker {
 };
 
 struct job {
-    struct geometry geometry;
+    struct chunk_geometry geometry;
     const struct source *source;
     const uint64_t *specials;   /* the caller's, and so are the regions */
     size_t special_count;
-    const uint64_t *regions;    /* begin, end, top, joined of each */
+    const struct region *regions;
     size_t region_count;
     struct piece *pieces;       /* in order of regions, then of addresses */
     size_t piece_count;
