@@ -136,7 +136,9 @@ def _structs(name: str, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
         is_record = kind.isidentifier() and kind[0].isupper()
         if is_record:
             yield from _structs(kind, records)
-        if is_record or kind in ("int", "bool"):
+        if kind.startswith("Tuple[int") and "..." not in kind:
+            members.append("uint64_t %s[%d];" % (ast.unparse(node.target), kind.count("int")))  # type: ignore[attr-defined]
+        elif is_record or kind in ("int", "bool"):
             members.append("%s %s;" % ("struct " + _tag(kind) if is_record else "uint64_t", ast.unparse(node.target)))  # type: ignore[attr-defined]
     if members:
         yield "struct %s { %s };" % (_tag(name), " ".join(members))

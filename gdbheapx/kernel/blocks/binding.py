@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Optional, Sequence
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockStream, ListingEnd
+from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockState, BlockStream, ListingEnd
 from gdbheapx.kernel.common import library as c
 from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, declared
 
@@ -17,7 +17,7 @@ struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *ad
     uint8_t *kinds, uint32_t *arenas, uint64_t count);
 int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
     uint8_t *kinds, uint32_t *arenas, uint64_t room);
-void heapx_blocks_state(const struct block_source *source, uint64_t *out);
+void heapx_blocks_state(const struct block_source *source, struct block_state *out);
 void heapx_blocks_free(struct block_source *source);
 """
 
@@ -68,15 +68,15 @@ class CBlocks(BlockStream):
         """The struct block_source."""
         return self._handle
 
-    def _state(self) -> Any:
-        state = array("Q", bytes(24))
+    def _state(self) -> BlockState:
+        state = array("Q", bytes(8 * len(BlockState._fields)))
         self._library.heapx_blocks_state(self._handle, at(state))
-        return state
+        return BlockState._make(state)
 
     @property
     def at(self) -> int:
         """See BlockStream."""
-        return int(self._state()[2])
+        return self._state().at
 
     def _batch(self) -> Optional[Blocks]:
         self._opened.raise_error()

@@ -8,7 +8,7 @@ from typing import AbstractSet, Any, Iterator, NamedTuple, Optional, Sequence, T
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_TIME
 
-IN_C = "CLASS_* NO_ARENA"
+IN_C = "CLASS_* NO_ARENA BlockWanted BlockState"
 
 CLASS_USED = 0
 """The program holds it."""
@@ -70,6 +70,25 @@ class BlockShape(NamedTuple):
     """Kinds of unused pages that the system has not got back yet."""
 
 
+class BlockWanted(NamedTuple):
+    """A BlockFilter as the kernel takes it: one bit for each kind."""
+
+    kinds: int
+    min_size: int
+    max_size: int
+    start: int
+
+
+class BlockState(NamedTuple):
+    """Where a stream of the kernel is."""
+
+    ended: int
+    stop: int
+    """A STOP_ number, once it has ended."""
+    at: int
+    """Where reading goes on."""
+
+
 class BlockFilter(NamedTuple):
     """Which blocks of a stream."""
 
@@ -83,9 +102,9 @@ class BlockFilter(NamedTuple):
     is read from its begin, since only a chain of sizes tells where a chunk begins."""
 
     def numbers(self) -> "array[int]":
-        """As struct block_wanted (stream.h)."""
+        """As BlockWanted."""
         mask = ADDRESS_MASK if self.kinds is None else sum(1 << kind for kind in self.kinds)
-        return array("Q", [mask, self.min_size, ADDRESS_MASK if self.max_size is None else self.max_size, self.start])
+        return array("Q", BlockWanted(mask, self.min_size, ADDRESS_MASK if self.max_size is None else self.max_size, self.start))
 
     def has(self, kind: int, size_bytes: int) -> bool:
         """A block of that kind and size is wanted."""

@@ -137,12 +137,9 @@ int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t 
 }
 
 /* `out`: ended, stop, at. */
-void heapx_blocks_state(const struct block_source *source, uint64_t *out)
+void heapx_blocks_state(const struct block_source *source, struct block_state *out)
 {
-    const struct block_state state = source->state(source);
-    out[0] = state.ended;
-    out[1] = state.stop;
-    out[2] = state.at;
+    *out = source->state(source);
 }
 
 void heapx_blocks_free(struct block_source *source)

@@ -25,19 +25,6 @@ static inline void rows_add(struct block_rows *rows, uint64_t address, uint64_t 
     rows->count++;
 }
 
-/* Order as in records.Wanted.numbers. */
-struct block_wanted {
-    uint64_t kinds;                 /* one bit per kind */
-    uint64_t min_size, max_size;    /* of the allocator's own sizes */
-    uint64_t start;                 /* no block below this: what ends below is not read, a region that holds it is walked from its begin */
-};
-
-struct block_state {
-    uint64_t ended;
-    uint64_t stop;                  /* a STOP_ number, once it has ended */
-    uint64_t at;                    /* where reading goes on: `start` of a stream that gives the rest */
-};
-
 /* What an allocator writes. */
 struct block_source {
     unsigned lead;                  /* bytes of a block before its address */

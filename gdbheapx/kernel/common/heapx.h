@@ -14,6 +14,13 @@ typedef int64_t (*read_call)(uint64_t address, void *to, uint64_t size);
 
 #include "declared_common.h"
 
+/* Words of a target are not in this machine's order. */
+static inline unsigned is_swapped(uint64_t little_endian)
+{
+    const uint16_t probe = 1;
+    return *(const uint8_t *) &probe != (little_endian != 0);
+}
+
 static inline uint64_t load_word(const uint8_t *from, unsigned word, unsigned swap)
 {
     if (word == 8) {

@@ -3,7 +3,7 @@
 import ctypes
 import os
 from array import array
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
@@ -125,6 +125,44 @@ def at(numbers: Any) -> Optional[int]:
 def as_array(numbers: Sequence[int]) -> Any:
     """The numbers as array('Q'), or as they are where the C kernel has made them."""
     return numbers if isinstance(numbers, Numbers) or (isinstance(numbers, array) and numbers.typecode == "Q") else array("Q", numbers)
+
+
+def flat(record: Any) -> "array[int]":
+    """The numbers of a record, or of many, as C has them."""
+    return array("Q", _numbers(record))
+
+
+def _numbers(record: Any) -> Iterator[int]:
+    for member in record:
+        if isinstance(member, int):
+            yield member
+        else:
+            yield from _numbers(member)
+
+
+class Rows:
+    """Room for so many records of a kind whose members are numbers, or such records."""
+
+    def __init__(self, kind: Any, count: int) -> None:
+        self._kind, self._inner = kind, [_record_in(text) for text in kind.__annotations__.values()]
+        self._width = sum(len(inner._fields) if inner else 1 for inner in self._inner)
+        self.numbers = array("Q", bytes(8 * self._width * count))
+
+    def records(self, count: int) -> List[Any]:
+        """The first ones."""
+        return [self._record(self.numbers[place : place + self._width]) for place in range(0, self._width * count, self._width)]
+
+    def _record(self, numbers: "array[int]") -> Any:
+        if not any(self._inner):
+            return self._kind._make(numbers)
+        rest = iter(numbers)
+        return self._kind._make([inner._make([next(rest) for _ in inner._fields]) if inner else next(rest) for inner in self._inner])
+
+
+def _record_in(annotation: Any) -> Any:
+    """The record that a member is, which may be None; None: it is a number."""
+    kinds = [kind for kind in getattr(annotation, "__args__", (annotation,)) if hasattr(kind, "_fields")]
+    return kinds[0] if kinds else None
 
 
 class Numbers(Sequence[int]):

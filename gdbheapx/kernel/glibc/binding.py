@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PROTOTYPES = """
 struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
-    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *wanted);
+    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct block_wanted *wanted);
 void heapx_chain_free(struct chain *chain);
 struct chain *heapx_chain_new(const struct source *source, const struct geometry *geometry, uint64_t low, uint64_t high,
     const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step);

@@ -7,14 +7,12 @@
 
 void geometry_set(struct chunk_geometry *geometry, const struct geometry *given)
 {
-    const uint16_t probe = 1;
-    unsigned here_is_little = *(const uint8_t *) &probe;
     geometry->word = (unsigned) given->word_bytes;
     geometry->alignment = (unsigned) given->alignment_bytes;
     geometry->min_chunk = (unsigned) given->min_chunk_bytes;
     geometry->chunk_struct = (unsigned) given->chunk_struct_bytes;
     geometry->page = given->page_bytes;
-    geometry->swap = here_is_little != (unsigned) given->little_endian;
+    geometry->swap = is_swapped(given->little_endian);
     geometry->shift = 0;
     while ((1u << geometry->shift) < geometry->alignment)
         geometry->shift++;

@@ -13,7 +13,7 @@ struct blocks {
     uint64_t cached_count, next_cached;
     struct block_wanted wanted;
     uint64_t arena;                 /* UINT64_MAX for all */
-    uint64_t from_extent, large_pad;
+    struct block_sizes sizes;
     int ended;
 };
 
@@ -51,14 +51,14 @@ static void add(const struct blocks *blocks, struct block_rows *rows, uint64_t a
 static void list_slab(struct blocks *blocks, struct block_rows *rows)
 {
     const struct extent *extent = blocks->extent;
-    const struct bin *bin = &blocks->extents.bins[extent->szind];
+    const struct bin_layout *bin = &blocks->extents.bins[extent->szind];
     const uint64_t regions = 1u << BLOCK_USED | 1u << BLOCK_CACHED | 1u << BLOCK_FREE;
-    if (!(blocks->wanted.kinds & regions) || !wants_size(blocks, bin->reg_size))
+    if (!(blocks->wanted.kinds & regions) || !wants_size(blocks, bin->reg_size_bytes))
         blocks->region = bin->nregs;
     for (; blocks->region < bin->nregs && rows->count < rows->room; blocks->region++) {
-        uint64_t address = extent->begin + blocks->region * bin->reg_size;
+        uint64_t address = extent->begin + blocks->region * bin->reg_size_bytes;
         int status = region_is_free(extent, blocks->region) ? BLOCK_FREE : is_cached(blocks, address) ? BLOCK_CACHED : BLOCK_USED;
-        add(blocks, rows, address, bin->reg_size, status);
+        add(blocks, rows, address, bin->reg_size_bytes, status);
     }
     if (blocks->region == bin->nregs)
         blocks->extent = NULL;
@@ -67,25 +67,25 @@ static void list_slab(struct blocks *blocks, struct block_rows *rows)
 static uint64_t large_size(const struct blocks *blocks, const struct extent *extent)
 {
     uint64_t bytes = extent->end - extent->begin;
-    if (!blocks->from_extent || extent->szind < blocks->extents.nbins)
+    if (!blocks->sizes.from_extent || extent->szind < blocks->extents.nbins)
         return blocks->size_classes[extent->szind];
-    return bytes > blocks->large_pad ? bytes - blocks->large_pad : bytes;
+    return bytes > blocks->sizes.large_pad_bytes ? bytes - blocks->sizes.large_pad_bytes : bytes;
 }
 
 static void list_extent(struct blocks *blocks, struct block_rows *rows)
 {
     const struct extents *extents = &blocks->extents;
     const struct extent *extent = blocks->extent;
-    if (extent->state == extents->active) {
+    if (extent->state == extents->layout.active) {
         if (extent->slab) {
             list_slab(blocks, rows);
             return;
         }
         add(blocks, rows, extent->address, large_size(blocks, extent), is_cached(blocks, extent->address) ? BLOCK_CACHED : BLOCK_USED);
     } else {
-        int status = extent->state == extents->dirty ? BLOCK_DIRTY
-                   : extent->state == extents->muzzy ? BLOCK_MUZZY
-                   : extent->state == extents->retained ? BLOCK_RETAINED : BLOCK_OTHER;
+        int status = extent->state == extents->layout.dirty ? BLOCK_DIRTY
+                   : extent->state == extents->layout.muzzy ? BLOCK_MUZZY
+                   : extent->state == extents->layout.retained ? BLOCK_RETAINED : BLOCK_OTHER;
         add(blocks, rows, extent->begin, extent->end - extent->begin, status);
     }
     blocks->extent = NULL;
@@ -119,16 +119,16 @@ static struct block_state blocks_state(const struct block_source *self)
     const struct extent *extent = blocks->extent;
     struct block_state state = {(uint64_t) blocks->ended, STOP_END, extent ? extent->begin : extents_at(&blocks->extents)};
     if (extent && blocks->region)
-        state.at += blocks->region * blocks->extents.bins[extent->szind].reg_size;
+        state.at += blocks->region * blocks->extents.bins[extent->szind].reg_size_bytes;
     if (!state.ended && state.at < blocks->wanted.start)
         state.at = blocks->wanted.start;
     return state;
 }
 
-/* `wanted`: struct block_wanted; `more`: arena, from_extent, large_pad. All arrays stay the caller's. NULL: no memory. */
-struct block_source *heapx_extent_blocks(const struct source *memory, const uint64_t *numbers, const uint64_t *bins, const uint64_t
-                                         *size_classes, const uint64_t *cached, uint64_t cached_count, const uint64_t *wanted, const
-                                         uint64_t *more)
+/* `arena`: UINT64_MAX for all. All arrays stay the caller's. NULL: no memory. */
+struct block_source *heapx_extent_blocks(const struct source *memory, const struct layout_numbers *numbers, const struct bin_layout *bins,
+                                         const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count,
+                                         const struct block_wanted *wanted, uint64_t arena, const struct block_sizes *sizes)
 {
     struct blocks *blocks = calloc(1, sizeof *blocks);
     if (!blocks)
@@ -142,9 +142,8 @@ struct block_source *heapx_extent_blocks(const struct source *memory, const uint
     blocks->size_classes = size_classes;
     blocks->cached = cached;
     blocks->cached_count = cached_count;
-    memcpy(&blocks->wanted, wanted, sizeof blocks->wanted);
-    blocks->arena = more[0];
-    blocks->from_extent = more[1];
-    blocks->large_pad = more[2];
+    blocks->wanted = *wanted;
+    blocks->arena = arena;
+    blocks->sizes = *sizes;
     return &blocks->source;
 }

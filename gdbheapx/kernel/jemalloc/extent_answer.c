@@ -1,29 +1,33 @@
-/* The answer of a walk over jemalloc's extents, as flat numbers: binding.py makes records of them. */
+/* The answer of a walk over jemalloc's extents, as records. */
 #include "extent_totals.h"
 
-/* `out`: done, at; nodes, leaf nodes, extents, unassociated, unparsed bytes, unreadable bytes; problems and details by code; cached
-   pointers by reason; how many problems, details and cached pointers follow, and those. */
-void heapx_extents_summary(const struct extents_job *job, uint64_t *out)
+void heapx_extents_summary(const struct extents_job *job, struct extents_summary *out)
 {
     const struct extents *extents = &job->extents;
-    const uint64_t fixed[] = {
-        (uint64_t) job->done, extents_at(extents), extents->tree.nodes, extents->tree.leaf_nodes, job->counted, extents->unassociated,
-        extents->unparsed_bytes, extents->tree.unreadable_bytes,
-    };
-    memcpy(out, fixed, sizeof fixed);
-    out += sizeof fixed / 8;
-    memcpy(out, extents->problems.counts, sizeof extents->problems.counts);
-    out += EXTENT_CODES;
-    memcpy(out, extents->details.counts, sizeof extents->details.counts);
-    out += EXTENT_CODES;
-    memcpy(out, job->cached_counts, sizeof job->cached_counts);
-    out += CACHED_REASONS;
-    *out++ = extents->problems.listed;
-    *out++ = extents->details.listed;
-    *out++ = job->cached_listed;
-    memcpy(out, extents->problems.rows, sizeof extents->problems.rows);
-    memcpy(out + MOST_PROBLEMS * 3, extents->details.rows, sizeof extents->details.rows);
-    memcpy(out + MOST_PROBLEMS * 6, job->cached_rows, sizeof job->cached_rows);
+    out->done = (uint64_t) job->done;
+    out->at = extents_at(extents);
+    out->nodes = extents->tree.nodes;
+    out->leaf_nodes = extents->tree.leaf_nodes;
+    out->extents = job->counted;
+    out->unassociated_extents = extents->unassociated;
+    out->unparsed_bytes = extents->unparsed_bytes;
+    out->unreadable_bytes = extents->tree.unreadable_bytes;
+    out->problems = extents->problems.listed;
+    out->details = extents->details.listed;
+    out->cached_problems = job->cached_listed;
+}
+
+/* By code and by reason how many there are, and of the first MOST_PROBLEMS each. */
+void heapx_extents_problems(const struct extents_job *job, uint64_t *counts, uint64_t *detail_counts, uint64_t *cached_counts,
+                            struct extent_problem *problems, struct extent_problem *details, struct cached_problem *cached)
+{
+    const struct extents *extents = &job->extents;
+    memcpy(counts, extents->problems.counts, sizeof extents->problems.counts);
+    memcpy(detail_counts, extents->details.counts, sizeof extents->details.counts);
+    memcpy(cached_counts, job->cached_counts, sizeof job->cached_counts);
+    memcpy(problems, extents->problems.rows, sizeof extents->problems.rows);
+    memcpy(details, extents->details.rows, sizeof extents->details.rows);
+    memcpy(cached, job->cached_rows, sizeof job->cached_rows);
 }
 
 /* Copies up to `room` ranges (begin, end); returns how many there are. */
@@ -34,45 +38,34 @@ uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint
     return job->range_count;
 }
 
-#define STATE_NUMBERS (sizeof(struct state_totals) / 8)
-
-static uint64_t write_rows(uint64_t *out, uint64_t *place, const void *rows, uint64_t count, size_t numbers)
+/* Those rows that have anything, each with its number in front. */
+static uint64_t write_rows(uint64_t *out, const void *rows, uint64_t count, size_t numbers)
 {
     const uint64_t *row = rows;
     uint64_t written = 0;
     for (uint64_t i = 0; i < count; i++, row += numbers) {
         uint64_t any = 0;
-        for (size_t k = 0; k < numbers; k++)
+        for (size_t k = 1; k < numbers; k++)
             any |= row[k];
-        if (!any)
-            continue;
-        out[(*place)++] = i;
-        memcpy(out + *place, row, numbers * 8);
-        *place += numbers;
-        written++;
+        if (any) {
+            memcpy(out + written * numbers, row, numbers * 8);
+            out[written++ * numbers] = i;
+        }
     }
     return written;
 }
 
-/* Writes STATE_NUMBERS for each of five states; how many bins, larges and classes follow; those, each after its number. 0: the arena has
-   no extent. */
-int heapx_extents_arena(const struct extents_job *job, uint64_t index, uint64_t *out)
+/* There is room for as many bins and larges as the layout has, and for EXTENT_CLASSES. Writes how many of each there are. 0: the arena
+   has no extent. */
+int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct state_totals *states, struct bin_totals *bins,
+                        struct large_totals *larges, uint64_t *classes, uint64_t *counts)
 {
     const struct arena_totals *arena = job->arenas[index];
     if (!arena)
         return 0;
-    memcpy(out, arena->states, sizeof arena->states);
-    uint64_t place = STATE_NUMBERS * STATES + 3;
-    out[STATE_NUMBERS * STATES] = write_rows(out, &place, arena->bins, job->extents.nbins, 4);
-    out[STATE_NUMBERS * STATES + 1] = write_rows(out, &place, arena->larges, job->extents.nsizes, 4);
-    out[STATE_NUMBERS * STATES + 2] = write_rows(out, &place, arena->rows, EXTENT_CLASSES, 6);
+    memcpy(states, arena->states, sizeof arena->states);
+    counts[0] = write_rows((uint64_t *) bins, arena->bins, job->extents.nbins, sizeof *bins / 8);
+    counts[1] = write_rows((uint64_t *) larges, arena->larges, job->extents.nsizes, sizeof *larges / 8);
+    counts[2] = write_rows(classes, arena->rows, EXTENT_CLASSES, 7);
     return 1;
-}
-
-/* How many numbers heapx_extents_summary and heapx_extents_arena may write. */
-uint64_t heapx_extents_numbers(const struct extents_job *job)
-{
-    uint64_t summary = 11 + 2 * EXTENT_CODES + CACHED_REASONS + 8 * MOST_PROBLEMS;
-    uint64_t arena = STATE_NUMBERS * STATES + 3 + 5 * (job->extents.nbins + job->extents.nsizes) + 7 * EXTENT_CLASSES;
-    return summary > arena ? summary : arena;
 }

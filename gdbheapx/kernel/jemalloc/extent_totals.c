@@ -17,7 +17,7 @@ void heapx_extents_free(struct extents_job *job)
 
 /* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the
    job. NULL: no memory. */
-struct extents_job *heapx_extents_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *cached,
+struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins, const uint64_t *cached,
                                       uint64_t cached_count, const struct page_table *pages)
 {
     struct extents_job *job = calloc(1, sizeof *job);
@@ -26,7 +26,7 @@ struct extents_job *heapx_extents_new(const struct source *source, const uint64_
     int opened = extents_open(&job->extents, source, numbers, bins);
     job->cached = cached;
     job->cached_count = cached_count;
-    job->lg_page = (unsigned) numbers[5];
+    job->lg_page = (unsigned) numbers->lg_page;
     page_window_open(&job->pages, pages);
     job->arenas = calloc(job->extents.narenas ? (size_t) job->extents.narenas : 1, sizeof *job->arenas);
     if (!opened || !job->arenas) {
@@ -56,9 +56,8 @@ static void misplaced(struct extents_job *job, uint64_t address, int reason)
 {
     job->cached_counts[reason]++;
     if (job->cached_listed < MOST_PROBLEMS) {
-        uint64_t *row = job->cached_rows[job->cached_listed++];
-        row[0] = address;
-        row[1] = (uint64_t) reason;
+        const struct cached_problem row = {address, (uint64_t) reason};
+        job->cached_rows[job->cached_listed++] = row;
     }
 }
 
@@ -85,19 +84,19 @@ static void judge_outside(struct extents_job *job, uint64_t end)
 
 static void count_slab(struct extents_job *job, struct bin_totals *totals, const struct extent *extent)
 {
-    const struct bin *bin = &job->extents.bins[extent->szind];
+    const struct bin_layout *bin = &job->extents.bins[extent->szind];
     uint64_t address;
-    totals->slabs++;
-    totals->regs += bin->nregs - extent->nfree;
-    totals->nonfull += extent->nfree != 0;
+    totals->curslabs++;
+    totals->curregs += bin->nregs - extent->nfree;
+    totals->nonfull_slabs += extent->nfree != 0;
     while (next_cached(job, extent->end, &address)) {
         uint64_t offset = address - extent->begin;
-        if (offset % bin->reg_size || offset / bin->reg_size >= bin->nregs)
+        if (offset % bin->reg_size_bytes || offset / bin->reg_size_bytes >= bin->nregs)
             misplaced(job, address, CACHED_NOT_START);
-        else if (region_is_free(extent, offset / bin->reg_size))
+        else if (region_is_free(extent, offset / bin->reg_size_bytes))
             misplaced(job, address, CACHED_FREE);
         else
-            totals->cached++;
+            totals->cached_regions++;
     }
 }
 
@@ -110,7 +109,7 @@ static void count_large(struct extents_job *job, struct large_totals *totals, co
         if (address != extent->address) {
             misplaced(job, address, CACHED_NOT_START);
         } else {
-            totals->cached++;
+            totals->cached_extents++;
             totals->cached_bytes += bytes;
         }
     }
@@ -118,20 +117,20 @@ static void count_large(struct extents_job *job, struct large_totals *totals, co
 
 static int state_of(const struct extents *extents, uint64_t state)
 {
-    if (state == extents->active)
+    if (state == extents->layout.active)
         return STATE_ACTIVE;
-    if (state == extents->dirty)
+    if (state == extents->layout.dirty)
         return STATE_DIRTY;
-    if (state == extents->muzzy)
+    if (state == extents->layout.muzzy)
         return STATE_MUZZY;
-    return state == extents->retained ? STATE_RETAINED : STATE_OTHER;
+    return state == extents->layout.retained ? STATE_RETAINED : STATE_OTHER;
 }
 
 static void count_inactive(struct extents_job *job, struct arena_totals *arena, int state, const struct extent *extent)
 {
     uint64_t bytes = extent->end - extent->begin;
     if (state != STATE_OTHER) {
-        uint64_t *pair = &arena->rows[histogram_class(bytes, job->lg_page)][2 * (state - STATE_DIRTY)];
+        uint64_t *pair = &arena->rows[histogram_class(bytes, job->lg_page)][1 + 2 * (state - STATE_DIRTY)];
         pair[0]++;
         pair[1] += bytes;
     }
@@ -184,7 +183,7 @@ static void count(struct extents_job *job, const struct extent *extent)
         count_large(job, &arena->larges[extent->szind], extent);
 }
 
-/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or -2: no memory. */
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
 int64_t heapx_extents_slice(struct extents_job *job, double seconds)
 {
     const struct extent *extent;
@@ -196,7 +195,7 @@ int64_t heapx_extents_slice(struct extents_job *job, double seconds)
             break;
     }
     if (job->no_memory || job->extents.tree.no_memory)
-        return -2;
+        return NO_MEMORY;
     if (extents_interrupted(&job->extents))
         return INTERRUPTED;
     if (!job->done && state == EXTENTS_END) {

@@ -4,25 +4,9 @@
 
 #include "extents.h"
 
-/* Classes of histogram_class for pages of at least 1,024 bytes. */
-#define EXTENT_CLASSES (2 + 54 * 4)
-
-struct state_totals {
-    uint64_t extents, bytes;
-    struct residency residency;
-};
-
-struct bin_totals {
-    uint64_t slabs, regs, cached, nonfull;
-};
-
-struct large_totals {
-    uint64_t extents, bytes, cached, cached_bytes;
-};
-
 struct arena_totals {
     struct state_totals states[STATES];
-    uint64_t rows[EXTENT_CLASSES][6];   /* extents and bytes of dirty, muzzy, retained */
+    uint64_t rows[EXTENT_CLASSES][7];   /* class; extents and bytes of dirty, muzzy, retained */
     struct bin_totals *bins;            /* both behind the struct */
     struct large_totals *larges;
 };
@@ -34,7 +18,8 @@ struct extents_job {
     const uint64_t *cached;             /* the caller's */
     uint64_t cached_count, next_cached;
     uint64_t cached_counts[CACHED_REASONS];
-    uint64_t cached_listed, cached_rows[MOST_PROBLEMS][2];
+    uint64_t cached_listed;
+    struct cached_problem cached_rows[MOST_PROBLEMS];
     uint64_t counted;
     int no_memory, done;
     struct arena_totals **arenas;

@@ -8,46 +8,16 @@
 
 #define NOWHERE UINT64_MAX
 
-static struct bit_field bit_field(const uint64_t *numbers)
-{
-    struct bit_field field = {(unsigned) numbers[0], ((uint64_t) 1 << numbers[1]) - 1};
-    return field;
-}
-
-static uint64_t bits_of(uint64_t bits, struct bit_field field)
-{
-    return bits >> field.shift & field.mask;
-}
-
-/* `numbers`: 13 of the tree; size, offsets of bits, addr, size, bitmap; shift and width of arena, slab, state, szind, nfree,
-   binshard; states,
-   active, dirty, muzzy, retained; word, swap; narenas, nsizes, nbins. `bins`: reg_size, slab_size, nregs, shards of each, the caller's. */
-int extents_open(struct extents *extents, const struct source *source, const uint64_t *numbers, const uint64_t *bins)
+int extents_open(struct extents *extents, const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins)
 {
     memset(extents, 0, sizeof *extents);
-    const uint64_t *extent = numbers + 13, *fields = extent + 5, *states = fields + 12, *bounds = states + 5;
-    extents->word = (unsigned) bounds[0];
-    extents->swap = (unsigned) bounds[1];
-    extents->narenas = bounds[2];
-    extents->nsizes = bounds[3];
-    extents->nbins = bounds[4];
-    extents->bins = (const struct bin *) bins;
-    extents->extent_bytes = extent[0];
-    extents->bits_offset = extent[1];
-    extents->addr_offset = extent[2];
-    extents->size_offset = extent[3];
-    extents->bitmap_offset = extent[4];
-    extents->arena = bit_field(fields);
-    extents->slab = bit_field(fields + 2);
-    extents->state = bit_field(fields + 4);
-    extents->szind = bit_field(fields + 6);
-    extents->nfree = bit_field(fields + 8);
-    extents->shard = bit_field(fields + 10);
-    extents->states = states[0];
-    extents->active = states[1];
-    extents->dirty = states[2];
-    extents->muzzy = states[3];
-    extents->retained = states[4];
+    extents->layout = numbers->extent;
+    extents->word = (unsigned) numbers->extent.word_bytes;
+    extents->swap = is_swapped(numbers->extent.little_endian);
+    extents->narenas = numbers->narenas;
+    extents->nsizes = numbers->nsizes;
+    extents->nbins = numbers->nbins;
+    extents->bins = bins;
     extents->pending = &extents->slots[0];
     extents->spare = &extents->slots[1];
     extents->cache.source = source;
@@ -95,13 +65,13 @@ static int check_active(struct extents *extents, struct extent *extent, uint64_t
         return EXTENT_SZIND;
     if (!extent->slab)
         return EXTENT_GOOD;
-    if (extent->end - extent->begin != extents->bins[extent->szind].slab_size)
+    if (extent->end - extent->begin != extents->bins[extent->szind].slab_size_bytes)
         return EXTENT_SLAB_SIZE;
     const uint64_t shards = extents->bins[extent->szind].shards;
-    if (shards && bits_of(bits, extents->shard) >= shards)
+    if (shards && bits_of(bits, extents->layout.binshard) >= shards)
         problem_add(&extents->details, EXTENT_SHARD, extent->begin, extent->pointer);
     extent->rest = 0;
-    if (!read_bitmap(extents, extent, bytes + extents->bitmap_offset))
+    if (!read_bitmap(extents, extent, bytes + extents->layout.bitmap_offset))
         return EXTENT_BITMAP;
     if (extent->rest)
         problem_add(&extents->details, EXTENT_BITMAP_REST, extent->begin, extent->pointer);
@@ -111,23 +81,23 @@ static int check_active(struct extents *extents, struct extent *extent, uint64_t
 /* What is wrong with an extent whose range is known to be right. */
 static int check_bits(struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
 {
-    extent->arena = bits_of(bits, extents->arena);
-    extent->slab = bits_of(bits, extents->slab);
-    extent->state = bits_of(bits, extents->state);
-    extent->szind = bits_of(bits, extents->szind);
-    extent->nfree = bits_of(bits, extents->nfree);
-    extent->unassociated = extent->arena == extents->arena.mask;
+    extent->arena = bits_of(bits, extents->layout.arena);
+    extent->slab = bits_of(bits, extents->layout.slab);
+    extent->state = bits_of(bits, extents->layout.state);
+    extent->szind = bits_of(bits, extents->layout.szind);
+    extent->nfree = bits_of(bits, extents->layout.nfree);
+    extent->unassociated = extent->arena == field_mask(extents->layout.arena);
     if (extent->unassociated)
         return EXTENT_GOOD;
     if (extent->arena >= extents->narenas)
         return EXTENT_ARENA;
-    if (extent->state >= extents->states)
+    if (extent->state >= extents->layout.states)
         return EXTENT_STATE;
     /* Active without a size class: taken out of its state's list, by an allocation that has not yet made it its own or by a purge. */
-    if (extent->state == extents->active && extent->szind == extents->nsizes)
-        extent->state = extents->states;
+    if (extent->state == extents->layout.active && extent->szind == extents->nsizes)
+        extent->state = extents->layout.states;
     /* slab, nfree and szind of other states are what an earlier life left behind */
-    return extent->state == extents->active ? check_active(extents, extent, bits, bytes) : EXTENT_GOOD;
+    return extent->state == extents->layout.active ? check_active(extents, extent, bits, bytes) : EXTENT_GOOD;
 }
 
 /* Reads the extent that the element at hand names. 0 if not even its range is known; -1 if reading was interrupted. */
@@ -137,15 +107,15 @@ static int judge(struct extents *extents, struct extent *extent)
     extent->pointer = extents->pointer;
     extent->begin = NOWHERE;
     const uint8_t *bytes = NULL;
-    if (extents->pointer <= UINT64_MAX - extents->extent_bytes)
-        bytes = extent_cache_at(&extents->cache, extents->pointer, extents->extent_bytes);
+    if (extents->pointer <= UINT64_MAX - extents->layout.size_bytes)
+        bytes = extent_cache_at(&extents->cache, extents->pointer, extents->layout.size_bytes);
     if (extents->cache.interrupted)
         return -1;
     extent->code = EXTENT_UNREADABLE;
     if (!bytes)
         return 0;
-    extent->address = load_word(bytes + extents->addr_offset, extents->word, extents->swap);
-    uint64_t size = load_word(bytes + extents->size_offset, extents->word, extents->swap) & ~mask;
+    extent->address = load_word(bytes + extents->layout.addr_offset, extents->word, extents->swap);
+    uint64_t size = load_word(bytes + extents->layout.size_offset, extents->word, extents->swap) & ~mask;
     uint64_t begin = extent->address & ~mask, top = UINT64_MAX >> extents->tree.high_bits;
     extent->code = EXTENT_SIZE;
     if (!size)
@@ -160,7 +130,7 @@ static int judge(struct extents *extents, struct extent *extent)
         return 0;
     extent->begin = page;
     extent->end = begin + size;
-    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->bits_offset, 8, extents->swap), bytes)
+    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->layout.bits_offset, 8, extents->swap), bytes)
             : EXTENT_FIRST_PAGE;
     return 1;
 }
@@ -186,7 +156,7 @@ static void throw_away(struct extents *extents, uint64_t end, int code)
 /* Whether it is in use, so that leaf elements say the same of it as its own fields. */
 static int is_active(const struct extents *extents, const struct extent *extent)
 {
-    return extent->code == EXTENT_GOOD && !extent->unassociated && extent->state == extents->active;
+    return extent->code == EXTENT_GOOD && !extent->unassociated && extent->state == extents->layout.active;
 }
 
 /* What a leaf element of this extent must say; `mask`: what of it the element at hand is asked for. */

@@ -1,6 +1,4 @@
-/* jemalloc: the extents that the rtree's leaf elements name (extents.c), for what is made of them (extent_totals.c, blocks.c).
-
-   Numbers of jemalloc/records.py. */
+/* jemalloc: the extents that the rtree's leaf elements name (extents.c), for what is made of them (extent_totals.c, blocks.c). */
 #ifndef HEAPX_EXTENTS_H
 #define HEAPX_EXTENTS_H
 
@@ -28,14 +26,15 @@ const uint8_t *extent_cache_at(struct extent_cache *cache, uint64_t address, uin
 
 #define MOST_GROUPS (MOST_REGIONS / 64)
 
-struct bit_field {
-    unsigned shift;
-    uint64_t mask;
-};
+static inline uint64_t field_mask(struct bit_field field)
+{
+    return ((uint64_t) 1 << field.width) - 1;
+}
 
-struct bin {
-    uint64_t reg_size, slab_size, nregs, shards;    /* shards: 0 if not known */
-};
+static inline uint64_t bits_of(uint64_t bits, struct bit_field field)
+{
+    return bits >> field.shift & field_mask(field);
+}
 
 struct extent {
     uint64_t pointer, begin, end, address;  /* address: e_addr, which may lie within the first page */
@@ -53,11 +52,9 @@ struct extents {
     struct problems problems;
     struct problems details;        /* what takes no extent out of the totals */
     unsigned word, swap;
-    uint64_t extent_bytes, bits_offset, addr_offset, size_offset, bitmap_offset;
-    struct bit_field arena, slab, state, szind, nfree, shard;
-    uint64_t states, active, dirty, muzzy, retained;
+    struct extent_layout layout;
     uint64_t narenas, nsizes, nbins;
-    const struct bin *bins;         /* the caller's */
+    const struct bin_layout *bins;         /* the caller's */
     struct extent slots[2];
     struct extent *pending;         /* its last page is not met yet, if it is live */
     struct extent *spare;
@@ -72,8 +69,8 @@ struct extents {
 
 enum { EXTENTS_ONE, EXTENTS_END, EXTENTS_PAUSED };
 
-/* `numbers`: tree, extent and bounds, as binding.py makes them. 0 if there is no memory. */
-int extents_open(struct extents *extents, const struct source *source, const uint64_t *numbers, const uint64_t *bins);
+/* 0 if there is no memory. `bins` stay the caller's. */
+int extents_open(struct extents *extents, const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins);
 void extents_close(struct extents *extents);
 
 /* EXTENTS_ONE: *found is the next good extent, until the next call. EXTENTS_PAUSED: the deadline passed, or the reading call was

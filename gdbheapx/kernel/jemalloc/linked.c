@@ -7,18 +7,6 @@
 #include <stdlib.h>
 
 #define MEMBERS_BETWEEN_CLOCKS 1024u
-/* What a list is asked for: numbers of linked_records.LinkedList. */
-struct linked_list {
-    uint64_t head, next, prev, child;   /* the first member; offsets of the links, child NO_LINK in a ring */
-    uint64_t arena, state, szind;       /* what its members must say; szind UINT64_MAX: anything */
-    uint64_t nonfull;                   /* slabs with a free and a used region */
-    uint64_t most;                      /* members, else it is a cycle */
-};
-
-struct linked_answer {
-    uint64_t members, bytes, problem, at, before;   /* at: the member that contradicts; before: the one that leads there */
-};
-
 struct step {
     uint64_t at, before;
 };
@@ -27,7 +15,7 @@ struct linked_job {
     struct extents extents;     /* its fields and its cache; no tree is walked */
     const struct linked_list *lists;
     uint64_t count, place;
-    struct linked_answer *answers;
+    struct linked *answers;
     struct step *steps;         /* members that were seen and not visited */
     uint64_t step_count, step_room;
     int open;
@@ -43,15 +31,15 @@ void heapx_linked_free(struct linked_job *job)
     free(job);
 }
 
-/* `numbers` and `bins` as in extents_open; `lists`: nine numbers of each. All of them stay the caller's. NULL: no memory. */
-struct linked_job *heapx_linked_new(const struct source *source, const uint64_t *numbers, const uint64_t *bins, const uint64_t *lists,
-                                    uint64_t count)
+/* `bins` and `lists` stay the caller's. NULL: no memory. */
+struct linked_job *heapx_linked_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
+                                    const struct linked_list *lists, uint64_t count)
 {
     struct linked_job *job = calloc(1, sizeof *job);
     if (!job)
         return NULL;
     int opened = extents_open(&job->extents, source, numbers, bins);
-    job->lists = (const struct linked_list *) lists;
+    job->lists = lists;
     job->count = count;
     job->answers = calloc(count ? (size_t) count : 1, sizeof *job->answers);
     if (!opened || !job->answers) {
@@ -79,15 +67,12 @@ static int push(struct linked_job *job, uint64_t at, uint64_t before)
 /* What a member says of itself contradicts its list: LINKED_ number. */
 static int judge(const struct extents *extents, const struct linked_list *list, uint64_t bits)
 {
-    const uint64_t szind = bits >> extents->szind.shift & extents->szind.mask;
-    const uint64_t nfree = bits >> extents->nfree.shift & extents->nfree.mask;
-    if ((bits >> extents->arena.shift & extents->arena.mask) != list->arena)
-        return LINKED_ALIEN;
-    if ((bits >> extents->state.shift & extents->state.mask) != list->state)
+    const uint64_t szind = bits_of(bits, extents->layout.szind), nfree = bits_of(bits, extents->layout.nfree);
+    if (bits_of(bits, extents->layout.arena) != list->arena || bits_of(bits, extents->layout.state) != list->state)
         return LINKED_ALIEN;
     if (list->szind != UINT64_MAX && szind != list->szind)
         return LINKED_ALIEN;
-    if (list->nonfull && (szind >= extents->nbins || !nfree || nfree >= extents->bins[szind].nregs))
+    if (list->is_nonfull && (szind >= extents->nbins || !nfree || nfree >= extents->bins[szind].nregs))
         return LINKED_FULL;
     return LINKED_GOOD;
 }
@@ -96,15 +81,15 @@ static int judge(const struct extents *extents, const struct linked_list *list, 
 static int visit(struct linked_job *job)
 {
     const struct linked_list *list = &job->lists[job->place];
-    struct linked_answer *answer = &job->answers[job->place];
+    struct linked *answer = &job->answers[job->place];
     struct extents *extents = &job->extents;
     const struct step step = job->steps[job->step_count - 1];
-    const int is_ring = list->child == NO_LINK, is_first = step.before == 0;
+    const int is_ring = list->child_offset == NO_LINK, is_first = step.before == 0;
     const uint8_t *bytes = NULL;
     answer->at = step.at;
     answer->before = step.before;
-    if (step.at <= UINT64_MAX - extents->extent_bytes && !(step.at & (extents->word - 1)))
-        bytes = extent_cache_at(&extents->cache, step.at, extents->extent_bytes);
+    if (step.at <= UINT64_MAX - extents->layout.size_bytes && !(step.at & (extents->word - 1)))
+        bytes = extent_cache_at(&extents->cache, step.at, extents->layout.size_bytes);
     if (extents->cache.interrupted)
         return -1;
     job->step_count--;
@@ -112,16 +97,16 @@ static int visit(struct linked_job *job)
         answer->problem = LINKED_UNREADABLE;
         return 1;
     }
-    const uint64_t prev = load_word(bytes + list->prev, extents->word, extents->swap);
-    const uint64_t next = load_word(bytes + list->next, extents->word, extents->swap);
-    const uint64_t child = is_ring ? 0 : load_word(bytes + list->child, extents->word, extents->swap);
+    const uint64_t prev = load_word(bytes + list->prev_offset, extents->word, extents->swap);
+    const uint64_t next = load_word(bytes + list->next_offset, extents->word, extents->swap);
+    const uint64_t child = is_ring ? 0 : load_word(bytes + list->child_offset, extents->word, extents->swap);
     if (!is_first && prev != step.before) {
         answer->problem = LINKED_BACK;
         return 1;
     }
     if (is_ring && !is_first && step.at == list->head)  /* around */
         return 1;
-    answer->problem = (uint64_t) judge(extents, list, load_word(bytes + extents->bits_offset, 8, extents->swap));
+    answer->problem = (uint64_t) judge(extents, list, load_word(bytes + extents->layout.bits_offset, 8, extents->swap));
     if (answer->problem)
         return 1;
     if (answer->members >= list->most) {
@@ -129,13 +114,13 @@ static int visit(struct linked_job *job)
         return 1;
     }
     answer->members++;
-    answer->bytes += load_word(bytes + extents->size_offset, extents->word, extents->swap) & ~(extents->tree.page - 1);
+    answer->bytes += load_word(bytes + extents->layout.size_offset, extents->word, extents->swap) & ~(extents->tree.page - 1);
     if (is_ring)
         return push(job, next, step.at);
     return (!next || push(job, next, step.at)) && (!child || push(job, child, step.at));
 }
 
-/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or -2: no memory. */
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
 int64_t heapx_linked_slice(struct linked_job *job, double seconds)
 {
     uint64_t visited = 0;
@@ -145,7 +130,7 @@ int64_t heapx_linked_slice(struct linked_job *job, double seconds)
             job->open = 1;
             job->step_count = 0;
             if (job->lists[job->place].head && !push(job, job->lists[job->place].head, 0))
-                return -2;
+                return NO_MEMORY;
         }
         if (!job->step_count || job->answers[job->place].problem) {
             job->open = 0;
@@ -154,7 +139,7 @@ int64_t heapx_linked_slice(struct linked_job *job, double seconds)
         }
         const int state = visit(job);
         if (!state)
-            return -2;
+            return NO_MEMORY;
         if (state < 0)
             return INTERRUPTED;
         if (++visited % MEMBERS_BETWEEN_CLOCKS == 0 && clock_now() > job->extents.deadline)
@@ -163,8 +148,8 @@ int64_t heapx_linked_slice(struct linked_job *job, double seconds)
     return 0;
 }
 
-/* Writes the answers of the lists that are done, five numbers of each; returns how many those are. */
-uint64_t heapx_linked_result(const struct linked_job *job, uint64_t *out)
+/* Writes the answers of the lists that are done; returns how many those are. */
+uint64_t heapx_linked_result(const struct linked_job *job, struct linked *out)
 {
     memcpy(out, job->answers, (size_t) job->place * sizeof *job->answers);
     return job->place;

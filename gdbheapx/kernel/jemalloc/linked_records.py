@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-IN_C = "NO_LINK LINKED_*"
+IN_C = "NO_LINK LINKED_* LinkedList Linked"
 
 NO_LINK = 0xFFFFFFFFFFFFFFFF
 ANY = NO_LINK

@@ -4,7 +4,10 @@ from typing import NamedTuple, Optional, Tuple
 
 from gdbheapx.kernel.common.records import Residency
 
-IN_C = "BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES"
+IN_C = """
+BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES EXTENT_CLASSES
+LayoutNumbers BinLayout BlockSizes StateTotals BinTotals LargeTotals ExtentProblem CachedProblem ExtentsSummary
+"""
 
 BLOCK_USED = 0
 """A region of a slab, or a large extent, that the program holds."""
@@ -78,6 +81,8 @@ EXTENT_BITMAP_REST = 19
 EXTENT_CODES = 20
 EXTENT_GOOD = -1
 
+EXTENT_CLASSES = 2 + 54 * 4
+"""Of histogram_class, for pages of at least 1,024 bytes."""
 STATE_ACTIVE, STATE_DIRTY, STATE_MUZZY, STATE_RETAINED, STATE_OTHER, STATES = range(6)
 """As ArenaExtents has them."""
 
@@ -192,6 +197,26 @@ class HeapLayout(NamedTuple):
     """The sum of the mappings that can hold rtree nodes: more nodes than that are not believed."""
 
 
+class LayoutNumbers(NamedTuple):
+    """A HeapLayout as the kernel takes it, beside bins and size classes."""
+
+    root: int
+    height: int
+    level_bits: Tuple[int, int, int]
+    lg_page: int
+    lg_vaddr: int
+    leaf_bytes: int
+    compact: bool
+    extent_low_bits: int
+    sign_extend: bool
+    mapped_bytes: int
+    leaf_kind: int
+    extent: ExtentLayout
+    narenas: int
+    nsizes: int
+    nbins: int
+
+
 class StateTotals(NamedTuple):
     """The extents of one arena in one state."""
 
@@ -268,6 +293,22 @@ class CachedProblem(NamedTuple):
     address: int
     reason: int
     """A CACHED_ number."""
+
+
+class ExtentsSummary(NamedTuple):
+    """What the C kernel says of a walk: see ExtentsResult. The last three: how many are listed."""
+
+    done: bool
+    at: int
+    nodes: int
+    leaf_nodes: int
+    extents: int
+    unassociated_extents: int
+    unparsed_bytes: int
+    unreadable_bytes: int
+    problems: int
+    details: int
+    cached_problems: int
 
 
 class ExtentsResult(NamedTuple):

@@ -12,7 +12,7 @@ void problem_add(struct problems *problems, int code, uint64_t page, uint64_t ex
 {
     problems->counts[code]++;
     if (problems->listed < MOST_PROBLEMS) {
-        struct problem *row = &problems->rows[problems->listed++];
+        struct extent_problem *row = &problems->rows[problems->listed++];
         row->code = (uint64_t) code;
         row->page = page;
         row->extent = extent;
@@ -90,34 +90,31 @@ static void open_level(struct tree *tree, unsigned depth, uint64_t node, uint64_
     tree->depth = depth;
 }
 
-/* `numbers`: root, height, bits of three levels, lg_page, lg_vaddr, leaf_bytes, compact, low bits, sign_extend, bytes of all nodes at
-   most, LEAF_ kind. */
-int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap,
-        struct problems *problems,
-              struct range *unknown)
+int tree_open(struct tree *tree, const struct source *source, const struct layout_numbers *numbers, unsigned word, unsigned swap,
+              struct problems *problems, struct range *unknown)
 {
     memset(tree, 0, sizeof *tree);
     tree->source = source;
     tree->problems = problems;
     tree->unknown = unknown;
-    tree->height = (unsigned) numbers[1];
+    tree->height = (unsigned) numbers->height;
     tree->word = word;
     tree->swap = swap;
-    tree->page = (uint64_t) 1 << numbers[5];
-    tree->high_bits = 64 - (unsigned) numbers[6];
-    tree->compact = (unsigned) numbers[8];
-    tree->low_mask = ((uint64_t) 1 << numbers[9]) - 1;
-    tree->sign_extend = (unsigned) numbers[10];
-    tree->most_node_bytes = numbers[11];
-    tree->leaf_kind = (unsigned) numbers[12];
-    tree->lg_vaddr = (unsigned) numbers[6];
-    unsigned shift = (unsigned) numbers[5];
+    tree->page = (uint64_t) 1 << numbers->lg_page;
+    tree->high_bits = 64 - (unsigned) numbers->lg_vaddr;
+    tree->compact = (unsigned) numbers->compact;
+    tree->low_mask = ((uint64_t) 1 << numbers->extent_low_bits) - 1;
+    tree->sign_extend = (unsigned) numbers->sign_extend;
+    tree->most_node_bytes = numbers->mapped_bytes;
+    tree->leaf_kind = (unsigned) numbers->leaf_kind;
+    tree->lg_vaddr = (unsigned) numbers->lg_vaddr;
+    unsigned shift = (unsigned) numbers->lg_page;
     for (unsigned depth = tree->height; depth-- > 0;) {
         struct tree_level *level = &tree->levels[depth];
         int leaf = depth + 1 == tree->height;
-        level->bits = (unsigned) numbers[2 + depth];
+        level->bits = (unsigned) numbers->level_bits[depth];
         level->count = (uint64_t) 1 << level->bits;
-        level->element = leaf ? (unsigned) numbers[7] : word;
+        level->element = leaf ? (unsigned) numbers->leaf_bytes : word;
         level->shift = shift;
         shift += level->bits;
         level->capacity = leaf ? LEAF_BLOCK : NODE_BLOCK;
@@ -125,9 +122,9 @@ int tree_open(struct tree *tree, const struct source *source, const uint64_t *nu
         if (!level->bytes)
             return 0;
     }
-    open_level(tree, 0, numbers[0], 0);
+    open_level(tree, 0, numbers->root, 0);
     tree->node_bytes = tree->levels[0].count * tree->levels[0].element;
-    return see(tree, numbers[0]) || !tree->no_memory;
+    return see(tree, numbers->root) || !tree->no_memory;
 }
 
 void tree_close(struct tree *tree)

@@ -1,6 +1,4 @@
-/* jemalloc's rtree: its leaf elements in address order, and what contradicts on the way (rtree.c).
-
-   Numbers of jemalloc/records.py. */
+/* jemalloc's rtree: its leaf elements in address order, and what contradicts on the way (rtree.c). */
 #ifndef HEAPX_RTREE_H
 #define HEAPX_RTREE_H
 
@@ -8,15 +6,11 @@
 #include "declared_jemalloc.h"
 
 
-struct problem {
-    uint64_t code, page, extent;
-};
-
 /* What contradicts: the first MOST_PROBLEMS one by one, all of them counted. */
 struct problems {
     uint64_t counts[EXTENT_CODES];
     uint64_t listed;
-    struct problem rows[MOST_PROBLEMS];
+    struct extent_problem rows[MOST_PROBLEMS];
 };
 
 void problem_add(struct problems *problems, int code, uint64_t page, uint64_t extent);
@@ -91,10 +85,9 @@ static inline uint64_t leaf_bits_of(unsigned kind, uint64_t slab, uint64_t state
     return slab | (kind == LEAF_COMPACT_STATE || kind == LEAF_METADATA ? state << 1 : 0) | szind << 8;
 }
 
-/* `numbers`: as binding.py makes them of RtreeLayout. 0 if there is no memory. */
-int tree_open(struct tree *tree, const struct source *source, const uint64_t *numbers, unsigned word, unsigned swap,
-        struct problems *problems,
-              struct range *unknown);
+/* 0 if there is no memory. */
+int tree_open(struct tree *tree, const struct source *source, const struct layout_numbers *numbers, unsigned word, unsigned swap,
+              struct problems *problems, struct range *unknown);
 void tree_close(struct tree *tree);
 
 /* The next leaf element that names an extent: its page and the extent's address. Moves on. */
