@@ -7,17 +7,9 @@
 #define DECODED 1024u
 
 /* This machine is: candidates are packed from the low end of a word. */
-static int is_big_endian(void)
-{
-    const uint16_t one = 1;
-    uint8_t first;
-    memcpy(&first, &one, 1);
-    return !first;
-}
-
 /* `mappings` and `ranges` stay the caller's. `heaps`: where blocks may be. `images`: where vtables are read, NULL for none; `ranges`: what
    of it may hold any. NULL: no memory. */
-struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots, const uint64_t
+struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots, const uint64_t
                               *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
                               const uint64_t *ranges, uint64_t range_count)
 {
@@ -26,15 +18,15 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsign
         return NULL;
     graph->memory = memory;
     graph->word = word;
-    graph->swap = swap;
-    graph->packed_swap = (unsigned) is_big_endian();
-    graph->plain_words = word == 8 && !swap && !is_big_endian();
+    graph->swap = is_swapped((uint64_t) little_endian);
+    graph->packed_swap = is_swapped(1);
+    graph->plain_words = word == 8 && !graph->swap && !graph->packed_swap;
     graph->all_slots = all_slots;
     graph->mappings = mappings;
     graph->mapping_count = mapping_count;
     graph->buffer = malloc(128u << 10);
     if (!graph->buffer || !index_open(&graph->index, shift, heaps, heap_count, mappings, mapping_count)
-        || !heads_open(&graph->heads, word, swap, images, ranges, range_count)) {
+        || !heads_open(&graph->heads, word, graph->swap, images, ranges, range_count)) {
         index_close(&graph->index);
         heads_close(&graph->heads);
         free(graph->buffer);
@@ -42,7 +34,7 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsign
         return NULL;
     }
     graph->at_hand = graph->buffer;
-    sieve_open(&graph->sieve, word, swap, graph->index.low, graph->index.span);
+    sieve_open(&graph->sieve, word, graph->swap, graph->index.low, graph->index.span);
     graph->address_bytes = graph->index.slot_count < 1u << (40 - SLOT_SHIFT) ? 5 : 7;
     return graph;
 }
@@ -245,20 +237,17 @@ int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds
     return 0;
 }
 
-/* `out`: blocks, nodes, edges, candidates, unread bytes, address of the first of them, blocks that cannot be where they are said to be,
-   bytes read, then the edges of each rule. */
-void heapx_graph_numbers(const struct graph *graph, uint64_t *out)
+void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, uint64_t *by_rule)
 {
-    out[0] = graph->index.blocks;
-    out[1] = graph->nodes_read;
-    out[2] = graph->edges;
-    out[3] = graph->candidates;
-    out[4] = graph->unread_bytes;
-    out[5] = graph->unread_at;
-    out[6] = graph->odd_blocks;
-    out[7] = graph->bytes_read;
-    for (unsigned rule = 0; rule < RULES; rule++)
-        out[8 + rule] = graph->by_rule[rule];
+    out->blocks = graph->index.blocks;
+    out->nodes = graph->nodes_read;
+    out->edges = graph->edges;
+    out->candidates = graph->candidates;
+    out->unread_bytes = graph->unread_bytes;
+    out->unread_at = graph->unread_at;
+    out->odd_blocks = graph->odd_blocks;
+    out->bytes_read = graph->bytes_read;
+    memcpy(by_rule, graph->by_rule, sizeof graph->by_rule);
 }
 
 /* The node that holds the address, and how far inside; NO_NODE if none does. */
@@ -285,14 +274,11 @@ void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t
     }
 }
 
-/* The edges of one node: target, rule, slot (UINT32_MAX: not kept) of each, at most `room`. Returns how many it has. */
-uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room)
+/* The edges of one node, at most `room`. Returns how many it has. */
+uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room)
 {
     const uint32_t begin = graph->offsets[node], end = graph->offsets[node + 1];
-    for (uint32_t edge = begin; edge < end && edge - begin < room; edge++) {
-        out[3 * (edge - begin)] = EDGE_ID(graph->to[edge]);
-        out[3 * (edge - begin) + 1] = EDGE_RULE(graph->to[edge]);
-        out[3 * (edge - begin) + 2] = edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
-    }
+    for (uint32_t edge = begin; edge < end && edge - begin < room; edge++)
+        out[edge - begin] = (struct edge) {EDGE_ID(graph->to[edge]), EDGE_RULE(graph->to[edge]), slot_of(graph, edge)};
     return end - begin;
 }

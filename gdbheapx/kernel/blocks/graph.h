@@ -130,6 +130,12 @@ static inline uint64_t node_bytes(const struct graph *graph, uint32_t node)
     return 0;
 }
 
+/* Where in its node the edge stands, in words; UINT32_MAX: that was not kept. */
+static inline uint64_t slot_of(const struct graph *graph, uint64_t edge)
+{
+    return edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
+}
+
 void marks_free(struct marks *marks);
 
 /* graph.c */

@@ -3,6 +3,7 @@
 from array import array
 from typing import TYPE_CHECKING
 
+from gdbheapx.arch import byte_order
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.binding import joined
@@ -24,32 +25,32 @@ int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, dou
 int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds);
 int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
 int64_t heapx_graph_end_node(struct graph *graph);
-struct graph *heapx_graph_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, unsigned all_slots,
+struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots,
     const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
     const uint64_t *ranges, uint64_t range_count);
 void heapx_graph_free(struct graph *graph);
 void heapx_graph_sign(struct graph *graph, struct signer *signer);
 int64_t heapx_graph_settle(struct graph *graph);
 int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds);
-void heapx_graph_numbers(const struct graph *graph, uint64_t *out);
+void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, uint64_t *by_rule);
 uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset);
 void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes);
-uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room);
-uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room);
+uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room);
+uint64_t heapx_graph_habits(struct graph *graph, struct habit *out, uint64_t room);
 uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room);
 int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, struct leak_group_row *out, uint64_t room);
 void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t count, uint8_t *out);
 int heapx_leak_roots_open(struct graph *graph);
 int64_t heapx_leak_roots_slice(struct graph *graph, double seconds);
-uint64_t heapx_leak_roots_result(const struct graph *graph, uint64_t from, uint64_t *out, uint64_t room);
+uint64_t heapx_leak_roots_result(const struct graph *graph, struct leak_root *out, uint64_t room);
 int heapx_marks_open(struct graph *graph, uint32_t roots_from);
 int64_t heapx_marks_slice(struct graph *graph, double seconds);
-void heapx_marks_sums(const struct graph *graph, uint64_t *out);
+void heapx_marks_sums(const struct graph *graph, struct sum *out);
 unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node);
 uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
     uint64_t room, uint32_t *next);
 void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
-uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room, uint64_t *next);
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room, uint64_t *next);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
@@ -66,7 +67,10 @@ int heapx_weak_settle(struct weak *weak);
 uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room);
 """
 
-IN_C = "RULE* FROM_MAPPING MASKED LEAKED NO_NODE EXACT_SLOT MOST_HABITS LeakGroup LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE"
+IN_C = """
+RULE* FROM_MAPPING MASKED LEAKED NO_NODE EXACT_SLOT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
+GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum
+"""
 
 RULE_START = 0
 """An aligned pointer to a block's start, or to any place of a mapping."""
@@ -256,8 +260,8 @@ def check_pointers(count: int) -> None:
 
 def packed(words: Sequence[int], shape: GraphShape) -> bytes:
     """Words as the target has them."""
-    size, order = shape.word_bytes, "little" if shape.little_endian else "big"
-    return b"".join((word & (1 << 8 * size) - 1).to_bytes(size, order) for word in words)  # type: ignore[arg-type]
+    size, order = shape.word_bytes, byte_order(shape.little_endian)
+    return b"".join((word & (1 << 8 * size) - 1).to_bytes(size, order) for word in words)
 
 
 class Graph:
@@ -279,8 +283,7 @@ class Graph:
             images,
         )
         self._heaps, self._mappings, self._images = flat(shape.heaps), flat(shape.mappings), flat(shape.images)
-        swap = int(not shape.little_endian)
-        numbers = (shape.word_bytes, swap, shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
+        numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
         vtables = (images.handle if images is not None else None, at(self._images), len(shape.images))
         self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables)
@@ -389,10 +392,9 @@ class Graph:
 
     def numbers(self) -> GraphNumbers:
         """How large it is."""
-        out = array("Q", bytes(8 * 14))
-        self._library.heapx_graph_numbers(self._handle, at(out))
-        sizes: Any = [*out[:8], tuple(out[8:])]
-        return GraphNumbers._make(sizes)
+        out, by_rule = array("Q", bytes(8 * (len(GraphNumbers._fields) - 1))), array("Q", bytes(8 * RULES))
+        self._library.heapx_graph_numbers(self._handle, at(out), at(by_rule))
+        return GraphNumbers(*out, by_rule=tuple(by_rule))
 
     @property
     def nodes(self) -> int:
@@ -457,7 +459,7 @@ class Graph:
         if not self._library.heapx_leak_roots_open(self._handle):
             raise MemoryError()
         self._run(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
-        return int(self._library.heapx_leak_roots_result(self._handle, 0, None, 0))
+        return int(self._library.heapx_leak_roots_result(self._handle, None, 0))
 
     def leak_root_ids(self) -> "array[int]":
         """array('I'): those that were found."""
@@ -487,9 +489,9 @@ class Graph:
 
     def leak_roots(self) -> List[LeakRoot]:
         """All that were found: there may be millions."""
-        count = self._library.heapx_leak_roots_result(self._handle, 0, None, 0)
+        count = self._library.heapx_leak_roots_result(self._handle, None, 0)
         out = array("Q", bytes(32 * count))
-        self._library.heapx_leak_roots_result(self._handle, 0, at(out), count)
+        self._library.heapx_leak_roots_result(self._handle, at(out), count)
         return [LeakRoot(out[place], bool(out[place + 1]), out[place + 2], out[place + 3]) for place in range(0, len(out), 4)]
 
     def find(self, address: int) -> Optional[Tuple[int, int]]:

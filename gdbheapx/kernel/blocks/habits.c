@@ -7,11 +7,6 @@
 #define HABIT_SHARE 100u            /* by one in so many of all references, is how this program points */
 #define HABIT_OFFSETS MOST_OFFSET    /* below it */
 
-/* Which offsets are a habit. */
-struct habit {
-    uint64_t offset, blocks, references;
-};
-
 /* Counts the distinct blocks that are pointed to at each of these offsets, whose numbers + 1 stand in `place` by offset. 0: no memory. */
 static int count_blocks(const struct graph *graph, struct habit *habits, unsigned count, const uint8_t *place)
 {
@@ -52,9 +47,8 @@ static unsigned likely_habits(const struct graph *graph, struct habit *habits)
     return found;
 }
 
-/* Offsets at which this program is in the habit of pointing into blocks: `out` has three numbers for each, at most `room` of them: offset,
-   blocks, references. Returns how many. Edges at these offsets that were RULE_INSIDE are then of RULE_HABIT. */
-uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room)
+/* Offsets at which this program is in the habit of pointing into blocks, at most `room`. Returns how many. Edges at these offsets that were RULE_INSIDE are then of RULE_HABIT. */
+uint64_t heapx_graph_habits(struct graph *graph, struct habit *out, uint64_t room)
 {
     struct habit habits[MOST_HABITS];
     const unsigned likely = likely_habits(graph, habits);
@@ -71,10 +65,7 @@ uint64_t heapx_graph_habits(struct graph *graph, uint64_t *out, uint64_t room)
             continue;
         }
         graph->habits[graph->habit_count++] = (uint16_t) habits[i].offset;
-        out[3 * found] = habits[i].offset;
-        out[3 * found + 1] = habits[i].blocks;
-        out[3 * found + 2] = habits[i].references;
-        found++;
+        out[found++] = habits[i];
     }
     for (uint64_t edge = 0; found && inside < graph->inside_count; edge++) {
         if (!leads_inside(graph->to[edge]))

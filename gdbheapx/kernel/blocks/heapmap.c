@@ -8,32 +8,18 @@
 #define ROWS 512u
 #define MOST_BYTES (1ull << 62)     /* no address and no size is larger, whatever the target says */
 
-/* Numbers of heapmap.py. */
-enum { PAGE_USED, PAGE_PINNED, PAGE_CACHED, PAGE_OWN, PAGE_FREE, PAGE_RETURNED, PAGE_STATES };
-
-/* Order as in heapmap.MapShape.numbers. */
-struct map_shape {
-    uint64_t page, lead, cell;
-    uint64_t free_kinds;                /* one bit a kind: free, whatever the class */
-    uint64_t free_is_pinned;
-    uint64_t overheads[MOST_KINDS];     /* by kind, modulo 2**64 */
-};
-
-/* Order as in heapmap.Cell. */
-struct map_cell {
-    uint64_t bytes[PAGE_STATES];
-    uint64_t free_resident, returned_resident, unsure;
-};
+enum { PAGE_USED, PAGE_PINNED, PAGE_CACHED, PAGE_OWN, PAGE_FREE, PAGE_RETURNED };
 
 struct map_range {
     uint64_t begin, end, before;        /* before: bytes of all ranges below */
 };
 
 struct heap_map {
-    struct map_shape shape;
+    struct map_numbers shape;
+    uint64_t overheads[MOST_KINDS];     /* by kind, modulo 2**64 */
     struct map_range *ranges;
     uint64_t range_count, at;           /* at: the range that was met last */
-    struct map_cell *cells;
+    struct cell *cells;
     uint64_t cell_count;
     uint64_t page;                      /* begin of the page that is looked at */
     unsigned seen;                      /* one bit for each class on it; 0: none */
@@ -41,12 +27,14 @@ struct heap_map {
 };
 
 /* `ranges`: begin and end of each, sorted, without overlap, whole pages. `table`: NULL where nothing tells what is in RAM. */
-struct heap_map *heapx_map_new(const uint64_t *shape, const uint64_t *ranges, uint64_t count, const struct page_table *table)
+struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
+                               const struct page_table *table)
 {
     struct heap_map *map = calloc(1, sizeof *map);
     if (!map)
         return NULL;
-    memcpy(&map->shape, shape, sizeof map->shape);
+    map->shape = *shape;
+    memcpy(map->overheads, overheads, sizeof map->overheads);
     map->ranges = calloc((size_t) count + 1, sizeof *map->ranges);
     uint64_t bytes = 0;
     for (uint64_t i = 0; map->ranges && i < count; i++) {
@@ -56,7 +44,7 @@ struct heap_map *heapx_map_new(const uint64_t *shape, const uint64_t *ranges, ui
         bytes += ranges[2 * i + 1] - ranges[2 * i];
     }
     map->range_count = count;
-    map->cell_count = (bytes + map->shape.cell - 1) / map->shape.cell;
+    map->cell_count = (bytes + map->shape.cell_bytes - 1) / map->shape.cell_bytes;
     map->cells = calloc((size_t) map->cell_count + 1, sizeof *map->cells);
     page_window_open(&map->window, table);
     if (map->ranges && map->cells)
@@ -90,14 +78,23 @@ static uint64_t range_above(const struct heap_map *map, uint64_t address)
     return low;
 }
 
-static void add_to(struct heap_map *map, struct map_cell *cell, uint64_t begin, uint64_t end, unsigned state)
+static uint64_t *bytes_of(struct cell *cell, unsigned state)
 {
-    cell->bytes[state] += end - begin;
+    uint64_t *const by_state[] = {
+        [PAGE_USED] = &cell->used_bytes, [PAGE_PINNED] = &cell->pinned_bytes, [PAGE_CACHED] = &cell->cached_bytes,
+        [PAGE_OWN] = &cell->own_bytes, [PAGE_FREE] = &cell->free_bytes, [PAGE_RETURNED] = &cell->returned_bytes,
+    };
+    return by_state[state];
+}
+
+static void add_to(struct heap_map *map, struct cell *cell, uint64_t begin, uint64_t end, unsigned state)
+{
+    *bytes_of(cell, state) += end - begin;
     if ((state == PAGE_FREE || state == PAGE_RETURNED) && map->window.table) {
         struct residency found = {0, 0, 0, 0, 0};
         page_window_add(&map->window, begin, end, &found);
-        *(state == PAGE_FREE ? &cell->free_resident : &cell->returned_resident) += found.resident_bytes;
-        cell->unsure += found.unsure_bytes;
+        *(state == PAGE_FREE ? &cell->free_resident_bytes : &cell->returned_resident_bytes) += found.resident_bytes;
+        cell->unsure_bytes += found.unsure_bytes;
     }
 }
 
@@ -110,9 +107,9 @@ static void add_pages(struct heap_map *map, uint64_t begin, uint64_t end, unsign
         const uint64_t last = end < range->end ? end : range->end;
         map->at = i;
         while (here < last) {
-            const uint64_t place = range->before + (here - range->begin), left = map->shape.cell - place % map->shape.cell;
+            const uint64_t place = range->before + (here - range->begin), left = map->shape.cell_bytes - place % map->shape.cell_bytes;
             const uint64_t until = last - here > left ? here + left : last;
-            add_to(map, &map->cells[place / map->shape.cell], here, until, state);
+            add_to(map, &map->cells[place / map->shape.cell_bytes], here, until, state);
             here = until;
         }
     }
@@ -135,7 +132,7 @@ static unsigned state_of(const struct heap_map *map, unsigned seen)
 static void close_page(struct heap_map *map)
 {
     if (map->seen)
-        add_pages(map, map->page, map->page + map->shape.page, state_of(map, map->seen));
+        add_pages(map, map->page, map->page + map->shape.page_bytes, state_of(map, map->seen));
     map->seen = 0;
 }
 
@@ -150,8 +147,8 @@ static void on_page(struct heap_map *map, uint64_t page, unsigned bit)
 static void map_row(struct heap_map *map, const struct block_rows *rows, uint64_t i)
 {
     const unsigned kind = rows->kinds[i];
-    const uint64_t begin = rows->addresses[i] - map->shape.lead, mask = map->shape.page - 1;
-    const uint64_t size = rows->usable[i] + (kind < MOST_KINDS ? map->shape.overheads[kind] : 0), end = begin + size;
+    const uint64_t begin = rows->addresses[i] - map->shape.lead_bytes, mask = map->shape.page_bytes - 1;
+    const uint64_t size = rows->usable[i] + (kind < MOST_KINDS ? map->overheads[kind] : 0), end = begin + size;
     unsigned class = rows->classes[i];
     if (begin - 1 >= MOST_BYTES || size - 1 >= MOST_BYTES || class > CLASS_RETURNED)
         return;
@@ -161,8 +158,8 @@ static void map_row(struct heap_map *map, const struct block_rows *rows, uint64_
     on_page(map, first, 1u << class);
     if (last != first) {
         close_page(map);
-        if (last - first > map->shape.page)
-            add_pages(map, first + map->shape.page, last, state_of(map, 1u << class));
+        if (last - first > map->shape.page_bytes)
+            add_pages(map, first + map->shape.page_bytes, last, state_of(map, 1u << class));
         on_page(map, last, 1u << class);
     }
 }
@@ -188,7 +185,7 @@ int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, doubl
 }
 
 /* No more comes. `out`: all cells. */
-void heapx_map_cells(struct heap_map *map, uint64_t *out)
+void heapx_map_cells(struct heap_map *map, struct cell *out)
 {
     close_page(map);
     memcpy(out, map->cells, (size_t) map->cell_count * sizeof *map->cells);

@@ -6,19 +6,28 @@ from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Seque
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks, Listed
+from gdbheapx.kernel.blocks.pins import by_kind
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, run
 
 PROTOTYPES = """
-struct heap_map *heapx_map_new(const uint64_t *shape, const uint64_t *ranges, uint64_t count, const struct page_table *table);
+struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count, const struct page_table *table);
 void heapx_map_free(struct heap_map *map);
 int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds);
-void heapx_map_cells(struct heap_map *map, uint64_t *out);
+void heapx_map_cells(struct heap_map *map, struct cell *out);
 """
 
-IN_C = "MOST_KINDS"
+IN_C = "MapNumbers Cell"
 
-MOST_KINDS = 16
+
+class MapNumbers(NamedTuple):
+    """A MapShape as the kernel takes it, beside the overheads; one bit for each kind that counts as free."""
+
+    page_bytes: int
+    lead_bytes: int
+    cell_bytes: int
+    free_kinds: int
+    free_is_pinned: bool
 
 
 class MapShape(NamedTuple):
@@ -38,19 +47,13 @@ class MapShape(NamedTuple):
     overheads: Sequence[int] = ()
     """By kind: bytes of the unit beyond the usable ones."""
 
-    def numbers(self) -> "array[int]":
-        """As struct map_shape (heapmap.c)."""
-        overheads = [one % (1 << 64) for one in self.overheads] + [0] * (MOST_KINDS - len(self.overheads))
-        kinds = sum(1 << kind for kind in self.free_kinds)
-        return array("Q", [self.page_bytes, self.lead_bytes, self.cell_bytes, kinds, self.free_is_pinned, *overheads[:MOST_KINDS]])
-
     def cells(self, ranges: Sequence[Tuple[int, int]]) -> int:
         """How many there are."""
         return -(-sum(end - start for start, end in ranges) // self.cell_bytes)
 
 
 class Cell(NamedTuple):
-    """Bytes of whole pages by what they are: PAGE_ numbers in heapmap.c, in their order. Pinned: blocks in use, or the allocator's own,
+    """Bytes of whole pages by what they are. Pinned: blocks in use, or the allocator's own,
     beside free ones; cached: nothing in use, blocks in caches; own: the allocator's alone; returned: it keeps the addresses alone."""
 
     used_bytes: int
@@ -83,8 +86,10 @@ class HeapMap:
     ) -> None:
         self._library, self._opened, self._budget = declared(library, PROTOTYPES), opened, budget
         self._table, self._count = OpenPages(library, pages), shape.cells(ranges)
-        numbers, bounds = shape.numbers(), array("Q", [bound for one in ranges for bound in one])
-        self._handle = library.heapx_map_new(at(numbers), at(bounds), len(ranges), self._table.handle)
+        kinds = sum(1 << kind for kind in shape.free_kinds)
+        numbers = array("Q", MapNumbers(shape.page_bytes, shape.lead_bytes, shape.cell_bytes, kinds, shape.free_is_pinned))
+        overheads, bounds = by_kind(shape.overheads), array("Q", [bound for one in ranges for bound in one])
+        self._handle = library.heapx_map_new(at(numbers), at(overheads), at(bounds), len(ranges), self._table.handle)
         if not self._handle:
             raise MemoryError()
 

@@ -57,11 +57,6 @@ static inline int is_known(const struct referrals *work, uint32_t label)
     return worth_of(work, label) == KNOWN || worth_of(work, label) == BY_BEGIN;
 }
 
-static inline uint64_t slot_of(const struct graph *graph, uint32_t edge)
-{
-    return edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
-}
-
 /* So many bytes were asked for when the block was made, as far as its size tells. */
 static inline int may_hold(const struct referrals *work, uint64_t usable, uint64_t bytes)
 {

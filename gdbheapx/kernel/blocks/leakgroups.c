@@ -81,7 +81,7 @@ int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, str
     struct leak_groups groups = {NULL, NULL, 0, 0};
     int64_t count = 0;
     for (uint64_t i = 0; i < roots->root_count; i++) {
-        const struct leak_root *root = &roots->roots[i];
+        const struct leak_start *root = &roots->roots[i];
         const uint32_t id = root->id & ~IS_CYCLE;
         const uint64_t size = index_size(&graph->index, id);
         const struct leak_group key = {.size_bytes = size, .is_cycle = (root->id & IS_CYCLE) != 0, .label = labels ? labels[i] : 0};

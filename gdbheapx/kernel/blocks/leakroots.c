@@ -66,13 +66,13 @@ static int add_root(struct leak_roots *roots, uint32_t id)
 {
     if (roots->root_count == roots->root_room) {
         const uint64_t room = roots->root_room ? 2 * roots->root_room : 1024;
-        struct leak_root *more = realloc(roots->roots, (size_t) room * sizeof *more);
+        struct leak_start *more = realloc(roots->roots, (size_t) room * sizeof *more);
         if (!more)
             return 0;
         roots->roots = more;
         roots->root_room = room;
     }
-    struct leak_root root = {has(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
+    struct leak_start root = {has(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
     roots->roots[roots->root_count++] = root;
     return 1;
 }
@@ -124,7 +124,7 @@ static void close_search(const struct graph *graph, struct leak_roots *roots)
     spread_shrink(&roots->spread);
     memset(roots->spread.marked, 0, ((size_t) graph->nodes / 64 + 1) * 8);
     for (uint64_t i = 0; 2 * i + 1 < roots->root_count; i++) {      /* the last start was asked first: by address, cycles last */
-        const struct leak_root root = roots->roots[i];
+        const struct leak_start root = roots->roots[i];
         roots->roots[i] = roots->roots[roots->root_count - 1 - i];
         roots->roots[roots->root_count - 1 - i] = root;
     }
@@ -161,16 +161,13 @@ int64_t heapx_leak_roots_slice(struct graph *graph, double seconds)
     return 0;
 }
 
-/* `out`: id, is_cycle, blocks, bytes of each root from `from` on, at most `room`. Returns how many there are in all. */
-uint64_t heapx_leak_roots_result(const struct graph *graph, uint64_t from, uint64_t *out, uint64_t room)
+/* Each root, at most `room`. Returns how many there are in all. */
+uint64_t heapx_leak_roots_result(const struct graph *graph, struct leak_root *out, uint64_t room)
 {
     const struct leak_roots *roots = graph->marks->leak_roots;
-    for (uint64_t i = from; i < roots->root_count && i - from < room; i++) {
-        const struct leak_root *root = &roots->roots[i];
-        out[4 * (i - from)] = root->id & ~IS_CYCLE;
-        out[4 * (i - from) + 1] = (root->id & IS_CYCLE) != 0;
-        out[4 * (i - from) + 2] = root->blocks;
-        out[4 * (i - from) + 3] = root->bytes;
+    for (uint64_t i = 0; i < roots->root_count && i < room; i++) {
+        const struct leak_start *root = &roots->roots[i];
+        out[i] = (struct leak_root) {root->id & ~IS_CYCLE, (root->id & IS_CYCLE) != 0, root->blocks, root->bytes};
     }
     return roots->root_count;
 }

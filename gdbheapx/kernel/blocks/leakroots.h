@@ -8,7 +8,7 @@ enum { STEP_PREDECESSORS, STEP_FREE_STARTS, STEP_OTHER_STARTS, STEP_AGAIN, STEP_
 
 #define IS_CYCLE (1u << 31)         /* beside the id */
 
-struct leak_root {
+struct leak_start {
     uint32_t id;
     uint32_t blocks;
     uint64_t bytes;                 /* itself and what hangs behind it */
@@ -20,7 +20,7 @@ struct leak_roots {
     /* spread.marked: at the end the bits of the roots */
     uint32_t *starts;
     uint64_t start_count, start_room;
-    struct leak_root *roots;
+    struct leak_start *roots;
     uint64_t root_count, root_room;
     unsigned step;
     uint64_t next;

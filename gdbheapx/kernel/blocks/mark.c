@@ -216,16 +216,16 @@ static int any_weaker(const struct marks *marks, uint32_t word)
 }
 
 /* Blocks and bytes of each evidence: two numbers for each of 0 to LEAKED. */
-void heapx_marks_sums(const struct graph *graph, uint64_t *out)
+void heapx_marks_sums(const struct graph *graph, struct sum *out)
 {
     const uint32_t blocks = (uint32_t) graph->index.blocks;
-    memset(out, 0, 2 * (LEAKED + 1) * sizeof *out);
+    memset(out, 0, (LEAKED + 1) * sizeof *out);
     for (uint32_t first = 0; first < blocks; first += 64) {
         const int all_alike = !any_weaker(graph->marks, first >> 6);
         for (uint32_t id = first; id < blocks && id - first < 64; id++) {
             const unsigned evidence = all_alike ? RULE_START : evidence_of(graph->marks, id);
-            out[2 * evidence]++;
-            out[2 * evidence + 1] += index_size(&graph->index, id);
+            out[evidence].blocks++;
+            out[evidence].bytes += index_size(&graph->index, id);
         }
     }
 }

@@ -15,17 +15,13 @@ static uint32_t source_of(const struct graph *graph, uint64_t edge)
     return low;
 }
 
-/* Pointers to `node` from edge *next on: node, rule and slot of each, at most `room`. Returns how many. */
-uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, uint64_t *out, uint64_t room, uint64_t *next)
+/* Pointers to `node` from edge *next on, at most `room`. Returns how many. */
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room, uint64_t *next)
 {
     uint64_t count = 0, edge = *next;
     for (; edge < graph->edges && count < room; edge++)
-        if (EDGE_ID(graph->to[edge]) == node) {
-            out[3 * count] = source_of(graph, edge);
-            out[3 * count + 1] = EDGE_RULE(graph->to[edge]);
-            out[3 * count + 2] = edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
-            count++;
-        }
+        if (EDGE_ID(graph->to[edge]) == node)
+            out[count++] = (struct referrer) {source_of(graph, edge), EDGE_RULE(graph->to[edge]), slot_of(graph, edge)};
     *next = edge;
     return count;
 }

@@ -17,14 +17,15 @@ void heapx_pins_free(struct pins *pins)
     free(pins);
 }
 
-/* `numbers`: struct pin_shape. NULL: no memory. */
-struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart, uint64_t
+/* `overheads`: MOST_KINDS. NULL: no memory. */
+struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart, uint64_t
                             apart_count, const uint64_t *own, uint64_t own_count)
 {
     struct pins *pins = calloc(1, sizeof *pins);
     if (!pins)
         return NULL;
-    memcpy(&pins->shape, numbers, sizeof pins->shape);
+    pins->shape = *shape;
+    memcpy(pins->overheads, overheads, sizeof pins->overheads);
     pins->rooms = rooms;
     pins->room_count = room_count;
     pins->apart = apart;
@@ -127,7 +128,7 @@ static int grow_slots(struct pins *pins)
 {
     const uint64_t count = pins->slot_count ? 2 * pins->slot_count : 1024;
     uint32_t *slots = calloc((size_t) count, sizeof *slots);
-    struct pin_group *groups = realloc(pins->groups, (size_t) (count / 2) * sizeof *groups);
+    struct pin_sums *groups = realloc(pins->groups, (size_t) (count / 2) * sizeof *groups);
     if (groups)
         pins->groups = groups;
     if (!slots || !groups) {
@@ -135,7 +136,7 @@ static int grow_slots(struct pins *pins)
         return 0;
     }
     for (uint64_t i = 0; i < pins->group_count; i++) {
-        const struct pin_group *group = &groups[i];
+        const struct pin_sums *group = &groups[i];
         uint64_t at = hash_of(&group->key, group->situation, group->arena);
         while (slots[at & (count - 1)])
             at++;
@@ -147,7 +148,7 @@ static int grow_slots(struct pins *pins)
     return 1;
 }
 
-struct pin_group *pin_group_at(struct pins *pins, struct pin_key key, unsigned situation, uint32_t arena)
+struct pin_sums *pin_group_at(struct pins *pins, struct pin_key key, unsigned situation, uint32_t arena)
 {
     if (2 * pins->group_count >= pins->slot_count && !grow_slots(pins)) {
         pins->no_memory = 1;
@@ -156,12 +157,12 @@ struct pin_group *pin_group_at(struct pins *pins, struct pin_key key, unsigned s
     for (;;) {
         uint64_t at = hash_of(&key, situation, arena);
         for (uint32_t number; (number = pins->slots[at & (pins->slot_count - 1)]); at++) {
-            struct pin_group *group = &pins->groups[number - 1];
+            struct pin_sums *group = &pins->groups[number - 1];
             if (pins_alike(&group->key, &key) && group->arena == arena && group->situation == situation)
                 return group;
         }
         if (pins->group_count < MOST_GROUPS || (!key.size && key.label == UNSIGNED && key.top == BY_SEVERAL)) {
-            struct pin_group *group = &pins->groups[pins->group_count++];
+            struct pin_sums *group = &pins->groups[pins->group_count++];
             memset(group, 0, sizeof *group);
             group->key = key;
             group->situation = (uint8_t) situation;
@@ -175,7 +176,7 @@ struct pin_group *pin_group_at(struct pins *pins, struct pin_key key, unsigned s
     }
 }
 
-void pin_count(struct pins *pins, struct pin_group *group, struct pin *pin)
+void pin_count(struct pins *pins, struct pin_sums *group, struct pin *pin)
 {
     const uint8_t bit = (uint8_t) (1u << group->situation);
     if (pin->counted & bit)
@@ -190,15 +191,15 @@ void pin_count(struct pins *pins, struct pin_group *group, struct pin *pin)
     group->bytes += pin->usable;
 }
 
-/* `out`: 14 numbers of each group, in the order of pins.PinGroup. */
-void heapx_pins_groups(const struct pins *pins, uint64_t *out)
+void heapx_pins_groups(const struct pins *pins, struct pin_group *out)
 {
     for (uint64_t i = 0; i < pins->group_count; i++) {
-        const struct pin_group *group = &pins->groups[i];
-        const uint64_t numbers[] = {
-            group->situation, group->key.status, group->key.label, group->key.top, group->key.size, group->arena, group->kept,
-            group->alone, group->places, group->blocks, group->bytes, group->least, group->most, group->sample,
+        const struct pin_sums *sums = &pins->groups[i];
+        out[i] = (struct pin_group) {
+            .situation = sums->situation, .status = sums->key.status, .label = sums->key.label, .top = sums->key.top,
+            .size = sums->key.size, .arena = sums->arena, .kept_bytes = sums->kept, .alone_bytes = sums->alone, .places = sums->places,
+            .blocks = sums->blocks, .block_bytes = sums->bytes, .least_bytes = sums->least, .most_bytes = sums->most,
+            .sample = sums->sample,
         };
-        memcpy(out + sizeof numbers / sizeof *numbers * i, numbers, sizeof numbers);
     }
 }

@@ -85,7 +85,7 @@ static void close_place(struct pins *pins)
         else if (pins->room_count)
             key.size = place->size;
         for (unsigned situation = 0; situation < SITUATIONS; situation++) {
-            struct pin_group *group = place->bytes[situation] ? pin_group_at(pins, key, situation, place->arena) : NULL;
+            struct pin_sums *group = place->bytes[situation] ? pin_group_at(pins, key, situation, place->arena) : NULL;
             if (!group)
                 continue;
             group->kept += place->bytes[situation];
@@ -123,7 +123,7 @@ static unsigned situation_in(const struct pins *pins, uint32_t arena, unsigned s
 
 static void keep_range(struct pins *pins, uint64_t begin, uint64_t end, unsigned as)
 {
-    const uint64_t page = pins->shape.page;
+    const uint64_t page = pins->shape.page_bytes;
     const unsigned situation = situation_in(pins, pins->run.arena, as);
     while (begin < end) {
         const uint64_t here = begin & ~(page - 1), until = end - here > page ? here + page : end;
@@ -137,10 +137,10 @@ static void keep_range(struct pins *pins, uint64_t begin, uint64_t end, unsigned
 
 static void close_run(struct pins *pins)
 {
-    const uint64_t begin = pins->run.begin, end = pins->run.end, mask = pins->shape.page - 1;
+    const uint64_t begin = pins->run.begin, end = pins->run.end, mask = pins->shape.page_bytes - 1;
     if (!begin)
         return;
-    const uint64_t first = (begin + pins->shape.head + mask) & ~mask, last = end & ~mask;
+    const uint64_t first = (begin + pins->shape.head_bytes + mask) & ~mask, last = end & ~mask;
     if (first < last) {
         pins->returned += last - first;
         keep_range(pins, begin, first, EDGE);
@@ -158,7 +158,7 @@ static void keep_reserve(struct pins *pins)
     const int has_pin = pins->last.end == pins->run.begin && pins->last.end;
     if (has_pin)
         key = pin_key_of(pins, &pins->last);
-    struct pin_group *group = pin_group_at(pins, key, situation_in(pins, pins->run.arena, RESERVE), pins->run.arena);
+    struct pin_sums *group = pin_group_at(pins, key, situation_in(pins, pins->run.arena, RESERVE), pins->run.arena);
     if (group) {
         const uint64_t bytes = pins->run.end - pins->run.begin;
         group->kept += bytes;
@@ -187,7 +187,7 @@ static void take_free(struct pins *pins, uint64_t begin, uint64_t end, int is_li
 
 static void take_used(struct pins *pins, const struct pin *pin)
 {
-    const uint64_t page = pins->shape.page, first = pin->begin & ~(page - 1), last = (pin->end - 1) & ~(page - 1);
+    const uint64_t page = pins->shape.page_bytes, first = pin->begin & ~(page - 1), last = (pin->end - 1) & ~(page - 1);
     open_place(pins, first, page);
     pins->last = *pin;
     pins->no_memory |= !add_pin(&pins->place, &pins->last);
@@ -200,9 +200,9 @@ static void take_used(struct pins *pins, const struct pin *pin)
 static void page_row(struct pins *pins, const struct block_rows *rows, uint64_t i)
 {
     const unsigned class = rows->classes[i], kind = rows->kinds[i];
-    const uint64_t begin = rows->addresses[i] - pins->shape.lead;
-    const uint64_t size = rows->usable[i] + (kind < MOST_KINDS ? pins->shape.overheads[kind] : 0), end = begin + size;
-    const int is_listed = class == CLASS_CACHED && kind < 64 && (pins->shape.listed_kinds >> kind & 1);
+    const uint64_t begin = rows->addresses[i] - pins->shape.lead_bytes;
+    const uint64_t size = rows->usable[i] + (kind < MOST_KINDS ? pins->overheads[kind] : 0), end = begin + size;
+    const int is_listed = class == CLASS_CACHED && kind < 64 && (pins->shape.kinds >> kind & 1);
     if (pins->run.begin && pins->run.end != begin)
         close_run(pins);
     if (begin - 1 >= MOST_BYTES || size - 1 >= MOST_BYTES)
@@ -287,12 +287,12 @@ int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double 
     return 1;
 }
 
-/* No more comes. Returns how many groups there are; `sums`: bytes that go back, used blocks met; NO_MEMORY. */
-int64_t heapx_pins_end(struct pins *pins, uint64_t *sums)
+/* No more comes. Returns how many groups there are; `returned`: bytes that go back; `used`: blocks met; NO_MEMORY. */
+int64_t heapx_pins_end(struct pins *pins, uint64_t *returned, uint64_t *used)
 {
     close_run(pins);
     close_place(pins);
-    sums[0] = pins->returned;
-    sums[1] = pins->ordinal;
+    *returned = pins->returned;
+    *used = pins->ordinal;
     return pins->no_memory ? NO_MEMORY : (int64_t) pins->group_count;
 }

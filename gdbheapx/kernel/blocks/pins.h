@@ -4,12 +4,6 @@
 
 #include "graph.h"
 
-/* Order as in pins.PinShape.numbers. */
-struct pin_shape {
-    uint64_t page, head, lead, listed_kinds;
-    uint64_t overheads[MOST_KINDS];     /* by kind, modulo 2**64 */
-};
-
 /* What makes blocks alike. */
 struct pin_key {
     uint64_t size;                  /* where nothing else is known of them, and of rooms */
@@ -24,7 +18,7 @@ struct pin {
     uint8_t class, counted;         /* counted: one bit a situation in which it is in its group already */
 };
 
-struct pin_group {
+struct pin_sums {
     struct pin_key key;
     uint32_t arena;
     uint8_t situation;
@@ -46,7 +40,8 @@ struct free_run {
 };
 
 struct pins {
-    struct pin_shape shape;
+    struct pin_numbers shape;
+    uint64_t overheads[MOST_KINDS];     /* by kind, modulo 2**64 */
     const uint64_t *rooms;          /* size of regions, bytes of a room: sorted; all arrays but `tops` are the caller's */
     uint64_t room_count;
     const uint64_t *own;
@@ -65,7 +60,7 @@ struct pins {
     struct free_run run;
     struct pin last;                /* the unit in use before; end 0: none */
     uint64_t returned;
-    struct pin_group *groups;
+    struct pin_sums *groups;
     uint32_t *slots;                /* by hash: group + 1 */
     uint64_t group_count, slot_count;
     int no_memory;
@@ -81,9 +76,9 @@ static inline int pins_alike(const struct pin_key *one, const struct pin_key *ot
 }
 
 /* NULL: no memory. */
-struct pin_group *pin_group_at(struct pins *pins, struct pin_key key, unsigned situation, uint32_t arena);
+struct pin_sums *pin_group_at(struct pins *pins, struct pin_key key, unsigned situation, uint32_t arena);
 
 /* The block is one of the group, once. */
-void pin_count(struct pins *pins, struct pin_group *group, struct pin *pin);
+void pin_count(struct pins *pins, struct pin_sums *group, struct pin *pin);
 
 #endif

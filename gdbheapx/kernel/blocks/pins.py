@@ -15,16 +15,16 @@ from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, declared, 
 
 PROTOTYPES = """
 void heapx_pins_free(struct pins *pins);
-struct pins *heapx_pins_new(const uint64_t *numbers, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart,
+struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart,
     uint64_t apart_count, const uint64_t *own, uint64_t own_count);
 void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first);
 int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least);
-void heapx_pins_groups(const struct pins *pins, uint64_t *out);
+void heapx_pins_groups(const struct pins *pins, struct pin_group *out);
 int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds);
-int64_t heapx_pins_end(struct pins *pins, uint64_t *sums);
+int64_t heapx_pins_end(struct pins *pins, uint64_t *returned, uint64_t *used);
 """
 
-IN_C = "EDGE HOLE LISTED RESERVE ROOM APART SITUATIONS PIN_* BY_* MOST_KINDS"
+IN_C = "EDGE HOLE LISTED RESERVE ROOM APART SITUATIONS PIN_* BY_* MOST_KINDS PinNumbers PinGroup"
 
 EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS = range(7)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
@@ -35,6 +35,15 @@ PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE = range(4)
 BY_SEVERAL, BY_NOBODY = 0xFFFFFFFF, 0xFFFFFFFE
 """In place of the node that owns the blocks: no single one does, or it is not known; they are leaked."""
 MOST_KINDS = 16
+
+
+class PinNumbers(NamedTuple):
+    """A PinShape as the kernel takes it, beside the overheads; `kinds` has one bit for each listed kind."""
+
+    page_bytes: int
+    head_bytes: int
+    lead_bytes: int
+    kinds: int
 
 
 class PinShape(NamedTuple):
@@ -54,11 +63,10 @@ class PinShape(NamedTuple):
     rooms: Sequence[Tuple[int, int]] = ()
     """(size of a region, bytes of the room), sorted: then memory goes back by rooms that are wholly free, not by pages."""
 
-    def numbers(self) -> "array[int]":
-        """As struct pin_shape (pins.c)."""
-        overheads = [one % (1 << 64) for one in self.overheads] + [0] * (MOST_KINDS - len(self.overheads))
-        listed = sum(1 << kind for kind in self.listed_kinds)
-        return array("Q", [self.page_bytes, self.head_bytes, self.lead_bytes, listed, *overheads[:MOST_KINDS]])
+
+def by_kind(overheads: Sequence[int]) -> "array[int]":
+    """Overheads as the kernel takes them: MOST_KINDS, modulo 2**64."""
+    return array("Q", ([one % (1 << 64) for one in overheads] + [0] * MOST_KINDS)[:MOST_KINDS])
 
 
 class PinLabels(NamedTuple):
@@ -76,7 +84,7 @@ class PinLabels(NamedTuple):
 
 
 class PinGroup(NamedTuple):
-    """Free bytes that blocks which are alike keep. Order as in pins.c."""
+    """Free bytes that blocks which are alike keep."""
 
     situation: int
     status: int
@@ -120,9 +128,12 @@ class Pins:
         graph: Any = labels.graph
         rooms, apart = array("Q", [number for room in shape.rooms for number in room]), array("Q", shape.apart)
         own, known, tree = array("Q", labels.own), array("I", labels.labels), labels.tree
-        self._kept = (shape.numbers(), rooms, apart, own, known, graph, tree)
+        listed = sum(1 << kind for kind in shape.listed_kinds)
+        numbers = array("Q", PinNumbers(shape.page_bytes, shape.head_bytes, shape.lead_bytes, listed))
+        overheads = by_kind(shape.overheads)
+        self._kept = (rooms, apart, own, known, graph, tree)
         arrays = (at(rooms), len(shape.rooms), at(apart), len(apart), at(own), len(own))
-        self._handle = library.heapx_pins_new(at(self._kept[0]), *arrays)
+        self._handle = library.heapx_pins_new(at(numbers), at(overheads), *arrays)
         if not self._handle:
             raise MemoryError()
         library.heapx_pins_label(self._handle, None if graph is None else graph.handle, at(known), len(known), first)
@@ -143,11 +154,11 @@ class Pins:
 
     def found(self) -> List[PinGroup]:
         """The groups; nothing more may be streamed."""
-        sums = array("Q", bytes(16))
-        count = self._library.heapx_pins_end(self._handle, at(sums))
+        returned, used = array("Q", [0]), array("Q", [0])
+        count = self._library.heapx_pins_end(self._handle, at(returned), at(used))
         if count == NO_MEMORY:
             raise MemoryError()
-        self.returned_bytes, self.used_blocks = sums
+        self.returned_bytes, self.used_blocks = returned[0], used[0]
         out = array("Q", bytes(8 * NUMBERS * count))
         self._library.heapx_pins_groups(self._handle, at(out))
         return [PinGroup(*out[place : place + NUMBERS]) for place in range(0, len(out), NUMBERS)]

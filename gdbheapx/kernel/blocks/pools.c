@@ -10,29 +10,20 @@ enum { AT_COUNT = 0, AT_FREE = 8, AT_CLASS = 36, AT_NEXT_OFFSET = 40, AT_LAST_OF
 #define MOST_CLASSES 64u
 #define MOST_POOL (32u << 10)
 
-/* Order as in pools.PoolSums. */
-enum { SUM_POOLS, SUM_USED, SUM_FREE, SUM_LOST, SUM_FREE_POOLS, SUM_BAD, SUMS };
 
 struct pool {
     uint64_t size, used, carved, cells;     /* bytes of a cell; cells: in use, handed out ever, in all */
 };
 
-static unsigned load_32(const uint8_t *from, unsigned swap)
-{
-    uint32_t value;
-    memcpy(&value, from, 4);
-    return swap ? __builtin_bswap32(value) : value;
-}
-
 /* 0: no pool. */
 static int pool_read(struct pool *pool, const uint8_t *header, unsigned swap, uint64_t bytes)
 {
-    const uint64_t class = load_32(header + AT_CLASS, swap), next = load_32(header + AT_NEXT_OFFSET, swap);
+    const uint64_t class = load_word(header + AT_CLASS, 4, swap), next = load_word(header + AT_NEXT_OFFSET, 4, swap);
     pool->size = (class + 1) * UNIT;
-    if (class >= MOST_CLASSES || load_32(header + AT_LAST_OFFSET, swap) != bytes - pool->size)
+    if (class >= MOST_CLASSES || load_word(header + AT_LAST_OFFSET, 4, swap) != bytes - pool->size)
         return 0;
     pool->cells = (bytes - HEADER_BYTES) / pool->size;
-    pool->used = load_32(header + AT_COUNT, swap);
+    pool->used = load_word(header + AT_COUNT, 4, swap);
     pool->carved = next < HEADER_BYTES ? pool->cells + 1 : (next - HEADER_BYTES) / pool->size;
     return pool->used <= pool->carved && pool->carved <= pool->cells && (next - HEADER_BYTES) % pool->size == 0;
 }
@@ -46,7 +37,7 @@ struct pools {
     uint64_t cell;
     struct pool pool;                       /* cells 0: none at hand */
     unsigned swap;
-    uint64_t sums[SUMS];
+    struct pool_sums sums;
     uint8_t is_free[MOST_POOL / UNIT];
     uint8_t data[MOST_POOL];
 };
@@ -152,7 +143,7 @@ static const uint8_t *pools_lend(const struct block_source *self, uint64_t addre
 }
 
 /* `runs`: begin and end of each, sorted, multiples of `bytes` long; they stay the caller's. NULL: no memory, or no such pools. */
-struct block_source *heapx_pool_blocks(const struct source *memory, unsigned swap, uint64_t bytes, const uint64_t *runs, uint64_t count)
+struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs, uint64_t count)
 {
     struct pools *pools = bytes <= MOST_POOL && bytes >= HEADER_BYTES ? calloc(1, sizeof *pools) : NULL;
     if (!pools)
@@ -160,7 +151,7 @@ struct block_source *heapx_pool_blocks(const struct source *memory, unsigned swa
     const struct block_source source = {0, pools_next, pools_state, pools_free, pools_lend, 0};
     pools->source = source;
     pools->memory = memory;
-    pools->swap = swap;
+    pools->swap = is_swapped((uint64_t) little_endian);
     pools->bytes = bytes;
     pools->runs = runs;
     pools->count = count;
@@ -168,11 +159,12 @@ struct block_source *heapx_pool_blocks(const struct source *memory, unsigned swa
 }
 
 /* Adds up what the headers say, for at most about `seconds`: 1: there is more; 0: `out` has the sums; INTERRUPTED. */
-int64_t heapx_pool_sums(struct block_source *self, uint64_t *out, double seconds)
+int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double seconds)
 {
     struct pools *pools = (struct pools *) self;
     const double deadline = clock_now() + seconds;
-    uint64_t *sums = pools->sums, at;
+    struct pool_sums *sums = &pools->sums;
+    uint64_t at;
     for (unsigned done = 0; (at = pools_step(pools));) {
         struct pool pool;
         const int64_t got = source_read(pools->memory, at, pools->data, HEADER_BYTES);
@@ -180,19 +172,19 @@ int64_t heapx_pool_sums(struct block_source *self, uint64_t *out, double seconds
             pools->at = at;
             return INTERRUPTED;
         }
-        sums[SUM_POOLS]++;
+        sums->pools++;
         if (got < HEADER_BYTES || !pool_read(&pool, pools->data, pools->swap, pools->bytes))
-            sums[SUM_BAD]++;
+            sums->bad++;
         else if (!pool.used)
-            sums[SUM_FREE_POOLS]++;
+            sums->free_pools++;
         else {
-            sums[SUM_USED] += pool.used * pool.size;
-            sums[SUM_FREE] += (pool.cells - pool.used) * pool.size;
-            sums[SUM_LOST] += pools->bytes - pool.cells * pool.size;
+            sums->used_bytes += pool.used * pool.size;
+            sums->free_bytes += (pool.cells - pool.used) * pool.size;
+            sums->lost_bytes += pools->bytes - pool.cells * pool.size;
         }
         if (++done % 256 == 0 && clock_now() > deadline)
             return 1;
     }
-    memcpy(out, sums, sizeof pools->sums);
+    *out = *sums;
     return 0;
 }

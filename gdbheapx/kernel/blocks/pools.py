@@ -9,11 +9,11 @@ from gdbheapx.kernel.blocks.records import BlockStream
 from gdbheapx.kernel.common.library import OpenSource, at, declared, run
 
 PROTOTYPES = """
-struct block_source *heapx_pool_blocks(const struct source *memory, unsigned swap, uint64_t bytes, const uint64_t *runs, uint64_t count);
-int64_t heapx_pool_sums(struct block_source *self, uint64_t *out, double seconds);
+struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs, uint64_t count);
+int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double seconds);
 """
 
-IN_C = "HEADER_BYTES"
+IN_C = "HEADER_BYTES PoolSums"
 
 HEADER_BYTES = 48
 
@@ -28,7 +28,7 @@ class PoolShape(NamedTuple):
 
 
 class PoolSums(NamedTuple):
-    """What the headers say, in bytes if not said otherwise. Order as in pools.c."""
+    """What the headers say, in bytes if not said otherwise."""
 
     pools: int = 0
     """All."""
@@ -51,7 +51,7 @@ class Pools:
         self._runs = array("Q", [bound for run in shape.runs for bound in run])
 
     def _blocks(self) -> CBlocks:
-        shape = (int(not self._shape.little_endian), self._shape.pool_bytes, at(self._runs), len(self._shape.runs))
+        shape = (int(self._shape.little_endian), self._shape.pool_bytes, at(self._runs), len(self._shape.runs))
         return CBlocks(
             self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *shape), self._runs, None, self._budget
         )

@@ -52,10 +52,9 @@ static void bytes_of(const struct asked_rows *asked, const struct condition *con
     }
 }
 
-static void draft_row(struct draft *draft, const struct asked_rows *asked, const struct signature_row *row, uint64_t bit)
+static void draft_row(struct draft *draft, const struct asked_rows *asked, const struct row_numbers *row, uint64_t bit)
 {
-    const uint16_t probe = 1;
-    const unsigned is_little = *(const uint8_t *) &probe != asked->swap;
+    const int is_little = is_swapped(1) == asked->swap;
     uint8_t may[256];
     for (uint64_t at = row->first; at < row->end; at++) {
         const struct condition *condition = &asked->conditions[at];
@@ -126,10 +125,10 @@ struct row_filter *row_filters_new(const struct asked_rows *asked)
         made[i].first = first;
         memset(draft, 0xff, sizeof *draft);
         for (uint64_t number = 0; number < count; number++) {
-            const struct signature_row *row = &asked->rows[first + number];
+            const struct row_numbers *row = &asked->rows[first + number];
             const uint64_t bit = UINT64_C(1) << number;
             for (uint64_t size = 0; size <= FILTER_SIZES; size++)
-                if ((size == FILTER_SIZES || row->least <= 8 * size + 7) && row->most >= 8 * size)
+                if ((size == FILTER_SIZES || row->least_usable <= 8 * size + 7) && row->most_usable >= 8 * size)
                     made[i].by_size[size] |= bit;
             draft_row(draft, asked, row, bit);
         }

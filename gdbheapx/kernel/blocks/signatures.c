@@ -51,8 +51,7 @@ static int set_has(const struct number_set *set, uint64_t number)
 static uint64_t load(const struct signer *signer, const uint8_t *from, uint64_t width)
 {
     uint64_t value = 0;
-    const uint16_t probe = 1;
-    const unsigned is_little = *(const uint8_t *) &probe != signer->swap;
+    const int is_little = is_swapped(1) == signer->swap;
     for (uint64_t i = 0; i < width; i++)
         value |= (uint64_t) from[i] << 8 * (is_little ? i : width - 1 - i);
     return value;
@@ -190,8 +189,7 @@ static uint64_t no_text(uint64_t bytes)
 /* The place in memory of the first byte that has a bit set. */
 static unsigned first_byte(uint64_t bytes)
 {
-    const uint16_t probe = 1;
-    return (unsigned) (*(const uint8_t *) &probe ? __builtin_ctzll(bytes) : __builtin_clzll(bytes)) / 8;
+    return (unsigned) (is_swapped(1) ? __builtin_clzll(bytes) : __builtin_ctzll(bytes)) / 8;
 }
 
 static int is_text(uint8_t byte)
@@ -248,10 +246,10 @@ static int content_of(const struct signer *signer, const uint8_t *bytes, uint64_
     return are_doubles(signer, bytes, length) ? NUMBERS : -1;
 }
 
-static int meets_row(const struct signer *signer, const struct signature_row *row, uint64_t address, uint64_t usable,
+static int meets_row(const struct signer *signer, const struct row_numbers *row, uint64_t address, uint64_t usable,
                      const uint8_t *bytes, uint64_t length)
 {
-    if (usable < row->least || usable > row->most || row->key_offset + row->key_width > length)
+    if (usable < row->least_usable || usable > row->most_usable || row->key_offset + row->key_width > length)
         return 0;
     for (uint64_t at = row->first; at < row->end; at++)
         if (!meets(signer, &signer->conditions[at], address, usable, bytes, length))
@@ -276,12 +274,12 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
 {
     uint64_t number = first_row(signer, address, usable, bytes, length), key = 0;
     if (number < signer->row_count) {
-        const struct signature_row *row = &signer->rows[number];
+        const struct row_numbers *row = &signer->rows[number];
         key = row->key_width ? load_fast(signer, bytes + row->key_offset, row->key_width) & row->key_mask : 0;
-        const int content = row->is_weak && signer->keeps_contents ? content_of(signer, bytes, usable, length) : -1;
+        const int content = row->weak && signer->keeps_contents ? content_of(signer, bytes, usable, length) : -1;
         if (content >= 0 && !contents_keep(&signer->weak, (uint32_t) signer->blocks, (uint64_t) content))
             return NO_MEMORY;
-        if (row->is_sized)
+        if (row->sized)
             key = (key & ((UINT64_C(1) << SIZED_BITS) - 1)) | (usable / 8 < MOST_SIZED ? usable / 8 : MOST_SIZED) << SIZED_BITS;
     } else {
         const int content = content_of(signer, bytes, usable, length);
@@ -416,17 +414,17 @@ void heapx_signer_free(struct signer *signer)
 
 /* `sets`: of each where its numbers begin in `numbers`, how many, and whether they are begins and ends of ranges; `numbers` need not be
    kept. Conditions and rows stay the caller's. NULL: no memory. */
-struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_labels, const uint64_t *conditions, const uint64_t *rows, uint64_t
-                                row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers)
+struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labels, const struct condition *conditions,
+                                const struct row_numbers *rows, uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers)
 {
     struct signer *signer = calloc(1, sizeof *signer);
     if (!signer)
         return NULL;
     signer->word = word;
-    signer->swap = swap;
+    signer->swap = is_swapped((uint64_t) little_endian);
     signer->keeps_labels = keeps_labels;
-    signer->conditions = (const struct condition *) (const void *) conditions;
-    signer->rows = (const struct signature_row *) (const void *) rows;
+    signer->conditions = conditions;
+    signer->rows = rows;
     signer->row_count = row_count;
     signer->sets = calloc((size_t) set_count + 1, sizeof *signer->sets);
     for (uint64_t i = 0; signer->sets && i < set_count; i++) {
@@ -436,7 +434,7 @@ struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_labels, 
             return NULL;
         }
     }
-    const struct asked_rows asked = {signer->conditions, signer->rows, row_count, signer->sets, swap};
+    const struct asked_rows asked = {signer->conditions, signer->rows, row_count, signer->sets, signer->swap};
     signer->filters = signer->sets ? row_filters_new(&asked) : NULL;
     signer->last = calloc((size_t) row_count + ROWS_BEYOND, sizeof *signer->last);
     if (!signer->filters || !signer->last) {

@@ -31,7 +31,7 @@ struct hint {
 struct signer {
     unsigned word, swap;
     const struct condition *conditions; /* the caller's, and so are the rows */
-    const struct signature_row *rows;
+    const struct row_numbers *rows;
     uint64_t row_count;
     struct row_filter *filters;
     struct last_key *last;              /* by row, those beyond the caller's too */

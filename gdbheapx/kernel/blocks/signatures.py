@@ -18,7 +18,7 @@ int64_t heapx_referrals_slice(struct referrals *work, double seconds);
 uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room);
 int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign);
 void heapx_signer_free(struct signer *signer);
-struct signer *heapx_signer_new(unsigned word, unsigned swap, int keeps_labels, const uint64_t *conditions, const uint64_t *rows,
+struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labels, const struct condition *conditions, const struct row_numbers *rows,
     uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers);
 int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
     double seconds);
@@ -36,6 +36,7 @@ EQUAL NOT_EQUAL AT_MOST AT_LEAST IN_SET IN_RANGES NUMBER USABLE ADDRESS FIELD
 REFERRED ROOTED SIZED BEGINS_TEXT ONLY_ZEROS STRING VECTOR TREE BUCKETS CHAIN LIST DEQUE BUFFERS HASHES
 NUMBERS POINTERS COPIES DYNS SHARED_DYNS VECS BTREES COUNTED ROWS_BEYOND
 CPLUSPLUS RUST UNKNOWN KNOWN BY_CONTENT COUNTS STRONG BY_BEGIN CAPACITY_POINTER_LENGTH POINTER_CAPACITY_LENGTH VEC_ORDERS
+Condition RowNumbers
 """
 
 SIGNED_BYTES = 512
@@ -77,6 +78,20 @@ class SignatureRow(NamedTuple):
     """They are told apart by their usable bytes too: sized() reads such a key. Of the number 48 bits count."""
     weak: bool = False
     """What meets it may turn out to be nothing: refer() tells it by its content then."""
+
+
+class RowNumbers(NamedTuple):
+    """A SignatureRow as the kernel takes it: its conditions are those from `first` to `end`; no key has the width 0."""
+
+    least_usable: int
+    most_usable: int
+    key_offset: int
+    key_width: int
+    key_mask: int
+    first: int
+    end: int
+    sized: bool
+    weak: bool
 
 
 def sized(key: int) -> Tuple[int, int]:
@@ -178,7 +193,7 @@ class Signer:
         self._kept = (*flat_rows(rows), *flat_sets(sets))
         conditions, flat, places, numbers = self._kept
         tables = (at(conditions), at(flat), len(rows), at(places), len(sets), at(numbers))
-        self.handle = library.heapx_signer_new(word_bytes, int(not little_endian), 1, *tables)
+        self.handle = library.heapx_signer_new(word_bytes, int(little_endian), 1, *tables)
         if not self.handle:
             raise MemoryError()
 
@@ -287,15 +302,15 @@ FIRST = {IN_SET: 0, IN_RANGES: 0, EQUAL: 1}
 
 
 def flat_rows(rows: Sequence[SignatureRow]) -> Tuple["array[int]", "array[int]"]:
-    """Conditions and rows as the C kernel takes them (struct condition, struct signature_row)."""
-    conditions, flat = array("Q"), array("Q")
+    """Conditions and rows as the C kernel takes them: Condition, RowNumbers."""
+    conditions, flat, first = array("Q"), array("Q"), 0
     for row in rows:
-        first = len(conditions) // 7
         # what most blocks fail at is asked first
         for one in sorted(row.conditions, key=lambda one: FIRST.get(one.op, len(FIRST))):
-            conditions.extend((one.offset, one.width, one.mask, one.op, one.base, one.operand & ALL, one.other))
-        offset, width, mask = row.key or (0, 0, 0)
-        flat.extend((row.least_usable, row.most_usable, offset, width, mask, first, len(conditions) // 7, int(row.sized), int(row.weak)))
+            conditions.extend(one._replace(operand=one.operand & ALL))
+        end = first + len(row.conditions)
+        flat.extend(RowNumbers(row.least_usable, row.most_usable, *(row.key or (0, 0, 0)), first, end, row.sized, row.weak))
+        first = end
     return conditions, flat
 
 

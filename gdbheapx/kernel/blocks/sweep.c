@@ -42,7 +42,7 @@ void heapx_sweep_free(struct sweep *sweep)
 }
 
 /* See heapx_graph_new. */
-struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, const uint64_t *heaps, uint64_t
+struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, const uint64_t *heaps, uint64_t
                               heap_count, const uint64_t *mappings, uint64_t mapping_count)
 {
     struct sweep *sweep = calloc(1, sizeof *sweep);
@@ -50,11 +50,11 @@ struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, unsign
         return NULL;
     sweep->memory = memory;
     sweep->word = word;
-    sweep->swap = swap;
+    sweep->swap = is_swapped((uint64_t) little_endian);
     sweep->mappings = mappings;
     sweep->mapping_count = mapping_count;
     const int is_open = index_open(&sweep->index, shift, heaps, heap_count, mappings, mapping_count);
-    sieve_open(&sweep->sieve, word, swap, sweep->index.low, sweep->index.span);
+    sieve_open(&sweep->sieve, word, sweep->swap, sweep->index.low, sweep->index.span);
     if (!is_open) {
         heapx_sweep_free(sweep);
         return NULL;
@@ -64,7 +64,7 @@ struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, unsign
 
 /* Begins: nodes from `roots_from` on are roots, and all of them are to be scanned; or (`wanted` not NO_NODE) every node is, for who points
    to that one, at most `room` of them. `parts` stay the caller's. 0: no memory. */
-int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const uint64_t *parts, uint64_t part_count, uint32_t wanted,
+int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const struct part *parts, uint64_t part_count, uint32_t wanted,
                      uint64_t room)
 {
     forget(sweep);
@@ -187,15 +187,15 @@ static void take_block(struct sweep *sweep)
 static void take_part(struct sweep *sweep)
 {
     while (sweep->next_part < sweep->part_count) {
-        const uint64_t *part = &sweep->parts[PART_NUMBERS * sweep->next_part++];
-        const uint32_t node = (uint32_t) part[0];
+        const struct part *part = &sweep->parts[sweep->next_part++];
+        const uint32_t node = (uint32_t) part->node;
         if (!has_bit(sweep->gray, node))
             continue;
-        struct scanning scanning = {.node = node, .is_active = 1, .base = part[1], .at = part[2], .end = part[3], .view = &sweep->apart};
-        if (sweep->next_part > 1 && part[-(int) PART_NUMBERS] == node)
+        struct scanning scanning = {.node = node, .is_active = 1, .base = part->base, .at = part->begin, .end = part->end, .view = &sweep->apart};
+        if (sweep->next_part > 1 && part[-1].node == node)
             scanning.run = sweep->scanning.run;
         sweep->scanning = scanning;
-        if (sweep->next_part == sweep->part_count || part[PART_NUMBERS] != node) {
+        if (sweep->next_part == sweep->part_count || part[1].node != node) {
             sweep->gray[node >> 6] &= ~(1ull << (node & 63));
             sweep->grays--;
         }

@@ -9,7 +9,6 @@
 #define SWEEP_STACK (256u << 10)    /* blocks that wait to be scanned out of order; what finds no place there waits for the next pass */
 #define SWEEP_LEVELS 3u
 #define NO_RULE 7u                  /* of a node to which no pointer was seen */
-#define PART_NUMBERS 4u             /* node, base, begin, end */
 
 enum { STAGE_PARTS, STAGE_BLOCKS, STAGE_PASS, STAGE_OVER };
 
@@ -35,11 +34,6 @@ struct waiting {
     uint32_t id;
 };
 
-struct sweep_referrer {
-    uint32_t node, rule;
-    uint64_t slot;
-};
-
 struct sweep {
     const struct source *memory;
     unsigned word, swap;
@@ -53,7 +47,7 @@ struct sweep {
     uint32_t nodes, roots_from;
     uint64_t *marked, *gray;
     uint64_t *levels[SWEEP_LEVELS]; /* NO_RULE less its evidence, or less the best rule by which something that was scanned points there */
-    const uint64_t *parts;          /* the caller's: PART_NUMBERS of each part of a mapping or root, by node */
+    const struct part *parts;       /* the caller's, by node */
     uint64_t part_count;
     /* the pass */
     unsigned round, stage;
@@ -69,7 +63,7 @@ struct sweep {
     uint64_t passes, bytes_read, unread_bytes, unread_at;
     /* a search for who points to one node */
     uint32_t wanted;                /* NO_NODE: none */
-    struct sweep_referrer *referrers;
+    struct referrer *referrers;
     uint64_t referrer_count, referrer_room;
 };
 

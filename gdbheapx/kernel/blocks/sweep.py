@@ -11,19 +11,31 @@ from gdbheapx.kernel.common.library import OpenSource, at, declared, run
 
 PROTOTYPES = """
 void heapx_sweep_free(struct sweep *sweep);
-struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, unsigned swap, unsigned shift, const uint64_t *heaps,
+struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, const uint64_t *heaps,
     uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count);
-int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const uint64_t *parts, uint64_t part_count,
+int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const struct part *parts, uint64_t part_count,
     uint32_t wanted, uint64_t room);
 void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
 int64_t heapx_sweep_slice(struct sweep *sweep, double seconds);
 int64_t heapx_sweep_fill(struct sweep *sweep, struct block_source *blocks, const uint64_t *own, uint64_t own_count, double seconds);
 int64_t heapx_sweep_settle(struct sweep *sweep);
 unsigned heapx_sweep_evidence(const struct sweep *sweep, uint32_t node);
-void heapx_sweep_sums(const struct sweep *sweep, uint64_t *out);
-void heapx_sweep_numbers(const struct sweep *sweep, uint64_t *out);
-uint64_t heapx_sweep_referrers(const struct sweep *sweep, uint64_t *out, uint64_t room);
+void heapx_sweep_sums(const struct sweep *sweep, struct sum *out);
+void heapx_sweep_numbers(const struct sweep *sweep, struct sweep_numbers *out);
+uint64_t heapx_sweep_referrers(const struct sweep *sweep, struct referrer *out, uint64_t room);
 """
+
+
+IN_C = "Part SweepNumbers"
+
+
+class Part(NamedTuple):
+    """A part of a mapping or root, which begins at `base`."""
+
+    node: int
+    base: int
+    begin: int
+    end: int
 
 
 class SweepNumbers(NamedTuple):
@@ -43,7 +55,7 @@ class Sweep:
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget) -> None:
         self._library, self._opened, self._budget, self._shape = declared(library, PROTOTYPES), opened, budget, shape
         self._heaps, self._mappings, self._parts = flat(shape.heaps), flat(shape.mappings), array("Q")
-        numbers = (shape.word_bytes, int(not shape.little_endian), shape.unit_bytes.bit_length() - 1)
+        numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1)
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
         self._handle = library.heapx_sweep_new(opened.handle, *numbers, *ranges)
         if not self._handle:
@@ -65,7 +77,7 @@ class Sweep:
 
     def _open(self, outside: Sequence[Sequence[Tuple[int, int, int]]], roots: int, wanted: int, room: int) -> None:
         first = self.numbers().blocks
-        parts = [(first + place, *part) for place, ranges in enumerate(outside) for part in ranges or [(0, 0, 0)]]
+        parts = [Part(first + place, *part) for place, ranges in enumerate(outside) for part in ranges or [(0, 0, 0)]]
         self._parts = array("Q", [number for part in parts for number in part])
         nodes = (first + len(self._shape.mappings), first + len(self._shape.mappings) + roots)
         if not self._library.heapx_sweep_open(self._handle, *nodes, at(self._parts), len(parts), wanted, room):
@@ -109,6 +121,6 @@ class Sweep:
 
     def numbers(self) -> SweepNumbers:
         """What it took."""
-        out = array("Q", bytes(8 * 6))
+        out = array("Q", bytes(8 * len(SweepNumbers._fields)))
         self._library.heapx_sweep_numbers(self._handle, at(out))
         return SweepNumbers(*out)

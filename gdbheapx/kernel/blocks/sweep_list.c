@@ -54,34 +54,31 @@ unsigned heapx_sweep_evidence(const struct sweep *sweep, uint32_t node)
 }
 
 /* See heapx_marks_sums. */
-void heapx_sweep_sums(const struct sweep *sweep, uint64_t *out)
+void heapx_sweep_sums(const struct sweep *sweep, struct sum *out)
 {
-    memset(out, 0, 2 * (LEAKED + 1) * sizeof *out);
+    memset(out, 0, (LEAKED + 1) * sizeof *out);
     for (uint32_t id = 0; id < sweep->index.blocks; id++) {
         const unsigned evidence = heapx_sweep_evidence(sweep, id);
-        out[2 * evidence]++;
-        out[2 * evidence + 1] += index_size(&sweep->index, id);
+        out[evidence].blocks++;
+        out[evidence].bytes += index_size(&sweep->index, id);
     }
 }
 
-/* `out`: blocks, passes, bytes read, unread bytes, address of the first of them, blocks left out. */
-void heapx_sweep_numbers(const struct sweep *sweep, uint64_t *out)
+void heapx_sweep_numbers(const struct sweep *sweep, struct sweep_numbers *out)
 {
-    out[0] = sweep->index.blocks;
-    out[1] = sweep->passes;
-    out[2] = sweep->bytes_read;
-    out[3] = sweep->unread_bytes;
-    out[4] = sweep->unread_at;
-    out[5] = sweep->odd_blocks;
+    out->blocks = sweep->index.blocks;
+    out->passes = sweep->passes;
+    out->bytes_read = sweep->bytes_read;
+    out->unread_bytes = sweep->unread_bytes;
+    out->unread_at = sweep->unread_at;
+    out->odd_blocks = sweep->odd_blocks;
 }
 
-/* Who points to the wanted node: node, rule, slot of each. Returns how many there are, maybe more than were kept. */
-uint64_t heapx_sweep_referrers(const struct sweep *sweep, uint64_t *out, uint64_t room)
+/* Who points to the wanted node. Returns how many there are, maybe more than were kept. */
+uint64_t heapx_sweep_referrers(const struct sweep *sweep, struct referrer *out, uint64_t room)
 {
-    for (uint64_t i = 0; i < sweep->referrer_count && i < room; i++) {
-        out[3 * i] = sweep->referrers[i].node;
-        out[3 * i + 1] = sweep->referrers[i].rule;
-        out[3 * i + 2] = sweep->referrers[i].slot;
-    }
+    const uint64_t count = sweep->referrer_count < room ? sweep->referrer_count : room;
+    if (count)
+        memcpy(out, sweep->referrers, (size_t) count * sizeof *out);
     return sweep->referrer_count;
 }

@@ -6,7 +6,7 @@
 static void refer(struct sweep *sweep, uint32_t rule, uint64_t slot)
 {
     if (sweep->referrer_count < sweep->referrer_room) {
-        struct sweep_referrer one = {sweep->scanning.node, rule, slot};
+        struct referrer one = {sweep->scanning.node, rule, slot};
         sweep->referrers[sweep->referrer_count] = one;
     }
     sweep->referrer_count++;

@@ -10,7 +10,7 @@ from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, 
 from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
 
 PROTOTYPES = """
-void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, uint64_t *out);
+void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, struct residency *out);
 int heapx_sort(uint64_t *values, uint64_t count);
 void heapx_written_free(struct written *job);
 struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page);

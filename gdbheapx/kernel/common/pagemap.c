@@ -245,12 +245,11 @@ int page_is_swapped(struct page_window *window, uint64_t address)
 }
 
 /* `ranges`: begin, end of each; `out`: struct residency. */
-void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, uint64_t *out)
+void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, struct residency *out)
 {
     struct page_window window;
-    struct residency sum = {0, 0, 0, 0, 0};
+    memset(out, 0, sizeof *out);
     page_window_open(&window, table);
     for (uint64_t i = 0; i < count; i++)
-        page_window_add(&window, ranges[2 * i], ranges[2 * i + 1], &sum);
-    memcpy(out, &sum, sizeof sum);
+        page_window_add(&window, ranges[2 * i], ranges[2 * i + 1], out);
 }
