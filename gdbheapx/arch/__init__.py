@@ -55,6 +55,8 @@ class ThreadStorage(NamedTuple):
     """Where a pointer to the control block itself stands."""
     guard_at: Optional[int] = None
     """Where the pointer guard stands, in bytes from the thread pointer."""
+    guard_turn: int = 0
+    """By how many bits what was XORed with it is rotated to the left (sysdeps/unix/sysv/linux/MACHINE/pointer_guard.h)."""
     is_pthread: bool = False
     """struct pthread begins at the thread pointer with its own address, and is the last thing on the thread's stack; 64 bits."""
     list_at: int = 0

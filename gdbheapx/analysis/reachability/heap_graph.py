@@ -213,15 +213,15 @@ def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     return found
 
 
-def pointer_guard(target: Target) -> Optional[int]:
-    """With what this process's C library mangles pointers: the same in all threads (nptl's tls.h: tcbhead_t.pointer_guard)."""
+def pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
+    """With what this process's C library mangles pointers, and how far it rotates them: the same in all threads (nptl's tls.h: tcbhead_t.pointer_guard)."""
     guard_at = target.arch.storage.guard_at
     if guard_at is None:
         return None
     for thread in target.threads():
         data = target.read_prefix(thread.thread_pointer + guard_at, 8) if thread.thread_pointer else b""
         if len(data) == 8:
-            return int.from_bytes(data, "little")
+            return int.from_bytes(data, "little"), target.arch.storage.guard_turn
     return None
 
 

@@ -4,7 +4,6 @@
 
 #define WEAK_READ (128u << 10)
 #define ADDRESS_BITS 48u
-#define MANGLE_TURN 17u             /* of x86-64: sysdeps/unix/sysv/linux/x86_64/pointer_guard.h rotates by 2 * 8 + 1 */
 
 enum { WEAK_MASKED, WEAK_UNALIGNED, WEAK_MANGLED, WEAK_RULES };
 
@@ -12,7 +11,7 @@ struct weak {
     const struct graph *graph;
     uint8_t *found;                 /* by node that is leaked: WEAK_ rule + 1, or 0 */
     uint64_t guard;
-    int has_guard;
+    unsigned turn;                  /* how far the C library rotates what it mangles; 0: no guard is known */
     struct index_cursor cursor;
     uint32_t next;                  /* block to be read */
     uint64_t at, end;               /* and what is left of it */
@@ -35,6 +34,11 @@ static void hit(struct weak *weak, uint64_t value, unsigned rule)
         weak->found[id] = (uint8_t) (rule + 1);
 }
 
+static inline uint64_t unmangled(const struct weak *weak, uint64_t value)
+{
+    return (value >> weak->turn | value << (-weak->turn & 63)) ^ weak->guard;
+}
+
 /* What may be a pointer in the word `value` by its upper bits or by the guard. */
 static void look_at_word(struct weak *weak, uint64_t value)
 {
@@ -44,9 +48,8 @@ static void look_at_word(struct weak *weak, uint64_t value)
         hit(weak, masked & ~7ull, WEAK_MASKED);
     if (packed - low < span && packed != value)
         hit(weak, packed, WEAK_MASKED);
-    const uint64_t turned = (value >> MANGLE_TURN | value << (64 - MANGLE_TURN)) ^ weak->guard;
-    if (weak->has_guard && turned - low < span)
-        hit(weak, turned, WEAK_MANGLED);
+    if (weak->turn && unmangled(weak, value) - low < span)
+        hit(weak, unmangled(weak, value), WEAK_MANGLED);
 }
 
 static void look_at_bytes(struct weak *weak, const uint8_t *bytes, uint64_t size)
@@ -66,7 +69,7 @@ static int may_be_any(const struct weak *weak, uint64_t value, uint64_t next)
     const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1);
     unsigned any = (masked - low < span) & (masked != value);
     any |= (value >> (64 - ADDRESS_BITS)) - low < span;
-    any |= ((value >> MANGLE_TURN | value << (64 - MANGLE_TURN)) ^ weak->guard) - low < span;
+    any |= (unmangled(weak, value) - low < span) & (weak->turn != 0);
     for (unsigned shift = 8; shift < 64; shift += 8)
         any |= (value >> shift | next << (64 - shift)) - low < span;
     return (int) any;
@@ -84,15 +87,15 @@ static void look_at(struct weak *weak, const uint8_t *bytes, uint64_t size)
     }
 }
 
-/* After the marks were made, of a graph of 64-bit words. NULL: no memory. */
-struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, int has_guard)
+/* After the marks were made, of a graph of 64-bit words. `turn`: 0: no guard is known. NULL: no memory. */
+struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn)
 {
     struct weak *weak = calloc(1, sizeof *weak);
     if (!weak)
         return NULL;
     weak->graph = graph;
     weak->guard = guard;
-    weak->has_guard = has_guard;
+    weak->turn = turn;
     weak->found = calloc((size_t) graph->index.blocks + 1, 1);
     weak->buffer = malloc(WEAK_READ);
     return weak;

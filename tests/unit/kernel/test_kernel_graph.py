@@ -320,7 +320,7 @@ def test_weak_pointers_are_found_by_a_second_look(c_kernel: CKernel) -> None:
     world = plain({blocks[3][0]: blocks[4][0]}, blocks, root)
     graph = build(c_kernel, world)
     assert set(classes(graph, world)) == {LEAKED}
-    sums = graph.look_again([(DATA, DATA + 8 * len(root))], guard)
+    sums = graph.look_again([(DATA, DATA + 8 * len(root))], (guard, 17))
     assert [graph.evidence(node) for node in range(7)] == [MASKED, MASKED, UNALIGNED, MANGLED, MANGLED, LEAKED, LEAKED]
     assert sums[LEAKED] == (2, 112) and sums[MANGLED] == (2, 112)
     assert graph.find_leak_roots() == 2
