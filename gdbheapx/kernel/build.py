@@ -123,7 +123,11 @@ def _declared(tree: Any, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
 
 
 def _constant(name: str, value: int) -> str:
-    return "enum { %s = %d };" % (name, value) if -(1 << 31) <= value < 1 << 31 else "#define %s %du%s" % (name, value, "ll" * (value >> 32 > 0))
+    return (
+        "enum { %s = %d };" % (name, value)
+        if -(1 << 31) <= value < 1 << 31
+        else "#define %s %du%s" % (name, value, "ll" * (value >> 32 > 0))
+    )
 
 
 def _structs(name: str, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:

@@ -54,7 +54,8 @@ void heapx_graph_free(struct graph *graph)
     if (!graph)
         return;
     free_pieces(graph);
-    marks_free(graph->marks);
+    if (graph->marks)
+        graph->free_marks(graph->marks);
     lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
     lazy_free(graph->weaker, ((size_t) graph->nodes / 64 + 1) * sizeof *graph->weaker);
     lazy_free(graph->to, (size_t) graph->edge_room * sizeof *graph->to);

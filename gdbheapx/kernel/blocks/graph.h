@@ -109,6 +109,7 @@ struct graph {
     unsigned habit_count;
     /* marks */
     struct marks *marks;
+    void (*free_marks)(struct marks *marks);
 };
 
 /* candidates.c: 0, or NO_MEMORY */
@@ -135,8 +136,6 @@ static inline uint64_t slot_of(const struct graph *graph, uint64_t edge)
 {
     return edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
 }
-
-void marks_free(struct marks *marks);
 
 /* graph.c */
 void heapx_graph_free(struct graph *graph);

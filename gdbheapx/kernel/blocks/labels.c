@@ -2,14 +2,14 @@
 
    A label spreads from a block whose name is known along its pointers, to blocks that nothing else points to. A list of nodes that each
    hang on the same place of the one before has one label, however long it is. */
-#include "labels.h"
+#include "referrals.h"
 
 #include <stdlib.h>
 
 #define FEW_EDGES 16u                   /* of one node: so few are looked through once more for each */
 #define AHEAD 12u                       /* edges: what they lead to comes into the cache meanwhile */
 #define CHECK_CLOCK 16384u
-#define PLANES 4                        /* labels.h: seen and those behind it */
+#define PLANES 4                        /* referrals.h: seen and those behind it */
 
 /* A node of libstdc++'s std::map and std::set, in words: colour, parent, left, right (stl_tree.h: _Rb_tree_node_base). */
 enum { PARENT = 1, LEFT, RIGHT };
@@ -136,44 +136,15 @@ static int push(struct referrals *work, uint32_t node)
     return 1;
 }
 
-static void take_back(struct signer *signer, uint32_t label, uint64_t usable)
-{
-    if (label == UNSIGNED)
-        return;
-    signer->keys[label - 1].blocks--;
-    signer->keys[label - 1].bytes -= usable;
-}
-
-static int give_label(struct referrals *work, uint32_t id, uint32_t label)
-{
-    struct signer *signer = work->signer;
-    const uint64_t usable = index_size(&work->graph->index, id);
-    if (!label)
-        return 0;
-    take_back(signer, signer->labels[id], usable);
-    signer->labels[id] = label;
-    const uint64_t address = signer->keys[label - 1].blocks ? 0 : index_address(&work->graph->index, id);   /* looked up: only a sample's */
-    signer_count(signer, label, address, usable);
-    return 1;
-}
-
-int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
-{
-    const uint32_t label = signer_key(work->signer, work->signer->row_count + kind, key);
-    if (label)
-        work->signer->keys[label - 1].depth = depth;
-    return give_label(work, id, label);
-}
-
 static int give_size(struct referrals *work, uint32_t id)
 {
     const uint64_t usable = index_size(&work->graph->index, id), row = work->signer->row_count + SIZED;
     if (usable / 4 >= SMALL_SIZES)
-        return give_label(work, id, signer_key(work->signer, row, usable));
+        return signer_relabel(work->signer, &work->graph->index, id, signer_key(work->signer, row, usable));
     uint32_t *label = &work->sized[usable / 4];
     if (!*label)
         *label = signer_key(work->signer, row, usable);
-    return give_label(work, id, *label);
+    return signer_relabel(work->signer, &work->graph->index, id, *label);
 }
 
 /* It has no places that mean anything. */

@@ -5,10 +5,8 @@
    it marks from each start sums up to all that is leaked, each byte once. */
 #include "leakroots.h"
 
-void leak_roots_free(struct leak_roots *roots)
+static void leak_roots_free(struct leak_roots *roots)
 {
-    if (!roots)
-        return;
     spread_close(&roots->spread);
     free(roots->leaked);
     free(roots->pointed);
@@ -24,8 +22,10 @@ int heapx_leak_roots_open(struct graph *graph)
     struct leak_roots *roots = calloc(1, sizeof *roots);
     if (!roots)
         return 0;
-    leak_roots_free(graph->marks->leak_roots);
+    if (graph->marks->leak_roots)
+        leak_roots_free(graph->marks->leak_roots);
     graph->marks->leak_roots = roots;
+    graph->marks->free_leak_roots = leak_roots_free;
     roots->leaked = calloc(words, 8);
     roots->pointed = calloc(words, 8);
     if (!roots->leaked || !roots->pointed || !spread_open(&roots->spread, graph->nodes))

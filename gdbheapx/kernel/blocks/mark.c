@@ -96,14 +96,13 @@ int spread_drain(const struct graph *graph, struct spread *spread, unsigned rule
     }
 }
 
-void marks_free(struct marks *marks)
+static void marks_free(struct marks *marks)
 {
-    if (!marks)
-        return;
     spread_close(&marks->spread);
     for (unsigned plane = 0; plane < PLANES; plane++)
         free(marks->planes[plane]);
-    leak_roots_free(marks->leak_roots);
+    if (marks->leak_roots)
+        marks->free_leak_roots(marks->leak_roots);
     free(marks);
 }
 
@@ -114,8 +113,10 @@ int heapx_marks_open(struct graph *graph, uint32_t roots_from)
     struct marks *marks = calloc(1, sizeof *marks);
     if (!marks)
         return 0;
-    marks_free(graph->marks);
+    if (graph->marks)
+        marks_free(graph->marks);
     graph->marks = marks;
+    graph->free_marks = marks_free;
     marks->roots_from = roots_from;
     for (unsigned plane = 0; plane < PLANES; plane++) {
         marks->planes[plane] = malloc(words * 8);

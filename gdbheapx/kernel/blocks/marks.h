@@ -71,6 +71,7 @@ struct marks {
     unsigned round, phase;
     uint32_t next;
     struct leak_roots *leak_roots;
+    void (*free_leak_roots)(struct leak_roots *roots);
 };
 
 static inline unsigned evidence_of(const struct marks *marks, uint32_t node)
@@ -92,7 +93,5 @@ static inline int is_leaked(const struct marks *marks, uint32_t node)
 {
     return (int) (leaked_of(marks, node >> 6) >> (node & 63) & 1);
 }
-
-void leak_roots_free(struct leak_roots *roots);
 
 #endif

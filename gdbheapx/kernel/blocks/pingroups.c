@@ -1,5 +1,5 @@
 /* What is known of blocks that keep free memory, and the groups that they make. */
-#include "pins.h"
+#include "pingroups.h"
 #include "marks.h"
 
 #include <stdlib.h>

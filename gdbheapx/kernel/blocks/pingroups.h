@@ -1,6 +1,6 @@
 /* What keeps free memory: places that have used blocks and free ones, and groups of blocks that are alike. */
-#ifndef HEAPX_PINS_H
-#define HEAPX_PINS_H
+#ifndef HEAPX_PINGROUPS_H
+#define HEAPX_PINGROUPS_H
 
 #include "graph.h"
 

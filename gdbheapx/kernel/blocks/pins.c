@@ -3,7 +3,7 @@
    By pages: of a run of free blocks what lies on whole pages behind its head goes back; the rest shares its pages with others, which
    are the pins. A run that ends in a reserve stays as a whole, and the block below it is the pin. By rooms: a room goes back once all of
    it is free. A place belongs to the kind of block that has most of it, so that its bytes count once. */
-#include "pins.h"
+#include "pingroups.h"
 #include "stream.h"
 
 #include <stdlib.h>

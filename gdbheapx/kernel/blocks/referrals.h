@@ -1,6 +1,6 @@
 /* Blocks that get a name from what points to them: what labels.c and those who look for containers know of them. */
-#ifndef HEAPX_LABELS_H
-#define HEAPX_LABELS_H
+#ifndef HEAPX_REFERRALS_H
+#define HEAPX_REFERRALS_H
 
 #include "graph.h"
 
@@ -87,7 +87,13 @@ static inline uint32_t block_at_slot(const struct graph *graph, uint32_t node, u
 }
 
 /* The block has this name from now on; `kind`: one of the rows beyond the caller's. 0: no memory. */
-int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth);
+static inline int give(struct referrals *work, uint32_t id, uint64_t kind, uint64_t key, uint64_t depth)
+{
+    const uint32_t label = signer_key(work->signer, work->signer->row_count + kind, key);
+    if (label)
+        work->signer->keys[label - 1].depth = depth;
+    return signer_relabel(work->signer, &work->graph->index, id, label);
+}
 
 /* rust.c: the steps that look for what Rust has. 0: no memory. */
 enum { RUST_POINTERS, RUST_DYNS, RUST_BTREES, RUST_VECS, RUST_SMALL_VECS, RUST_COUNTED, RUST_STEPS };

@@ -1,5 +1,5 @@
 /* Blocks of Rust programs: what trait objects and vectors point to, nodes of B-trees, and what Rc and Arc count. */
-#include "labels.h"
+#include "referrals.h"
 
 #include <stdlib.h>
 

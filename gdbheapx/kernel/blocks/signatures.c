@@ -504,6 +504,26 @@ int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, s
     return 1;
 }
 
+static void take_back(struct signer *signer, uint32_t label, uint64_t usable)
+{
+    if (label == UNSIGNED)
+        return;
+    signer->keys[label - 1].blocks--;
+    signer->keys[label - 1].bytes -= usable;
+}
+
+int signer_relabel(struct signer *signer, const struct index *index, uint32_t id, uint32_t label)
+{
+    const uint64_t usable = index_size(index, id);
+    if (!label)
+        return 0;
+    take_back(signer, signer->labels[id], usable);
+    signer->labels[id] = label;
+    const uint64_t address = signer->keys[label - 1].blocks ? 0 : index_address(index, id);     /* looked up: only a sample's */
+    signer_count(signer, label, address, usable);
+    return 1;
+}
+
 static void write_key(const struct signed_key *key, uint64_t *out)
 {
     const uint64_t numbers[] = {key->row, key->key, key->blocks, key->bytes, key->sample, key->least, key->most};

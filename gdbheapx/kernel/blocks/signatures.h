@@ -57,6 +57,9 @@ struct signer {
 /* The number of the row's key, + 1; 0: no memory. */
 uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key);
 
+/* The block has this label from now on. 0: there is none, since there was no memory. */
+int signer_relabel(struct signer *signer, const struct index *index, uint32_t id, uint32_t label);
+
 static inline void count_block(struct signed_key *found, uint64_t address, uint64_t usable)
 {
     found->sample = found->blocks ? found->sample : address;

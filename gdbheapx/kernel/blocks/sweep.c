@@ -1,5 +1,5 @@
 /* Sweeps: the rounds of mark.c, each by passes over memory in ascending order. */
-#include "sweep.h"
+#include "sweep_scan.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Sweeps: the index is filled before, and the answer is told after. */
-#include "sweep.h"
+#include "sweep_scan.h"
 
 #include <stdlib.h>
 

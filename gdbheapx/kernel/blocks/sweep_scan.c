@@ -1,5 +1,5 @@
 /* The words of one node: what they point to is marked, or remembered for a later round. */
-#include "sweep.h"
+#include "sweep_scan.h"
 
 #define PAGE 4096u
 

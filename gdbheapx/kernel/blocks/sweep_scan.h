@@ -1,7 +1,7 @@
 /* What holds each block where there is no room for the graph: some bits a block, and memory is read again and again, in ascending order,
    until nothing more is found. A block that was reached and not yet scanned is gray. */
-#ifndef HEAPX_SWEEP_H
-#define HEAPX_SWEEP_H
+#ifndef HEAPX_SWEEP_SCAN_H
+#define HEAPX_SWEEP_SCAN_H
 
 #include "graph.h"
 

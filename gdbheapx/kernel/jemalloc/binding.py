@@ -134,7 +134,11 @@ def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> ap
 
 
 def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> Iterator[api.ArenaExtents]:
-    states, bins, larges = Rows(api.StateTotals, api.STATES), Rows(api.BinTotals, len(heap.bins)), Rows(api.LargeTotals, len(heap.size_classes))
+    states, bins, larges = (
+        Rows(api.StateTotals, api.STATES),
+        Rows(api.BinTotals, len(heap.bins)),
+        Rows(api.LargeTotals, len(heap.size_classes)),
+    )
     classes, counts = array("Q", bytes(8 * 7 * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
     places = (at(states.numbers), at(bins.numbers), at(larges.numbers), at(classes), at(counts))
     for index in range(heap.narenas):
