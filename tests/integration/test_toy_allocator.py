@@ -1,4 +1,4 @@
-"""A third allocator is one module and one line of the registry: every command that any allocator can serve serves it.
+"""A third allocator is one module, one folder of the kernel and one line of the registry: every command that any can serve serves it.
 
 Files: snapshot/target.py.
 """
@@ -10,21 +10,46 @@ from typing import Any, Dict, Iterator, List, Tuple, cast
 
 import pytest
 
-from gdbheapx import allocators, command, runner
+from gdbheapx import allocators, command, kernel, runner
 from gdbheapx.allocators.plan import Plan
 from gdbheapx.errors import Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.kernel import build
+from gdbheapx.kernel.binding import CKernel
+from gdbheapx.kernel.common.library import load
 from gdbheapx.snapshot.target import Snapshot
+from tests.support import toy_allocator
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process, Stage
 from tests.support.tool import in_gdb
+from tests.support.toy_kernel.tiny import walker
 
 pytestmark = pytest.mark.once  # how allocators are put together depends on no image
 
+TOY_KERNEL = Path(toy_allocator.__file__).parent / "toy_kernel"
+
+
+@pytest.fixture(scope="module")
+def with_its_folder(tmp_path_factory: pytest.TempPathFactory) -> CKernel:
+    """The C kernel, compiled with the toy's folder."""
+    words, path = build.compiler(), str(tmp_path_factory.mktemp("kernel") / build.LIBRARY)
+    if not words:
+        pytest.skip("no C compiler here")
+    done = build.compile_into(path, words, {**build.sources(), **build.sources(str(TOY_KERNEL))}, 1)
+    assert done.returncode == 0, done.stdout
+    return CKernel(load(path))
+
+
+@pytest.fixture(params=["python", "c"])
+def walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The toy's blocks are read by its lines of Python, or by its folder of the kernel."""
+    if request.param == "c":
+        monkeypatch.setitem(kernel._loaded, "c", request.getfixturevalue("with_its_folder"))
+
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch, walks: None) -> None:
     """The one line."""
     monkeypatch.setattr(allocators, "REGISTRY", (*allocators.REGISTRY, "tests.support.toy_allocator"))
     command.load_commands()
@@ -188,6 +213,16 @@ def test_what_its_plan_refuses_is_said(hoarding: Process, monkeypatch: pytest.Mo
     monkeypatch.setattr(Plan, "check", check)
     code, text = ask({"pid": hoarding.pid}, "purge --dry-run")
     assert code == 0 and "`gdbheapx purge` would be refused here" in text and "the moon is full" in text
+
+
+def test_its_folder_of_the_kernel_reads_the_same(process: Process, with_its_folder: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block; its functions are known once it has walked."""
+    core = {"core": str(process.core())}
+    monkeypatch.setitem(kernel._loaded, "c", with_its_folder)
+    by_c = answer(core, "chunks")
+    assert walker.PROTOTYPES in with_its_folder.library.declared
+    monkeypatch.delitem(kernel._loaded, "c")
+    assert answer(core, "chunks") == by_c and by_c["chunks"]
 
 
 def test_snapshot(process: Process, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A third allocator, as small as one can be: it reads the malloc of tests/programs/tiny_malloc.c, which never gives a block out again."""
+"""A third allocator, as small as one can be, with its folder of the kernel (toy_kernel): it reads the malloc of tests/programs/tiny_malloc.c, which never gives a block out again."""
 
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
@@ -9,10 +9,12 @@ from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape, make_blocks
+from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import AllocatorInfo, Claim
+from tests.support.toy_kernel.tiny.walker import FREED, HEADER_BYTES, TinyRoom, walk
 
-HEADER_BYTES, MOST_BLOCKS, RESERVED_BYTES, FREED, PAGE = 16, 1 << 20, 1 << 30, 1, 4096
+MOST_BLOCKS, RESERVED_BYTES, PAGE = 1 << 20, 1 << 30, 4096
 RELEASE = Returning("purge", "purged", "tiny_release")
 
 
@@ -49,6 +51,12 @@ class TinyHeap(Heap):
         self.start = next((one.start for one in target.mappings() if one.start < self.end <= one.end), self.end)
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+        kernel, room = self.around.kernel, TinyRoom(self.start, self.end)
+        if isinstance(kernel, CommonBinding) and hasattr(kernel.library, "heapx_tiny_blocks"):  # compiled with the toy's folder
+            return walk(kernel, self._target.bulk_source(), room, wanted, self.around.budget)
+        return self._by_python(wanted)
+
+    def _by_python(self, wanted: BlockFilter) -> Iterator[Blocks]:
         rows, at = [], self.start
         while at < self.end and len(rows) < MOST_BLOCKS:
             size = self._target.read_word(at)

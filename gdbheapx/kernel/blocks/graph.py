@@ -394,7 +394,8 @@ class Graph:
         """How large it is."""
         out, by_rule = array("Q", bytes(8 * (len(GraphNumbers._fields) - 1))), array("Q", bytes(8 * RULES))
         self._library.heapx_graph_numbers(self._handle, at(out), at(by_rule))
-        return GraphNumbers(*out, by_rule=tuple(by_rule))
+        numbers: Any = [*out, tuple(by_rule)]
+        return GraphNumbers._make(numbers)
 
     @property
     def nodes(self) -> int:

@@ -22,10 +22,10 @@ static int pool_read(struct pool *pool, const uint8_t *header, unsigned swap, ui
     pool->size = (class + 1) * UNIT;
     if (class >= MOST_CLASSES || load_word(header + AT_LAST_OFFSET, 4, swap) != bytes - pool->size)
         return 0;
-    pool->cells = (bytes - HEADER_BYTES) / pool->size;
+    pool->cells = (bytes - POOL_HEADER_BYTES) / pool->size;
     pool->used = load_word(header + AT_COUNT, 4, swap);
-    pool->carved = next < HEADER_BYTES ? pool->cells + 1 : (next - HEADER_BYTES) / pool->size;
-    return pool->used <= pool->carved && pool->carved <= pool->cells && (next - HEADER_BYTES) % pool->size == 0;
+    pool->carved = next < POOL_HEADER_BYTES ? pool->cells + 1 : (next - POOL_HEADER_BYTES) / pool->size;
+    return pool->used <= pool->carved && pool->carved <= pool->cells && (next - POOL_HEADER_BYTES) % pool->size == 0;
 }
 
 struct pools {
@@ -63,10 +63,10 @@ static void find_free(struct pools *pools)
     uint64_t at = load_word(pools->data + AT_FREE, 8, pools->swap);
     memset(pools->is_free, 0, (size_t) pools->pool.carved);
     while (at) {
-        const uint64_t away = at - pools->begin - HEADER_BYTES, cell = away / pools->pool.size;
+        const uint64_t away = at - pools->begin - POOL_HEADER_BYTES, cell = away / pools->pool.size;
         if (away % pools->pool.size || cell >= pools->pool.carved || pools->is_free[cell])
             break;
-        const uint64_t place = HEADER_BYTES + away;
+        const uint64_t place = POOL_HEADER_BYTES + away;
         if (place + 8 > pools->length)
             break;
         pools->is_free[cell] = 1;
@@ -85,7 +85,7 @@ static int pools_open(struct pools *pools, uint64_t at)
     pools->begin = at;
     pools->length = (uint64_t) got;
     pools->cell = 0;
-    if (got < HEADER_BYTES || !pool_read(&pools->pool, pools->data, pools->swap, pools->bytes) || !pools->pool.used) {
+    if (got < POOL_HEADER_BYTES || !pool_read(&pools->pool, pools->data, pools->swap, pools->bytes) || !pools->pool.used) {
         pools->pool.carved = 0;
         return 0;
     }
@@ -101,7 +101,7 @@ static int pools_next(struct block_source *self, double seconds, struct block_ro
     for (unsigned opened = 0; rows->count < rows->room;) {
         for (; pools->cell < pools->pool.carved && rows->count < rows->room; pools->cell++)
             if (!pools->is_free[pools->cell])
-                rows_add(rows, pools->begin + HEADER_BYTES + pools->cell * pools->pool.size, pools->pool.size, CLASS_USED, 0, NO_ARENA);
+                rows_add(rows, pools->begin + POOL_HEADER_BYTES + pools->cell * pools->pool.size, pools->pool.size, CLASS_USED, 0, NO_ARENA);
         if (pools->cell < pools->pool.carved || (self->keeps && rows->count > before))
             break;
         if (opened++ % 64 == 63 && clock_now() > deadline)
@@ -121,7 +121,7 @@ static struct block_state pools_state(const struct block_source *self)
     rest->run = run;
     rest->at = at;
     if (pools->cell < pools->pool.carved) {
-        const struct block_state inside = {0, STOP_END, pools->begin + HEADER_BYTES + pools->cell * pools->pool.size};
+        const struct block_state inside = {0, STOP_END, pools->begin + POOL_HEADER_BYTES + pools->cell * pools->pool.size};
         return inside;
     }
     const struct block_state state = {!next, STOP_END, next ? next : pools->count ? pools->runs[2 * pools->count - 1] : 0};
@@ -145,7 +145,7 @@ static const uint8_t *pools_lend(const struct block_source *self, uint64_t addre
 /* `runs`: begin and end of each, sorted, multiples of `bytes` long; they stay the caller's. NULL: no memory, or no such pools. */
 struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs, uint64_t count)
 {
-    struct pools *pools = bytes <= MOST_POOL && bytes >= HEADER_BYTES ? calloc(1, sizeof *pools) : NULL;
+    struct pools *pools = bytes <= MOST_POOL && bytes >= POOL_HEADER_BYTES ? calloc(1, sizeof *pools) : NULL;
     if (!pools)
         return NULL;
     const struct block_source source = {0, pools_next, pools_state, pools_free, pools_lend, 0};
@@ -167,13 +167,13 @@ int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double
     uint64_t at;
     for (unsigned done = 0; (at = pools_step(pools));) {
         struct pool pool;
-        const int64_t got = source_read(pools->memory, at, pools->data, HEADER_BYTES);
+        const int64_t got = source_read(pools->memory, at, pools->data, POOL_HEADER_BYTES);
         if (got < 0) {
             pools->at = at;
             return INTERRUPTED;
         }
         sums->pools++;
-        if (got < HEADER_BYTES || !pool_read(&pool, pools->data, pools->swap, pools->bytes))
+        if (got < POOL_HEADER_BYTES || !pool_read(&pool, pools->data, pools->swap, pools->bytes))
             sums->bad++;
         else if (!pool.used)
             sums->free_pools++;

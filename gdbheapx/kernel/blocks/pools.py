@@ -13,9 +13,9 @@ struct block_source *heapx_pool_blocks(const struct source *memory, int little_e
 int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double seconds);
 """
 
-IN_C = "HEADER_BYTES PoolSums"
+IN_C = "POOL_HEADER_BYTES PoolSums"
 
-HEADER_BYTES = 48
+POOL_HEADER_BYTES = 48
 
 
 class PoolShape(NamedTuple):

@@ -143,6 +143,7 @@ def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> It
     places = (at(states.numbers), at(bins.numbers), at(larges.numbers), at(classes), at(counts))
     for index in range(heap.narenas):
         if library.heapx_extents_arena(job, index, *places):
-            totals = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]
-            histogram: Any = [tuple(classes[place : place + 7]) for place in range(0, 7 * counts[2], 7)]
-            yield api.ArenaExtents(index, *totals, tuple(bins.records(counts[0])), tuple(larges.records(counts[1])), tuple(histogram))
+            totals: Any = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]
+            histogram = [tuple(classes[place : place + 7]) for place in range(0, 7 * counts[2], 7)]
+            rows = (tuple(bins.records(counts[0])), tuple(larges.records(counts[1])), tuple(histogram))
+            yield api.ArenaExtents._make([index, *totals, *rows])

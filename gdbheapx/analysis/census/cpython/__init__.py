@@ -9,7 +9,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 from gdbheapx.analysis.census.cpython import types as objects
 from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, Body, PyType, Types
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World
-from gdbheapx.kernel.blocks.pools import HEADER_BYTES, PoolShape
+from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
 
 ENTRY = 48
@@ -95,10 +95,10 @@ def pool_size(world: World, start: int, index: int) -> Optional[int]:
 
 def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
     """It has the arena's index, and its cells end where a pool of this size does."""
-    data = world.read(at, HEADER_BYTES)
+    data = world.read(at, POOL_HEADER_BYTES)
     order = world.target.byte_order
     of, class_, _, last = (int.from_bytes(data[place : place + 4], order) for place in (32, 36, 40, 44))
-    return len(data) == HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
+    return len(data) == POOL_HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
 
 
 def memory_of_arenas(world: World, every: Sequence[Arena]) -> Inner:

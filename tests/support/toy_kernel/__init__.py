@@ -1,0 +1,1 @@
+"""Folders of the kernel that are compiled with it in tests."""

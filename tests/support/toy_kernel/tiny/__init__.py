@@ -1,0 +1,1 @@
+"""The toy allocator's folder of the kernel."""

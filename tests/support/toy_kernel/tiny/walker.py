@@ -1,0 +1,30 @@
+"""The toy's blocks by the C kernel: what is declared here is all that C and Python have in common."""
+
+from typing import NamedTuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.binding import CBlocks
+from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream
+from gdbheapx.kernel.common.binding import CommonBinding
+from gdbheapx.kernel.common.library import at, declared, flat
+
+IN_C = "TinyRoom HEADER_BYTES FREED"
+PROTOTYPES = """
+struct block_source *heapx_tiny_blocks(const struct source *memory, const struct tiny_room *room, const struct block_wanted *wanted);
+"""
+HEADER_BYTES, FREED = 16, 1
+
+
+class TinyRoom(NamedTuple):
+    """The part of the reserve that was handed out."""
+
+    start: int
+    end: int
+
+
+def walk(kernel: CommonBinding, source: BulkSource, room: TinyRoom, wanted: BlockFilter, budget: Budget) -> BlockStream:
+    """Its blocks, by address."""
+    library, opened, kept = declared(kernel.library, PROTOTYPES), kernel.open(source), (flat(room), wanted.numbers())
+    handle = library.heapx_tiny_blocks(opened.handle, at(kept[0]), at(kept[1]))
+    return CBlocks(library, opened, handle, kept, None, budget)
