@@ -143,7 +143,8 @@ def _structs(name: str, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
         if kind.startswith("Tuple[int") and "..." not in kind:
             members.append("uint64_t %s[%d];" % (ast.unparse(node.target), kind.count("int")))  # type: ignore[attr-defined]
         elif is_record or kind in ("int", "bool"):
-            members.append("%s %s;" % ("struct " + _tag(kind) if is_record else "uint64_t", ast.unparse(node.target)))  # type: ignore[attr-defined]
+            type_ = "struct " + _tag(kind) if is_record else "uint64_t"
+            members.append("%s %s;" % (type_, ast.unparse(node.target)))  # type: ignore[attr-defined]
     if members:
         yield "struct %s { %s };" % (_tag(name), " ".join(members))
 

@@ -214,7 +214,8 @@ def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
 
 
 def pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
-    """With what this process's C library mangles pointers, and how far it rotates them: the same in all threads (nptl's tls.h: tcbhead_t.pointer_guard)."""
+    """With what this process's C library mangles pointers, and how far it rotates them: the same in all threads (nptl's tls.h:
+    tcbhead_t.pointer_guard)."""
     guard_at = target.arch.storage.guard_at
     if guard_at is None:
         return None

@@ -13,8 +13,8 @@ PROTOTYPES = """
 struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count);
 struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
     uint64_t count);
-struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
-    uint8_t *kinds, uint32_t *arenas, uint64_t count);
+struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds,
+    uint32_t *arenas, uint64_t count);
 int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
     uint8_t *kinds, uint32_t *arenas, uint64_t room);
 void heapx_blocks_state(const struct block_source *source, struct block_state *out);

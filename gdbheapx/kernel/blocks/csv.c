@@ -48,8 +48,8 @@ static char *put_address(char *out, uint64_t number)
 
 /* Writes `count` rows. `labels`: of each its signature from 1 on, 0 for none; NULL: rows have no such column. `out` has room for each row's
    longest texts and CSV_NUMBERS bytes. Returns the bytes written, or -1 for a number that no word belongs to. */
-int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds, const uint32_t
-                       *arenas, const uint32_t *labels, uint64_t count, const struct csv_words *words, char *out)
+int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
+                       const uint32_t *arenas, const uint32_t *labels, uint64_t count, const struct csv_words *words, char *out)
 {
     const char *const begin = out;
     const uint64_t allocator = words->classes + words->kinds;

@@ -244,8 +244,8 @@ static void add_up(const struct graph *graph, const struct solver *solver, uint3
 }
 
 /* `weak_from`, `weak_until`: roots that are stacks and registers. `owners`: NO_NODE for every node, the others 0. 0, or NO_MEMORY. */
-int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links, uint32_t
-                           *owners, uint64_t *bytes, uint32_t *blocks)
+int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links,
+                           uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
 {
     struct filter filter = {NULL, NULL, weak_from, weak_until, {NULL, NULL, 0, 0}};
     struct solver solver;

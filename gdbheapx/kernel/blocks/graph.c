@@ -9,9 +9,9 @@
 /* This machine is: candidates are packed from the low end of a word. */
 /* `mappings` and `ranges` stay the caller's. `heaps`: where blocks may be. `images`: where vtables are read, NULL for none; `ranges`: what
    of it may hold any. NULL: no memory. */
-struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots, const uint64_t
-                              *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
-                              const uint64_t *ranges, uint64_t range_count)
+struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots,
+                              const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count,
+                              const struct source *images, const uint64_t *ranges, uint64_t range_count)
 {
     struct graph *graph = calloc(1, sizeof *graph);
     if (!graph)

@@ -47,7 +47,8 @@ static unsigned likely_habits(const struct graph *graph, struct habit *habits)
     return found;
 }
 
-/* Offsets at which this program is in the habit of pointing into blocks, at most `room`. Returns how many. Edges at these offsets that were RULE_INSIDE are then of RULE_HABIT. */
+/* Offsets at which this program is in the habit of pointing into blocks, at most `room`. Returns how many. Edges at these
+   offsets that were RULE_INSIDE are then of RULE_HABIT. */
 uint64_t heapx_graph_habits(struct graph *graph, struct habit *out, uint64_t room)
 {
     struct habit habits[MOST_HABITS];

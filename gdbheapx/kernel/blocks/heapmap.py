@@ -11,7 +11,8 @@ from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, run
 
 PROTOTYPES = """
-struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count, const struct page_table *table);
+struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
+    const struct page_table *table);
 void heapx_map_free(struct heap_map *map);
 int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds);
 void heapx_map_cells(struct heap_map *map, struct cell *out);

@@ -142,8 +142,8 @@ static struct block_state listed_state(const struct block_source *self)
 }
 
 /* The arrays stay the caller's. NULL: no memory. */
-struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas, uint64_t
-                                         count)
+struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
+                                         uint64_t count)
 {
     struct listed *listed = calloc(1, sizeof *listed);
     if (!listed)

@@ -46,9 +46,9 @@ void heapx_referrals_free(struct referrals *work)
 }
 
 /* NULL: no memory. */
-struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count, unsigned
-                                      most_depth, uint32_t roots_from, int has_classes, uint32_t tree_label, int containers, const uint64_t
-                                      *layouts, uint64_t layout_count, uint64_t least_same)
+struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
+                                      unsigned most_depth, uint32_t roots_from, int has_classes, uint32_t tree_label, int containers,
+                                      const uint64_t *layouts, uint64_t layout_count, uint64_t least_same)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)

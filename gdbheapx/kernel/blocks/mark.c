@@ -237,8 +237,8 @@ unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node)
 }
 
 /* Nodes of [from, end) with one of these kinds of evidence (a bit each): at most `room`. Returns how many; *next is where to go on. */
-uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence, uint64_t
-                          room, uint32_t *next)
+uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
+                          uint64_t room, uint32_t *next)
 {
     uint64_t count = 0;
     for (; from < end && count < room; from++) {

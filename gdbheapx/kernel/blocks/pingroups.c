@@ -18,8 +18,8 @@ void heapx_pins_free(struct pins *pins)
 }
 
 /* `overheads`: MOST_KINDS. NULL: no memory. */
-struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart, uint64_t
-                            apart_count, const uint64_t *own, uint64_t own_count)
+struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count,
+                            const uint64_t *apart, uint64_t apart_count, const uint64_t *own, uint64_t own_count)
 {
     struct pins *pins = calloc(1, sizeof *pins);
     if (!pins)

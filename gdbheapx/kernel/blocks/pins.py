@@ -15,8 +15,8 @@ from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, declared, 
 
 PROTOTYPES = """
 void heapx_pins_free(struct pins *pins);
-struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count, const uint64_t *apart,
-    uint64_t apart_count, const uint64_t *own, uint64_t own_count);
+struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count,
+    const uint64_t *apart, uint64_t apart_count, const uint64_t *own, uint64_t own_count);
 void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first);
 int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least);
 void heapx_pins_groups(const struct pins *pins, struct pin_group *out);

@@ -101,7 +101,8 @@ static int pools_next(struct block_source *self, double seconds, struct block_ro
     for (unsigned opened = 0; rows->count < rows->room;) {
         for (; pools->cell < pools->pool.carved && rows->count < rows->room; pools->cell++)
             if (!pools->is_free[pools->cell])
-                rows_add(rows, pools->begin + POOL_HEADER_BYTES + pools->cell * pools->pool.size, pools->pool.size, CLASS_USED, 0, NO_ARENA);
+                rows_add(rows, pools->begin + POOL_HEADER_BYTES + pools->cell * pools->pool.size, pools->pool.size, CLASS_USED, 0,
+                         NO_ARENA);
         if (pools->cell < pools->pool.carved || (self->keeps && rows->count > before))
             break;
         if (opened++ % 64 == 63 && clock_now() > deadline)
@@ -143,7 +144,8 @@ static const uint8_t *pools_lend(const struct block_source *self, uint64_t addre
 }
 
 /* `runs`: begin and end of each, sorted, multiples of `bytes` long; they stay the caller's. NULL: no memory, or no such pools. */
-struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs, uint64_t count)
+struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs,
+                                       uint64_t count)
 {
     struct pools *pools = bytes <= MOST_POOL && bytes >= POOL_HEADER_BYTES ? calloc(1, sizeof *pools) : NULL;
     if (!pools)

@@ -9,7 +9,8 @@ from gdbheapx.kernel.blocks.records import BlockStream
 from gdbheapx.kernel.common.library import OpenSource, at, declared, run
 
 PROTOTYPES = """
-struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs, uint64_t count);
+struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs,
+    uint64_t count);
 int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double seconds);
 """
 

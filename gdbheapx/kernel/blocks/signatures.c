@@ -415,7 +415,8 @@ void heapx_signer_free(struct signer *signer)
 /* `sets`: of each where its numbers begin in `numbers`, how many, and whether they are begins and ends of ranges; `numbers` need not be
    kept. Conditions and rows stay the caller's. NULL: no memory. */
 struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labels, const struct condition *conditions,
-                                const struct row_numbers *rows, uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers)
+                                const struct row_numbers *rows, uint64_t row_count, const uint64_t *sets, uint64_t set_count,
+                                const uint64_t *numbers)
 {
     struct signer *signer = calloc(1, sizeof *signer);
     if (!signer)
@@ -464,7 +465,8 @@ static uint64_t end_of_rows(const struct block_rows *rows, uint64_t i)
 
 /* Signs used blocks of a stream for at most about `seconds`. `buffer`: 128 KiB. 1: there is more; 0: all are signed; INTERRUPTED;
    NO_MEMORY. */
-int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer, double seconds)
+int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
+                           double seconds)
 {
     uint64_t addresses[ROWS_AT_ONCE], usable[ROWS_AT_ONCE], begin = 0, length = 0;
     uint8_t classes[ROWS_AT_ONCE], kinds[ROWS_AT_ONCE];

@@ -18,8 +18,8 @@ int64_t heapx_referrals_slice(struct referrals *work, double seconds);
 uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room);
 int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign);
 void heapx_signer_free(struct signer *signer);
-struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labels, const struct condition *conditions, const struct row_numbers *rows,
-    uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers);
+struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labels, const struct condition *conditions,
+    const struct row_numbers *rows, uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers);
 int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
     double seconds);
 uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room);

@@ -128,8 +128,8 @@ struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *ad
 
 /* Writes up to `room` rows, for at most about `seconds`. Returns how many, or -2: no memory. heapx_blocks_state says whether that was
    all. */
-int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t
-                          *kinds, uint32_t *arenas, uint64_t room)
+int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
+                          uint8_t *kinds, uint32_t *arenas, uint64_t room)
 {
     struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, room};
     int failed = source->next(source, seconds, &rows);

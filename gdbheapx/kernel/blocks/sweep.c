@@ -42,8 +42,8 @@ void heapx_sweep_free(struct sweep *sweep)
 }
 
 /* See heapx_graph_new. */
-struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, const uint64_t *heaps, uint64_t
-                              heap_count, const uint64_t *mappings, uint64_t mapping_count)
+struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, const uint64_t *heaps,
+                              uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count)
 {
     struct sweep *sweep = calloc(1, sizeof *sweep);
     if (!sweep)
@@ -64,8 +64,8 @@ struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int li
 
 /* Begins: nodes from `roots_from` on are roots, and all of them are to be scanned; or (`wanted` not NO_NODE) every node is, for who points
    to that one, at most `room` of them. `parts` stay the caller's. 0: no memory. */
-int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const struct part *parts, uint64_t part_count, uint32_t wanted,
-                     uint64_t room)
+int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const struct part *parts, uint64_t part_count,
+                     uint32_t wanted, uint64_t room)
 {
     forget(sweep);
     sweep->nodes = nodes;
@@ -191,7 +191,8 @@ static void take_part(struct sweep *sweep)
         const uint32_t node = (uint32_t) part->node;
         if (!has_bit(sweep->gray, node))
             continue;
-        struct scanning scanning = {.node = node, .is_active = 1, .base = part->base, .at = part->begin, .end = part->end, .view = &sweep->apart};
+        struct scanning scanning = {.node = node, .is_active = 1, .base = part->base, .at = part->begin, .end = part->end,
+                                    .view = &sweep->apart};
         if (sweep->next_part > 1 && part[-1].node == node)
             scanning.run = sweep->scanning.run;
         sweep->scanning = scanning;

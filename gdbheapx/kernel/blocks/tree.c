@@ -96,8 +96,8 @@ static void keep_largest(const uint64_t *bytes, uint32_t node, uint32_t *out, ui
 
 /* The nodes below `end` that `owner` owns directly, or nobody, if it is NO_NODE: those that retain most first, at most `room`. `begin`:
    where they begin, and `next`, of heapx_tree_index; NULL: all nodes are looked at. Returns how many there are. */
-uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end, uint32_t
-                             owner, uint32_t *out, uint64_t room)
+uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
+                             uint32_t owner, uint32_t *out, uint64_t room)
 {
     uint64_t count = 0, kept = 0;
     for (uint32_t node = begin; node < end; node = next ? next[node] : node + 1)

@@ -191,8 +191,8 @@ static int unpack_edges(struct graph *graph, struct stream *streams)
 
 /* `streams`: for each where it begins and its length; they may go when this returns. `mappings` stay the caller's. `slots`: those of
    blocks are there, too. `habits`: offsets. NULL: *why is OUTSIDE or NO_MEMORY. */
-struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, const uint64_t *mappings, uint64_t mapping_count, const
-                                 uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why)
+struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, const uint64_t *mappings, uint64_t mapping_count,
+                                 const uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why)
 {
     struct stream opened[PACKED_STREAMS];
     struct graph *graph = calloc(1, sizeof *graph);

@@ -20,8 +20,8 @@
 enum { KIND_RESIDENT = 1, KIND_UNSURE = 2, KIND_EXCLUSIVE = 4, KIND_SWAPPED = 8, KIND_HUGE = 16 };
 
 /* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. NULL: no memory. */
-struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss, uint64_t
-                                   outside_count)
+struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
+                                   uint64_t outside_count)
 {
     struct page_table *table = calloc(1, sizeof *table);
     if (!table)

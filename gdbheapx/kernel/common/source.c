@@ -87,8 +87,8 @@ struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t
 /* The source is a process: pages that its pagemap calls neither present nor swapped are not read within `ranges` (begin, end; sorted),
    which stay the caller's: they are zeros. `swapped_in` counts the bytes that reads have brought back from swap; pages in swap for which
    `swap_room` has nothing left are not read. */
-void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count, uint64_t
-                                  *swapped_in, uint64_t *swap_room)
+void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
+                                  uint64_t *swapped_in, uint64_t *swap_room)
 {
     source->scans = scans;
     source->swap_room = swap_room;

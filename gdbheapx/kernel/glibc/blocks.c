@@ -271,8 +271,9 @@ static void listing_free(struct block_source *self)
 }
 
 /* `regions`: sorted; they and the specials stay the caller's. NULL: no memory. */
-struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions, uint64_t
-                                        region_count, const uint64_t *specials, uint64_t special_count, const struct block_wanted *wanted)
+struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
+                                        uint64_t region_count, const uint64_t *specials, uint64_t special_count,
+                                        const struct block_wanted *wanted)
 {
     struct listing *listing = calloc(1, sizeof *listing);
     if (!listing)

@@ -33,8 +33,8 @@ void heapx_chain_free(struct chain *chain)
 }
 
 /* The anchors (sorted, at least one) stay the caller's. */
-struct chain *heapx_chain_new(const struct source *source, const struct geometry *geometry, uint64_t low, uint64_t high, const uint64_t *anchors,
-                              uint64_t anchor_count, int strict, int fences, uint64_t step)
+struct chain *heapx_chain_new(const struct source *source, const struct geometry *geometry, uint64_t low, uint64_t high,
+                              const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step)
 {
     struct chain *chain = calloc(1, sizeof *chain);
     if (!chain)

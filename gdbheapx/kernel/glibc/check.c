@@ -199,8 +199,9 @@ void heapx_check_free(struct checker *checker)
 }
 
 /* `members`: chunks in bins, sorted. They, the regions and the specials stay the caller's. NULL: no memory. */
-struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions, uint64_t region_count, const
-                                uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count)
+struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions,
+                                uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *members,
+                                uint64_t member_count)
 {
     struct checker *checker = calloc(1, sizeof *checker);
     if (!checker)

@@ -19,13 +19,13 @@ from gdbheapx.kernel.glibc.check_records import (
 
 PROTOTYPES = """
 void heapx_check_free(struct checker *checker);
-struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions, uint64_t region_count,
-    const uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count);
+struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions,
+    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count);
 int64_t heapx_check_slice(struct checker *checker, double seconds);
 uint64_t heapx_check_result(const struct checker *checker, uint64_t room, uint64_t *counts, struct broken *rows);
 void heapx_members_free(struct members *members);
-struct members *heapx_members_new(const struct source *source, const struct geometry *geometry, const struct member_list *lists, uint64_t count,
-    int mangled);
+struct members *heapx_members_new(const struct source *source, const struct geometry *geometry, const struct member_list *lists,
+    uint64_t count, int mangled);
 int64_t heapx_members_slice(struct members *members, double seconds);
 uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows);
 """

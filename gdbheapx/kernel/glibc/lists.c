@@ -79,7 +79,8 @@ static int set_lists(struct lists *lists, const uint64_t *heads, const uint64_t 
     return 1;
 }
 
-/* `columns`: the heads of all lists, then their kinds, then their limits. `ranges`: begin and end of memory where members may lie, sorted. */
+/* `columns`: the heads of all lists, then their kinds, then their limits. `ranges`: begin and end of memory where members may lie,
+   sorted. */
 struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
                               const uint64_t *ranges, uint64_t range_count, const struct rules *rules, unsigned threads)
 {

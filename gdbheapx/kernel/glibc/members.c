@@ -162,7 +162,8 @@ void heapx_members_free(struct members *members)
 }
 
 /* `lists`: struct member_list of each, the caller's. NULL: no memory. */
-struct members *heapx_members_new(const struct source *source, const struct geometry *geometry, const struct member_list *lists, uint64_t count, int mangled)
+struct members *heapx_members_new(const struct source *source, const struct geometry *geometry, const struct member_list *lists,
+                                  uint64_t count, int mangled)
 {
     struct members *members = calloc(1, sizeof *members);
     if (!members)

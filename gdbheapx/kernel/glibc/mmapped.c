@@ -48,9 +48,10 @@ void heapx_mmapped_free(struct mmapped *scan)
 /* The caller keeps: the ranges (begin, end, how far a
    block may reach that begins there), the `known` chunks, `pages` (may be NULL),
    and `data`, the ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
-struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges, uint64_t range_count, const
-                                  uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,
-                                  uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages, const struct page_table *pages)
+struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
+                                  uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data,
+                                  uint64_t data_count, int has_trailer, uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages,
+                                  const struct page_table *pages)
 {
     struct mmapped *scan = calloc(1, sizeof *scan);
     if (!scan || !(scan->bytes_of_window = malloc(BLOCK_BYTES))) {

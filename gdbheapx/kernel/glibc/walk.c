@@ -94,8 +94,9 @@ static int allocate(struct job *job)
 
 /* `regions`, `specials` and `pages` (may be NULL) stay the caller's and must outlive the job. NULL: no
    memory. */
-struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions, uint64_t region_count, const
-                           uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads)
+struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions,
+                           uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct page_table *pages,
+                           unsigned threads)
 {
     struct job *job = calloc(1, sizeof *job);
     if (!job)

@@ -17,8 +17,8 @@ void heapx_extents_free(struct extents_job *job)
 
 /* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the
    job. NULL: no memory. */
-struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins, const uint64_t *cached,
-                                      uint64_t cached_count, const struct page_table *pages)
+struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
+                                      const uint64_t *cached, uint64_t cached_count, const struct page_table *pages)
 {
     struct extents_job *job = calloc(1, sizeof *job);
     if (!job)
