@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapContext
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
-    from gdbheapx.kernel.common.interface import Kernel
+    from gdbheapx.kernel.common.records import Kernel
 
 Made = TypeVar("Made")
 

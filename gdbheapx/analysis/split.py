@@ -7,7 +7,7 @@ from gdbheapx.analysis.memory.attribute import Attribution, Piece, tell
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, Target
-from gdbheapx.kernel.common.interface import Kernel
+from gdbheapx.kernel.common.records import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
 from gdbheapx.ranges import Range, Ranges
 

@@ -28,7 +28,7 @@ from gdbheapx.kernel.blocks.records import (
 )
 from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
-from gdbheapx.kernel.glibc.list_records import CUT, Followed
+from gdbheapx.kernel.glibc.lists import CUT, Followed
 from gdbheapx.kernel.glibc.records import Listed
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache

@@ -14,7 +14,7 @@ from gdbheapx.glibc.context import ArenaWalk, Context, Moments, anonymous_ranges
 from gdbheapx.glibc.layouts import NBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, FAST, UNREAD, UNREADABLE, Followed, Lists, Rules, wrong
+from gdbheapx.kernel.glibc.lists import BACK_LINK, BIN, CUT, FAST, UNREAD, UNREADABLE, Followed, Lists, Rules, wrong
 from gdbheapx.problems import Report
 from gdbheapx.ranges import Range, subtract
 

@@ -14,7 +14,7 @@ from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import bin_index
 from gdbheapx.glibc.survey import Lists, Singles, Survey, arena_claims, find_arenas, read_lists
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, BlockShape
-from gdbheapx.kernel.glibc.list_records import BIN
+from gdbheapx.kernel.glibc.lists import BIN
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
     STATUS_FREE,

@@ -15,7 +15,7 @@ from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
 from gdbheapx.glibc.bins import headers, most_chunks
 from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
 from gdbheapx.inferior.base import ProcessSource
-from gdbheapx.kernel.glibc.list_records import BIN, FAST, Lists, Rules
+from gdbheapx.kernel.glibc.lists import BIN, FAST, Lists, Rules
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.layout.view import View
 from gdbheapx.model import AllocatorInfo

@@ -8,7 +8,7 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context, passing_by, private_mappings, reaches, tell_if_it_stays, united
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.inferior.base import Mapping
-from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch
+from gdbheapx.kernel.glibc.records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.problems import Diagnostic
 from gdbheapx.ranges import Range, subtract
 

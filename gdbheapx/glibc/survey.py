@@ -16,7 +16,7 @@ from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
-from gdbheapx.kernel.glibc.list_records import Followed
+from gdbheapx.kernel.glibc.lists import Followed
 from gdbheapx.kernel.glibc.records import Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.model import Address, Claim

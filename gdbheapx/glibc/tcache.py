@@ -23,7 +23,7 @@ from gdbheapx.glibc.context import Context, passing_by, tell_if_it_stays
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
 from gdbheapx.glibc.layouts import align_chunk, tcache_size
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
-from gdbheapx.kernel.glibc.list_records import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
+from gdbheapx.kernel.glibc.lists import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
 from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.model import CacheBin

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Dict, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.records import Blocks, BlockStream, ListingEnd
-from gdbheapx.kernel.common.interface import Kernel
-from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.common.records import Kernel, Residency
 from gdbheapx.problems import KERNEL_MISSING
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
 from gdbheapx.kernel.common import embedded
-from gdbheapx.kernel.common.binding import CommonBinding
-from gdbheapx.kernel.common.library import LIBRARY, Unusable, load, open_library
+from gdbheapx.kernel.common.library import LIBRARY, CommonBinding, Unusable, load, open_library
 
 if TYPE_CHECKING:  # few commands ask for any of these
     from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords

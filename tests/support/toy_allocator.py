@@ -9,8 +9,8 @@ from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape, make_blocks
-from gdbheapx.kernel.common.binding import CommonBinding
 from gdbheapx.kernel.common.in_ram import UNKNOWN
+from gdbheapx.kernel.common.library import CommonBinding
 from gdbheapx.model import AllocatorInfo, Claim
 from tests.support.toy_kernel.tiny.walker import FREED, HEADER_BYTES, TinyRoom, walk
 

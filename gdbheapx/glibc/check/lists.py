@@ -15,9 +15,9 @@ from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import align_chunk, bin_range, fast_size
 from gdbheapx.glibc.survey import Singles
 from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.kernel.glibc import check_binding  # noqa: F401  (before a process is stopped for it)
-from gdbheapx.kernel.glibc import check_records as api
-from gdbheapx.kernel.glibc.list_records import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE, TCACHE_SIZED, UNALIGNED, UNREAD, Followed, wrong
+from gdbheapx.kernel.glibc import check  # noqa: F401  (before a process is stopped for it)
+from gdbheapx.kernel.glibc import check as api
+from gdbheapx.kernel.glibc.lists import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE, TCACHE_SIZED, UNALIGNED, UNREAD, Followed, wrong
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
 from gdbheapx.model import Address
 from gdbheapx.units import plural

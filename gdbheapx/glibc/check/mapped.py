@@ -8,7 +8,7 @@ from gdbheapx.glibc import codes, mmapped
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import Context, private_mappings, reaches, united
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
+from gdbheapx.kernel.glibc.records import MmappedChunk, MmappedSearch
 from gdbheapx.problems import Diagnostic, Report
 from gdbheapx.ranges import Range, subtract
 

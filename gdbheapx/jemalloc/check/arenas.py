@@ -19,7 +19,7 @@ from gdbheapx.jemalloc.heap import base, extents, locate
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.threads.tsd import Tsds
-from gdbheapx.kernel.jemalloc import linked_records as api
+from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import ArenaExtents
 from gdbheapx.layout.view import View
 from gdbheapx.problems import Code

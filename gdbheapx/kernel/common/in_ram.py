@@ -3,8 +3,7 @@
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import MappingUse, PageTable, Target
-from gdbheapx.kernel.common.interface import Kernel
-from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.common.records import Kernel, Residency
 
 Range = Tuple[int, int]
 

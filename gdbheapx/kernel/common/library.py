@@ -1,4 +1,4 @@
-"""The C library: how it is loaded and refused, its functions' types, and a bulk source in its form. Numbers cross in flat arrays only."""
+"""The C library: how it is loaded and refused, its functions' types, a bulk source in its form, and what knows no allocator."""
 
 import ctypes
 import os
@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
+from gdbheapx.kernel.common.records import ADDRESS_MASK, Kernel, Residency, Written
 
 PROTOTYPES = """
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
@@ -20,6 +21,12 @@ void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int sca
     uint64_t *swapped_in, uint64_t *swap_room);
 void heapx_source_until(struct source *source, const double *until);
 void heapx_source_free(struct source *source);
+void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, struct residency *out);
+int heapx_sort(uint64_t *values, uint64_t count);
+void heapx_written_free(struct written *job);
+struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page);
+int64_t heapx_written_slice(struct written *job, double seconds);
+uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at);
 """
 
 IN_C = "HEAPX_ABI INTERRUPTED NO_MEMORY"
@@ -322,3 +329,66 @@ def run(work: Any, opened: OpenSource, budget: Budget) -> None:
             seconds = min(2 * seconds, SLICE_SECONDS)
     except KeyboardInterrupt:
         budget.interrupt()
+
+
+class CommonBinding(Kernel):
+    """See Kernel; and what its walkers ask to be opened."""
+
+    name = "c"
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self._opened: Optional[OpenSource] = None
+        self._swapped_in = array("Q", [0])
+        self._pages: Tuple[Optional[PageTable], OpenPages] = (None, OpenPages(library, None))
+
+    def open(self, source: BulkSource) -> OpenSource:
+        """The source opened, kept while the same one is asked for: lists are collected by thousands of calls."""
+        if self._opened is None or self._opened.source is not source:
+            self._opened = OpenSource(self.library, source, self._swapped_in)
+        return self._opened
+
+    def open_apart(self, source: BulkSource) -> OpenSource:
+        """A source beside the one that is kept."""
+        return OpenSource(self.library, source, self._swapped_in)
+
+    def open_pages(self, pages: Optional[PageTable]) -> OpenPages:
+        """A page table opened, kept while the same one is asked of: each of hundreds of arenas asks."""
+        if self._pages[0] is not pages:
+            self._pages = (pages, OpenPages(self.library, pages))
+        return self._pages[1]
+
+    @property
+    def swapped_in_bytes(self) -> int:
+        """See Kernel."""
+        return int(self._swapped_in[0])
+
+    def in_order(self, numbers: "array[int]") -> "array[int]":
+        """See Kernel."""
+        if not self.library.heapx_sort(at(numbers), len(numbers)):
+            raise MemoryError()
+        return numbers
+
+    def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
+        """See Kernel."""
+        library, opened = self.library, self.open(source)
+        flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
+        job = library.heapx_written_new(opened.handle, at(flat), len(ranges), page_bytes)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_written_slice(job, seconds), opened, budget)
+            out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, at(until))))
+            library.heapx_written_result(job, len(out) // 2, at(out), at(until))
+        finally:
+            library.heapx_written_free(job)
+        return Written(out, None if until[0] == ADDRESS_MASK else until[0])
+
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
+        """See Kernel."""
+        table = self.open_pages(pages)
+        if table.handle is None:
+            return None
+        flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
+        self.library.heapx_residency(table.handle, at(flat), len(ranges), at(out))
+        return Residency(*out)

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream
-from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
-from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
-from gdbheapx.kernel.glibc.records import Geometry, Listed, Region, WalkResult
+from gdbheapx.kernel.glibc.lists import Followed, Lists, Rules
+from gdbheapx.kernel.glibc.records import Geometry, Listed, MmappedFound, MmappedSearch, Region, WalkResult
 
 if TYPE_CHECKING:
-    from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
+    from gdbheapx.kernel.glibc.check import BrokenChunks, BrokenMembers, Checked, MemberList
 
 
 class ChunkWalker(ABC):

@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 
-/* Numbers of glibc/list_records.py. */
 #define ADDRESS_BITS 48u
 #define ADDRESS_MASK ((UINT64_C(1) << ADDRESS_BITS) - 1)
 

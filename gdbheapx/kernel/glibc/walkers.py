@@ -1,19 +1,191 @@
-"""Which walker goes over a glibc heap: the C kernel's or its twin's."""
+"""The C kernel's walks over a glibc heap, by ctypes; and which walker goes over one: the C kernel's or its twin's."""
+
+import os
+from array import array
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.common.interface import Kernel
-from gdbheapx.kernel.glibc.interface import ChunkWalker
-from gdbheapx.kernel.glibc.records import Geometry
+from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.kernel.blocks.binding import CBlocks
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
+from gdbheapx.kernel.common.library import CommonBinding, OpenPages, as_array, at, declared, run
+from gdbheapx.kernel.common.records import ADDRESS_MASK, Kernel
+from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
+from gdbheapx.kernel.glibc.lists import Followed, Lists, Rules, followed
+from gdbheapx.kernel.glibc.records import (
+    PAGE_COUNTERS,
+    Geometry,
+    Listed,
+    MmappedChunks,
+    MmappedFound,
+    MmappedSearch,
+    Region,
+    WalkResult,
+    adds_up,
+)
+
+if TYPE_CHECKING:
+    from gdbheapx.kernel.glibc.check import BrokenChunks, BrokenMembers, Checked, MemberList
+
+PROTOTYPES = """
+struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
+    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct block_wanted *wanted);
+void heapx_chain_free(struct chain *chain);
+struct chain *heapx_chain_new(const struct source *source, const struct geometry *geometry, uint64_t low, uint64_t high,
+    const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step);
+int64_t heapx_chain_slice(struct chain *chain, double seconds);
+int heapx_chain_found(const struct chain *chain, uint64_t *start);
+void heapx_lists_free(struct lists *lists);
+struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
+    const uint64_t *ranges, uint64_t range_count, const struct rules *rules, unsigned threads);
+int64_t heapx_lists_slice(struct lists *lists, double seconds);
+void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count);
+void heapx_mmapped_free(struct mmapped *scan);
+struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
+    uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,
+    uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages, const struct page_table *pages);
+int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds);
+uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out);
+int heapx_mmapped_cut(const struct mmapped *scan);
+int64_t heapx_walk_slice(struct job *job, double seconds);
+void heapx_walk_free(struct job *job);
+struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions,
+    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads);
+uint64_t heapx_walk_result(struct job *job, uint64_t region, struct walk_result *out, uint64_t *classes);
+uint64_t heapx_walk_classes(void);
+"""
+
+REGION_NUMBERS = len(Region._fields)
+REGIONS_AT_ONCE = 64
+"""Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
+MAX_THREADS = 8
+
+
+class CChunkWalker(ChunkWalker):
+    """See ChunkWalker."""
+
+    def __init__(self, kernel: CommonBinding, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
+        check_geometry(geometry)
+        self._kernel, self._library, self._opened = kernel, declared(kernel.library, PROTOTYPES), kernel.open(source)
+        self._geometry, self._budget = geometry, budget
+        self._numbers = array("Q", map(int, geometry))
+
+    def walk(
+        self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
+    ) -> List[WalkResult]:
+        """See ChunkWalker."""
+        library, listed, table = self._library, as_array(cached_chunks), self._kernel.open_pages(pages)
+        count = min(threads or os.cpu_count() or 1, MAX_THREADS)
+        results: List[WalkResult] = []
+        for start in range(0, len(regions), REGIONS_AT_ONCE):
+            count = 1 if self._budget.expired() else count  # no search for pieces that will not be walked
+            part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
+            rows = len(part) // REGION_NUMBERS
+            job = library.heapx_walk_new(
+                self._opened.handle, at(self._numbers), at(part), rows, at(listed), len(listed), table.handle, count
+            )
+            if not job:
+                raise MemoryError()
+            try:
+                run(lambda seconds, job=job: library.heapx_walk_slice(job, seconds), self._opened, self._budget)
+                results += [self._walk_result(job, index, table.handle is not None) for index in range(rows)]
+            finally:
+                library.heapx_walk_free(job)
+        return results
+
+    def _walk_result(self, job: int, index: int, has_pages: bool) -> WalkResult:
+        out = array("Q", bytes(8 * (len(WalkResult._fields) - 1)))
+        classes = array("Q", bytes(8 * 6 * self._library.heapx_walk_classes()))
+        rows = self._library.heapx_walk_result(job, index, at(out), at(classes))
+        fixed: List[Any] = list(out)
+        for name in () if has_pages else PAGE_COUNTERS:
+            fixed[WalkResult._fields.index(name)] = None
+        histogram = [tuple(classes[place : place + 6]) for place in range(0, 6 * rows, 6)]
+        return WalkResult._make(fixed + [tuple(histogram)])
+
+    def blocks(
+        self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None
+    ) -> BlockStream:
+        """See ChunkWalker."""
+        flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
+        kept = [self._numbers, flat, as_array(cached_chunks), wanted.numbers()]
+        numbers = (at(flat), len(regions), at(kept[2]), len(cached_chunks))
+        handle = self._library.heapx_chunk_blocks(self._opened.handle, at(self._numbers), *numbers, at(kept[3]))
+        return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
+
+    def follow(self, lists: Lists, rules: Rules, ranges: Sequence[Tuple[int, int]], threads: Optional[int] = None) -> Followed:
+        """See ChunkWalker."""
+        library, count = self._library, len(lists)
+        columns = lists.heads + lists.kinds + lists.limits
+        flat = array("Q", [number for pair in ranges for number in pair])
+        numbers = array("Q", map(int, rules))
+        places = (at(columns), count, at(flat), len(ranges), at(numbers), threads or os.cpu_count() or 1)
+        job = library.heapx_lists_new(self._opened.handle, at(self._numbers), *places)
+        if not job:
+            raise MemoryError()
+        library.heapx_lists_also(job, at(lists.also), len(lists.also))
+        try:
+            run(lambda seconds: library.heapx_lists_slice(job, seconds), self._opened, self._budget)
+            return followed(library, job, count)
+        finally:
+            library.heapx_lists_free(job)
+
+    def check(self, regions: "Sequence[Checked]", cached_chunks: Sequence[int], members: Sequence[int]) -> "BrokenChunks":
+        """See ChunkWalker."""
+        from gdbheapx.kernel.glibc.check import check
+
+        return check(self._library, self._opened, at(self._numbers), regions, (cached_chunks, members), self._budget)
+
+    def check_members(self, lists: "Sequence[MemberList]", mangled: bool) -> "BrokenMembers":
+        """See ChunkWalker."""
+        from gdbheapx.kernel.glibc.check import check_members
+
+        return check_members(self._library, self._opened, at(self._numbers), lists, mangled, self._budget)
+
+    def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
+        """See ChunkWalker."""
+        library, pages, known = self._library, OpenPages(self._library, search.pages), as_array(search.known)
+        flat = array("Q", [number for (begin, end), limit in zip(ranges, search.limits_of(ranges)) for number in (begin, end, limit)])
+        data = array("Q", [number for pair in search.data for number in pair])
+        most = ADDRESS_MASK if search.most_pages is None else search.most_pages
+        wanted = (int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most)
+        places = (at(flat), len(ranges), at(known), len(known), at(data), len(data) // 2)
+        job = library.heapx_mmapped_new(self._opened.handle, at(self._numbers), *places, *wanted, pages.handle)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_mmapped_slice(job, seconds), self._opened, self._budget)
+            count = library.heapx_mmapped_result(job, 0, None)
+            out = array("Q", bytes(32 * count))
+            library.heapx_mmapped_result(job, count, at(out))
+            cut = bool(library.heapx_mmapped_cut(job))
+        finally:
+            library.heapx_mmapped_free(job)
+        found = MmappedChunks(out)
+        return MmappedFound(found, adds_up(len(found), found.bytes, search, self._geometry.word_bytes), cut)
+
+    def find_chain(
+        self, low: int, high: int, anchors: Sequence[int], strict: bool = False, fences: bool = False, step: Optional[int] = None
+    ) -> Optional[int]:
+        """See ChunkWalker."""
+        library, listed = self._library, as_array(anchors)
+        if not len(listed) or low >= high:
+            return None
+        options = (int(strict), int(fences), step or self._geometry.alignment_bytes)
+        job = library.heapx_chain_new(self._opened.handle, at(self._numbers), low, high, at(listed), len(listed), *options)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_chain_slice(job, seconds), self._opened, self._budget)
+            start = array("Q", [0])
+            return start[0] if library.heapx_chain_found(job, at(start)) else None
+        finally:
+            library.heapx_chain_free(job)
 
 
 def chunk_walker(kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
     """Walks over a heap of that geometry. ValueError for one that no glibc has."""
-    from gdbheapx.kernel.common.binding import CommonBinding
-
     if isinstance(kernel, CommonBinding):
-        from gdbheapx.kernel.glibc.binding import CChunkWalker
-
         return CChunkWalker(kernel, source, geometry, budget)
     from gdbheapx.kernel.common.twin.kernel import PythonKernel
     from gdbheapx.kernel.glibc.twin.walker import ChunkTwin

@@ -5,7 +5,6 @@ from typing import List, Optional, Sequence
 
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream
-from gdbheapx.kernel.jemalloc.linked_records import Linked, LinkedList
 from gdbheapx.kernel.jemalloc.records import (
     LEAF_COMPACT,
     LEAF_COMPACT_STATE,
@@ -17,6 +16,8 @@ from gdbheapx.kernel.jemalloc.records import (
     ExtentLayout,
     ExtentsResult,
     HeapLayout,
+    Linked,
+    LinkedList,
     RtreeLayout,
 )
 

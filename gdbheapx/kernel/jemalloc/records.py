@@ -1,4 +1,4 @@
-"""What the two kernels take and give where they walk jemalloc's rtree; both fill exactly these records."""
+"""What the two kernels take and give where they walk jemalloc's rtree and what links extents; both fill exactly these records."""
 
 from typing import NamedTuple, Optional, Tuple
 
@@ -7,6 +7,7 @@ from gdbheapx.kernel.common.records import Residency
 IN_C = """
 BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES EXTENT_CLASSES
 LayoutNumbers BinLayout BlockSizes StateTotals BinTotals LargeTotals ExtentProblem CachedProblem ExtentsSummary
+NO_LINK LINKED_* LinkedList Linked
 """
 
 BLOCK_USED = 0
@@ -346,3 +347,53 @@ class ExtentsResult(NamedTuple):
     """The first MOST_PROBLEMS contradictions that take no extent out of the totals: codes from EXTENT_LEAF on."""
     detail_counts: Tuple[int, ...] = (0,) * EXTENT_CODES
     """How many by code."""
+
+
+NO_LINK = 0xFFFFFFFFFFFFFFFF
+ANY = NO_LINK
+
+LINKED_GOOD = 0
+LINKED_UNREADABLE = 1
+"""A link leads to what cannot be read, or is no address of an extent structure."""
+LINKED_BACK = 2
+"""A member's `prev` does not lead to the member that leads to it."""
+LINKED_ALIEN = 3
+"""A member says that it has another arena, state or size class."""
+LINKED_FULL = 4
+"""A slab without a free region, or without a used one."""
+LINKED_CYCLE = 5
+"""More members than there are extents."""
+
+
+class LinkedList(NamedTuple):
+    """One pairing heap (ph.h) or ring (ql.h) of extents."""
+
+    head: int
+    """The root or first member; 0 if there is none."""
+    next_offset: int
+    prev_offset: int
+    child_offset: int
+    """Of `lchild`; NO_LINK: it is a ring."""
+    arena: int
+    """What its members must say, and so the next two."""
+    state: int
+    szind: int
+    """ANY: they may have any."""
+    is_nonfull: bool
+    """They are slabs with a free and a used region."""
+    most: int
+    """No more members than there can be."""
+
+
+class Linked(NamedTuple):
+    """What was found along one list, up to the first contradiction."""
+
+    members: int
+    bytes: int
+    """The sizes of its extents."""
+    problem: int
+    """A LINKED_ number."""
+    at: int
+    """The member at which it contradicts, or the last one."""
+    before: int
+    """The member that leads to `at`; 0 for the first."""

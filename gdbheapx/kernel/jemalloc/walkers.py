@@ -1,19 +1,156 @@
-"""Which walker goes over jemalloc's extents: the C kernel's or its twin's."""
+"""The C kernel's walks over jemalloc's extents, by ctypes: layouts into numbers, numbers into records; and which walker it is."""
+
+from array import array
+from typing import Any, Iterator, List, Optional, Sequence
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.common.interface import Kernel
-from gdbheapx.kernel.jemalloc.interface import ExtentWalker
-from gdbheapx.kernel.jemalloc.records import HeapLayout
+from gdbheapx.inferior.base import BulkSource, PageTable
+from gdbheapx.kernel.blocks.binding import CBlocks
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
+from gdbheapx.kernel.common.library import CommonBinding, OpenPages, Rows, as_array, at, declared, flat, run
+from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME, Kernel
+from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc.interface import ExtentWalker, check_layout
+from gdbheapx.kernel.jemalloc.records import Linked, LinkedList
+
+PROTOTYPES = """
+struct block_source *heapx_extent_blocks(const struct source *memory, const struct layout_numbers *numbers, const struct bin_layout *bins,
+    const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena,
+    const struct block_sizes *sizes);
+struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
+    const uint64_t *cached, uint64_t cached_count, const struct page_table *pages);
+int64_t heapx_extents_slice(struct extents_job *job, double seconds);
+void heapx_extents_summary(const struct extents_job *job, struct extents_summary *out);
+void heapx_extents_problems(const struct extents_job *job, uint64_t *counts, uint64_t *detail_counts, uint64_t *cached_counts,
+    struct extent_problem *problems, struct extent_problem *details, struct cached_problem *cached);
+uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint64_t *out);
+int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct state_totals *states, struct bin_totals *bins,
+    struct large_totals *larges, uint64_t *classes, uint64_t *counts);
+void heapx_extents_free(struct extents_job *job);
+struct linked_job *heapx_linked_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
+    const struct linked_list *lists, uint64_t count);
+int64_t heapx_linked_slice(struct linked_job *job, double seconds);
+uint64_t heapx_linked_result(const struct linked_job *job, struct linked *out);
+void heapx_linked_free(struct linked_job *job);
+"""
 
 
-def extent_walker(kernel: Kernel, source: BulkSource, heap: HeapLayout, budget: Budget) -> ExtentWalker:
+class CExtentWalker(ExtentWalker):
+    """See ExtentWalker."""
+
+    def __init__(self, kernel: CommonBinding, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
+        check_layout(heap)
+        self._library, self._opened, self._heap, self._budget = declared(kernel.library, PROTOTYPES), kernel.open(source), heap, budget
+        self._numbers, self._bins = flat(layout_numbers(heap)), flat(heap.bins)
+
+    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None) -> api.ExtentsResult:
+        """See ExtentWalker."""
+        library, listed, table = self._library, as_array(cached), OpenPages(self._library, pages)
+        job = library.heapx_extents_new(self._opened.handle, at(self._numbers), at(self._bins), at(listed), len(listed), table.handle)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_extents_slice(job, seconds), self._opened, self._budget)
+            return _result(library, job, self._heap, table.handle is not None)
+        finally:
+            library.heapx_extents_free(job)
+
+    def blocks(
+        self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
+    ) -> BlockStream:
+        """See ExtentWalker."""
+        sizes, listed = self._heap.sizes, as_array(cached)
+        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), listed, wanted.numbers(), flat(sizes)]
+        places = (*map(at, kept[:4]), len(listed), at(kept[4]), ADDRESS_MASK if arena is None else arena, at(kept[5]))
+        handle = self._library.heapx_extent_blocks(self._opened.handle, *places)
+        return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
+
+    def follow(self, lists: Sequence[LinkedList]) -> List[Linked]:
+        """See ExtentWalker."""
+        library, asked = self._library, flat(lists)
+        job = library.heapx_linked_new(self._opened.handle, at(self._numbers), at(self._bins), at(asked), len(lists))
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_linked_slice(job, seconds), self._opened, self._budget)
+            out = Rows(Linked, len(lists))
+            return out.records(library.heapx_linked_result(job, at(out.numbers)))
+        finally:
+            library.heapx_linked_free(job)
+
+
+def layout_numbers(heap: api.HeapLayout) -> api.LayoutNumbers:
+    """The layout as the kernel takes it."""
+    rtree, extent = heap.rtree, heap.extent
+    bits = (*rtree.levels, 0, 0)
+    return api.LayoutNumbers(
+        root=rtree.root,
+        height=len(rtree.levels),
+        level_bits=(bits[0], bits[1], bits[2]),
+        lg_page=rtree.lg_page,
+        lg_vaddr=rtree.lg_vaddr,
+        leaf_bytes=rtree.leaf_bytes,
+        compact=rtree.compact,
+        extent_low_bits=rtree.extent_low_bits if rtree.compact else 0,
+        sign_extend=rtree.sign_extend and extent.word_bytes == 8,  # a pointer of 32 bits has nothing to be extended to
+        mapped_bytes=min(heap.mapped_bytes, ADDRESS_MASK),
+        leaf_kind=rtree.leaf_kind,
+        extent=extent,
+        narenas=heap.narenas,
+        nsizes=len(heap.size_classes),
+        nbins=len(heap.bins),
+    )
+
+
+def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> api.ExtentsResult:
+    summaries = Rows(api.ExtentsSummary, 1)
+    library.heapx_extents_summary(job, at(summaries.numbers))
+    (summary,) = summaries.records(1)
+    counts = [array("Q", bytes(8 * count)) for count in (api.EXTENT_CODES, api.EXTENT_CODES, api.CACHED_REASONS)]
+    rows = [Rows(kind, api.MOST_PROBLEMS) for kind in (api.ExtentProblem, api.ExtentProblem, api.CachedProblem)]
+    library.heapx_extents_problems(job, *map(at, counts), *(at(row.numbers) for row in rows))
+    count = library.heapx_extents_ranges(job, 0, None)
+    ranges = array("Q", bytes(16 * count))
+    library.heapx_extents_ranges(job, count, at(ranges))
+    return api.ExtentsResult(
+        stop=STOP_END if summary.done else STOP_TIME,
+        at=summary.at,
+        arenas=tuple(_arenas(library, job, heap, has_pages)),
+        ranges=tuple(zip(ranges[::2], ranges[1::2])),
+        nodes=summary.nodes,
+        leaf_nodes=summary.leaf_nodes,
+        extents=summary.extents,
+        unassociated_extents=summary.unassociated_extents,
+        unparsed_bytes=summary.unparsed_bytes,
+        unreadable_bytes=summary.unreadable_bytes,
+        problems=tuple(rows[0].records(summary.problems)),
+        problem_counts=tuple(counts[0]),
+        details=tuple(rows[1].records(summary.details)),
+        detail_counts=tuple(counts[1]),
+        cached_problems=tuple(rows[2].records(summary.cached_problems)),
+        cached_problem_counts=tuple(counts[2]),
+    )
+
+
+def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> Iterator[api.ArenaExtents]:
+    states, bins, larges = (
+        Rows(api.StateTotals, api.STATES),
+        Rows(api.BinTotals, len(heap.bins)),
+        Rows(api.LargeTotals, len(heap.size_classes)),
+    )
+    classes, counts = array("Q", bytes(8 * 7 * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
+    places = (at(states.numbers), at(bins.numbers), at(larges.numbers), at(classes), at(counts))
+    for index in range(heap.narenas):
+        if library.heapx_extents_arena(job, index, *places):
+            totals: Any = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]
+            histogram = [tuple(classes[place : place + 7]) for place in range(0, 7 * counts[2], 7)]
+            rows = (tuple(bins.records(counts[0])), tuple(larges.records(counts[1])), tuple(histogram))
+            yield api.ArenaExtents._make([index, *totals, *rows])
+
+
+def extent_walker(kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> ExtentWalker:
     """Walks over a heap of that layout. ValueError for one that no jemalloc has."""
-    from gdbheapx.kernel.common.binding import CommonBinding
-
     if isinstance(kernel, CommonBinding):
-        from gdbheapx.kernel.jemalloc.binding import CExtentWalker
-
         return CExtentWalker(kernel, source, heap, budget)
     from gdbheapx.kernel.common.twin.kernel import PythonKernel
     from gdbheapx.kernel.jemalloc.twin.walker import ExtentTwin

@@ -11,7 +11,7 @@ from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
-from gdbheapx.kernel.jemalloc.twin.blocks import CLASS_OF
+from gdbheapx.kernel.jemalloc.twin.walker import CLASS_OF
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant

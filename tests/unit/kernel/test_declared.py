@@ -1,6 +1,6 @@
 """What crosses between Python and C is declared once: prototypes, numbers and records become headers that the compiler checks.
 
-Files: kernel/glibc/binding.py, kernel/jemalloc/binding.py, kernel/jemalloc/interface.py.
+Files: kernel/glibc/interface.py, kernel/glibc/walkers.py, kernel/jemalloc/interface.py, kernel/jemalloc/walkers.py.
 """
 
 import ctypes
@@ -86,9 +86,9 @@ def test_types_of_functions(c_library: str) -> None:
     loaded = library.load(c_library)
     assert (loaded.heapx_source_new.restype, loaded.heapx_source_free.restype) == (ctypes.c_void_p, None)
     assert loaded.heapx_source_new.argtypes == [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
-    assert loaded.heapx_abi.argtypes == [] and loaded.heapx_sort.argtypes is None
-    library.declared(loaded, "int heapx_sort(uint64_t *values, uint64_t count);")
-    assert loaded.heapx_sort.argtypes == [ctypes.c_void_p, ctypes.c_uint64]
+    assert loaded.heapx_abi.argtypes == [] and loaded.heapx_marks_open.argtypes is None
+    library.declared(loaded, "int heapx_marks_open(struct graph *graph, uint32_t roots_from);")
+    assert loaded.heapx_marks_open.argtypes == [ctypes.c_void_p, ctypes.c_uint32]
 
 
 def test_rooms() -> None:

@@ -1,6 +1,6 @@
 """The checks of chunks and members: nothing in a heap as it was built, each contradiction where it is, and both kernels say the same.
 
-Files: kernel/glibc/check_binding.py, kernel/glibc/check_records.py, kernel/glibc/records.py.
+Files: kernel/glibc/check.py, kernel/glibc/records.py.
 """
 
 from array import array
@@ -14,8 +14,8 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.records import STOP_SMALL, STOP_TOP
-from gdbheapx.kernel.glibc import check_records as api
-from gdbheapx.kernel.glibc.list_records import BIN, FAST, TCACHE, TCACHE_SIZED
+from gdbheapx.kernel.glibc import check as api
+from gdbheapx.kernel.glibc.lists import BIN, FAST, TCACHE, TCACHE_SIZED
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FENCE, STATUS_FREE, STATUS_TCACHE, STATUS_TOP, STATUS_USED, Geometry, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap

@@ -20,7 +20,7 @@ from gdbheapx.kernel import Kernel, binding, build
 from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
-from gdbheapx.kernel.glibc.list_records import TCACHE, Lists, Rules
+from gdbheapx.kernel.glibc.lists import TCACHE, Lists, Rules
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Listed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap

@@ -1,6 +1,6 @@
 """What is stored nowhere: mmapped chunks, and where a region begins.
 
-Files: kernel/glibc/mmapped_records.py, kernel/glibc/twin/mmapped.py, kernel/glibc/walkers.py.
+Files: kernel/glibc/records.py, kernel/glibc/twin/mmapped.py, kernel/glibc/walkers.py.
 """
 
 import time
@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.glibc.mmapped_records import MmappedChunk, MmappedSearch
-from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry
+from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk, MmappedSearch
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
 from tests.support.searches import search

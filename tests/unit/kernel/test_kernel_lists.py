@@ -1,6 +1,6 @@
 """Lists: singly linked ones of fastbins and thread caches, and bins; both kernels against a follower of a few lines.
 
-Files: kernel/glibc/list_records.py, kernel/glibc/lists_binding.py.
+Files: kernel/glibc/lists.py.
 """
 
 import random
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.glibc.list_records import (
+from gdbheapx.kernel.glibc.lists import (
     BACK_LINK,
     BIN,
     CYCLE,

@@ -1,8 +1,7 @@
 """Walks: what was built is what is counted, and damage stops both kernels at the same chunk for the same reason.
 
-Files: kernel/common/records.py, kernel/glibc/interface.py, kernel/glibc/twin/chain.py, kernel/glibc/twin/lists.py,
-kernel/glibc/twin/members.py, kernel/glibc/twin/step.py, kernel/glibc/twin/totals.py, kernel/glibc/twin/walk.py,
-kernel/glibc/twin/walker.py.
+Files: kernel/common/records.py, kernel/glibc/walkers.py, kernel/glibc/twin/chain.py, kernel/glibc/twin/lists.py,
+kernel/glibc/twin/check.py, kernel/glibc/twin/step.py, kernel/glibc/twin/walk.py, kernel/glibc/twin/walker.py.
 """
 
 import random

@@ -1,6 +1,6 @@
 """Pages that hold anything but zeros: in runs, whatever the page size, where ranges begin, and what cannot be read.
 
-Files: kernel/common/binding.py, kernel/common/twin/source.py.
+Files: kernel/common/library.py, kernel/common/twin/source.py.
 """
 
 import os

@@ -1,14 +1,56 @@
-"""The kernel in Python: totals, lists and listings of blocks, with equal results."""
+"""The twin: what knows no allocator, in Python."""
 
-from typing import Optional, Sequence, Tuple
+from array import array
+from typing import Any, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.common.interface import Kernel
-from gdbheapx.kernel.common.records import Residency, Written
+from gdbheapx.kernel.common.records import Kernel, Residency, Written
 from gdbheapx.kernel.common.twin import pagemap
-from gdbheapx.kernel.common.twin import written as pages
 from gdbheapx.kernel.common.twin.source import Reader
+
+BLOCK_BYTES = 256 << 10
+ZEROS = bytes(BLOCK_BYTES)
+
+
+def written(reader: Reader, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
+    """See Kernel."""
+    bounds, at = array("Q"), 0
+    try:
+        for begin, end in ranges:
+            at = begin
+            while at < end:
+                if budget.expired():
+                    return Written(bounds, at)
+                at = _block(reader, bounds, at, end, page_bytes)
+    except KeyboardInterrupt:
+        budget.interrupt()
+        return Written(bounds, at)
+    return Written(bounds, None)
+
+
+def _block(reader: Reader, bounds: Any, at: int, end: int, page_bytes: int) -> int:
+    """Looks at the bytes from `at` to the end of a block; up to where."""
+    data = reader.read(at, min(BLOCK_BYTES - at % BLOCK_BYTES, end - at))
+    if not data:
+        until = min((at // page_bytes + 1) * page_bytes, end)
+        _add(bounds, at, until)
+        return until
+    done = len(data) if data == ZEROS[: len(data)] else 0
+    while done < len(data):
+        here = min(page_bytes - (at + done) % page_bytes, len(data) - done)
+        if data[done : done + here] != ZEROS[:here]:
+            _add(bounds, at + done, at + done + here)
+        done += here
+    return at + done
+
+
+def _add(bounds: Any, begin: int, end: int) -> None:
+    """One more run, joined to the last one where they touch."""
+    if len(bounds) and bounds[-1] == begin:
+        bounds[-1] = end
+    else:
+        bounds.extend((begin, end))
 
 
 class PythonKernel(Kernel):
@@ -34,7 +76,7 @@ class PythonKernel(Kernel):
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
         """See Kernel."""
-        return pages.written(self.open(source), ranges, page_bytes, budget)
+        return written(self.open(source), ranges, page_bytes, budget)
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
         """See Kernel."""

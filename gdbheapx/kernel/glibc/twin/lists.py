@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.twin.source import END, Reader
-from gdbheapx.kernel.glibc.list_records import (
+from gdbheapx.kernel.glibc.lists import (
     BACK_LINK,
     BIN,
     CUT,

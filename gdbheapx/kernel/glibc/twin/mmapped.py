@@ -7,8 +7,7 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.kernel.common.twin.source import Reader
-from gdbheapx.kernel.glibc.mmapped_records import MmappedChunks, MmappedFound, MmappedSearch, adds_up
-from gdbheapx.kernel.glibc.records import Geometry
+from gdbheapx.kernel.glibc.records import Geometry, MmappedChunks, MmappedFound, MmappedSearch, adds_up
 from gdbheapx.kernel.glibc.twin.step import FLAGS, IS_MMAPPED
 
 MAX_PLACES = 96

@@ -8,16 +8,14 @@ from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, Bloc
 from gdbheapx.kernel.blocks.twin import TwinBlocks
 from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.kernel.common.twin.source import Reader
-from gdbheapx.kernel.glibc.check_records import BrokenChunks, BrokenMembers, Checked, MemberList
+from gdbheapx.kernel.glibc.check import BrokenChunks, BrokenMembers, Checked, MemberList
 from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
-from gdbheapx.kernel.glibc.list_records import Followed, Lists, Rules
-from gdbheapx.kernel.glibc.mmapped_records import MmappedFound, MmappedSearch
-from gdbheapx.kernel.glibc.records import Geometry, Listed, Region, WalkResult
+from gdbheapx.kernel.glibc.lists import Followed, Lists, Rules
+from gdbheapx.kernel.glibc.records import Geometry, Listed, MmappedFound, MmappedSearch, Region, WalkResult
 from gdbheapx.kernel.glibc.twin import chain, mmapped
 from gdbheapx.kernel.glibc.twin.blocks import Listing
-from gdbheapx.kernel.glibc.twin.check import Checker
+from gdbheapx.kernel.glibc.twin.check import Checker, Members
 from gdbheapx.kernel.glibc.twin.lists import follow
-from gdbheapx.kernel.glibc.twin.members import Members
 from gdbheapx.kernel.glibc.twin.step import Cursor, Window
 from gdbheapx.kernel.glibc.twin.walk import walk_region
 

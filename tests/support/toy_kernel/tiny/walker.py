@@ -6,8 +6,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream
-from gdbheapx.kernel.common.binding import CommonBinding
-from gdbheapx.kernel.common.library import at, declared, flat
+from gdbheapx.kernel.common.library import CommonBinding, at, declared, flat
 
 IN_C = "TinyRoom HEADER_BYTES FREED"
 PROTOTYPES = """
