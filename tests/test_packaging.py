@@ -206,7 +206,7 @@ def by_python(single: Path, *words: str, code: int = 0) -> "subprocess.Completed
 @pytest.mark.live
 @pytest.mark.parametrize("gdb", ["none", GDB])
 def test_single_file_from_a_shell(single: Path, idle: int, gdb: str) -> None:
-    """Python runs the single file as the shell's door, with gdb and without: it takes a snapshot and answers from it as it did from the process."""
+    """Python runs the single file as the shell's command, with gdb and without: it takes a snapshot and answers from it as it did from the process."""
     from gdbheapx import __version__
 
     assert by_python(single, "--version").stdout == "gdbheapx %s\n" % __version__

@@ -1,4 +1,4 @@
-"""Writes gdbheapx-single.py: every module as text in one file, which gdb's `source` accepts and Python runs as the shell door.
+"""Writes gdbheapx-single.py: every module as text in one file, which gdb's `source` accepts and Python runs as the shell's command.
 
 The C kernel is in it for each machine whose compiler is here, and as C files for any other.
 """
@@ -66,7 +66,7 @@ for _name in [_name for _name in sys.modules if _name.split(".")[0] == "gdbheapx
 sys.meta_path[:] = [_finder for _finder in sys.meta_path if type(_finder).__name__ != "GdbheapxFinder"]
 sys.meta_path.insert(0, GdbheapxFinder())
 
-if "gdb" not in sys.modules:  # run by Python: the door from a shell, which has gdb source this file
+if "gdb" not in sys.modules:  # run by Python: the shell's command, which has gdb source this file where gdb is needed
     from gdbheapx import cli
 
     cli.GDBINIT = __import__("os").path.abspath(__file__)

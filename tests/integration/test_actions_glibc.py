@@ -238,7 +238,7 @@ def test_every_ends_with_its_process(stage: Stage, live: str, is_reaped: bool) -
     assert tool.returncode == 0 and errors.decode().count("gdbheapx: ") <= 1, errors
 
 
-# ---------------------------------------------------------------------------------------------------- the question, and the gdb door
+# ---------------------------------------------------------------------------------------------------- the question, and inside gdb
 
 
 def on_terminal(words: List[str], answer: bytes) -> "tuple[int, bytes]":
@@ -282,7 +282,7 @@ def test_terminal_is_asked(stage: Stage, live: str, answer: str) -> None:
 
 
 def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
-    """The same inside gdb: the answer is the shell door's, and the process is gdb's as before, stopped at the same place."""
+    """The same inside gdb: the answer is the shell's, and the process is gdb's as before, stopped at the same place."""
     process = stage.start("trimmer", "arenas")
     file = folder / "answer"
     state = [

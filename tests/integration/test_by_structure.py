@@ -8,14 +8,14 @@ import pytest
 
 from tests.support import bare
 from tests.support.bare import Bare, facts
-from tests.support.paths import PROGRAMS
+from tests.support.paths import GDB, PROGRAMS
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # each release has its own layouts
 
 COMMANDS = ("arenas", "bins", "tcache", "chunks", "chunks --histogram", "malloc-info", "malloc-stats", "tunables", "report", "trim --dry-run")
-WITH_GDB, NO_GDB = ("arenas", "report", "trim --dry-run"), ("--gdb", "none")
+ALSO_IN_GDB, IN_GDB = ("arenas", "report", "trim --dry-run"), ("--gdb", GDB)
 STATIC = ("gcc", "-O1", "-static", "-s", "-pthread")
 
 
@@ -37,9 +37,9 @@ def test_every_command(recorder: Process, kind: str, tool: Bare) -> None:
     target = recorder.target(kind)
     for command in COMMANDS:
         words = command.split()
-        known = heapx(target, *words, "--json") if command in WITH_GDB else heapx([*target, *NO_GDB], *words, "--json")
-        for alone, gdb in ((False, ()), (True, ()), (kind == "core", NO_GDB)):
-            if (alone and kind == "live") or (gdb == () and command not in WITH_GDB):
+        known = heapx(target, *words, "--json")
+        for alone, gdb in ((False, IN_GDB), (True, IN_GDB), (kind == "core", ())):
+            if (alone and kind == "live") or (gdb == IN_GDB and command not in ALSO_IN_GDB):
                 continue
             found = tool.ask([*target, *gdb], *words, "--json", alone=alone)
             assert (found.code, facts(found.envelope["data"], kind)) == (known.code, facts(known.envelope["data"], kind)), (words, alone, gdb)
@@ -47,7 +47,7 @@ def test_every_command(recorder: Process, kind: str, tool: Bare) -> None:
             assert (allocator["name"], allocator["layout"], allocator["address_source"]) == ("glibc", "table", "probe")
 
 
-@pytest.mark.parametrize("options", [(), ("--no-debug-info",), NO_GDB, (*NO_GDB, "--no-debug-info")], ids=" ".join)
+@pytest.mark.parametrize("options", [(), ("--no-debug-info",), IN_GDB, (*IN_GDB, "--no-debug-info")], ids=" ".join)
 def test_what_a_pack_or_a_debug_file_lacks(lasting: Lasting, core: str, folder: Path, options: Sequence[str]) -> None:
     """Neither has the relocations that lead to thread-local storage, nor has a core without the library: that alone is told by structure, and
     the answer is as whole as without pack and debug file."""

@@ -83,7 +83,7 @@ def test_text(stage: Stage) -> None:
 def test_nothing_but_the_core(stage: Stage) -> None:
     """Without symbols and files the same is found; variables are then told as data of their module."""
     process = kinds(stage, flags=("-s",))
-    check(alone(["--gdb", "none", *process.target("core")], "census", "--json").data)
+    check(alone(process.target("core"), "census", "--json").data)
 
 
 @pytest.mark.once
@@ -116,7 +116,7 @@ def test_wrong_limit(stage: Stage, limit: str) -> None:
 def test_without_room_for_a_graph(stage: Stage, core: str) -> None:
     """What is in use is as much as with it; blocks that only the graph names are a row without a name."""
     process = kinds(stage)
-    options = ["--gdb", "none", *process.target(core)]
+    options = process.target(core)
     whole = heapx(options, "census", "--json").data
     swept = heapx(options, "census", "--json", env={"GDBHEAPX_MEMORY": "1"})
     assert swept.code == 4 and [one["code"] for one in swept.envelope["problems"]] == ["graph-too-large"]

@@ -72,7 +72,7 @@ def test_leaked_objects_have_their_class(stage: Stage, core: str) -> None:
     """The program lets go of all: the groups of `leaks` tell classes apart, also those of one size."""
     process = started(stage)
     process.command(b"d")
-    data = heapx(["--gdb", "none", *process.target(core)], "leaks", "--json").data
+    data = heapx(process.target(core), "leaks", "--json").data
     sums: Dict[Optional[str], int] = Counter()
     for group in data["groups"]:
         sums[group["signature"]] += group["blocks"]

@@ -200,7 +200,7 @@ def test_the_command(stage: Stage, kind: str) -> None:
     """What objects own is named by them, also in the pools; nearly all of it has a name."""
     process = python(stage)
     own = json.loads(told(process)[0])
-    data = heapx(["--gdb", "none", *process.target(kind)], "census", "--json").data
+    data = heapx(process.target(kind), "census", "--json").data
     rows = {row["signature"]: row for row in data["rows"] if row["module"] == "python"}
     for name, (count, _) in own["own"].items():
         assert (rows[name]["blocks"], rows[name]["sure"]) == (count, "exact")

@@ -10,9 +10,10 @@ import pytest
 from gdbheapx.glibc.check.findings import RULE_NAMES
 from tests.support import kernelcore, plants_mapped
 from tests.support.damaged_glibc import Damaged
+from tests.support.paths import GDB
 from tests.support.plants_glibc import PLANTS, Map, Plant, plant
 from tests.support.processes import Builder, Stage
-from tests.support.tool import alone, heapx
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # the rules are the tool's own; the layouts they rest on have tests in every image
 
@@ -79,7 +80,7 @@ def test_what_a_held_lock_explains_is_no_finding(patient: Map) -> None:
 
 
 UNPLANTED = ("main-arena-lost", "run-not-found", "fencepost-missing", "system-mem", "bins-mismatch", "top-missing", "chunk-unmapped")
-"""Rules that one word does not break: the survey's own tests have these, test_through_the_doors the last."""
+"""Rules that one word does not break: the survey's own tests have these, test_inside_gdb_and_without the last."""
 
 
 def test_every_rule_has_a_plant() -> None:
@@ -89,11 +90,11 @@ def test_every_rule_has_a_plant() -> None:
 
 
 @pytest.mark.parametrize("damage", ["size", "bin-cycle", "tcache-cycle", "top-size", "unmap-page"])
-def test_through_the_doors(stage: Stage, kind: str, damage: str) -> None:
+def test_inside_gdb_and_without(stage: Stage, kind: str, damage: str) -> None:
     """In gdb and without, live and on a core: the same findings, exit code 3."""
     process = stage.start("damage", damage)
     address = process.words()[0]
-    first, second = heapx(process.target(kind), "check", "--json"), alone(process.target(kind), "check", "--json")
+    first, second = (heapx([*process.target(kind), *gdb], "check", "--json") for gdb in ((), ("--gdb", GDB)))
     assert (first.code, second.code) == (3, 3), (first.stderr, second.stderr)
     findings = first.envelope["data"]["findings"]
     assert findings == second.envelope["data"]["findings"]

@@ -11,6 +11,7 @@ from tests.support import kernelcore
 from tests.support.damaged_jemalloc import Living, Patient
 from tests.support.gcores import gcore
 from tests.support.jemallocs import WAYS, start
+from tests.support.paths import GDB
 from tests.support.plants_jemalloc import LINKS, PLANTS, Plant, stack_of
 from tests.support.processes import Builder, Stage
 from tests.support.tool import alone, heapx
@@ -100,10 +101,11 @@ def test_the_block_before_a_cache_is_the_suspect(patient: Patient) -> None:
     assert (row["address"], found) == ("0x4141414141414141", suspect)
 
 
-def test_through_the_doors(stage: Stage, kind: str) -> None:
+def test_inside_gdb_and_without(stage: Stage, kind: str) -> None:
     """In gdb and without, live and on a core: nothing is broken in a program at rest."""
     process = start(stage, "preload", "recorder", "park", "4", "2")
-    for outcome in (heapx(process.target(kind), "check", "--json"), alone(process.target(kind), "check", "--json")):
+    for gdb in ((), ("--gdb", GDB)):
+        outcome = heapx([*process.target(kind), *gdb], "check", "--json")
         assert (outcome.code, outcome.data) == (0, {"findings": []}), outcome.stderr
 
 

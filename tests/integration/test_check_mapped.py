@@ -32,7 +32,7 @@ class Live:
 
     def __init__(self, process: Process) -> None:
         self.process, self._fd = process, os.open("/proc/%d/mem" % process.pid, os.O_RDWR)
-        rows = heapx(["--gdb", "none", *process.target("live")], "chunks", "--limit", "1000", "--json").data["chunks"]
+        rows = heapx(process.target("live"), "chunks", "--limit", "1000", "--json").data["chunks"]
         self.blocks = blocks(rows, lambda address: struct.unpack("<Q", os.pread(self._fd, 8, address))[0])
 
     def put(self, block: Block, prev_size: int, field: int) -> None:
@@ -95,7 +95,7 @@ def test_live(live: Live, one: Plant) -> None:
         pytest.skip("no damage here")
     live.put(block, *words)
     try:
-        found = heapx(["--gdb", "none", *live.process.target("live")], "check", "--json")
+        found = heapx(live.process.target("live"), "check", "--json")
     finally:
         live.put(block, block.prev_size, block.field)
     check(found.code, found.envelope["data"]["findings"], one, block)
@@ -139,7 +139,7 @@ def test_freed_with_the_size_of_several(stage: Stage, kind: str) -> None:
     process = stage.start("mapped")
     process.command(b"g")
     target = ["--core", str(gcore(process))] if kind == "gcore" else process.target(kind)
-    found = heapx(["--gdb", "none", *target], "check", "--json")
+    found = heapx(target, "check", "--json")
     rows = found.envelope["data"]["findings"]
     assert [row["rule"] for row in rows] == ["mmapped-count"]
     assert (found.code, rows[0]["evidence"], found.envelope["partial"]) in ((3, None, False), (4, "inside", True))

@@ -6,18 +6,20 @@ import signal
 import subprocess
 import zlib
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 import pytest
 
 from tests.support.builders.packed import PACKERS, pack
 from tests.support.glibc import check_identity
+from tests.support.paths import GDB
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, in_gdb, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.image  # its Python and libraries unpack; its gdb inherits the file
 
 RECORDER = ("recorder", "9", "1000", "3")
+WAYS = (("--gdb", "none"), ("--gdb", GDB))
 
 
 @pytest.fixture
@@ -37,18 +39,16 @@ def one_line(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
 def test_the_same_answers(lasting: Lasting, core: str, folder: Path, name: str) -> None:
-    """With gdb and without; the core goes by the name that the user gave, and the folder of temporary files is empty afterwards."""
+    """Inside gdb and without; the core goes by the name that the user gave, and the folder of temporary files is empty afterwards."""
     process = lasting.of(core, Stage.start, *RECORDER)
     whole = process.core()
     path, temporary = folder / "core.of-something", folder / "temporary"
     temporary.mkdir()
     path.write_bytes(pack(name, whole.read_bytes()))
     env = {"TMPDIR": str(temporary)}
-    for door, ask in (("gdb", heapx), ("alone", alone)):
-        outcome = ask(["--core", str(path)], "arenas", "--json", env=env)
-        if door not in process.told:
-            process.told[door] = ask(["--core", str(whole)], "arenas", "--json")
-        of_core = process.told[door]
+    for way in WAYS:
+        outcome = heapx([*way, "--core", str(path)], "arenas", "--json", env=env)
+        of_core = heapx([*way, "--core", str(whole)], "arenas", "--json")
         check_identity(outcome.data)
         assert outcome.data == of_core.data
         assert outcome.envelope["target"] == {**of_core.envelope["target"], "core": str(path)}
@@ -63,12 +63,12 @@ def test_what_was_never_touched_is_not_counted(packed: "Tuple[Path, Path]") -> N
     assert totals[0] * 0.75 < totals[1] <= totals[0] < whole.stat().st_size / 2
 
 
-@pytest.mark.parametrize("ask", [heapx, alone], ids=["gdb", "alone"])
-def test_a_cut_file(packed: "Tuple[Path, Path]", ask: "object") -> None:
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_a_cut_file(packed: "Tuple[Path, Path]", way: Sequence[str]) -> None:
     """What is there is read; the answer is partial, and doctor says what is missing."""
     _, path = packed
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    outcome = ask(["--core", str(path)], "doctor", "--json")  # type: ignore[operator]
+    outcome = heapx([*way, "--core", str(path)], "doctor", "--json")
     told = [problem for problem in outcome.envelope["problems"] if problem["code"] == "core-truncated"]
     assert outcome.code == 4 and len(told) == 2 and str(path) in told[0]["what"]
 
@@ -103,13 +103,13 @@ def same(data: bytearray, changed: bytearray) -> bool:
         return False
 
 
-@pytest.mark.parametrize("ask", [heapx, alone], ids=["gdb", "alone"])
-def test_no_room(packed: "Tuple[Path, Path]", folder: Path, ask: "object") -> None:
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_no_room(packed: "Tuple[Path, Path]", folder: Path, way: Sequence[str]) -> None:
     """A limit on the size of files stands for a full disk: one line, with JSON an envelope too, and nothing is left."""
     _, path = packed
     temporary = folder / "temporary"
     temporary.mkdir()
-    words = [*tool_command(), "--core", str(path), *([] if ask is heapx else ["--gdb", "none"]), "arenas", "--json"]
+    words = [*tool_command(), "--core", str(path), *way, "arenas", "--json"]
     limited = ["sh", "-c", 'ulimit -f 2048; exec "$@"', "sh", *words]
     outcome = run(limited, env={"TMPDIR": str(temporary)})
     assert str(temporary) in one_line(outcome) and "TMPDIR" not in outcome.envelope["target"] and outcome.envelope["data"] is None
@@ -151,6 +151,6 @@ def test_a_signal_while_it_is_unpacked(stage: Stage, core: str, folder: Path, na
 
 
 def test_inside_gdb_the_tool_that_unpacks_is_named(packed: "Tuple[Path, Path]") -> None:
-    """gdb itself does not take such a file; the door for that is the shell's."""
+    """gdb itself does not take such a file; the shell does."""
     outcome = in_gdb(["--core", str(packed[1])], ["heapx arenas"])
     assert outcome.code == 1 and "Traceback" not in outcome.stderr

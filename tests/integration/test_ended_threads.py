@@ -17,7 +17,7 @@ def test_what_kept_stacks_need_is_held(stage: Stage, way: str) -> None:
     library = str(stage.builder.build("ending", "-shared", "-fPIC"))
     process = stage.start("ended", library, flags=("-Wl,--no-as-needed,-ldl",))
     target = ["--core", str(gcore(process))] if way == "gcore" else process.target("live" if way == "live" else "core")
-    data = heapx(["--gdb", "none", *target], "leaks", "--list", "--json").envelope["data"]
+    data = heapx(target, "leaks", "--list", "--json").envelope["data"]
     lost = ~process.words()[0] & (1 << 64) - 1
     assert [int(one["address"], 16) for one in data["blocks"] if one["class"] == "leaked"] == [lost]
     assert data["classes"]["held"]["bytes"] > 5 * (96 << 10)

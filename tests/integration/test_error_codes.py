@@ -9,6 +9,7 @@ from typing import List
 
 import pytest
 
+from tests.support.paths import GDB
 from tests.support.tool import Outcome, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.once  # the tool's own rules
@@ -79,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("words, code, exit_code", WAYS, ids=[words.replace("{}", "DIR") for words, _, _ in WAYS])
 def test_a_failure_has_a_code(place: Path, words: str, code: str, exit_code: int) -> None:
-    """Whatever is wrong, and whoever finds it: the shell door, gdb's parent, a look, a page, SQL, a child."""
+    """Whatever is wrong, and whoever finds it: the shell's command, gdb's parent, a look, a page, SQL, a child."""
     if "query" in words or "html" in words:
         pytest.importorskip("duckdb" if "query" in words else "jinja2", reason="the extra is not installed")
     given = [word.replace("{}", str(place)).replace("_", " ") if "SELECT" in word else word.replace("{}", str(place)) for word in words.split()]
@@ -96,7 +97,7 @@ def test_a_fleet_keeps_the_code_of_each(place: Path, tmp_path: Path) -> None:
     assert sorted(row["error_code"] for row in rows) == ["file-not-found", "not-a-core"]
 
 
-@pytest.mark.parametrize("way", [[], ["--gdb", "none"]], ids=["gdb", "none"])
+@pytest.mark.parametrize("way", [["--gdb", GDB], []], ids=["gdb", "none"])
 def test_nobody_reads_a_fifo(tmp_path: Path, way: List[str]) -> None:
     """A signal ends the wait for its reader; one that comes later gets the whole document."""
     fifo = tmp_path / "fifo"

@@ -109,7 +109,7 @@ def test_not_permitted(stage: Stage) -> None:
 
 
 def test_no_gdb(stage: Stage, core: str, folder: Path) -> None:
-    """Without gdb the shell door says so and names the package."""
+    """Without gdb the shell's command says so and names the package."""
     process = stage.start("untouched")
     line = one_line(heapx([*process.target(core), "--gdb", str(folder / "no-gdb")], "arenas"))
     assert "gdb" in line

@@ -71,7 +71,7 @@ def unchecked(parked: Parked, folder: Path, way: str, *before: str, more: str = 
 
 
 def shell_unchecked(parked: Parked, folder: Path, way: str, more: str = "") -> Outcome:
-    """The same from the shell door, where the tool attaches and detaches by itself."""
+    """The same from a shell, where the tool attaches and detaches by itself."""
     script, gdb = folder / "unchecked.gdb", folder / "gdb"
     script.write_text(UNCHECKED % (IN_WAY[way] + more))
     gdb.write_text("#!/bin/sh\nPYTHONPATH=%s exec %s -iex 'source %s' \"$@\"\n" % (ROOT, GDB, script))

@@ -72,13 +72,13 @@ def check_counted(patient: Patient, asked: Asked, blocks: List[Any], lost: Seque
 
 
 MET: Set[str] = set()
-"""Codes of damage that were shown in text and through the shell door by now."""
+"""Codes of damage that were shown in text and by the shell's command by now."""
 
 
 def check_damage(patient: Patient, code: str, where: int, lost: Sequence[Tuple[int, int]] = (), blocks: Optional[List[Any]] = None) -> Asked:
-    """The code is told with that address, all but the extents in `lost` is counted, all commands answer, and the shell door says the same.
+    """The code is told with that address, all but the extents in `lost` is counted, all commands answer, and the shell's command says the same.
 
-    blocks: what there is besides, where that is not what there was. Text and the shell door are asked for the first damage of each code.
+    blocks: what there is besides, where that is not what there was. Text and the shell's command are asked for the first damage of each code.
     """
     asked = patient.ask("arenas")
     assert asked.code == 4, (asked.code, asked.line)

@@ -157,8 +157,8 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
     begin, seen, looks, whole = time.monotonic(), 0, 0, 0
     while seen < ENOUGH and time.monotonic() - begin < SECONDS:
         out: List[str] = []
-        door = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(pid=process.pid), runner.Settings())
-        ended = runner.run(["arenas", "--json", "--allocator", "jemalloc"], door)
+        host = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(pid=process.pid), runner.Settings())
+        ended = runner.run(["arenas", "--json", "--allocator", "jemalloc"], host)
         assert ended.code in (0, 4), ended
         looks, whole = looks + 1, whole + (ended.code == 0)
         problems = [one for one in json.loads("".join(out))["problems"] if one["where"] and one["code"] in OF_A_MOMENT]
@@ -174,6 +174,6 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
     monkeypatch.undo()
     partial, answers = 0, max(MOST_ANSWERS, looks // 2)
     for _ in range(answers):
-        door = runner.Host("gdbheapx", lambda text: None, lambda text: None, lambda: open_elf_target(pid=process.pid), runner.Settings())
-        partial += runner.run(["arenas", "--json", "--allocator", "jemalloc"], door).code == 4
+        host = runner.Host("gdbheapx", lambda text: None, lambda text: None, lambda: open_elf_target(pid=process.pid), runner.Settings())
+        partial += runner.run(["arenas", "--json", "--allocator", "jemalloc"], host).code == 4
     assert partial / answers < (looks - whole) / looks, "looking again helps nobody: %d of %d, before %d of %d" % (partial, answers, looks - whole, looks)

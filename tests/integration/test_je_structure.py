@@ -22,13 +22,14 @@ from tests.support import bare, gcores, kernelcore
 from tests.support.bare import facts
 from tests.support.damaged_jemalloc import Patient
 from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, library_version, unknown_library, unknown_pack
+from tests.support.paths import GDB
 from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.image  # this system's libjemalloc, under a build-id that nobody knows
 
 EQUAL = ("arenas", "bins", "chunks --histogram", "tcache", "purge --dry-run")
-ALONE = ("--gdb", "none")
+IN_GDB = ("--gdb", GDB)
 MOVING = ("late_ms", "why", "evidence", "uptime_ns")
 """What goes on by the clock of a living process."""
 LOCATED_SECONDS = 0.3
@@ -61,9 +62,9 @@ def differences(known: Any, found: Any) -> List[Tuple[Any, ...]]:
     return [(path, one.get(path, "missing"), other.get(path, "missing")) for path in paths if one.get(path, "missing") != other.get(path, "missing")]
 
 
-def door(command: str) -> Tuple[str, ...]:
-    """One command through gdb, the others without, which reads the same structures: gdb gives memory alone."""
-    return () if command == "arenas" else ALONE
+def way(command: str) -> Tuple[str, ...]:
+    """One command inside gdb, the others without, which reads the same structures: gdb gives memory alone."""
+    return IN_GDB if command == "arenas" else ()
 
 
 SET = [("live", "narenas:2,tcache:false"), ("core", "percpu_arena:percpu"), ("live", "retain:false"), ("core", "hpa:true")]
@@ -75,7 +76,7 @@ def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> No
     """Every figure of arenas, bins, blocks and caches; where the layout and the addresses come from is told."""
     target, packs = recorder(stage, conf).target(kind), str(unknown_pack(stage.folder() / "packs"))
     for command in EQUAL:
-        known, found = (heapx([*target, *door(command)], *extra, *command.split(), "--json") for extra in (("--symbols", packs), ()))
+        known, found = (heapx([*target, *way(command)], *extra, *command.split(), "--json") for extra in (("--symbols", packs), ()))
         assert known.code == found.code == 0 and not found.envelope["partial"], (command, found.stderr)
         assert not differences(known.data, found.data), command
     (info,) = [one for one in found.envelope["allocators"] if one["name"] == "jemalloc"]
@@ -91,10 +92,10 @@ def test_what_is_not_to_be_had_is_null(stage: Stage, kind: str) -> None:
     """tickers, decay, report and malloc-stats say the same or null, never another figure."""
     target, packs = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs"))
     for command in ("tickers", "decay", "malloc-stats"):
-        known, found = (dict(leaves(heapx([*target, *door(command)], *extra, command, "--json").data)) for extra in (("--symbols", packs), ()))
+        known, found = (dict(leaves(heapx([*target, *way(command)], *extra, command, "--json").data)) for extra in (("--symbols", packs), ()))
         wrong = [(path, value, known.get(path)) for path, value in found.items() if value is not None and value != known.get(path) and not moves(path, kind)]
         assert not wrong, (command, wrong[:5])
-    known, found = ({one["name"]: one["value"] for one in heapx([*target, *ALONE], *extra, "tunables", "--json").data["tunables"]["jemalloc"]} for extra in (("--symbols", packs), ()))
+    known, found = ({one["name"]: one["value"] for one in heapx(target, *extra, "tunables", "--json").data["tunables"]["jemalloc"]} for extra in (("--symbols", packs), ()))
     assert len(found) >= 20, "every option that mallctl knows has its name"
     assert [name for name, value in found.items() if value is not None and value != known.get(name)] == []
     assert sum(value is not None for value in found.values()) >= 15 and found["opt.narenas"] and found["opt.dirty_decay_ms"] == 10000
@@ -115,8 +116,8 @@ def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
     """Nor any library of a core, nor gdb: every command's figures are those of the pack, or null; caches and threads are all found."""
     target, packs, tool = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs")), bare.make(folder)
     for command in (*EQUAL, "tickers", "decay", "malloc-stats", "report"):
-        known = heapx([*target, "--gdb", "none"], "--symbols", packs, *command.split(), "--json")
-        for gdb in (("--gdb", "none"), ())[: 1 + (command in ("arenas", "tickers"))]:
+        known = heapx(target, "--symbols", packs, *command.split(), "--json")
+        for gdb in ((), IN_GDB)[: 1 + (command in ("arenas", "tickers"))]:
             found = tool.ask([*target, *gdb], *command.split(), "--json", alone=kind == "core")
             assert (found.code, found.envelope["partial"]) == (known.code, False), (command, found.stderr)
             parts = [facts({**one.data, "findings": None, "next": None, "verdict": None}, kind) for one in (known, found)]
@@ -194,7 +195,7 @@ def test_a_stripped_rust_program(stage: Stage, kind: str, name: str) -> None:
     place.parent.mkdir(parents=True)
     shutil.copy(whole, place)
     for command in EQUAL:
-        known, found = (heapx([*process.target(kind), *door(command)], *extra, *command.split(), "--json") for extra in (("--debug-dir", str(debug)), ()))
+        known, found = (heapx([*process.target(kind), *way(command)], *extra, *command.split(), "--json") for extra in (("--debug-dir", str(debug)), ()))
         told = {one["address_source"] for outcome in (known, found) for one in outcome.envelope["allocators"] if one["name"] == "jemalloc"}
         assert told == {"symbol", "probe"} and found.code == 0, command
         assert not differences(known.data, found.data), command
@@ -235,8 +236,8 @@ def asked(target: Sequence[str], *words: str) -> Asked:
     """One command in this process, where the tables are hidden."""
     out: List[str] = []
     given = {"core": target[1]} if target[0] == "--core" else {"pid": int(target[1])}
-    door = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(**given), runner.Settings(traceback=True))
-    ended = runner.run([*words, "--json", "--allocator", "jemalloc"], door)
+    host = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(**given), runner.Settings(traceback=True))
+    ended = runner.run([*words, "--json", "--allocator", "jemalloc"], host)
     return Asked(ended.code, "".join(out), ended.line)
 
 

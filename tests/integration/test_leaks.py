@@ -102,10 +102,10 @@ def test_every_block_is_told_as_it_is(stage: Stage, kind: str, way: str) -> None
 
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-def test_the_same_without_symbols_and_gdb(stage: Stage, kind: str, way: str) -> None:
+def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
     """Nothing of it rests on a name."""
     process = holders(stage, way)
-    data = heapx(["--gdb", "none", "--no-debug-info", *process.target(kind)], "leaks", "--list", "--json").data
+    data = heapx(["--no-debug-info", *process.target(kind)], "leaks", "--list", "--json").data
     check(process, data)
 
 
@@ -120,7 +120,7 @@ def test_places_inside_that_are_by_design(stage: Stage, kind: str, pie: str) -> 
     assert done.returncode == 0, done.stderr
     process = stage.spawn([str(made)])
     process.wait_ready()
-    options = ["--gdb", "none", *process.target(kind)]
+    options = process.target(kind)
     for weak in ("--weak", "--no-weak"):
         classes = heapx(options, "leaks", "--json", weak).data["classes"]
         assert classes["leaked"]["blocks"] == 0
@@ -132,7 +132,7 @@ def test_a_thread_on_a_stack_that_malloc_gave(stage: Stage, kind: str, way: str)
     """Nothing points to its begin, and the stack pointer lies in it: it is held, and what only it holds; so say the sweeps."""
     process = stage.start("coroutine", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
     truth = {name: int(address, 16) for name, address, _ in (line.split() for line in process.record().decode().splitlines())}
-    options = ["--gdb", "none", *process.target(kind)]
+    options = process.target(kind)
     data = heapx(options, "leaks", "--list", "--no-weak", "--json").data
     found = judged(data)
     assert set(truth) == {"stack", "held", "lost"} and set(truth.values()) & set(found) == {truth["lost"]}
@@ -147,7 +147,7 @@ def test_disguised_pointers(stage: Stage, kind: str, way: str) -> None:
     process = stage.start("disguised", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
     truth = {int(address, 16): evidence for evidence, address in (line.split() for line in process.record().decode().splitlines())}
     expected = {address: ("leaked" if evidence == "none" else "maybe", evidence) for address, evidence in truth.items()}
-    options = ["--gdb", "none", *process.target(kind)]
+    options = process.target(kind)
     for weak, wanted in (("--weak", expected), ("--no-weak", dict.fromkeys(truth, ("leaked", "none")))):
         data = heapx(options, "leaks", "--list", "--json", weak).data
         assert {address: one[:2] for address, one in judged(data).items() if address in truth} == wanted
@@ -159,7 +159,7 @@ def test_disguised_pointers(stage: Stage, kind: str, way: str) -> None:
 def test_where_the_graph_does_not_fit(stage: Stage, kind: str, way: str) -> None:
     """The classes are told by sweeps, and equal those of the graph; roots are not known, and the answer says why."""
     process = holders(stage, way)
-    options = ["--gdb", "none", *process.target(kind)]
+    options = process.target(kind)
     whole = heapx(options, "leaks", "--no-weak", "--json").data["classes"]
     swept = heapx(options, "leaks", "--json", env={"GDBHEAPX_MEMORY": "1"})
     assert swept.code == 4

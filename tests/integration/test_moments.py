@@ -6,6 +6,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.support.glibc import check_identity
+from tests.support.paths import GDB
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -14,11 +15,9 @@ pytestmark = pytest.mark.once  # when a contradiction counts is the tool's own
 CHANGING, MOMENTS = "arena-changing", "several-moments"
 SIZES = {"chunk-overrun", "chunk-size-misaligned", "chunk-size-small", "chunk-mmapped-bit"}
 MOST_STOPS = 9
-ALONE = ("--gdb", "none")
-
-
-DOOR = {"arenas": (), "report": (), "bins": ALONE, "malloc-info": ALONE, "chunks": ALONE}
-"""Commands, and how they are asked: with gdb, and without."""
+IN_GDB = ("--gdb", GDB)
+WAYS = {"arenas": IN_GDB, "report": (), "bins": (), "malloc-info": (), "chunks": ()}
+"""Commands, and how they are asked: inside gdb, and from the shell alone."""
 
 
 def hold(process: Process, arena: Dict[str, Any]) -> None:
@@ -37,12 +36,12 @@ def told(envelope: Dict[str, Any]) -> List[str]:
 def test_what_a_held_mutex_explains(stage: Stage, live: str, damage: str) -> None:
     """The same contradiction is damage where nobody holds the arena's mutex, at each look alike; where somebody does, it is a change under way."""
     process = stage.start("damage", damage)
-    befores = {command: heapx(process.target(live), *DOOR[command], command, "--json").envelope for command in DOOR}
+    befores = {command: heapx(process.target(live), *WAYS[command], command, "--json").envelope for command in WAYS}
     main = befores["arenas"]["data"]["arenas"][0]
     hold(process, main)
     assert any(before["partial"] for before in befores.values()), "no command sees this damage"
     for command, before in befores.items():
-        after = heapx(process.target(live), *DOOR[command], command, "--json")
+        after = heapx(process.target(live), *WAYS[command], command, "--json")
         assert CHANGING not in told(before), command
         if not before["partial"]:
             assert after.code == 0, "%s does not see this damage" % command

@@ -100,9 +100,9 @@ def test_every_owner_keeps_what_it_recorded(stage: Stage, kind: str, way: str) -
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
 def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
-    """A stripped program without gdb: the figures are the same, owners are called by their places."""
+    """A stripped program: the figures are the same, owners are called by their places."""
     process = owning(stage, way, flags=("-s",))
-    check(process, heapx(["--gdb", "none", *process.target(kind)], "owners", "--limit", "100", "--json").data, named=False)
+    check(process, heapx(process.target(kind), "owners", "--limit", "100", "--json").data, named=False)
 
 
 def test_one_owner(stage: Stage, core: str) -> None:
@@ -186,7 +186,7 @@ def test_frames_and_thread_local_variables_have_names(stage: Stage, kind: str, f
     blocks = dict(line.split() for line in process.record().decode().splitlines())
     numbers = {}
     for name, address in blocks.items():
-        chains = heapx(["--gdb", "none", *process.target(kind)], "refs", address, "--json").data["chains"]
+        chains = heapx(process.target(kind), "refs", address, "--json").data["chains"]
         roots = [chain[-1]["root"] for chain in chains if len(chain) == 1]
         if name == "t_holder":
             assert any(re.fullmatch(r"thread-local storage of thread \d+.*, t_holder\+0x8 in frames\S*", root) for root in roots), roots
@@ -201,7 +201,7 @@ def test_a_place_in_a_stack_without_frames(stage: Stage, core: str) -> None:
     """Where nothing tells the frames, its distance from the stack pointer does."""
     process = stage.start("frames", flags=("-O2", "-fno-asynchronous-unwind-tables", "-static-pie", "-Wl,--no-eh-frame-hdr"))
     address = dict(line.split() for line in process.record().decode().splitlines())["calls_inner"]
-    roots = [chain[-1]["root"] for chain in heapx(["--gdb", "none", *process.target(core)], "refs", address, "--json").data["chains"]]
+    roots = [chain[-1]["root"] for chain in heapx(process.target(core), "refs", address, "--json").data["chains"]]
     assert any(re.search(r"stack of thread \d+.*, sp\+0x[0-9a-f]+$", root) for root in roots), roots
 
 

@@ -25,7 +25,7 @@ def test_every_block_is_counted_and_held(stage: Stage, way: str) -> None:
     target = ["--core", str(gcore(process))] if way == "gcore" else process.target("live" if way == "live" else "core")
 
     def asked(*command: str) -> Any:
-        return heapx(["--gdb", "none", *target], *command, "--json").envelope["data"]
+        return heapx(target, *command, "--json").envelope["data"]
 
     rows = [row for row in asked("chunks", "--limit", "1000")["chunks"] if row["status"] == "mmapped"]
     assert {blocks.get(int(row["address"], 16), "?") for row in rows} == set(blocks.values()) and len(rows) == len(blocks)

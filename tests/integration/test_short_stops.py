@@ -130,8 +130,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 def ask(pid: int, words: List[str]) -> runner.Ended:
     """One command on the process, in this interpreter and without gdb."""
     load_commands()
-    door = runner.Host("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
-    return runner.run([*words, "--max-stop", "60"], door)  # what is noted takes time
+    host = runner.Host("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
+    return runner.run([*words, "--max-stop", "60"], host)  # what is noted takes time
 
 
 @pytest.mark.parametrize("program", ["glibc", "jemalloc"])

@@ -266,7 +266,7 @@ def test_a_core_without_a_program(folder: Path) -> None:
 
 @pytest.mark.parametrize("command", ["report", "doctor"])
 def test_python_without_docstrings(stage: Stage, core: str, command: str) -> None:
-    """PYTHONOPTIMIZE=2, usual in images, takes all docstrings away: both doors answer as without it."""
+    """PYTHONOPTIMIZE=2, usual in images, takes all docstrings away: gdb and the shell's command answer as without it."""
     target = stage.start(*RECORDER).target(core)
     plain = heapx(target, command).stdout
     assert heapx(target, command, env={"PYTHONOPTIMIZE": "2"}).stdout == plain

@@ -74,10 +74,10 @@ def opened(target: Dict[str, Any]) -> Target:
 
 
 def ask(target: Dict[str, Any], words: str) -> Tuple[int, str]:
-    """A command through a door of this process, without gdb."""
+    """A command in this process, without gdb."""
     out: List[str] = []
-    door = runner.Host("gdbheapx", out.append, out.append, lambda: opened(target), runner.Settings())
-    ended = runner.run(words.split(), door)
+    host = runner.Host("gdbheapx", out.append, out.append, lambda: opened(target), runner.Settings())
+    ended = runner.run(words.split(), host)
     return ended.code, "".join(out) + (ended.line or "")
 
 

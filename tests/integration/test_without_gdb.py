@@ -1,4 +1,4 @@
-"""The shell door without gdb: answers, refusals, and the process that is read. That each command answers as with gdb is in test_each_command.py.
+"""The shell's command without gdb: answers, refusals, and the process that is read. That each command answers as with gdb is in test_each_command.py.
 
 Files: direct.py.
 """
@@ -167,7 +167,7 @@ def test_doctor_needs_no_gdb() -> None:
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 
 
-@pytest.mark.parametrize("words", [[], ["--gdb", "none"]], ids=["gdb", "none"])
+@pytest.mark.parametrize("words", [["--gdb", GDB], []], ids=["gdb", "none"])
 def test_a_program_that_the_loader_was_given(live: str, words: List[str]) -> None:
     """`ld.so PROGRAM`: malloc is that of libc, also where ld.so exports one of its own (up to 2.31), which serves nobody."""
     if not Path(LOADER).exists():

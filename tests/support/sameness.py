@@ -61,7 +61,7 @@ def told(target: Sequence[str]) -> Dict[str, Any]:
     """Of a process or core: leaks by class, what check finds, the arenas' sums, what owners add up to."""
 
     def asked(*command: str) -> Any:
-        return heapx(["--gdb", "none", *target], *command, "--json").envelope["data"]
+        return heapx(target, *command, "--json").envelope["data"]
 
     leaks, owners = asked("leaks", "--weak"), asked("owners")
     arenas = asked("arenas")

@@ -4,9 +4,10 @@ import pytest
 
 from tests.support import jemallocs
 from tests.support.gcores import gcore
+from tests.support.paths import GDB
 from tests.support.processes import Process, Stage
 from tests.support.runtimes import PROGRAMS, start
-from tests.support.tool import alone, heapx
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # Java, node, PHP, Erlang; cores of some GB
 
@@ -16,9 +17,10 @@ LOOKS = 20
 
 
 def check_none(process: Process, kind: str) -> None:
-    """No finding through either door; what a core lacks may make the answer partial."""
+    """No finding, inside gdb and without; what a core lacks may make the answer partial."""
     target = process.target("live") if kind == "live" else ["--core", str(gcore(process))]
-    for outcome in (heapx(target, "check", "--json"), alone(target, "check", "--json")):
+    for gdb in ((), ("--gdb", GDB)):
+        outcome = heapx([*target, *gdb], "check", "--json")
         assert outcome.code in (0, 4), (outcome.code, outcome.stderr)
         assert outcome.envelope["data"] == {"findings": []}, outcome.envelope
 

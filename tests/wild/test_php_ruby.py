@@ -63,7 +63,7 @@ def targets(process: Process, folder: Path) -> List[List[str]]:
 
 def table(target: List[str], name: str) -> Dict[str, int]:
     """The runtime's table, which adds up to all memory; bytes by kind."""
-    data = heapx(["--gdb", "none", *target], "report", "--deep", "--json").data
+    data = heapx(target, "report", "--deep", "--json").data
     (found,) = [one for one in data["runtimes"] if one["name"] == name]
     assert found["sum_bytes"] == data["memory"]["total_bytes"]
     sums: Dict[str, int] = {}
@@ -77,7 +77,7 @@ def test_php(stage: Stage) -> None:
     process = started(stage, "php", PHP)
     used, taken = truth(process)
     for target in targets(process, process.folder):
-        (managed,) = heapx(["--gdb", "none", *target], "census", "--json").data["managed"]
+        (managed,) = heapx(target, "census", "--json").data["managed"]
         assert (managed["module"], managed["taken_bytes"]) == ("php", taken)
         assert abs(managed["used_bytes"] - used) < 64 << 10
         assert table(target, "PHP")["runtime-used"] == managed["used_bytes"]
@@ -88,7 +88,7 @@ def test_ruby(stage: Stage) -> None:
     process = started(stage, "ruby", RUBY)
     pages, slots, free, hashes, strings = truth(process)
     for target in targets(process, process.folder):
-        data: Any = heapx(["--gdb", "none", *target], "census", "--json").data
+        data: Any = heapx(target, "census", "--json").data
         (managed,) = data["managed"]
         assert managed["taken_bytes"] == pages * (16 << 10) and managed["used_bytes"] + managed["free_bytes"] == 40 * slots
         assert abs(managed["free_bytes"] - 40 * free) <= NEAR * 40 * slots

@@ -70,7 +70,7 @@ def test_memory_contexts(server: Server, stage: Stage) -> None:
     subprocess.run(["gcore", "-o", str(folder / "core"), pid], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     core = folder / ("core." + pid)
     for target in (["--pid", pid], ["--core", str(core)]):
-        rows = heapx(["--gdb", "none", *target], "census", "--json").data
+        rows = heapx(target, "census", "--json").data
         told: Dict[str, int] = {}
         for row in rows["rows"]:
             if row["module"] == "postgres" and row["sure"] == "exact":
@@ -79,7 +79,7 @@ def test_memory_contexts(server: Server, stage: Stage) -> None:
             assert abs(told[name] - truth[name]) <= SLACK * truth[name], (name, told[name], truth[name])
         assert {name for name, total in told.items() if total > LARGE_BYTES} <= set(truth)
         assert rows["named_bytes"] > 0.9 * rows["used"]["bytes"]
-        table = next(one for one in heapx(["--gdb", "none", *target], "report", "--deep", "--json").data["runtimes"] if one["name"] == "PostgreSQL")
+        table = next(one for one in heapx(target, "report", "--deep", "--json").data["runtimes"] if one["name"] == "PostgreSQL")
         assert table["sum_bytes"] == sum(row["bytes"] for row in table["rows"])
         lines = {row["name"].replace("malloc: memory context ", ""): row["bytes"] for row in table["rows"] if row["kind"] == "malloc-owned"}
         assert {name: lines[name] for name in told if told[name] > LARGE_BYTES} == {name: told[name] for name in told if told[name] > LARGE_BYTES}

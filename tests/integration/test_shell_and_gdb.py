@@ -1,4 +1,4 @@
-"""Both doors give the same answer, and behave like commands of their world.
+"""The shell's command and gdb's give the same answer, and behave like commands of their world.
 
 Files: gdb_process.py, gdbinit.py.
 """
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.image  # its gdb's command line, settings and Python
 RECORDER = ("recorder", "9", "1000", "3")
 
 
-def test_gdb_door_gives_the_same_answer(stage: Stage, kind: str, folder: Path) -> None:
-    """`heapx arenas --json` inside gdb answers as the shell door does."""
+def test_gdb_gives_the_same_answer(stage: Stage, kind: str, folder: Path) -> None:
+    """`heapx arenas --json` inside gdb answers as the shell's command does."""
     process = stage.start(*RECORDER)
     target = process.target(kind)
     path = folder / "out.json"
