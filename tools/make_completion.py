@@ -7,7 +7,7 @@ from typing import Dict, Iterable, Tuple
 
 import shtab
 
-from tools import declared
+from tools import declared, generated
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = {"bash": ROOT / "share" / "bash-completion" / "completions" / "gdbheapx", "zsh": ROOT / "share" / "zsh" / "site-functions" / "_gdbheapx"}
@@ -82,20 +82,5 @@ def made() -> Dict[Path, str]:
     return {path: shtab.complete(parser(), shell=shell, preamble=PREAMBLE) for shell, path in FILES.items()}
 
 
-def main() -> int:
-    """Write or check the files."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--check", action="store_true", help="change nothing; exit code 1 if a file is out of date")
-    check = asked.parse_args().check
-    stale = [path for path, text in made().items() if not path.exists() or path.read_text() != text]
-    if check:
-        print("%s out of date; run `make docs`" % ", ".join(str(path.relative_to(ROOT)) for path in stale) if stale else "completion is up to date")
-        return 1 if stale else 0
-    for path in stale:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made()[path])
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main(made(), __doc__))

@@ -1,6 +1,5 @@
 """Writes the man page gdbheapx(1) from the declarations of the commands; `--check` only says whether it is up to date."""
 
-import argparse
 import re
 import sys
 import textwrap
@@ -9,7 +8,7 @@ from typing import List
 
 import jinja2
 
-from tools import declared
+from tools import declared, generated
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "share" / "man" / "man1" / "gdbheapx.1"
@@ -78,19 +77,5 @@ def page() -> str:
     )
 
 
-def main() -> int:
-    """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is out of date")
-    made = page()
-    if parser.parse_args().check:
-        same = PAGE.exists() and PAGE.read_text() == made
-        print("%s is %s" % (PAGE.relative_to(ROOT), "up to date" if same else "out of date; run `make docs`"))
-        return 0 if same else 1
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(made)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main({PAGE: page()}, __doc__))

@@ -1,13 +1,12 @@
 """Writes docs/reference/commands.md from the declarations of the commands; `--check` only says whether it is up to date."""
 
-import argparse
 import importlib
 import re
 import sys
 from pathlib import Path
 from typing import List
 
-from tools import declared
+from tools import declared, generated
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "commands.md"
@@ -106,18 +105,5 @@ def codes() -> List[str]:
     return [CODES, *rows, "", ERRORS, *meanings]
 
 
-def main() -> int:
-    """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is out of date")
-    made = page()
-    if parser.parse_args().check:
-        same = PAGE.exists() and PAGE.read_text() == made
-        print("docs/reference/commands.md is up to date" if same else "docs/reference/commands.md is out of date; run `make docs`")
-        return 0 if same else 1
-    PAGE.write_text(made)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main({PAGE: page()}, __doc__))

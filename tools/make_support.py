@@ -1,11 +1,12 @@
 """Writes docs/reference/support.md and the README's line about supported systems from docker/matrix.py; `--check` only looks."""
 
-import argparse
 import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, List
+
+from tools import generated
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "support.md"
@@ -91,20 +92,5 @@ def readme() -> str:
     return MARKS.sub(lambda match: match.group(1) + matrix.summary() + "\n" + match.group(2), text)
 
 
-def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if something is out of date")
-    wanted: Dict[Path, str] = {PAGE: page(), README: readme()}
-    stale: List[str] = [path.name for path, text in wanted.items() if not path.exists() or path.read_text() != text]
-    if parser.parse_args().check:
-        print("%s out of date; run `make docs`" % ", ".join(stale) if stale else "up to date")
-        return 1 if stale else 0
-    for path, text in wanted.items():
-        if path.name in stale:
-            path.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main({PAGE: page(), README: readme()}, __doc__))

@@ -5,7 +5,10 @@ from typing import Iterator, List
 
 import pytest
 
+from tests.support import jemallocs, kernelcore
+from tests.support.damaged_jemalloc import Patient
 from tests.support.gdbserver import Server
+from tests.support.processes import Builder, Stage
 
 
 @pytest.fixture
@@ -17,3 +20,25 @@ def servers(live: str) -> Iterator[List[Server]]:
     yield made
     for server in made:
         server.end()
+
+
+@pytest.fixture(scope="module")
+def made(builder: Builder) -> Iterator[Patient]:
+    """One core of a program on jemalloc for all cases of a module."""
+    reason = kernelcore.reason()
+    if reason:
+        pytest.skip(reason)
+    stage = Stage(builder)
+    try:
+        patient = Patient(jemallocs.start(stage, "preload", "recorder", "park", "4", "2").core())
+        yield patient
+        patient.close()
+    finally:
+        stage.close()
+
+
+@pytest.fixture
+def patient(made: Patient) -> Iterator[Patient]:
+    """The core, healthy again afterwards."""
+    yield made
+    made.heal()

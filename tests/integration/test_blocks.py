@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.glibc import check_identity
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.tool import answers, heapx, told
+from tests.support.sameness import check_twin_agrees
+from tests.support.tool import heapx, told
 
 pytestmark = pytest.mark.image  # where its libc puts blocks
 
@@ -128,14 +129,7 @@ def test_histogram_adds_up(lasting: Lasting, kind: str) -> None:
 
 def test_kernel_and_twin_agree(lasting: Lasting, core: str) -> None:
     """The C kernel and its Python twin give the same answers."""
-    commands = (*ASKED, "malloc-info", "malloc-stats")
-    process = lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"])
-    usual = told(process, core, *commands)
-    for one, twin in zip(usual, answers(process.target(core), process.folder, *commands, env={"GDBHEAPX_KERNEL": "python"})):
-        assert twin["tool"]["kernel"] == "python"
-        assert one["partial"] is twin["partial"] is False and one["data"] == twin["data"], one["command"]
-    if usual[0]["tool"]["kernel"] == "python":
-        pytest.skip("the C kernel is not built, so there was nothing to compare: run `make kernel`")
+    check_twin_agrees(lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"]), core, *ASKED, "malloc-info", "malloc-stats")
 
 
 FILTERED = (

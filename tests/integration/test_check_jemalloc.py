@@ -7,7 +7,6 @@ from typing import Any, Iterator
 
 import pytest
 
-from tests.support import kernelcore
 from tests.support.damaged_jemalloc import Living, Patient
 from tests.support.gcores import gcore
 from tests.support.jemallocs import WAYS, start
@@ -17,28 +16,6 @@ from tests.support.processes import Builder, Stage
 from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.once  # the rules are the tool's own
-
-
-@pytest.fixture(scope="module")
-def made(builder: Builder) -> Iterator[Patient]:
-    """One core for all plants."""
-    reason = kernelcore.reason()
-    if reason:
-        pytest.skip(reason)
-    stage = Stage(builder)
-    try:
-        patient = Patient(start(stage, "preload", "recorder", "park", "4", "2").core())
-        yield patient
-        patient.close()
-    finally:
-        stage.close()
-
-
-@pytest.fixture
-def patient(made: Patient) -> Iterator[Patient]:
-    """The core, healthy again afterwards."""
-    yield made
-    made.heal()
 
 
 def test_the_undamaged_core_breaks_no_rule(patient: Patient) -> None:

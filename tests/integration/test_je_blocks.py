@@ -14,7 +14,8 @@ from tests.support.hidden import hidden
 from tests.support.jemalloc_record import read
 from tests.support.jemallocs import EVERY_WAY, UNKNOWN_LAYOUT, has_stats, start
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.tool import answers, heapx, told
+from tests.support.sameness import check_twin_agrees
+from tests.support.tool import heapx, told
 
 pytestmark = pytest.mark.image  # where its libjemalloc puts blocks
 
@@ -131,13 +132,7 @@ def check_sums(process: Process, kind: str, counted: bool) -> None:
 def test_kernel_and_twin_agree(lasting: Lasting, core: str) -> None:
     """The C kernel and its Python twin give the same answers."""
     commands = ("arenas", "chunks", "bins", "tcache", "malloc-stats", "chunks --histogram")
-    process = lasting.of(core, recorder, "preload")
-    usual = told(process, core, *commands)
-    for one, twin in zip(usual, answers(process.target(core), process.folder, *commands, env={"GDBHEAPX_KERNEL": "python"})):
-        assert twin["tool"]["kernel"] == "python"
-        assert one["partial"] is twin["partial"] is False and one["data"] == twin["data"], one["command"]
-    if usual[0]["tool"]["kernel"] == "python":
-        pytest.skip("the C kernel is not built, so there was nothing to compare: run `make kernel`")
+    check_twin_agrees(lasting.of(core, recorder, "preload"), core, *commands)
 
 
 def test_filters_choose_from_the_full_list(lasting: Lasting, kind: str) -> None:

@@ -1,15 +1,12 @@
 """Damaged jemalloc heaps: a partial answer, exit code 4, address and rule named, the undamaged rest still counted to the byte; never a hang."""
 
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
 from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.kernel.jemalloc import records as kernel_api
-from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, PAGE, Extent, Patient, arenas_of, rows_of, sums
-from tests.support.jemallocs import start
-from tests.support.processes import Builder, Stage
 from tests.support.tool import Asked, heapx
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
@@ -17,28 +14,6 @@ pytestmark = pytest.mark.once  # the rules by which damage is told are the tool'
 HANG_SECONDS = 60
 OTHER_ARENA = 2
 """Damage is done in it, or by its thread."""
-
-
-@pytest.fixture(scope="module")
-def made(builder: Builder) -> Iterator[Patient]:
-    """One core for all cases."""
-    reason = kernelcore.reason()
-    if reason:
-        pytest.skip(reason)
-    stage = Stage(builder)
-    try:
-        patient = Patient(start(stage, "preload", "recorder", "park", "4", "2").core())
-        yield patient
-        patient.close()
-    finally:
-        stage.close()
-
-
-@pytest.fixture
-def patient(made: Patient) -> Iterator[Patient]:
-    """The core, healthy again afterwards."""
-    yield made
-    made.heal()
 
 
 def check_all_commands(patient: Patient, in_text: bool = True) -> None:

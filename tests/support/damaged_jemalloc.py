@@ -9,7 +9,6 @@ from array import array
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import command, runner
 from gdbheapx import kernel as kernels
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
@@ -19,6 +18,7 @@ from gdbheapx.jemalloc.detection import detect
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.jemalloc.heap import base
 from gdbheapx.layout.view import View
+from tests.support.damaged import DamagedCore
 from tests.support.tool import Asked
 
 COMMANDS = (
@@ -64,17 +64,11 @@ class Extent(NamedTuple):
         return self.begin, self.end
 
 
-class Patient:
+class Patient(DamagedCore):
     """One core."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._fd = os.open(path, os.O_RDWR)
-        self._bytes = os.fstat(self._fd).st_size
-        self._undo: List[Tuple[int, bytes]] = []
-        command.load_commands()
-        self.target = open_elf_target(str(path))
-        self.segments = [(one.address, one.address + one.size_bytes, one.file_offset) for one in self.target.bulk_source().segments]  # type: ignore[union-attr]
+        super().__init__(path)
         self.jemalloc = ALLOCATOR.find(self.target, ()).located[0]
         self.types, self.geometry = self.jemalloc.types, self.jemalloc.geometry
         self.malloc = self.look(self.target, self.jemalloc)
@@ -85,10 +79,6 @@ class Patient:
         self.blocks = rows_of(whole)
         self.bins = self.ask("bins").envelope["data"]["bins"]
         self.rows = arenas_of(self.ask("arenas"))
-
-    def close(self) -> None:
-        """The file is the caller's."""
-        os.close(self._fd)
 
     def look(self, target: ElfTarget, jemalloc: detect.Jemalloc, problems: Optional[List[Any]] = None) -> JemallocMalloc:
         """The model, with its problems kept in that list."""
@@ -197,24 +187,6 @@ class Patient:
 
     # ------------------------------------------------------------------------------------------------ damage
 
-    def _offset(self, address: int) -> int:
-        for start, end, offset in self.segments:
-            if start <= address < end:
-                return offset + address - start
-        raise AssertionError("0x%x is not in the core" % address)
-
-    def holds(self, address: int) -> bool:
-        """The core has this byte."""
-        return any(start <= address < end for start, end, _ in self.segments)
-
-    def get(self, address: int, size: int = 8) -> int:
-        """An unsigned integer of the core."""
-        return int.from_bytes(os.pread(self._fd, size, self._offset(address)), "little")
-
-    def put(self, address: int, value: int, size: int = 8) -> None:
-        """Another value instead."""
-        self._write(self._offset(address), (value & (1 << 8 * size) - 1).to_bytes(size, "little"))
-
     def put_field(self, extent: Extent, name: str, value: int) -> None:
         """Another value in one field of e_bits."""
         field, address = self.geometry.fields[name], extent.struct + self.place(self.geometry.extent_struct, "e_bits")
@@ -238,31 +210,12 @@ class Patient:
                 made.append((kind, flags, offset + end - address, end, 0, max(0, file_bytes - (end - address)), address + memory_bytes - end, align))
         table = os.fstat(self._fd).st_size + 7 & ~7
         os.pwrite(self._fd, b"".join(PHDR.pack(*entry) for entry in made), table)
-        self._write(32, struct.pack("<Q", table))
-        self._write(56, struct.pack("<H", len(made)))
-
-    def _write(self, offset: int, data: bytes) -> None:
-        self._undo.append((offset, os.pread(self._fd, len(data), offset)))
-        os.pwrite(self._fd, data, offset)
-
-    def heal(self) -> None:
-        """As it was."""
-        while self._undo:
-            offset, data = self._undo.pop()
-            os.pwrite(self._fd, data, offset)
-        os.ftruncate(self._fd, self._bytes)
-
-    # ------------------------------------------------------------------------------------------------ questions
-
-    def _open(self) -> ElfTarget:
-        return open_elf_target(str(self.path))
+        self.write(32, struct.pack("<Q", table))
+        self.write(56, struct.pack("<H", len(made)))
 
     def ask(self, *words: str, as_json: bool = True) -> Asked:
-        """One command line on the core as it is now, through the runner that shell and gdb use."""
-        out: List[str] = []
-        host = runner.Host("gdbheapx", out.append, out.append, self._open, runner.Settings(traceback=True))
-        ended = runner.run([*words, *(["--json"] if as_json else []), "--allocator", "jemalloc"], host)
-        return Asked(ended.code, "".join(out), ended.line)
+        """Of jemalloc alone."""
+        return super().ask(*words, "--allocator", "jemalloc", as_json=as_json)
 
     def blocks_outside(self, *ranges: Tuple[int, int]) -> List[Row]:
         """The undamaged core's blocks that lie in none of these ranges, and those of metadata, which are on lists."""

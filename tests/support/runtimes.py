@@ -1,6 +1,8 @@
 """Programs on runtimes that nobody here wrote, each with a heap that is filled, and servers in the foreground."""
 
+import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -77,7 +79,25 @@ def daemon(stage: Stage, needs: str, command: Sequence[str], folder: Path, env: 
     return stage.spawn(command, folder, env)
 
 
-def postgres_folder() -> Optional[str]:
-    """Where Debian keeps the server's programs."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    return str(found[-1].parent) if found else None
+class Postgres(NamedTuple):
+    """A server that runs, and how its client is started."""
+
+    folder: Path
+    server: Process
+    client: List[str]
+
+
+def postgres(stage: Stage, *settings: str) -> Postgres:
+    """One with databases of its own, as Debian's user postgres; skips where it is not installed."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not programs or os.geteuid() != 0 or not shutil.which("psql"):
+        pytest.skip("postgresql is not installed, or this is not root")
+    folder = stage.folder()
+    shutil.chown(folder, "postgres")
+    as_postgres = ["runuser", "-u", "postgres", "--"]
+    subprocess.run([*as_postgres, str(programs[-1].parent / "initdb"), "-D", str(folder / "d"), "-A", "trust"], check=True, capture_output=True)
+    options = [word for setting in (*settings, "listen_addresses=") for word in ("-c", setting)]
+    server = stage.spawn([*as_postgres, str(programs[-1]), "-D", str(folder / "d"), "-k", str(folder), *options], folder)
+    client = ["psql", "-h", str(folder), "-U", "postgres", "-qAt"]
+    wait_for(lambda: subprocess.run([*client, "-c", "select 1"], capture_output=True).returncode == 0)
+    return Postgres(folder, server, client)

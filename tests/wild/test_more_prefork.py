@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from tests.support import forked
 from tests.support.forked import MIB
 from tests.support.processes import Stage
-from tests.support.runtimes import children, daemon, postgres_folder, wait_for
+from tests.support.runtimes import children, daemon, postgres, wait_for
 
 pytestmark = pytest.mark.wild  # PHP, PostgreSQL
 
@@ -68,16 +67,7 @@ def test_php_fpm_worker(stage: Stage, live: str) -> None:
 
 def test_postgres_backend(stage: Stage, live: str) -> None:
     """A backend's memory after a large query is its own; the postmaster's free pages are shared with every backend, and no part of exclusive."""
-    programs = postgres_folder()
-    if programs is None or os.geteuid() != 0 or not shutil.which("psql"):
-        pytest.skip("postgresql is not installed, or this is not root")
-    folder = stage.folder()
-    shutil.chown(folder, "postgres")
-    as_postgres = ["runuser", "-u", "postgres", "--"]
-    subprocess.run([*as_postgres, programs + "/initdb", "-D", str(folder / "d"), "-A", "trust"], check=True, capture_output=True)
-    server = stage.spawn([*as_postgres, programs + "/postgres", "-D", str(folder / "d"), "-k", str(folder), "-c", "listen_addresses="], folder)
-    client = ["psql", "-h", str(folder), "-U", "postgres", "-qAt"]
-    wait_for(lambda: subprocess.run([*client, "-c", "select 1"], capture_output=True).returncode == 0)
+    folder, server, client = postgres(stage)
     session = stage.spawn(client, folder)
     query = "set work_mem='400MB'; select pg_backend_pid() from (select i, repeat('x', 80) from generate_series(1, 200000) i order by md5(i::text)) t limit 1;\n"
     query += "do $$ declare a text[]; begin for i in 1..20000 loop a[i] := repeat('y', 5000); end loop; end $$; select 42;\n"

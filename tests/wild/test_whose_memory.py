@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.support.processes import Stage
-from tests.support.runtimes import GO, PROGRAMS, RUBY, Program, children, daemon, postgres_folder, start, wait_for
+from tests.support.runtimes import GO, PROGRAMS, RUBY, Program, children, daemon, postgres, start, wait_for
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # Java, node, Ruby, Erlang, PHP, PostgreSQL, MariaDB
@@ -111,18 +111,7 @@ def test_gunicorn_prefork(stage: Stage, live: str) -> None:
 
 def test_postgres_with_loaded_shared_buffers(stage: Stage, live: str) -> None:
     """The shared memory is told as that, not as files, and the verdict on a backend speaks of it."""
-    programs = postgres_folder()
-    if programs is None or os.geteuid() != 0 or not shutil.which("psql"):
-        pytest.skip("postgresql is not installed, or this is not root")
-    folder = stage.folder()
-    shutil.chown(folder, "postgres")
-    as_postgres = ["runuser", "-u", "postgres", "--"]
-    subprocess.run([*as_postgres, programs + "/initdb", "-D", str(folder / "d"), "-A", "trust"], check=True, capture_output=True)
-    server = stage.spawn(
-        [*as_postgres, programs + "/postgres", "-D", str(folder / "d"), "-k", str(folder), "-c", "shared_buffers=512MB", "-c", "listen_addresses="], folder
-    )
-    client = ["psql", "-h", str(folder), "-U", "postgres", "-qAt"]
-    wait_for(lambda: subprocess.run([*client, "-c", "select 1"], capture_output=True).returncode == 0)
+    folder, server, client = postgres(stage, "shared_buffers=512MB")
     subprocess.run([*client, "-c", "create table t as select i, repeat('x',100) w from generate_series(1,400000) i"], check=True)
     query = "select count(*) from t where w like 'x%'; select count(*) from t; select pg_backend_pid(); select pg_sleep(1000)"
     session = stage.spawn([*client, *[word for one in query.split("; ") for word in ("-c", one)]], folder)
