@@ -76,7 +76,7 @@ def keep(path: str, tree: Path) -> None:
 
 def answers(target: Sequence[str], commands: Sequence[str] = COMMANDS) -> Dict[str, Any]:
     """For each command: exit code, data, and everything that was told beside them."""
-    found = {}  # type: Dict[str, Any]
+    by_words = {}  # type: Dict[str, Any]
     for command in commands:
         words = [sys.executable, "-m", "gdbheapx.cli", *target, *command.split(), "--json"]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=str(ROOT)))
@@ -84,8 +84,8 @@ def answers(target: Sequence[str], commands: Sequence[str] = COMMANDS) -> Dict[s
             envelope = json.loads(done.stdout)
         except ValueError:
             envelope = {"data": None, "problems": []}
-        found[command] = {"code": done.returncode, "data": envelope["data"], "problems": envelope["problems"], "stderr": done.stderr}
-    return found
+        by_words[command] = {"code": done.returncode, "data": envelope["data"], "problems": envelope["problems"], "stderr": done.stderr}
+    return by_words
 
 
 def read(folder: Path, how: str) -> Dict[str, Any]:

@@ -54,12 +54,12 @@ def cross(client: Any, images: Sequence[Image], say: Say) -> List[Outcome]:
             for image in images:
                 say("%s leaves cores" % image.name)
                 inside(running[image.name], ["leave", "/exchange/" + image.name], "/exchange/" + image.name)
-            found: List[Outcome] = []
+            outcomes: List[Outcome] = []
             for reader in images:
                 say("%s reads them" % reader.name)
                 for writer in images:
-                    found += pair(running[reader.name], writer, reader, images)
-            return found
+                    outcomes += pair(running[reader.name], writer, reader, images)
+            return outcomes
     finally:
         volume.remove(force=True)
 

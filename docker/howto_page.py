@@ -94,17 +94,17 @@ def world(base: str, tooled: str) -> Iterator[Around]:
 
 def run(base: str, tooled: str) -> List[Done]:
     """Every line, the refusal that the page shows, its figures, and the sidecar."""
-    found: List[Done] = []
+    ended: List[Done] = []
     with world(base, tooled) as around:
-        found += [*refused(around), *figures(around), sidecar(around)]
+        ended += [*refused(around), *figures(around), sidecar(around)]
         for line in documented():
             done = shell(around.typed(line), around.folder)
             quiet = line.startswith(("docker cp", "docker export", "dpkg-deb"))
             good = done.returncode == 0 and (quiet or bool(done.stdout))
             if " trim --yes" in line:
                 good = good and resident_bytes(around.names["PID"]) < FREED_BYTES
-            found.append(Done(line, good, "" if good else "exit code %d: %s" % (done.returncode, (done.stderr or done.stdout)[-1000:])))
-    return found
+            ended.append(Done(line, good, "" if good else "exit code %d: %s" % (done.returncode, (done.stderr or done.stdout)[-1000:])))
+    return ended
 
 
 def resident_bytes(pid: str) -> int:
@@ -122,10 +122,10 @@ def refused(around: Around) -> Iterator[Done]:
     one = shell(around.typed("docker run --rm --pid=container:NAME --user UID:GID gdbheapx --pid 1 trim --yes"), around.folder)
     told = re.sub(r"\b[0-9a-f]{40}\b", "BUILD-ID", " ".join(one.stderr.split()))
     yield Done("trim without debug symbols", one.returncode == 1 and told == shown, one.stderr)
-    for options, wanted in (("", "--user 1000:1000"), ("--user 0", "--cap-add=SYS_PTRACE"), ("--user 0 --cap-drop=ALL", "--cap-add=DAC_READ_SEARCH")):
+    for options, need in (("", "--user 1000:1000"), ("--user 0", "--cap-add=SYS_PTRACE"), ("--user 0 --cap-drop=ALL", "--cap-add=DAC_READ_SEARCH")):
         line = "docker run --rm --pid=container:NAME %s gdbheapx --pid 1 report" % options
         other = shell(around.typed(line.replace("NAME", around.names["NAME"])), around.folder)
-        yield Done(line, other.returncode == 1 and wanted in other.stderr, other.stderr)
+        yield Done(line, other.returncode == 1 and need in other.stderr, other.stderr)
 
 
 def figures(around: Around) -> Iterator[Done]:

@@ -30,9 +30,9 @@ class CannotBuild(Exception):
 
 def ensure(client: Any, row: Row, say: Say) -> None:
     """The row's test image exists and is of today's recipe."""
-    wanted = recipe(row)
+    expected = recipe(row)
     present = find(client, row.image)
-    if present is not None and present.labels.get(RECIPE) == wanted:
+    if present is not None and present.labels.get(RECIPE) == expected:
         return
     ensure_base(client, row, say)
     say("building %s" % row.image)
@@ -43,7 +43,7 @@ def ensure(client: Any, row: Row, say: Say) -> None:
             dockerfile=DOCKERFILE,
             tag=row.image,
             buildargs={"SUITE": row.suite, "PACKAGES": " ".join(row.packages)},
-            labels={RECIPE: wanted},
+            labels={RECIPE: expected},
             network_mode="host",
             rm=True,
             forcerm=True,

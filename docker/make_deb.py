@@ -137,9 +137,9 @@ def copy_out(container: Any, path: str, folder: Path) -> None:
 
 def build_depends() -> str:
     """What debian/control says that a build requires, as apt-get takes it."""
-    found = re.search(r"^Build-Depends:(.*(?:\n[ \t].*)*)", (ROOT / "debian" / "control").read_text(), re.MULTILINE)
-    assert found is not None
-    return " ".join(re.sub(r"debhelper-compat \(.*?\)|\(.*?\)", lambda match: "debhelper" if match[0].startswith("debhelper") else "", found[1]).replace(",", " ").split())
+    field = re.search(r"^Build-Depends:(.*(?:\n[ \t].*)*)", (ROOT / "debian" / "control").read_text(), re.MULTILINE)
+    assert field is not None
+    return " ".join(re.sub(r"debhelper-compat \(.*?\)|\(.*?\)", lambda match: "debhelper" if match[0].startswith("debhelper") else "", field[1]).replace(",", " ").split())
 
 
 def build(client: Any, row: matrix.Row, sdist: Path, log: Path) -> Tuple[Path, List[str]]:

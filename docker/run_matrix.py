@@ -149,7 +149,7 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
     )
     try:
         container.put_archive("/src", checkout)
-        found = json.loads(must(container, ["python", "-c", PROBE]))
+        versions = json.loads(must(container, ["python", "-c", PROBE]))
         must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
         must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
         words = ["timeout", str(SECONDS), "python", "-m", "tools.run_tests", "-q", "--junitxml=" + REPORT, "--durations=10"]
@@ -159,10 +159,10 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         report, notes = read_reports(container, code, output)
     finally:
         container.remove(force=True, v=True)
-    differing = compare(row, found)
+    differing = compare(row, versions)
     result = Result(
         row,
-        found,
+        versions,
         report.tests - len(report.bad) - sum(report.skipped.values()),
         len(report.bad),
         report.skipped,

@@ -54,18 +54,18 @@ def build(base: str, tag: str = TAG) -> None:
 
 def attempt(client: Any, images: Sequence[Image], say: Say) -> List[Case]:
     """Try every use."""
-    found: List[Case] = []
+    cases: List[Case] = []
     volume = client.volumes.create("gdbheapx-runtime-%d" % os.getpid())
     try:
         for image in images:
             say("a process of %s" % image.name)
             with container(client, image, volume.name) as other:
-                found += in_container(client, image, other, volume.name)
+                cases += in_container(client, image, other, volume.name)
         say("a process of the host")
-        found.append(on_host(client))
+        cases.append(on_host(client))
     finally:
         volume.remove(force=True)
-    return found
+    return cases
 
 
 def in_container(client: Any, image: Image, other: Any, volume: str) -> List[Case]:
@@ -88,13 +88,13 @@ def in_container(client: Any, image: Image, other: Any, volume: str) -> List[Cas
         "--pid=container:": (["--pid", str(inner)], {"pid_mode": "container:" + other.id, "cap_add": ["SYS_PTRACE"]}, own),
         "mounted core": (["--core", "/exchange/left/recorder.core", "--sysroot", tree], {"volumes": mounted}, left),
     }
-    cases = [judge("%s, %s" % (image.name, name), run(client, words, options), wanted) for name, (words, options, wanted) in uses.items()]
+    cases = [judge("%s, %s" % (image.name, name), run(client, words, options), expected) for name, (words, options, expected) in uses.items()]
     writable = {"volumes": {volume: {"bind": "/exchange", "mode": "rw"}}}
     shared = {**uses["--pid=container:"][1], **writable}
     from_core = uses["mounted core"][0]
-    for name, target, options, wanted in (("process", ["--pid", str(inner)], shared, own), ("core", from_core, writable, left)):
+    for name, target, options, expected in (("process", ["--pid", str(inner)], shared, own), ("core", from_core, writable, left)):
         for gdb in ([], ["--gdb", "none"]):
-            cases.append(by_snapshot(client, "%s, snapshot of a %s%s" % (image.name, name, ", no gdb" if gdb else ""), [*gdb, *target], options, wanted))
+            cases.append(by_snapshot(client, "%s, snapshot of a %s%s" % (image.name, name, ", no gdb" if gdb else ""), [*gdb, *target], options, expected))
     return cases
 
 

@@ -43,13 +43,13 @@ def commands() -> List[Command]:
     from gdbheapx import command
 
     command.load_commands()
-    found = []
+    declared = []
     for name in command.names():
         one = command.COMMANDS[name]
         summary, _, rest = inspect.cleandoc(command.full_help(one)).partition("\n")
         options = tuple(option(argument.flags, argument.options) for argument in one.arguments)
-        found.append(Command(name, summary, rest.strip(), one.needs_target, options))
-    return found
+        declared.append(Command(name, summary, rest.strip(), one.needs_target, options))
+    return declared
 
 
 def option(flags: Iterable[str], words: Dict[str, Any]) -> Option:
@@ -74,9 +74,9 @@ def shell() -> List[Option]:
     from gdbheapx.invocation import FLAGS as without
     from gdbheapx.invocation import VALUES
 
-    found = []
+    options = []
     for match in re.finditer(r"^  (--\S+)(?: (\S+))?  +(.*(?:\n {10,}.*)*)", USAGE, re.MULTILINE):
-        found.append(Option((match[1],), match[2] or "", (), " ".join(match[3].split())))
+        options.append(Option((match[1],), match[2] or "", (), " ".join(match[3].split())))
     declared = {**VALUES, **dict.fromkeys(without, "")}
-    assert {one.flags[0]: one.value for one in found} == declared, "cli.USAGE and global_options.py differ"
-    return found
+    assert {one.flags[0]: one.value for one in options} == declared, "cli.USAGE and global_options.py differ"
+    return options

@@ -11,14 +11,14 @@ from gdbheapx.kernel import build
 
 def compilers() -> Dict[str, str]:
     """By machine; Debian's cross compilers may have their version in their names."""
-    found = {}
+    paths = {}
     for machine in build.OF_MACHINE:
         own = ["gcc", "cc"] if platform.machine() == machine else []
         names = [*own, *("%s-linux-gnu-gcc%s" % (machine, version) for version in ("", *("-%d" % number for number in range(20, 8, -1))))]
         path = next(filter(None, map(shutil.which, names)), None)
         if path:
-            found[machine] = path
-    return found
+            paths[machine] = path
+    return paths
 
 
 def left_out() -> Tuple[str, ...]:
@@ -28,10 +28,10 @@ def left_out() -> Tuple[str, ...]:
 
 def compiled() -> Dict[str, bytes]:
     """By machine."""
-    found = {}
+    libraries = {}
     for machine, compiler in compilers().items():
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / build.LIBRARY
             build.compile_into(str(target), [compiler], build.sources(), build.source_id() or 0, machine).check_returncode()
-            found[machine] = target.read_bytes()
-    return found
+            libraries[machine] = target.read_bytes()
+    return libraries

@@ -40,16 +40,16 @@ class Release(NamedTuple):
 
 def current() -> str:
     """The version of the sources."""
-    found = VERSION.search(PACKAGE.read_text())
-    assert found is not None
-    return found[1]
+    match = VERSION.search(PACKAGE.read_text())
+    assert match is not None
+    return match[1]
 
 
 def debian_version(version: str) -> str:
     """The same in Debian's order: 1.0.0~rc1 comes before 1.0.0."""
-    found = Version(version)
-    pre = "~%s%d" % found.pre if found.pre else ""
-    return found.base_version + pre + (".post%d" % found.post if found.post is not None else "")
+    parsed = Version(version)
+    pre = "~%s%d" % parsed.pre if parsed.pre else ""
+    return parsed.base_version + pre + (".post%d" % parsed.post if parsed.post is not None else "")
 
 
 def releases(text: str) -> Iterator[Release]:
@@ -67,17 +67,17 @@ def releases(text: str) -> Iterator[Release]:
 
 def maintainer() -> str:
     """Who stands in debian/control."""
-    found = re.search(r"^Maintainer: (.*)$", CONTROL.read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r"^Maintainer: (.*)$", CONTROL.read_text(), re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
-def debian_changelog(every: List[Release], version: str, who: str, today: datetime.date) -> str:
+def debian_changelog(releases: List[Release], version: str, who: str, today: datetime.date) -> str:
     """debian/changelog with these releases; the version of the sources stands first, marked as unreleased if it has no section yet."""
     out = []
-    if not every or every[0].version != version:
-        every = [Release(version, today, ["Not yet released: changelog.d/ has what is new."]), *every]
-    for one in every:
+    if not releases or releases[0].version != version:
+        releases = [Release(version, today, ["Not yet released: changelog.d/ has what is new."]), *releases]
+    for one in releases:
         suite = "UNRELEASED" if one.items[:1] == ["Not yet released: changelog.d/ has what is new."] else "unstable"
         noon = datetime.datetime(one.day.year, one.day.month, one.day.day, 12, tzinfo=datetime.timezone.utc)
         items = ["\n".join(textwrap.wrap(item, 78, initial_indent="  * ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)) for item in one.items]
@@ -90,21 +90,21 @@ def write_debian(today: datetime.date) -> None:
     DEBIAN.write_text(debian_changelog(list(releases(CHANGELOG.read_text())), current(), maintainer(), today))
 
 
-def release(wanted: str, today: datetime.date) -> None:
+def release(given: str, today: datetime.date) -> None:
     """Make the section, set the version, write what follows from both."""
     try:
-        version = Version(wanted)
+        version = Version(given)
     except InvalidVersion:
-        raise Refused("%s is not a version such as 1.0.0 or 1.0.0rc1" % wanted) from None
-    if str(version) != wanted:
-        raise Refused("write %s as %s" % (wanted, version))
+        raise Refused("%s is not a version such as 1.0.0 or 1.0.0rc1" % given) from None
+    if str(version) != given:
+        raise Refused("write %s as %s" % (given, version))
     if version <= Version(current()):
-        raise Refused("%s does not come after %s" % (wanted, current()))
+        raise Refused("%s does not come after %s" % (given, current()))
     if not [path for path in (ROOT / "changelog.d").glob("*.md") if path.name != "README.md"]:
         raise Refused("changelog.d/ has no fragments: nothing is new")
-    words = ["build", "--yes", "--version", wanted, "--date", today.isoformat(), "--dir", str(ROOT)]
+    words = ["build", "--yes", "--version", given, "--date", today.isoformat(), "--dir", str(ROOT)]
     subprocess.run([sys.executable, "-m", "towncrier", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    PACKAGE.write_text(VERSION.sub('__version__ = "%s"' % wanted, PACKAGE.read_text()))
+    PACKAGE.write_text(VERSION.sub('__version__ = "%s"' % given, PACKAGE.read_text()))
     write_debian(today)
     subprocess.run([sys.executable, "-m", "tools.make_manual"], cwd=ROOT, check=True)
 

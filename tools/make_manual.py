@@ -61,8 +61,8 @@ def paragraphs(text: str) -> List[str]:
 
 def released() -> str:
     """The day of the last release; empty before the first."""
-    found = re.search(r"^## \S+ \((\d{4}-\d{2}-\d{2})\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^## \S+ \((\d{4}-\d{2}-\d{2})\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def page() -> str:

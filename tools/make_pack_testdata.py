@@ -85,10 +85,10 @@ def blank_strings(elf: Any, data: bytearray, name: str, used: Set[int]) -> None:
     """Zeros for the strings of a section that nothing refers to."""
     section = elf.get_section_by_name(name)
     start, text, at = section["sh_offset"], section.data(), 0
-    wanted = sorted(used)
+    offsets = sorted(used)
     for string in text.split(b"\0")[:-1]:
         end = at + len(string)
-        if not KEPT_MACROS.match(string) and not any_within(wanted, at, end):
+        if not KEPT_MACROS.match(string) and not any_within(offsets, at, end):
             data[start + at : start + end] = bytes(len(string))
         at = end + 1
 
@@ -179,10 +179,10 @@ def main() -> int:
         words: List[str] = ["objcopy", "--decompress-debug-sections"]
         for path in library:
             with open(path, "rb") as file:
-                found = BANNER.search(file.read())
-            if found is None:
+                match = BANNER.search(file.read())
+            if match is None:
                 raise SystemExit("%s is no libc: no text in it names its release" % path)
-            banner.write(found.group())
+            banner.write(match.group())
             banner.flush()
             words += ["--add-section", "%s=%s" % (BANNER_SECTION, banner.name)]
         for name in LEFT_OUT:

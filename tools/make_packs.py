@@ -54,27 +54,27 @@ def build_id(elf: Any) -> Optional[str]:
 def variables(elf: Any) -> List[export.Variable]:
     """Every variable of .symtab."""
     table = elf.get_section_by_name(".symtab")
-    found = []
+    kept = []
     for symbol in table.iter_symbols() if table is not None else ():
         kind = symbol["st_info"]["type"]
         if kind in ("STT_OBJECT", "STT_TLS") and symbol["st_shndx"] != "SHN_UNDEF":
-            found.append(export.Variable(symbol.name, symbol["st_value"], symbol["st_size"], kind == "STT_TLS"))
-    return found
+            kept.append(export.Variable(symbol.name, symbol["st_value"], symbol["st_size"], kind == "STT_TLS"))
+    return kept
 
 
-def moved(elf: Any, stock: Any, every: List[export.Variable]) -> List[export.Variable]:
+def moved(elf: Any, stock: Any, variables: List[export.Variable]) -> List[export.Variable]:
     """Each at the same place of its section in the distributed library; what lies in a section of another length is left out."""
     shifts = []
     for section in elf.iter_sections():
         other = stock.get_section_by_name(section.name)
         if section["sh_addr"] and other is not None and section["sh_size"] == other["sh_size"]:
             shifts.append((section["sh_addr"], section["sh_addr"] + section["sh_size"], other["sh_addr"] - section["sh_addr"]))
-    found = []
-    for one in every:
+    shifted = []
+    for one in variables:
         shift = 0 if one.thread_local else next((shift for start, end, shift in shifts if start <= one.address < end), None)
         if shift is not None:
-            found.append(one._replace(address=one.address + shift))
-    return found
+            shifted.append(one._replace(address=one.address + shift))
+    return shifted
 
 
 def names(elf: Any) -> List[str]:
@@ -169,8 +169,8 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
 
 def classes(library: str) -> Classes:
     """The vtables of the distributed library; none of a copy that has its section headers alone."""
-    found = vtables.find(ElfFile(library))
-    return Classes({at: Vtable(demangle.class_name(one.mangled), one.within) for at, one in found.items()})
+    tables = vtables.find(ElfFile(library))
+    return Classes({at: Vtable(demangle.class_name(one.mangled), one.within) for at, one in tables.items()})
 
 
 class Source(NamedTuple):
@@ -182,7 +182,7 @@ class Source(NamedTuple):
 
 def sources(directory: str, stock: Optional[str], scratch: str) -> Iterator[Source]:
     """Debug files below a folder; of the small copies in tests/data unpacked ones in `scratch`."""
-    for path in sorted(os.path.join(where, name) for where, _, found in os.walk(directory) for name in found):
+    for path in sorted(os.path.join(where, name) for where, _, names in os.walk(directory) for name in names):
         if path.endswith(".debug"):
             rebuilt = "/.build-id/" not in path
             if rebuilt and not stock:

@@ -116,13 +116,13 @@ def literal(text):
 def main():
     """Write the file whose name is given, or gdbheapx-single.py in the checkout."""
     destination = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "gdbheapx-single.py")
-    every = list(modules())
-    version = next(text for name, _, text in every if name == "gdbheapx").split('__version__ = "')[1].split('"')[0]
+    sources = list(modules())
+    version = next(text for name, _, text in sources if name == "gdbheapx").split('__version__ = "')[1].split('"')[0]
     with open(os.path.join(ROOT, "gdbheapx", "gdbinit.py"), encoding="utf-8") as file:
         gdbinit = file.read()
     with open(destination, "w", encoding="utf-8") as out:
         out.write(HEAD.format(version=version, name=os.path.basename(destination)))
-        for name, path, text in every:
+        for name, path, text in sources:
             out.write("GDBHEAPX_SINGLE[%r] = (%r, %s)\n" % (name, path, literal(text)))
         for name, text in packs():
             out.write("GDBHEAPX_PACKS[%r] = %s\n" % (name, literal(text)))

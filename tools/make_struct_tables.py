@@ -31,14 +31,14 @@ class Release(NamedTuple):
 
 def wanted(structs: Structs) -> Set[str]:
     """What readers ask for, with all that it contains by value."""
-    found: Set[str] = set()
+    names: Set[str] = set()
     left = [name for name in layouts.STRUCTS if name in structs]
     while left:
         name = left.pop()
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             left += [place[3][7:] for place in structs[name][1].values() if place[3].startswith("struct ")]
-    return found
+    return names
 
 
 def plain(structs: Structs) -> Structs:
@@ -71,13 +71,13 @@ def variants(release: Release) -> List[Release]:
     """The build itself, or all four kinds of it where they differ."""
     if "te_data_s" not in release.structs:
         return [release]
-    found = []
+    tables = []
     for other in ((True, True), (False, True), (True, False), (False, False)):
         words = " ".join(word for word, has in zip(("prof", "stats"), other) if has) or "neither"
-        found.append(
+        tables.append(
             release._replace(name="%s %s" % (release.name, words), structs=with_waits(release.structs, release.has, other), has=other)
         )
-    return found
+    return tables
 
 
 def read(name: str, path: str) -> Release:

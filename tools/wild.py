@@ -68,7 +68,7 @@ def answers(cases: Sequence[Case]) -> List[List[str]]:
                 states.setdefault((command, allocator, kind), {}).setdefault(hidden, {})[program] = state
     columns = list(dict.fromkeys(hidden for by_hidden in states.values() for hidden in by_hidden))
     rows = [["command", "allocator", "of", *("hidden: " + one for one in columns)]]
-    return rows + [[*key, *(in_words(found.get(one, {})) for one in columns)] for key, found in sorted(states.items())]
+    return rows + [[*key, *(in_words(counts.get(one, {})) for one in columns)] for key, counts in sorted(states.items())]
 
 
 def in_words(programs: Dict[str, str]) -> str:

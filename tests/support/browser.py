@@ -87,9 +87,9 @@ class Browser:
             answer = self._next()
             if answer.get("id") == self._number:
                 assert "error" not in answer, answer
-                found = answer["result"]
-                assert isinstance(found, dict)
-                return found
+                result = answer["result"]
+                assert isinstance(result, dict)
+                return result
 
     def _send(self, data: bytes) -> None:
         while data:
@@ -105,10 +105,10 @@ class Browser:
             assert piece, "the browser has ended"
             self._rest += piece
         text, _, self._rest = self._rest.partition(b"\0")
-        found = json.loads(text)
-        assert isinstance(found, dict)
-        self._note(found.get("method"), found.get("params", {}))
-        return found
+        message = json.loads(text)
+        assert isinstance(message, dict)
+        self._note(message.get("method"), message.get("params", {}))
+        return message
 
     def _note(self, method: Optional[str], told: Dict[str, Any]) -> None:
         if method == "Log.entryAdded":
@@ -135,9 +135,9 @@ class Browser:
 
     def evaluate(self, text: str) -> Any:
         """The value of an expression, also of a promise."""
-        found = self.ask("Runtime.evaluate", expression=text, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        reply = self.ask("Runtime.evaluate", expression=text, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in reply, reply
+        return reply["result"].get("value")
 
     def screenshot(self, path: Path, whole: bool = True) -> bytes:
         """All of the page, or what the window shows of it, as a file as well."""
@@ -154,5 +154,5 @@ class Browser:
     def violations(self, source: str) -> List[Tuple[str, str]]:
         """(rule, element) of everything that axe-core finds wrong."""
         self.ask("Runtime.evaluate", expression=source)
-        found = self.evaluate("axe.run(document, {resultTypes: ['violations']}).then(one => one.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.html.slice(0, 300) + ' ' + node.failureSummary])))")
-        return [(rule, element) for rule, element in found]
+        rules = self.evaluate("axe.run(document, {resultTypes: ['violations']}).then(one => one.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.html.slice(0, 300) + ' ' + node.failureSummary])))")
+        return [(rule, element) for rule, element in rules]

@@ -19,14 +19,14 @@ def told(recognisers: Sequence[Recogniser], packs: Sequence[str] = (), **where: 
     session.prepare()
     world = World(session)
     asked = together([ask for one in recognisers for ask in one.asks(world)])
-    found = world.find(asked.rows, asked.sets)
-    asked.settle(found)
-    every: Told = Counter()
-    for one in found:
+    signatures = world.find(asked.rows, asked.sets)
+    asked.settle(signatures)
+    blocks: Told = Counter()
+    for one in signatures:
         signature = asked.signature(one)
         if signature is not None:
-            every[signature] += one.blocks
-    return every
+            blocks[signature] += one.blocks
+    return blocks
 
 
 def where(process: Process, kind: str) -> Dict[str, Any]:

@@ -25,7 +25,7 @@ class Damaged(DamagedCore):
 
     def _thread_pointers(self) -> List[Tuple[int, int]]:
         """Each thread's NT_PRSTATUS: (lwp, offset of its fs_base in the file)."""
-        found = []
+        pointers = []
         at, size, count = struct.unpack("<Q", os.pread(self._fd, 8, 32))[0], *struct.unpack("<HH", os.pread(self._fd, 4, 54))
         for number in range(count):
             kind, _, offset, _, _, length = struct.unpack("<IIQQQQ", os.pread(self._fd, 40, at + size * number))
@@ -34,12 +34,12 @@ class Damaged(DamagedCore):
                 name, desc, note = struct.unpack("<III", os.pread(self._fd, 12, offset))
                 start = offset + 12 + (name + 3 & ~3)
                 if note == NT_PRSTATUS:
-                    found.append((struct.unpack("<i", os.pread(self._fd, 4, start + 32))[0], start + FS_BASE))
+                    pointers.append((struct.unpack("<i", os.pread(self._fd, 4, start + 32))[0], start + FS_BASE))
                 offset = start + (desc + 3 & ~3)
-        return found
+        return pointers
 
     def thread_local(self, name: str) -> Dict[int, int]:
         """lwp -> address of that thread's copy of one of malloc's own variables."""
-        found = self.target.thread_local(name, self.glibc.main_arena)
-        assert found is not None
-        return {lwp: address for lwp, address in found.addresses.items() if address is not None}
+        variable = self.target.thread_local(name, self.glibc.main_arena)
+        assert variable is not None
+        return {lwp: address for lwp, address in variable.addresses.items() if address is not None}

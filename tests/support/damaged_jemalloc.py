@@ -141,49 +141,49 @@ class Patient(DamagedCore):
 
     def place(self, name: str, path: str) -> int:
         """Offset of a member."""
-        found = self.types.place(name, path)
-        assert found is not None
-        return found.offset
+        member = self.types.place(name, path)
+        assert member is not None
+        return member.offset
 
     def symbol(self, name: str) -> int:
         """Address of a variable."""
-        found = self.jemalloc.symbols.find(name)
-        assert found is not None
-        return found.address
+        symbol = self.jemalloc.symbols.find(name)
+        assert symbol is not None
+        return symbol.address
 
     def slabs(self, arena: int) -> List[Extent]:
         """Slabs of an arena with free and with used regions, and nothing of them in a cache."""
         cached = set(self.malloc.cached_pointers())
-        found = [one for one in self.extents if one.is_active and one.is_slab and one.arena == arena]
+        slabs = [one for one in self.extents if one.is_active and one.is_slab and one.arena == arena]
         nregs = [info.nregs for info in self.geometry.bins]
-        return [one for one in found if 0 < one.nfree < nregs[one.szind] and not any(one.begin <= pointer < one.end for pointer in cached)]
+        return [one for one in slabs if 0 < one.nfree < nregs[one.szind] and not any(one.begin <= pointer < one.end for pointer in cached)]
 
     def larges(self, arena: int, pages: int) -> List[Extent]:
         """Large allocations of an arena that take at least so many pages, in no cache."""
         cached = set(self.malloc.cached_pointers())
-        found = [one for one in self.extents if one.is_active and not one.is_slab and one.arena == arena and one.end - one.begin >= pages * PAGE]
-        return [one for one in found if not any(one.begin <= pointer < one.end for pointer in cached)]
+        extents = [one for one in self.extents if one.is_active and not one.is_slab and one.arena == arena and one.end - one.begin >= pages * PAGE]
+        return [one for one in extents if not any(one.begin <= pointer < one.end for pointer in cached)]
 
     def metadata(self) -> List[Tuple[str, int, int]]:
         """(kind, start, end) of all that is jemalloc's own."""
         context = self.malloc.context
-        found = [("root", self.geometry.rtree_root, self.geometry.rtree_root + (8 << self.geometry.rtree.levels[0]))]
-        found += [("leaf", node, node + self.leaf_bytes) for _, node in self.leaves()]
+        ranges = [("root", self.geometry.rtree_root, self.geometry.rtree_root + (8 << self.geometry.rtree.levels[0]))]
+        ranges += [("leaf", node, node + self.leaf_bytes) for _, node in self.leaves()]
         for arena in self.malloc.arena_list():
-            found.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
-            found += [("base", block.address, block.address + block.size_bytes) for block in base.blocks(context, arena)]
+            ranges.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
+            ranges += [("base", block.address, block.address + block.size_bytes) for block in base.blocks(context, arena)]
         pack, module = self.jemalloc.symbols.pack, self.jemalloc.module
         assert pack is not None
         writable = [mapping for mapping in self.target.mappings() if mapping.writable]
         for offset, size in pack.symbols.values():
             address = module.base + offset
             if any(mapping.start <= address < mapping.end for mapping in writable):
-                found.append(("variable", address, address + (size or 8)))
-        found += [("tsd", record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
+                ranges.append(("variable", address, address + (size or 8)))
+        ranges += [("tsd", record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
         for cache in self.malloc.tcaches().caches:
-            found.append(("tcache", cache.address, cache.address + self.types.size_bytes("tcache_s")))
-            found += [("stack", stack.start, stack.start + 8 * stack.count) for stack in cache.bins.stacks]
-        return found
+            ranges.append(("tcache", cache.address, cache.address + self.types.size_bytes("tcache_s")))
+            ranges += [("stack", stack.start, stack.start + 8 * stack.count) for stack in cache.bins.stacks]
+        return ranges
 
     # ------------------------------------------------------------------------------------------------ damage
 

@@ -41,5 +41,5 @@ def shares(data: Dict[str, Any]) -> Dict[str, float]:
 
 def differences(one: Dict[str, float], other: Dict[str, float], points: float) -> Dict[str, float]:
     """Shares that differ by more than so many points of a hundred."""
-    found = {name: round(other.get(name, 0.0) - one.get(name, 0.0), 1) for name in {*one, *other}}
-    return {name: value for name, value in found.items() if abs(value) > points}
+    changed = {name: round(other.get(name, 0.0) - one.get(name, 0.0), 1) for name in {*one, *other}}
+    return {name: value for name, value in changed.items() if abs(value) > points}

@@ -32,18 +32,18 @@ class Inside(NamedTuple):
 
 def archive(folder: Path, prefix: str, pic: bool) -> Path:
     """libjemalloc.a with its names renamed; skips without it."""
-    found = library().with_name("libjemalloc_pic.a" if pic else "libjemalloc.a")
-    for what, is_there in ((str(found), found.exists()), ("gcc", shutil.which("gcc")), ("objcopy", shutil.which("objcopy"))):
+    archive = library().with_name("libjemalloc_pic.a" if pic else "libjemalloc.a")
+    for what, is_there in ((str(archive), archive.exists()), ("gcc", shutil.which("gcc")), ("objcopy", shutil.which("objcopy"))):
         if not is_there:
             pytest.skip("%s is not here (libjemalloc-dev, gcc)" % what)
     made = folder / ("%sjemalloc%s.a" % (prefix, "_pic" if pic else ""))
     if not prefix:
-        return found
-    listed = subprocess.run(["nm", "-g", "--defined-only", str(found)], capture_output=True, text=True, check=True).stdout
+        return archive
+    listed = subprocess.run(["nm", "-g", "--defined-only", str(archive)], capture_output=True, text=True, check=True).stdout
     names = {line.split()[2] for line in listed.splitlines() if len(line.split()) == 3 and not line.split()[2].startswith("_Z")}
     renamed = ["%s %s%s%s" % (name, prefix, "private_" if name.startswith("je_") else "", name) for name in sorted(names)]
     (folder / "names").write_text("\n".join(renamed) + "\n")
-    subprocess.run(["objcopy", "--redefine-syms=%s" % (folder / "names"), str(found), str(made)], check=True)
+    subprocess.run(["objcopy", "--redefine-syms=%s" % (folder / "names"), str(archive), str(made)], check=True)
     return made
 
 
@@ -52,14 +52,14 @@ def inside(stage: Stage, how: Inside, megabytes: int, env: Optional[Dict[str, st
     folder = stage.folder()
     objects = archive(folder, how.prefix, how.library)
     defines = ["-DJE=%s" % how.prefix] * bool(how.prefix) + ["-D%s" % one for one in how.defines]
-    wanted = ["-Wl,-u,%s%s" % (how.prefix, name) for name in ("malloc", "free", "mallctl")] if not how.library else []
+    undefined = ["-Wl,-u,%s%s" % (how.prefix, name) for name in ("malloc", "free", "mallctl")] if not how.library else []
     common = ["gcc", "-std=gnu11", "-O1", *defines]
     program, loaded = folder / "je_inside", folder / "libinside.so"
     if how.library:
         _compile([*common, "-DJE_LIBRARY", "-fPIC", "-shared", "-Wl,-Bsymbolic", "-o", str(loaded), str(INSIDE), str(objects), *LIBRARIES])
         _compile([*common, "-DJE_LOADER", "-o", str(program), str(INSIDE), "-ldl"])
     else:
-        _compile([*common, *["-static"] * how.static, *wanted, "-o", str(program), str(INSIDE), str(objects), *LIBRARIES])
+        _compile([*common, *["-static"] * how.static, *undefined, "-o", str(program), str(INSIDE), str(objects), *LIBRARIES])
     if how.stripped:  # afterwards: the build-id is that of the file with symbols
         subprocess.run(["strip", "-s", str(loaded if how.library else program)], check=True)
     if how.commits:

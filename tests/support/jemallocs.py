@@ -160,12 +160,12 @@ def _built(build: Rust) -> Path:
     made = target / build.profile / "je_rust"
     inputs = [source / "main.rs", source / build.crate / "Cargo.toml"]
     # By content: a fresh clone's files are all new.
-    stamp, wanted = target / "inputs", hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
-    if not made.exists() or not stamp.exists() or stamp.read_text() != wanted:
+    stamp, checksum = target / "inputs", hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    if not made.exists() or not stamp.exists() or stamp.read_text() != checksum:
         if build.unstripped:
             made.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["strip", "--strip-debug", "-o", str(made), str(build_rust(build.unstripped))], check=True)
-            stamp.write_text(wanted)
+            stamp.write_text(checksum)
             return made
         # The manifest is copied, so that cargo writes its lock file beside the copy.
         folder = CACHE / "sources" / build.name
@@ -186,7 +186,7 @@ def _built(build: Rust) -> Path:
         assert done.returncode == 0, done.stdout[-4000:]
         for leftover in target.glob("*/build/tikv-jemalloc-sys-*/out/build/**/*.o"):
             leftover.unlink()  # 200 MB; cargo asks for the library alone
-        stamp.write_text(wanted)
+        stamp.write_text(checksum)
     return made
 
 
@@ -232,13 +232,13 @@ def forget_bases(process: Process) -> None:
     from gdbheapx.inferior.target import open_elf_target
     from gdbheapx.jemalloc.entry import ALLOCATOR
 
-    (found,) = ALLOCATOR.find(open_elf_target(pid=process.pid), ()).located
-    target, place = open_elf_target(pid=process.pid), found.types.place("arena_s", "base")
+    (instance,) = ALLOCATOR.find(open_elf_target(pid=process.pid), ()).located
+    target, place = open_elf_target(pid=process.pid), instance.types.place("arena_s", "base")
     assert place is not None
-    anchor = found.symbols.find("arenas")
+    anchor = instance.symbols.find("arenas")
     assert anchor is not None
     with open("/proc/%d/mem" % process.pid, "r+b", buffering=0) as memory:
-        for index in range(found.geometry.narenas):
+        for index in range(instance.geometry.narenas):
             arena = target.read_word(anchor.address + 8 * index)
             if arena:
                 memory.seek(arena + place.offset)

@@ -86,8 +86,8 @@ def take(process: "subprocess.Popen[bytes]", destination: str) -> str:
     before = {path: os.stat(path).st_mtime_ns for path in glob.glob(pattern)}
     os.kill(process.pid, signal.SIGABRT)
     process.wait(SECONDS)
-    found = [path for path in glob.glob(pattern) if before.get(path) != os.stat(path).st_mtime_ns]
-    if not found:
+    cores = [path for path in glob.glob(pattern) if before.get(path) != os.stat(path).st_mtime_ns]
+    if not cores:
         raise NoCore("the kernel wrote no core at %s" % pattern)
-    shutil.move(found[0], destination)
+    shutil.move(cores[0], destination)
     return destination

@@ -17,10 +17,10 @@ FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
 
 def tree(architecture: str) -> Path:
     """The libc of that architecture with its debug file; skips where it was not fetched."""
-    found = FOREIGN / architecture
-    if not (found / "complete").exists():
-        pytest.skip("no libc of %s here; tools/foreign_libc.sh %s %s unpacks Debian's" % (architecture, architecture, found.relative_to(ROOT)))
-    return found
+    folder = FOREIGN / architecture
+    if not (folder / "complete").exists():
+        pytest.skip("no libc of %s here; tools/foreign_libc.sh %s %s unpacks Debian's" % (architecture, architecture, folder.relative_to(ROOT)))
+    return folder
 
 
 def compiled(builder: Builder, compiler: str, architecture: str, *flags: str) -> Path:

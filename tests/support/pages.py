@@ -35,9 +35,9 @@ VOID = frozenset(("meta", "br", "img", "link", "input", "hr"))
 def recorded(name: str) -> Dict[str, Any]:
     """One of RECORDED, or DIFF."""
     with lzma.open(ROOT / "tests" / "data" / "pages" / (name + ".json.xz"), "rt", encoding="ascii") as file:
-        found = json.load(file)
-    assert isinstance(found, dict)
-    return found
+        recording = json.load(file)
+    assert isinstance(recording, dict)
+    return recording
 
 
 def watched() -> str:
@@ -86,19 +86,19 @@ class Reader(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: List[Tuple[str, Optional[str]]]) -> None:
-        found = dict(attrs)
-        assert len(found) == len(attrs), attrs
-        self.tags.append((tag, found))
+        attributes = dict(attrs)
+        assert len(attributes) == len(attrs), attrs
+        self.tags.append((tag, attributes))
         if tag in VOID:
             return
         self.open.append(tag)
         if tag == "section":
-            self.section.append(found.get("id"))
+            self.section.append(attributes.get("id"))
         if tag == "data":
-            self._value = int(found["value"] or "")
+            self._value = int(attributes["value"] or "")
             self.values.setdefault(self.section[-1] or "", []).append(self._value)
             self.shown.append((self._value, ""))
-        if tag == "code" and found.get("class") == "line":
+        if tag == "code" and attributes.get("class") == "line":
             self._line = True
             self.lines.append("")
 
@@ -123,7 +123,7 @@ class Reader(HTMLParser):
             self.lines[-1] += data
 
     def ids(self) -> List[str]:
-        return [found["id"] or "" for _, found in self.tags if "id" in found]
+        return [attributes["id"] or "" for _, attributes in self.tags if "id" in attributes]
 
 
 def check(page: str) -> Reader:
@@ -131,12 +131,12 @@ def check(page: str) -> Reader:
     read = Reader(page)
     names = {tag for tag, _ in read.tags}
     assert not names & {"script", "img", "iframe", "object", "embed", "link", "form", "input", "base", "use", "image", "foreignobject", "animate"}, names
-    for tag, found in read.tags:
-        assert not [name for name in found if name.startswith("on") or name in ("style", "src", "srcdoc", "action", "formaction")], (tag, found)
+    for tag, attributes in read.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "src", "srcdoc", "action", "formaction")], (tag, attributes)
         for name in ("href", "xlink:href"):
-            assert (found.get(name) or "#").startswith("#"), found
+            assert (attributes.get(name) or "#").startswith("#"), attributes
     assert len(set(read.ids())) == len(read.ids())
-    policies = [found["content"] for tag, found in read.tags if found.get("http-equiv") == "Content-Security-Policy"]
+    policies = [attributes["content"] for tag, attributes in read.tags if attributes.get("http-equiv") == "Content-Security-Policy"]
     assert len(policies) == 1 and (policies[0] or "").startswith("default-src 'none'; style-src 'sha256-")
     assert re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202f\u2066-\u2069\ud800-\udfff]", page) is None
     return read

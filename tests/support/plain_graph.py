@@ -51,10 +51,10 @@ class PlainGraph:
         return next(((node, address - start) for node, (start, end) in enumerate(spans) if start <= address < end), None)
 
     def _edges(self, node: int, start: int, words: Sequence[Tuple[int, int]]) -> List[PlainEdge]:
-        found = [(slot, place) for slot, place in ((slot, self.find(value)) for slot, value in words) if place and place[0] != node]
-        ends = self._ends([place[0] for slot, place in found if not place[1] and place[0] < len(self.blocks) and slot < EXACT_SLOT])
+        targets = [(slot, place) for slot, place in ((slot, self.find(value)) for slot, value in words) if place and place[0] != node]
+        ends = self._ends([place[0] for slot, place in targets if not place[1] and place[0] < len(self.blocks) and slot < EXACT_SLOT])
         edges = []
-        for slot, (target, inside) in found:
+        for slot, (target, inside) in targets:
             if target >= len(self.blocks) or (slot >= EXACT_SLOT and node >= self.first):
                 inside, rule = 0, RULE_START
             elif inside:
@@ -114,10 +114,10 @@ class PlainGraph:
         strong = [[edge.node for edge in edges if not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
         held = self.reachable([node for node in roots if not weak[0] <= node < weak[1]], strong)
         targets = [[edge.node for edge in edges if edge.node not in held or not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
-        every = self.reachable(roots, targets)
-        above: Dict[int, Set[int]] = {node: set() for node in every}
-        for one in every:
-            for node in every - self.reachable(roots, targets, one) - {one}:
+        reached = self.reachable(roots, targets)
+        above: Dict[int, Set[int]] = {node: set() for node in reached}
+        for one in reached:
+            for node in reached - self.reachable(roots, targets, one) - {one}:
                 above[node].add(one)
         nearest = {node: [one for one in owners if len(above[one]) == len(owners) - 1] for node, owners in above.items()}
         return [(nearest.get(node) or [NO_NODE])[0] for node in range(len(self.edges))]

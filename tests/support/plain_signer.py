@@ -76,8 +76,8 @@ class PlainSigner:
         if one.op == IN_RANGES:
             return value != 0 and any(low <= value < high for low, high in set_.ranges)
         base = {USABLE: usable, ADDRESS: address, FIELD: (other or 0) & one.mask}.get(one.base, 0)
-        wanted = (base + one.operand) & ALL
-        return {EQUAL: value == wanted, NOT_EQUAL: value != wanted, AT_MOST: value <= wanted, AT_LEAST: value >= wanted}[one.op]
+        bound = (base + one.operand) & ALL
+        return {EQUAL: value == bound, NOT_EQUAL: value != bound, AT_MOST: value <= bound, AT_LEAST: value >= bound}[one.op]
 
     def _row(self, address: int, usable: int, data: bytes) -> Optional[Tuple[int, int]]:
         """(row, key) of the first row that it meets."""
@@ -93,7 +93,7 @@ class PlainSigner:
 
     def tell(self, memory: bytes, at: int, blocks: Sequence[Tuple[int, int]]) -> Told:
         """Of blocks at (address, usable bytes) in memory that begins at `at`."""
-        found: Dict[Tuple[int, int], Signed] = {}
+        signed: Dict[Tuple[int, int], Signed] = {}
         labels, rest = [], None
         for address, usable in blocks:
             met = self._row(address, usable, memory[address - at :][: min(usable, SIGNED_BYTES)])
@@ -101,6 +101,6 @@ class PlainSigner:
                 labels.append(UNSIGNED)
                 rest = added(rest, 0, 0, address, usable)
             else:
-                found[met] = added(found.get(met), *met, address, usable)
-                labels.append(list(found).index(met) + 1)
-        return Told(list(found.values()), labels, rest or Signed(*[0] * 7))
+                signed[met] = added(signed.get(met), *met, address, usable)
+                labels.append(list(signed).index(met) + 1)
+        return Told(list(signed.values()), labels, rest or Signed(*[0] * 7))

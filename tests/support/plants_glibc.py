@@ -71,17 +71,17 @@ class Map:
         if kind == "unsorted":
             return self.ring(arena, 1)
         if kind == "smallbin":
-            return next((found for index in range(2, 64) for found in [self.ring(arena, index)] if len(found) > 1), [])
+            return next((chunks for index in range(2, 64) for chunks in [self.ring(arena, index)] if len(chunks) > 1), [])
         raise KeyError(kind)
 
     def ring(self, arena: int, index: int) -> List[int]:
         """The chunks of a bin along fd."""
         header = self.header(arena, index)
-        found, chunk = [], self.core.get(header + 16)
+        chunks, chunk = [], self.core.get(header + 16)
         while chunk != header:
-            found.append(chunk)
+            chunks.append(chunk)
             chunk = self.core.get(chunk + 16)
-        return found
+        return chunks
 
     def header(self, arena: int, index: int) -> int:
         """bin_at."""
@@ -89,10 +89,10 @@ class Map:
 
     def _large(self, arena: int) -> List[int]:
         for index in range(64, 127):
-            found = self.ring(arena, index)
-            sizes = [self.size(chunk) for chunk in found]
+            chunks = self.ring(arena, index)
+            sizes = [self.size(chunk) for chunk in chunks]
             if len(set(sizes)) == len(sizes) >= 3:
-                return found
+                return chunks
         return []
 
     def list_of(self, arena: int, kind: str) -> List[int]:
@@ -104,11 +104,11 @@ class Map:
         return max((self._single(head, 16 if kind == "fast" else 0) for head in heads), key=len)
 
     def _single(self, head: int, offset: int) -> List[int]:
-        found, entry = [], self.core.get(head)
+        entries, entry = [], self.core.get(head)
         while entry:
-            found.append(entry)
+            entries.append(entry)
             entry = self.core.get(entry + offset) ^ (entry + offset) >> 12
-        return found
+        return entries
 
     def place(self, kind: str, arena: int, number: int, offset: Any) -> int:
         """The address that is overwritten."""
@@ -181,19 +181,19 @@ UNSORTED_NAMES = ("unsorted-size", "unsorted-next-size")
 
 def _sizes() -> List[Plant]:
     """Size fields of used chunks, and of chunks behind free ones."""
-    found = []
+    plants = []
     for name, value, rule in SIZES:
         for arena in range(3):
             for kind in ("used", "behind-free"):
-                found.append(Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *UNSORTED_NAMES)))
-    return found
+                plants.append(Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *UNSORTED_NAMES)))
+    return plants
 
 
 def _chunks() -> List[Plant]:
-    found = []
+    plants = []
     for arena in range(3):
         wrong = NON_MAIN
-        found += [
+        plants += [
             Plant("NON_MAIN of a used chunk, arena %d" % arena, "used", arena, 5, 8, flipped(wrong), ("arena-bit",)),
             Plant("NON_MAIN of a free chunk, arena %d" % arena, "free", arena, 4, 8, flipped(wrong), ("free-arena-bit",)),
             Plant("prev_size behind a free chunk, arena %d" % arena, "behind-free", arena, 2, 0, plus(16), ("prev-size", "unsorted-prev-size")),
@@ -204,17 +204,17 @@ def _chunks() -> List[Plant]:
             Plant("PREV_INUSE of a free chunk cleared, arena %d" % arena, "free", arena, 6, 8, flipped(1), ("free-not-in-bin", "free-neighbours")),
             Plant("first chunk's PREV_INUSE, arena %d" % arena, "first", arena, 0, 8, flipped(1), ("first-chunk",)),
         ]
-    return found
+    return plants
 
 
 def _links() -> List[Plant]:
-    found = []
+    plants = []
     for arena in range(3):
         for name, value in (("wild", 0x4242424242424240), ("unaligned", 0x4141414141414141), ("zero", 0), ("itself", lambda there, place: place - 16)):
-            found.append(Plant("fd of a large chunk: %s, arena %d" % (name, arena), "large", arena, 1, 16, value, ("largebin-links",)))
+            plants.append(Plant("fd of a large chunk: %s, arena %d" % (name, arena), "large", arena, 1, 16, value, ("largebin-links",)))
         for name, value in (("wild", 0x4242424242424240), ("zero", 0), ("plus 16", plus(16))):
-            found.append(Plant("bk of a large chunk: %s, arena %d" % (name, arena), "large", arena, 1, 24, value, ("largebin-links",)))
-        found += [
+            plants.append(Plant("bk of a large chunk: %s, arena %d" % (name, arena), "large", arena, 1, 24, value, ("largebin-links",)))
+        plants += [
             Plant("fd_nextsize, arena %d" % arena, "large", arena, 1, 32, plus(16), ("largebin-nextsize",)),
             Plant("bk_nextsize, arena %d" % arena, "large", arena, 1, 40, 0x4142, ("largebin-nextsize",)),
             Plant("bk_nextsize of the first, arena %d" % arena, "large", arena, 0, 40, 0x4140, ("largebin-nextsize",)),
@@ -226,13 +226,13 @@ def _links() -> List[Plant]:
             Plant("bk of an empty large bin, arena %d" % arena, "bin", arena, 125, 24, 0x5551, ("largebin-head",)),
             Plant("binmap, arena %d" % arena, "state", arena, 0, ("binmap", 8), 0, ("binmap",)),
         ]
-    return found
+    return plants
 
 
 def _arenas() -> List[Plant]:
-    found = []
+    plants = []
     for arena in range(3):
-        found += [
+        plants += [
             Plant("top's size huge, arena %d" % arena, "top", arena, 0, 8, 0x4444444444444441, ("top-size",)),
             Plant("top's size doubled, arena %d" % arena, "top", arena, 0, 8, lambda there, place: 1 << 32 | 1, ("top-size",)),
             Plant("top's size zero, arena %d" % arena, "top", arena, 0, 8, 1, ("top-small",)),
@@ -248,7 +248,7 @@ def _arenas() -> List[Plant]:
             Plant("attached_threads, arena %d" % arena, "state", arena, 0, ("attached_threads", 0), 1 << 40, ("attached-threads",)),
         ]
     for arena in (1, 2):
-        found += [
+        plants += [
             Plant("heap_info.ar_ptr, arena %d" % arena, "heap", arena, 0, "ar_ptr", 0x4141, ("heap-arena", "arena-ring")),
             Plant("heap_info.size, arena %d" % arena, "heap", arena, 0, "size", plus(1), ("heap-size",)),
             Plant("heap_info.size zero, arena %d" % arena, "heap", arena, 0, "size", 0, ("heap-size",)),
@@ -256,7 +256,7 @@ def _arenas() -> List[Plant]:
             Plant("heap_info.prev, arena %d" % arena, "heap", arena, 0, "prev", 0x4141000000, ("heap-prev", "heap-info")),
             Plant("heap_info.prev unaligned, arena %d" % arena, "heap", arena, 0, "prev", 0x4141, ("heap-prev", "heap-info")),
         ]
-    found += [
+    plants += [
         Plant("next of the ring", "state", 1, 0, ("next", 0), 0x4141414140, ("arena-ring", "arena-ring-open")),
         Plant("next into a heap", "state", 1, 0, ("next", 0), plus(8), ("arena-ring", "arena-ring-open")),
         Plant("main_arena's next", "state", 0, 0, ("next", 0), plus(16), ("arena-ring", "arena-ring-open")),
@@ -264,7 +264,7 @@ def _arenas() -> List[Plant]:
         Plant("n_mmaps below zero", "mp", 0, 0, "n_mmaps", -1, ("mmapped-count",), 4),
         Plant("mmapped_mem without mappings", "mp", 0, 0, "n_mmaps", 0, ("mmapped-count",), 4),
     ]
-    return found
+    return plants
 
 
 def _singles() -> List[Plant]:

@@ -79,13 +79,13 @@ def _bin(member: str, change: Callable[[int], int]) -> Callable[[Patient], None]
 
 def stack_of(there: Patient, number: int = 0) -> Tuple[Any, Any]:
     """A small bin of a thread's cache with several blocks: (cache, stack)."""
-    found = [
+    stacks = [
         (cache, stack)
         for cache in there.malloc.tcaches().caches
         for stack in cache.bins.counted
         if cache.tsd is not None and cache.tsd.arena_index == ARENA and stack.count >= 3 and 3 < stack.szind < 20
     ]
-    return found[number]
+    return stacks[number]
 
 
 def _cached(value: Callable[[Patient, int], int], number: int = 0, place: int = 0) -> Callable[[Patient], None]:

@@ -78,9 +78,9 @@ def blocks(rows: Sequence[Dict[str, object]], read: Callable[[int], int]) -> Lis
     """The mapped chunks of `chunks --json`, by address."""
     chunks = sorted(int(str(row["chunk"]), 16) for row in rows if row["status"] == "mmapped")
     plain = [(chunk, read(chunk), read(chunk + 8)) for chunk in chunks]
-    found = []
+    blocks = []
     for place, (chunk, before, field) in enumerate(plain):
         end, following = chunk + (field & ~7) + TRAILER_BYTES, plain[place + 1 : place + 2]
         next_total = next((prev + (size & ~7) for at, prev, size in following if at - prev == end), 0)
-        found.append(Block(chunk, before, field, next_total))
-    return found
+        blocks.append(Block(chunk, before, field, next_total))
+    return blocks

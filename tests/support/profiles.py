@@ -40,11 +40,11 @@ def fields(data: bytes) -> Iterator[Tuple[int, Field]]:
 def numbers(data: Field) -> List[int]:
     """A packed field."""
     assert isinstance(data, bytes)
-    found, at = [], 0
+    values, at = [], 0
     while at < len(data):
         number, at = varint(data, at)
-        found.append(number)
-    return found
+        values.append(number)
+    return values
 
 
 class Sample(NamedTuple):

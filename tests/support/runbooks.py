@@ -29,9 +29,9 @@ class Said(NamedTuple):
 
     def figure(self, pattern: str) -> int:
         """The size that the pattern's group is, in bytes."""
-        found = re.search(pattern, self.text)
-        assert found, (pattern, self.text)
-        return bytes_of(found.group(1))
+        match = re.search(pattern, self.text)
+        assert match, (pattern, self.text)
+        return bytes_of(match.group(1))
 
 
 def bytes_of(size: str) -> int:
@@ -42,21 +42,21 @@ def bytes_of(size: str) -> int:
 
 def steps(page: str) -> List[Step]:
     """Indented lines are a step; the fenced lines below it, up to the next one, are its sample."""
-    found: List[Step] = []
+    steps: List[Step] = []
     script: List[str] = []
     fenced = False
     for line in [*page.split("\n"), ""]:
         if line.startswith("```"):
             fenced = not fenced
         elif fenced:
-            found[-1].sample.append(line)
+            steps[-1].sample.append(line)
         elif line.startswith(INDENT):
             script.append(line[len(INDENT) :])
         elif script:
             code = re.search(r"# exit code (\d+)", script[-1])
-            found.append(Step("\n".join(script), int(code.group(1)) if code else 0, []))
+            steps.append(Step("\n".join(script), int(code.group(1)) if code else 0, []))
             script = []
-    return found
+    return steps
 
 
 def shape(line: str) -> str:
@@ -98,13 +98,13 @@ class Runbook:
         assert "Traceback" not in text, text
         printed = [shape(line) for line in text.splitlines()]
         for line in step.sample:
-            wanted = shape(line[:-3]) if line.endswith("...") else None
-            assert not line.strip() or (any(one.startswith(wanted) for one in printed) if wanted is not None else shape(line) in printed), (
+            beginning = shape(line[:-3]) if line.endswith("...") else None
+            assert not line.strip() or (any(one.startswith(beginning) for one in printed) if beginning is not None else shape(line) in printed), (
                 line,
                 text,
             )
-        found = re.search(r"\b0x[0-9a-f]+", text)
-        self.address = found.group() if found else ""
+        address = re.search(r"\b0x[0-9a-f]+", text)
+        self.address = address.group() if address else ""
         return Said(text, self.folder)
 
     def tool(self) -> Path:

@@ -12,5 +12,5 @@ settings.register_profile("fast", max_examples=FAST_PERCENT, deadline=None)
 
 def search(examples: int) -> settings:
     """A decorator: so many examples, or their share under the profile; a fixture may be shared by them."""
-    wanted = max(2, examples * min(settings.default.max_examples, USUAL) // USUAL)  # type: ignore[union-attr]
-    return settings(max_examples=wanted, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    count = max(2, examples * min(settings.default.max_examples, USUAL) // USUAL)  # type: ignore[union-attr]
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

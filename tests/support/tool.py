@@ -90,15 +90,15 @@ class Asked(NamedTuple):
     @property
     def envelope(self) -> Dict[str, Any]:
         """Its JSON."""
-        found = json.loads(self.text)
-        check_envelope(found)
-        return dict(found)
+        envelope = json.loads(self.text)
+        check_envelope(envelope)
+        return dict(envelope)
 
     def problem(self, code: str) -> Dict[str, Any]:
         """The first problem with this code."""
-        found = [one for one in self.envelope["problems"] if one["code"] == code]
-        assert found, (code, self.envelope["problems"])
-        return dict(found[0])
+        problems = [one for one in self.envelope["problems"] if one["code"] == code]
+        assert problems, (code, self.envelope["problems"])
+        return dict(problems[0])
 
 
 def tool_command() -> List[str]:

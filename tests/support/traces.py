@@ -59,26 +59,26 @@ class Trace(NamedTuple):
 def python() -> str:
     """A Python that has Perfetto's messages; skips where they cannot be installed."""
     folder = CACHE / ("perfetto-%s-py%d.%d" % (PERFETTO, *sys.version_info[:2]))
-    found = folder / "bin" / "python"
+    interpreter = folder / "bin" / "python"
     with locked(CACHE / "perfetto.lock"):
         if not (folder / "whole").exists():
             try:
                 venv.create(folder, with_pip=True, clear=True)
-                command = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "perfetto==" + PERFETTO]
+                command = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "perfetto==" + PERFETTO]
                 subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
             except (subprocess.SubprocessError, OSError) as error:
                 said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
                 pytest.skip("perfetto %s cannot be installed: %s" % (PERFETTO, said[-1] if said else error))
             (folder / "whole").touch()
-    return str(found)
+    return str(interpreter)
 
 
 def read(file: Path) -> Trace:
     """The trace; an object that is there twice is an error."""
     done = subprocess.run([python(), "-c", READER, str(file)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: Any = json.loads(done.stdout)
-    packets, objects, roots, sizes, commands = found
+    trace: Any = json.loads(done.stdout)
+    packets, objects, roots, sizes, commands = trace
     made = {one[0]: (tuple(one[1]), one[2], [tuple(edge) for edge in one[3]]) for one in objects}
     assert len(made) == len(objects)
     return Trace([tuple(one) for one in packets], made, dict(map(tuple, roots)), max(sizes), commands)

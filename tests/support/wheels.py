@@ -22,12 +22,12 @@ def wheel(name: str, version: str) -> Path:
     if not folder.is_dir():
         WHEELS.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=WHEELS))  # renamed when it is whole: another run may fetch it too
-        wanted = "%s==%s" % (name, version)
-        command = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(made / "tree"), wanted, *BESIDE.get(wanted, ())]
+        requirement = "%s==%s" % (name, version)
+        command = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(made / "tree"), requirement, *BESIDE.get(requirement, ())]
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
             if done.returncode != 0:
-                pytest.skip("pip cannot fetch %s: %s" % (wanted, (done.stderr.strip().splitlines() or ["no reason given"])[-1]))
+                pytest.skip("pip cannot fetch %s: %s" % (requirement, (done.stderr.strip().splitlines() or ["no reason given"])[-1]))
             try:
                 (made / "tree").rename(folder)
             except OSError:

@@ -49,8 +49,8 @@ def heaps(draw: Any) -> rtree.Built:
 @st.composite
 def cached_in(draw: Any, built: rtree.Built) -> List[int]:
     """Some of its allocated blocks."""
-    found = rtree_truth.allocated(built)
-    return sorted(set(draw(st.lists(st.sampled_from(found), max_size=20)))) if found else []
+    allocated = rtree_truth.allocated(built)
+    return sorted(set(draw(st.lists(st.sampled_from(allocated), max_size=20)))) if allocated else []
 
 
 def walk(

@@ -148,20 +148,20 @@ def expect(
 
 def _runs(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Dict[str, int]:
     """What mtrim would give back of the runs of adjacent free and fast chunks."""
-    found = {"interior_bytes": 0, "interior_ranges": 0, "top_run_start": 0}
+    sums = {"interior_bytes": 0, "interior_ranges": 0, "top_run_start": 0}
     start = 0
     for chunk, _, status in chunks + [(chunks[-1][0] + chunks[-1][1] if chunks else 0, 0, STATUS_USED)]:
         if status in (STATUS_FREE, STATUS_FAST):
             start = start or chunk
         elif status == STATUS_TOP:
-            found["top_run_start"], start = start, 0
+            sums["top_run_start"], start = start, 0
         elif start:
             pages = chunk // geometry.page_bytes - -(-(start + geometry.chunk_struct_bytes) // geometry.page_bytes)
             if pages > 0:
-                found["interior_ranges"] += 1
-                found["interior_bytes"] += pages * geometry.page_bytes
+                sums["interior_ranges"] += 1
+                sums["interior_bytes"] += pages * geometry.page_bytes
             start = 0
-    return found
+    return sums
 
 
 def _histogram(chunks: List[Tuple[int, int, int]], geometry: Geometry) -> Tuple[Tuple[int, ...], ...]:

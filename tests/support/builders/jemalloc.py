@@ -30,12 +30,12 @@ OLD = VERSIONS[:3]
 
 def size_classes() -> Tuple[int, ...]:
     """sz_index2size_tab of a 64-bit build: four steps per doubling from 64 on."""
-    found = [8, 16, 32, 48, 64]
+    sizes = [8, 16, 32, 48, 64]
     step = 16
-    while len(found) < NSIZES:
-        found += [found[-1] + step * i for i in (1, 2, 3, 4)]
+    while len(sizes) < NSIZES:
+        sizes += [sizes[-1] + step * i for i in (1, 2, 3, 4)]
         step *= 2
-    return tuple(found[:NSIZES])
+    return tuple(sizes[:NSIZES])
 
 
 # ---------------------------------------------------------------------------------------------------- types by hand
@@ -46,14 +46,14 @@ POINTER = (8, "pointer")
 
 def place(structs: Dict[str, StructType], name: str, members: Sequence[Tuple[str, Any, int]]) -> None:
     """Add a struct by the C rules of alignment: (member, a scalar or the name of a struct that was added before, count)."""
-    offset, widest, found = 0, 1, {}
+    offset, widest, places = 0, 1, {}
     for member, kind, count in members:
         size, word = (structs[kind].size_bytes, "struct %s" % kind) if isinstance(kind, str) else kind
         align = 8 if isinstance(kind, str) and size % 8 == 0 else min(size, 8) if not isinstance(kind, str) else 4
         offset = -(-offset // align) * align
-        found[member] = Member(offset, size, count, word)
+        places[member] = Member(offset, size, count, word)
         offset, widest = offset + size * count, max(widest, align)
-    structs[name] = StructType(-(-offset // widest) * widest, found)
+    structs[name] = StructType(-(-offset // widest) * widest, places)
 
 
 def old_types(version: layouts.Version) -> TypeSet:

@@ -164,25 +164,25 @@ class _Maker:
     def spec(self, chunks: int, with_struct: bool) -> List[Tuple[int, int]]:
         """Random chunks; the first is the tcache struct, no two free neighbours, none free before top."""
         unit, small = self.geometry.alignment_bytes, self.geometry.min_chunk_bytes
-        found: List[Tuple[int, int]] = []
+        ranges: List[Tuple[int, int]] = []
         if with_struct and self.world.version >= (2, 26):
             need = self.world.size_of(layouts.TCACHE) + self.geometry.word_bytes
-            found.append((STATUS_TCACHE_STRUCT, -(-need // unit) * unit))
+            ranges.append((STATUS_TCACHE_STRUCT, -(-need // unit) * unit))
         kinds = [STATUS_USED, STATUS_USED, STATUS_FREE] + [STATUS_TCACHE] * (self.world.version >= (2, 26)) + [STATUS_FAST] * (self.world.version < (2, 43))
         cached: Dict[int, int] = {}
-        while len(found) < chunks:
+        while len(ranges) < chunks:
             kind = self.random.choice(kinds)
             size = small + unit * self.random.randrange(60)
             if kind == STATUS_FAST:
                 size = small + unit * self.random.randrange(4)
             if kind == STATUS_FREE:
                 size = small + unit * self.random.randrange(60 if self.random.random() < 0.9 else 700)
-                kind = STATUS_USED if found and found[-1][0] == STATUS_FREE else kind
+                kind = STATUS_USED if ranges and ranges[-1][0] == STATUS_FREE else kind
             if kind == STATUS_TCACHE:
                 cached[size] = cached.get(size, 0) + 1
                 kind = kind if cached[size] <= 7 else STATUS_USED
-            found.append((kind, size))
-        return [*found, (STATUS_USED, small)]
+            ranges.append((kind, size))
+        return [*ranges, (STATUS_USED, small)]
 
     def place_main(self, built: Built) -> None:
         """The heap in brk, its end on a page by a larger top."""

@@ -102,9 +102,9 @@ def use(start: int, end: int, rights: str = "rw-p", name: str = "", resident: in
 def divide(target: Recorded, claims: Optional[Dict[str, List[Tuple[int, int]]]] = None) -> Split:
     """The split of it."""
     made = {name: [Claim(start, end, "") for start, end in ranges] for name, ranges in (claims or {}).items()}
-    found = split(target, FirstPages(target), made)  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    parts = split(target, FirstPages(target), made)  # type: ignore[arg-type]
+    assert parts is not None
+    return parts
 
 
 def part(found: Split, kind: str, word: str = "") -> MemoryPart:

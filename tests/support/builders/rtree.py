@@ -222,8 +222,8 @@ def build(specs: Sequence[Spec], variant: Variant) -> Built:
         if end >= 1 << lg_vaddr:
             break
         placed.append((spec, extended(variant, begin), extended(variant, end)))
-        every = range(begin, end, page) if spec.free is not None and spec.state == ACTIVE else (begin, end - page)
-        for one in every:
+        addresses = range(begin, end, page) if spec.free is not None and spec.state == ACTIVE else (begin, end - page)
+        for one in addresses:
             leaf[extended(variant, one)] = nodes.element(one)
         at = end
     # a base block is aligned as 5.3 aligns edata_t

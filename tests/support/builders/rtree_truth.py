@@ -23,11 +23,11 @@ def regions(built: Built, number: int) -> List[Tuple[int, bool]]:
 
 def allocated(built: Built) -> List[int]:
     """Every address that a thread cache may hold."""
-    found = []
+    extents = []
     for number, (spec, begin, _) in enumerate(built.placed):
         if state_of(built, spec) == ACTIVE and spec.arena != UNASSOCIATED:
-            found += [begin + spec.offset] if spec.free is None else [address for address, free in regions(built, number) if not free]
-    return found
+            extents += [begin + spec.offset] if spec.free is None else [address for address, free in regions(built, number) if not free]
+    return extents
 
 
 def expected(built: Built, cached: Sequence[int] = ()) -> api.ExtentsResult:
@@ -116,7 +116,7 @@ def _add(sums: List[int], parts: Sequence[int]) -> None:
 
 def blocks(built: Built, cached: Sequence[int], sizes: BlockSizes) -> List[Tuple[int, int, int, int]]:
     """Every block, in order."""
-    found = []
+    rows = []
     held = set(cached)
     for number, (spec, begin, end) in enumerate(built.placed):
         if spec.arena == UNASSOCIATED:
@@ -124,12 +124,12 @@ def blocks(built: Built, cached: Sequence[int], sizes: BlockSizes) -> List[Tuple
         state = state_of(built, spec)
         if state != ACTIVE:
             status = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_OTHER)[state - 1]
-            found.append((begin, end - begin, status, spec.arena))
+            rows.append((begin, end - begin, status, spec.arena))
         elif spec.free is None:
             size = end - begin - sizes.large_pad_bytes if sizes.from_extent and spec.szind >= BINS else built.size_classes[spec.szind]
-            found.append((begin + spec.offset, size, api.BLOCK_CACHED if begin + spec.offset in held else api.BLOCK_USED, spec.arena))
+            rows.append((begin + spec.offset, size, api.BLOCK_CACHED if begin + spec.offset in held else api.BLOCK_USED, spec.arena))
         else:
             for address, free in regions(built, number):
                 status = api.BLOCK_FREE if free else api.BLOCK_CACHED if address in held else api.BLOCK_USED
-                found.append((address, built.bins[spec.szind].reg_size_bytes, status, spec.arena))
-    return found
+                rows.append((address, built.bins[spec.szind].reg_size_bytes, status, spec.arena))
+    return rows
