@@ -21,7 +21,7 @@ def every() -> "List[Allocator[Any, Any]]":
 
 def by_name() -> "Dict[str, Allocator[Any, Any]]":
     """The same, by name."""
-    return {one.name: one for one in every()}
+    return {allocator.name: allocator for allocator in every()}
 
 
 def named(name: str, records: Iterable[object] = ()) -> "Allocator[Any, Any]":
@@ -43,18 +43,18 @@ class OfAllocator(NamedTuple):
 
     def kind(self) -> Any:
         """What may stand there."""
-        places = [one.records[self.name].rpartition(".") for one in every() if self.name in one.records]
+        places = [allocator.records[self.name].rpartition(".") for allocator in every() if self.name in allocator.records]
         return Union[tuple(getattr(importlib.import_module(module), name) for module, _, name in places)]
 
 
 def paragraphs(command: str) -> List[str]:
     """What allocators add to the help of a command: HELP of the module `help` beside theirs, if there is one. Imports nothing else of
     them."""
-    found = []
+    texts = []
     for name in reversed(REGISTRY):
         beside = name.rpartition(".")[0] + ".help"
         try:
-            found.append(importlib.import_module(beside).HELP.get(command))
+            texts.append(importlib.import_module(beside).HELP.get(command))
         except ModuleNotFoundError:
             continue
-    return [one for one in found if one]
+    return [text for text in texts if text]

@@ -3,7 +3,7 @@
 Whose malloc the process calls: each allocator's fingerprint says so, and those of others that are not read here.
 """
 
-import copy
+from copy import copy as shallow_copy
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators, problems
@@ -43,7 +43,8 @@ class Owner(NamedTuple):
 
 def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """Who answers the process's calls of malloc; None if nobody does, or it could not be told (unreadable tables)."""
-    tool = next((one for one in target.mappings() if one.name and fingerprints.VALGRIND.fullmatch(one.name.rsplit("/", 1)[-1])), None)
+    files = (mapping for mapping in target.mappings() if mapping.name)
+    tool = next((mapping for mapping in files if fingerprints.VALGRIND.fullmatch(mapping.name.rsplit("/", 1)[-1])), None)
     if tool is not None:  # no list of the dynamic linker leads there: the process is the tool's, which loads the program itself
         module = Module(tool.name, tool.start - tool.offset, False, None, None)
         return Owner(module, "Valgrind", None, fingerprints.VALGRIND_HINT, is_anywhere=True)
@@ -55,18 +56,18 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
         if allocator.fingerprint.files is not None and allocator.fingerprint.files.match(name):
             return Owner(symbol.module, allocator.name)
     for function, owner in [
-        *((one, allocator.name) for allocator in allocators for one in allocator.fingerprint.functions),
+        *((name, allocator.name) for allocator in allocators for name in allocator.fingerprint.functions),
         *fingerprints.BY_FUNCTION,
     ]:
         exported = target.dynamic_symbol(function)
         if exported is not None and exported.module == symbol.module:
             return Owner(symbol.module, owner)
-    found = next(iter(fingerprints.find(target, symbol.module, (fingerprints.MUSL,))), None)
-    return _of_text(symbol.module, found) if found is not None else Owner(symbol.module, None)
+    match = next(iter(fingerprints.find(target, symbol.module, (fingerprints.MUSL,))), None)
+    return _of_text(symbol.module, match) if match is not None else Owner(symbol.module, None)
 
 
-def _of_text(module: Module, found: fingerprints.TextMatch) -> Owner:
-    return Owner(module, found.known.name, found.version, found.known.hint)
+def _of_text(module: Module, match: fingerprints.TextMatch) -> Owner:
+    return Owner(module, match.known.name, match.version, match.known.hint)
 
 
 def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
@@ -78,12 +79,12 @@ def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Option
         variables = allocator.fingerprint.variables
         if variables and all(target.module_symbol(program, name) is not None for name in variables):
             return Owner(program, allocator.name)
-    texts = [one for allocator in allocators for one in allocator.fingerprint.texts]
-    found = next(iter(fingerprints.find(target, program, (*texts, fingerprints.STATIC_MUSL))), None)
-    if found is None and target.module_symbol(program, fingerprints.MALLOCNG) is not None:
-        found = fingerprints.TextMatch(fingerprints.STATIC_MUSL, None)
-    if found is not None:
-        return _of_text(program, found)
+    texts = [text for allocator in allocators for text in allocator.fingerprint.texts]
+    match = next(iter(fingerprints.find(target, program, (*texts, fingerprints.STATIC_MUSL))), None)
+    if match is None and target.module_symbol(program, fingerprints.MALLOCNG) is not None:
+        match = fingerprints.TextMatch(fingerprints.STATIC_MUSL, None)
+    if match is not None:
+        return _of_text(program, match)
     return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None
 
 
@@ -108,7 +109,7 @@ class Discovery:
 
     def for_rehearsal(self) -> "Discovery":
         """One that knows what this one has found, and keeps what it finds itself from it: but for what files tell."""
-        made = copy.copy(self)
+        made = shallow_copy(self)
         made._found = dict(self._found)
         return made
 
@@ -120,28 +121,28 @@ class Discovery:
 
     def copies(self) -> List[Listed]:
         """All that can be read, in the registry's order."""
-        return [Listed(allocator, one) for allocator in allocators.every() for one in self.found(allocator).located]
+        return [Listed(allocator, copy) for allocator in allocators.every() for copy in self.found(allocator).located]
 
     def with_capability(self, capability: str) -> List[Allocator[Any, Any]]:
         """Allocators that may have a capability."""
-        return [one for one in allocators.every() if one.can(capability)]
+        return [allocator for allocator in allocators.every() if allocator.can(capability)]
 
     def unread(self) -> List[Unread]:
         """All that are there and cannot be read."""
-        return [one for allocator in allocators.every() for one in self.found(allocator).unread]
+        return [unread for allocator in allocators.every() for unread in self.found(allocator).unread]
 
     def missing(self) -> List[NotRead]:
         """What is missing to look for allocators of which no copy was found."""
         known = [self.found(allocator) for allocator in allocators.every()]
-        return [one for found in known if not found.located for one in found.missing]
+        return [lacking for instances in known if not instances.located for lacking in instances.missing]
 
     def unused(self) -> List[NotRead]:
         """All that are there, and from which nothing was ever allocated."""
-        return [one for allocator in allocators.every() for one in self.found(allocator).unused]
+        return [unused for allocator in allocators.every() for unused in self.found(allocator).unused]
 
     def ids(self) -> List[str]:
         """Of the allocators that can be read."""
-        return [one.located.id for one in self.copies()]
+        return [copy.located.id for copy in self.copies()]
 
     @property
     def owner(self) -> Optional[Owner]:
@@ -152,13 +153,13 @@ class Discovery:
 
     def foreign_owner(self) -> Optional[Owner]:
         """The owner of malloc, if it is an allocator that cannot be read here, and not for lack of a file alone."""
-        found = self.owner
-        if found is None:
+        owner = self.owner
+        if owner is None:
             return None
-        every = [self.found(allocator) for allocator in allocators.every()]
-        known = [one.module for of_one in every for one in of_one.located]
-        known += [one.module for of_one in every for one in (*of_one.missing, *of_one.unused)]
-        return found if found.module not in known else None
+        instances = [self.found(allocator) for allocator in allocators.every()]
+        known = [copy.module for of_one in instances for copy in of_one.located]
+        known += [not_read.module for of_one in instances for not_read in (*of_one.missing, *of_one.unused)]
+        return owner if owner.module not in known else None
 
     def may_be_hidden(self) -> bool:
         """Malloc may belong to an allocator of which nothing was seen: what is loaded is not known, or what a core lacks has it."""
@@ -170,7 +171,7 @@ class Discovery:
         """Allocators inside a library, for its own use, that are not read."""
         if not self._inner:
             inner = fingerprints.inside_libraries(self.target)
-            self._inner.append([one for one in inner if self.owner is None or one.module != self.owner.module])
+            self._inner.append([library for library in inner if self.owner is None or library.module != self.owner.module])
         return self._inner[0]
 
     @property
@@ -178,40 +179,40 @@ class Discovery:
         """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
         if not self._runtime:
             program = fingerprints.executable(self.target.modules()) if self.owner is None else None
-            found = fingerprints.find(self.target, program, (fingerprints.GO,)) if program is not None else []
-            self._runtime.append(found[0].known.name if found else None)
+            matches = fingerprints.find(self.target, program, (fingerprints.GO,)) if program is not None else []
+            self._runtime.append(matches[0].known.name if matches else None)
         return self._runtime[0]
 
     def infos(self) -> List[AllocatorInfo]:
         """What the envelope lists, the owner of malloc first."""
-        found = [one.located.info() for one in self.copies()]
+        infos = [copy.located.info() for copy in self.copies()]
         foreign = self.foreign_owner()
         if foreign is not None:
             name = foreign.allocator or "unknown"
-            found.append(AllocatorInfo(name, name, foreign.version, foreign.file, foreign.module.build_id, None, None, True))
-        return sorted(found, key=lambda info: info.owns_malloc is not True)
+            infos.append(AllocatorInfo(name, name, foreign.version, foreign.file, foreign.module.build_id, None, None, True))
+        return sorted(infos, key=lambda info: info.owns_malloc is not True)
 
     def confirm(self) -> bool:
         """The process stands still now: what was found while it ran is proved again, and searched again where it does not hold. False if it
         was."""
         is_same = True
         for allocator in allocators.every():
-            found = self._found.get(allocator.name)
-            if found is None:
+            instances = self._found.get(allocator.name)
+            if instances is None:
                 continue
-            held = [allocator.confirm(self.target, one) for one in found.located]
+            held = [allocator.confirm(self.target, copy) for copy in instances.located]
             if None in held:
                 del self._found[allocator.name]
                 is_same = False
             else:
-                self._found[allocator.name] = found._replace(located=[one for one in held if one is not None])
+                self._found[allocator.name] = instances._replace(located=[copy for copy in held if copy is not None])
         return is_same
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.owner, self.runtime
-        for one in self.copies():
-            one.allocator.prepare(self.target, one.located)
+        for copy in self.copies():
+            copy.allocator.prepare(self.target, copy.located)
         for allocator in allocators.every():
             if self.found(allocator).is_provisional:
                 del self._found[allocator.name]
@@ -233,18 +234,18 @@ class Heaps:
         """Those that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least
         one, but for `may_be_none`."""
         if self._all is None:
-            found = [self.open(one) for one in self.discovery.copies() if self.allocator_id in (None, one.located.id)]
-            if not found:
+            heaps = [self.open(copy) for copy in self.discovery.copies() if self.allocator_id in (None, copy.located.id)]
+            if not heaps:
                 self._about_nothing()
-            self._about_unread(bool(found))
-            self._all = sorted(found, key=lambda heap: heap.info.owns_malloc is not True)
+            self._about_unread(bool(heaps))
+            self._all = sorted(heaps, key=lambda heap: heap.info.owns_malloc is not True)
         return self._all
 
-    def open(self, one: Listed) -> Heap:
+    def open(self, copy: Listed) -> Heap:
         """An uncached heap."""
-        if one.located.unlisted:
-            self._note(problems.UNLISTED_RELEASE, None, one.located.unlisted, "check for a newer gdbheapx", partial=False)
-        return one.allocator.open(one.located, self._around()._replace(others=lambda: self._held_by_others(one)))
+        if copy.located.unlisted:
+            self._note(problems.UNLISTED_RELEASE, None, copy.located.unlisted, "check for a newer gdbheapx", partial=False)
+        return copy.allocator.open(copy.located, self._around()._replace(others=lambda: self._held_by_others(copy)))
 
     def one(self) -> Heap:
         """The one heap that a command about a single one shows: --allocator's, else the one in use."""
@@ -287,7 +288,8 @@ class Heaps:
     def in_question(self, capability: str) -> List[Heap]:
         """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read
         makes the answer partial."""
-        copies = [one for one in self.discovery.copies() if one.allocator.can(capability) and self.allocator_id in (None, one.located.id)]
+        able = [copy for copy in self.discovery.copies() if copy.allocator.can(capability)]
+        copies = [copy for copy in able if self.allocator_id in (None, copy.located.id)]
         heaps = [heap for heap in self.all() if heap.can(capability)] if copies or self.allocator_id is not None else []
         for unread in self.unread_with_capability(capability) if self.allocator_id is None else ():
             self._tell(unread, partial=True)
@@ -305,11 +307,12 @@ class Heaps:
     def pack(self) -> Pack:
         """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
         able = self.discovery.with_capability("pack")
-        named = [one for one in able if self.allocator_id is not None and one.name == self.allocator_id.split("#")[0]]
+        named = [allocator for allocator in able if self.allocator_id is not None and allocator.name == self.allocator_id.split("#")[0]]
+        pairs = [(allocator, self.discovery.found(allocator)) for allocator in able]
         there = [
-            one
-            for one in able
-            if self.discovery.found(one).located or self.discovery.found(one).unread or one.has_traces(self.discovery.target)
+            allocator
+            for allocator, instances in pairs
+            if instances.located or instances.unread or allocator.has_traces(self.discovery.target)
         ]
         for allocator in named or there or able[-1:]:
             return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
@@ -317,14 +320,14 @@ class Heaps:
 
     def unread_with_capability(self, capability: str) -> List[Unread]:
         """Allocators that are there and not read, and would have this capability."""
-        return [one for allocator in self.discovery.with_capability(capability) for one in self.discovery.found(allocator).unread]
+        return [unread for allocator in self.discovery.with_capability(capability) for unread in self.discovery.found(allocator).unread]
 
     def none_has(self, capability: str) -> HeapxError:
         """Why the command does not apply here, and what does."""
         for unread in self.unread_with_capability(capability):
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         able = self.discovery.with_capability(capability)
-        returns = any(one.returning is not None and one.returning.command == capability for one in able)
+        returns = any(allocator.returning is not None and allocator.returning.command == capability for allocator in able)
         others = [(heap.kind, heap.returning.command) for heap in self.all() if returns and heap.returning is not None]
         hint = "for %s use `gdbheapx %s`" % others[0] if others else HOW_TO_SEE
         names = " or ".join(allocator.name for allocator in able)
@@ -339,9 +342,9 @@ class Heaps:
         what = unread.what + ("; it owns malloc" if self._owns_malloc(unread) else "")
         self._note(problems.ALLOCATOR_UNREAD, unread.module.file_name, what, unread.hint, partial=partial)
 
-    def _held_by_others(self, one: Listed) -> List[Tuple[int, int]]:
+    def _held_by_others(self, copy: Listed) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""
-        name = one.allocator.name
+        name = copy.allocator.name
         opened = (
             self._all if self._all is not None else [self.open(other) for other in self.discovery.copies() if other.allocator.name != name]
         )
@@ -362,8 +365,8 @@ class Heaps:
         if self.allocator_id is not None:
             return
         foreign = self.discovery.foreign_owner()
-        for one in self.discovery.unread():
-            self._tell(one, partial=self._owns_malloc(one) or not are_others)
+        for unread in self.discovery.unread():
+            self._tell(unread, partial=self._owns_malloc(unread) or not are_others)
         if foreign is not None and not any(map(self._owns_malloc, self.discovery.unread())):
             text = "%s (%s) owns malloc, and this version cannot read it"
             text += ": the figures include only the other allocators" if are_others else ": what it holds is unknown"
@@ -384,8 +387,8 @@ def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
     target, unread = discovery.target, discovery.unread()
     if allocator_id is not None:
         asked = allocators.by_name().get(allocator_id.split("#")[0])
-        for one in discovery.found(asked).unread if asked is not None else ():
-            return _cannot(one)
+        for lacking in discovery.found(asked).unread if asked is not None else ():
+            return _cannot(lacking)
     known = discovery.ids()
     if known:
         return UsageError("allocator %s not found" % allocator_id, "found: %s" % ", ".join(known))
@@ -403,8 +406,8 @@ def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
     return _unknown(target)
 
 
-def _cannot(one: Unread) -> HeapxError:
-    return HeapxError(one.what, one.hint, code=ALLOCATOR_UNREAD)
+def _cannot(unread: Unread) -> HeapxError:
+    return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
 
 
 def _unknown(target: Target) -> HeapxError:

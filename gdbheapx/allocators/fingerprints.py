@@ -102,20 +102,20 @@ class TextMatch(NamedTuple):
     version: Optional[str]
 
 
-def find(target: Target, module: Module, wanted: Iterable[TextFingerprint]) -> List[TextMatch]:
-    """Those of the wanted ones that stand in the object's constants; empty where these are not at hand."""
-    every = list(wanted)
-    missing = [set(known.texts) for known in every]
-    versions: List[Optional[bytes]] = [None for _ in every]
+def find(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]) -> List[TextMatch]:
+    """Those that stand in the object's constants; empty where these are not at hand."""
+    sought = list(fingerprints)
+    missing = [set(known.texts) for known in sought]
+    versions: List[Optional[bytes]] = [None for _ in sought]
     for data in target.constant_data(module):
-        for place, known in enumerate(every):
+        for place, known in enumerate(sought):
             missing[place].difference_update([text for text in missing[place] if text in data])
             if known.pattern is not None and versions[place] is None:
                 match = re.search(known.pattern, data)
                 versions[place] = match.group(1) if match else None
     return [
         TextMatch(known, (version or b"").decode("ascii", "replace") or None)
-        for known, left, version in zip(every, missing, versions)
+        for known, left, version in zip(sought, missing, versions)
         if not left
     ]
 
@@ -140,8 +140,8 @@ class Inner(NamedTuple):
 
 def inside_libraries(target: Target) -> List[Inner]:
     """Every one of them, by reading the constants of each object's file; a few milliseconds for 60 objects."""
-    every = ((module, match.known) for module in target.modules() for match in find(target, module, INSIDE_LIBRARIES))
-    return [Inner(known.name, module, _hint(module, known)) for module, known in every]
+    matches = ((module, match.known) for module in target.modules() for match in find(target, module, INSIDE_LIBRARIES))
+    return [Inner(known.name, module, _hint(module, known)) for module, known in matches]
 
 
 def _hint(module: Module, known: TextFingerprint) -> str:
@@ -149,6 +149,7 @@ def _hint(module: Module, known: TextFingerprint) -> str:
     return next((hint for start, hint in BY_OBJECT if name.startswith(start)), known.hint)
 
 
-def steps(found: Sequence[Inner]) -> List[str]:
+def steps(inner: Sequence[Inner]) -> List[str]:
     """What to do about each where much memory lies outside the allocators that are read."""
-    return ["%s in %s may hold part of it, and gdbheapx does not read it: %s" % (one.name, one.file, one.hint) for one in found]
+    what = "%s in %s may hold part of it, and gdbheapx does not read it: %s"
+    return [what % (library.name, library.file, library.hint) for library in inner]

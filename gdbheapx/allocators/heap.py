@@ -130,9 +130,9 @@ class Heap(ABC):
         """What the numbers of its blocks mean."""
 
     @abstractmethod
-    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
-        """Its blocks by address, in batches of flat arrays, from wanted.start on. [the index of blocks, on which leaks, owners, census,
-        whatis stand]"""
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+        """Its blocks by address, in batches of flat arrays, from the filter's start on. [the index of blocks, on which leaks, owners,
+        census, whatis stand]"""
 
     def own_places(self) -> Sequence[int]:
         """Addresses inside blocks that the allocator has from itself, such as its thread caches: what stands there holds nothing, and is no
@@ -148,7 +148,7 @@ class Heap(ABC):
         """Where the address lies; None if it is not in this heap's memory. Reads no more than it must. [whatis]"""
         from gdbheapx.allocators import places
 
-        claim = next((one for one in self.claims() if one.start <= address < one.end), None)
+        claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
         if claim is None:
             return None
         part = places.Part("memory", claim.what, Address(claim.start), Address(claim.end))
@@ -163,18 +163,18 @@ class Heap(ABC):
         look: a process that stands still is assumed. [pins]"""
         return None
 
-    def listing(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""
-        return self.blocks(wanted, arena)
+        return self.blocks(block_filter, arena)
 
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size class. [chunks --histogram, report; what grows between two looks]"""
-        found: Dict[int, List[int]] = {}
+        counts: Dict[int, List[int]] = {}
         for batch in self.blocks():
             for size, class_ in zip(batch.usable_bytes, batch.classes):
-                found.setdefault(size, [0, 0, 0])[{CLASS_USED: 0, CLASS_CACHED: 2}.get(class_, 1)] += 1
+                counts.setdefault(size, [0, 0, 0])[{CLASS_USED: 0, CLASS_CACHED: 2}.get(class_, 1)] += 1
         return [
-            HistogramRow(size, size, used, used * size, free, free * size, cached) for size, (used, free, cached) in sorted(found.items())
+            HistogramRow(size, size, used, used * size, free, free * size, cached) for size, (used, free, cached) in sorted(counts.items())
         ]
 
     @abstractmethod
@@ -249,7 +249,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         milliseconds."""
         return located
 
-    def together(self, capability: str, found: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
+    def together(self, capability: str, told: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
         """One answer from what the heaps gave for a capability, and those that are not read. `unsure`: none was found, and what would show
         one may be missing."""
         raise NotImplementedError
@@ -258,7 +258,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """There is one that a pack can be made of, though it cannot be read yet."""
         return False
 
-    def pack(self, target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
+    def pack(self, target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
         """The pack of one copy, for the capability `pack`."""
         raise NotImplementedError
 
@@ -270,9 +270,9 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """These arenas, and the sums of all."""
         return plain_page(rows, totals)
 
-    def page(self, name: str, found: Any) -> Page:
+    def page(self, name: str, answer: Any) -> Page:
         """The page `bins` or `tunables`, of what a heap's member of that name gave."""
-        return plain_page(found, {}) if name == "bins" and found else ["%s has no %s" % (self.name, name)]
+        return plain_page(answer, {}) if name == "bins" and answer else ["%s has no %s" % (self.name, name)]
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
         """The parts of what one heap holds, where its judge tells them."""
@@ -282,13 +282,14 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """Verdicts on its heaps."""
         from gdbheapx import verdict
 
-        found, way = [], self.returning
+        verdicts, way = [], self.returning
         steps = [Step("%s --dry-run" % way.command, "shows what %s would return to the OS" % way.call)] if way is not None else []
-        for one in facts:
-            reserved, used = sum(claim.end - claim.start for claim in one.claims), sum(row.used_bytes for row in one.sizes)
-            held = min(reserved, sum(row.held_bytes for row in one.arenas)) if one.arenas else reserved
+        for heap in facts:
+            name, used = heap.info.id, sum(row.used_bytes for row in heap.sizes)
+            reserved = sum(claim.end - claim.start for claim in heap.claims)
+            held = min(reserved, sum(row.held_bytes for row in heap.arenas)) if heap.arenas else reserved
             beyond = around.beyond_bytes if around.is_cut else 0
-            judged = verdict.usual(held, used, around.taken_bytes.get(one.info.id), beyond)
+            judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
             is_kept = judged.kind in (verdict.HOARDING, verdict.MIXED)
-            found.append(Judged(one.info.id, (one.info.id,), held, judged, next_steps=steps if is_kept else ()))
-        return found
+            verdicts.append(Judged(name, (name,), held, judged, next_steps=steps if is_kept else ()))
+        return verdicts

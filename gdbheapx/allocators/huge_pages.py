@@ -49,18 +49,18 @@ class Judged(NamedTuple):
     """What keeps it from coming back, the nearest first; nothing gives it back now but the program's own madvise."""
 
 
-def judge(found: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
+def judge(returned: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
     """The sentence, the cause, and how sure that is; None if it is not worth one."""
-    resident = found.resident_bytes or 0
+    resident = returned.resident_bytes or 0
     if resident < LEAST_BYTES:
         return None
-    cause, sure = _cause(found, facts)
-    what = "%s: %s returned memory to the OS, or never used it, but it is still in RAM" % (cause, found.name)
-    of = "" if found.address_space_bytes is None else say(" of %s", Size(found.address_space_bytes))
-    huge = say(", %s of that in huge pages", Size(found.huge_bytes)) if found.huge_bytes else ""
+    cause, sure = _cause(returned, facts)
+    what = "%s: %s returned memory to the OS, or never used it, but it is still in RAM" % (cause, returned.name)
+    of = "" if returned.address_space_bytes is None else say(" of %s", Size(returned.address_space_bytes))
+    huge = say(", %s of that in huge pages", Size(returned.huge_bytes)) if returned.huge_bytes else ""
     setting = "; transparent_hugepage/enabled is %s" % facts.setting if facts is not None and facts.setting is not None else ""
-    evidence = say("%s%s %s%s%s", Size(resident), of, found.what, huge, setting)
-    steps = _cures(found, facts) if cause == HUGE else []
+    evidence = say("%s%s %s%s%s", Size(resident), of, returned.what, huge, setting)
+    steps = _cures(returned, facts) if cause == HUGE else []
     return Judged(Finding(what, evidence, _HINTS.get(cause) or str(steps[0]), findings.GIVEN_BACK_IN_RAM), cause, sure, steps)
 
 
@@ -78,19 +78,19 @@ def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core:
     return resident_bytes is None and address_space_bytes > SMALL_BYTES and not is_core
 
 
-def _cause(found: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
-    resident = found.resident_bytes or 0
-    if found.huge_bytes is not None and 2 * found.huge_bytes >= resident:
+def _cause(returned: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
+    resident = returned.resident_bytes or 0
+    if returned.huge_bytes is not None and 2 * returned.huge_bytes >= resident:
         return HUGE, CERTAIN
     if facts is not None and facts.locked_bytes and 2 * facts.locked_bytes >= resident:
         return LOCKED, LIKELY
-    if found.huge_bytes is not None or (facts is not None and (facts.setting in (None, "never") or facts.allowed is False)):
+    if returned.huge_bytes is not None or (facts is not None and (facts.setting in (None, "never") or facts.allowed is False)):
         return UNTOLD, GUESS
     return HUGE, LIKELY
 
 
-def _cures(found: Returned, facts: Optional[HugePages]) -> List[Step]:
-    cures = [found.cure] if found.cure is not None else []
+def _cures(returned: Returned, facts: Optional[HugePages]) -> List[Step]:
+    cures = [returned.cure] if returned.cure is not None else []
     cures.append(Step("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process"))
     if facts is not None and facts.setting == "always":
         cures.append(
@@ -99,7 +99,7 @@ def _cures(found: Returned, facts: Optional[HugePages]) -> List[Step]:
                 "limits huge pages to programs that ask for them, on the whole machine",
             )
         )
-    if found.huge_bytes is None:
+    if returned.huge_bytes is None:
         cures.append(Step("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
     return cures
 

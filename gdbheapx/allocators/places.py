@@ -89,10 +89,10 @@ def neighbour(row: Optional[Tuple[int, ...]], shape: BlockShape) -> Optional[Nei
     return Neighbour(Address(row[0]), row[1] + shape.overheads[row[3]], row[1], shape.words[row[3]])
 
 
-def place(found: Neighbours, shape: BlockShape, allocator: str, address: int, parts: Sequence[Part] = ()) -> Place:
+def place(near: Neighbours, shape: BlockShape, allocator: str, address: int, parts: Sequence[Part] = ()) -> Place:
     """What the rows say. A neighbour counts only if it touches the block."""
-    here, lead = found.here, shape.header_bytes or 0
-    previous, after = neighbour(found.previous, shape), neighbour(found.next, shape)
+    here, lead = near.here, shape.header_bytes or 0
+    previous, after = neighbour(near.previous, shape), neighbour(near.next, shape)
     block = neighbour(here, shape)
     if block is not None:
         if previous is not None and previous.address + previous.size_bytes != block.address:

@@ -53,11 +53,11 @@ class BrokenRule(NamedTuple):
         return self.evidence is None
 
 
-def collector(found: List[Diagnostic]) -> Report:
+def collector(told: List[Diagnostic]) -> Report:
     """A report that collects."""
 
     def report(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
-        found.append(Diagnostic(code, address, what, hint, is_passing))
+        told.append(Diagnostic(code, address, what, hint, is_passing))
 
     return report
 

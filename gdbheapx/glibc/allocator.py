@@ -132,26 +132,26 @@ class GlibcMalloc(Heap):
 
     def _free_pages(self) -> List[Tuple[int, int]]:
         """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
-        geometry, found = self.glibc.geometry, []
+        geometry, spans = self.glibc.geometry, []
         page = geometry.page_bytes
         for walk in self.survey().walks:
             total = walk.total()
             top = trim_model.systrim(self.context, walk, total) if total is not None and walk.arena.is_main else None
-            found += [(top.start, top.end)] if top is not None else []
+            spans += [(top.start, top.end)] if top is not None else []
         kinds = frozenset([api.STATUS_FREE])
         for batch in self.blocks(BlockFilter(kinds=kinds, min_size=page)):
             for address, usable in zip(batch.addresses, batch.usable_bytes):
                 start = -(-(address - self.header_bytes + geometry.chunk_struct_bytes) // page) * page
                 end = (address + usable) & -page
                 if start < end:
-                    found.append((start, end))
-        return sorted(found)
+                    spans.append((start, end))
+        return sorted(spans)
 
     def _tops(self) -> "List[Top]":
         """Whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's where the break is elsewhere."""
         from gdbheapx.glibc.records import Top
 
-        page, found = self.glibc.geometry.page_bytes, []
+        page, tops = self.glibc.geometry.page_bytes, []
         for walk in self.survey().walks:
             total = walk.total()
             if total is None or (walk.arena.is_main and trim_model.systrim(self.context, walk, total) is not None):
@@ -159,8 +159,8 @@ class GlibcMalloc(Heap):
             for region, result in walk.runs:
                 start, end = -(-(region.top + self.header_bytes) // page) * page, (region.top + result.top_bytes) & -page
                 if result.top_bytes and start < end:
-                    found.append(Top(walk.arena.index, start, end))
-        return found
+                    tops.append(Top(walk.arena.index, start, end))
+        return tops
 
     def most_cached_bytes(self) -> Optional[int]:
         """What the caches of all threads may hold at most, by mp_'s limits; None where these cannot be read."""
@@ -254,7 +254,7 @@ class GlibcMalloc(Heap):
         """The rest of each heap, up to HEAP_MAX_SIZE: given back but kept for growth, or never used. Huge pages can make it resident all
         the same."""
         done = self.survey()
-        return [Claim(*found, "heap reserve") for walk in done.walks for found in walk.reserves(done.heap_max)]
+        return [Claim(*span, "heap reserve") for walk in done.walks for span in walk.reserves(done.heap_max)]
 
     def claims(self) -> List[Claim]:
         """All memory it holds: arenas, the rest of their heaps, mapped chunks (those side by side together)."""
@@ -304,20 +304,20 @@ class GlibcMalloc(Heap):
         unit_bytes = min(geometry.alignment_bytes, 2 * geometry.word_bytes)
         return BlockShape(WORDS, overheads, 2 * geometry.word_bytes, unit_bytes, in_use={"used", "mmapped"})
 
-    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Chunks in address order, mapped ones among them; sizes asked for are chunk sizes."""
-        return self._stream(self._regions(arena), wanted, self._mapped_blocks(wanted) if arena is None else None)
+        return self._stream(self._regions(arena), block_filter, self._mapped_blocks(block_filter) if arena is None else None)
 
-    def listing(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mapped chunks last."""
         regions = self._regions(arena)
-        if wanted.kinds is None or wanted.kinds - set(MAPPED):
-            for one in regions:
+        if block_filter.kinds is None or block_filter.kinds - set(MAPPED):
+            for region in regions:
                 if self.context.budget.expired():
                     return
-                yield from self._stream([one], wanted)
-        if arena is None and (wanted.kinds is None or wanted.kinds & set(MAPPED)):
-            mapped = self._mapped_blocks(wanted)
+                yield from self._stream([region], block_filter)
+        if arena is None and (block_filter.kinds is None or block_filter.kinds & set(MAPPED)):
+            mapped = self._mapped_blocks(block_filter)
             if len(mapped.addresses):
                 yield mapped
 
@@ -325,16 +325,16 @@ class GlibcMalloc(Heap):
         walks = self.survey_at_once().walks
         return [Listed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
-    def _stream(self, regions: Sequence[Listed], wanted: BlockFilter, mapped: Optional[Blocks] = None) -> BlockStream:
-        return self.context.walker.blocks(regions, self.survey_at_once().cached_chunks.chunks, wanted, mapped)
+    def _stream(self, regions: Sequence[Listed], block_filter: BlockFilter, mapped: Optional[Blocks] = None) -> BlockStream:
+        return self.context.walker.blocks(regions, self.survey_at_once().cached_chunks.chunks, block_filter, mapped)
 
-    def _mapped_blocks(self, wanted: BlockFilter) -> Blocks:
+    def _mapped_blocks(self, block_filter: BlockFilter) -> Blocks:
         """Mapped chunks, which belong to no arena."""
         cached, shape = self.survey_at_once().cached_chunks.mapped, self.shape
         rows = []
         for chunk in self.mmapped().chunks:
             kind, class_ = (api.STATUS_MAPPED_TCACHE, CLASS_CACHED) if chunk.chunk in cached else (api.STATUS_MAPPED, CLASS_USED)
-            if wanted.has(kind, chunk.size_bytes):
+            if block_filter.has(kind, chunk.size_bytes):
                 rows.append((chunk.chunk + self.header_bytes, chunk.size_bytes - shape.overheads[kind], class_, kind, NO_ARENA))
         return make_blocks(rows)
 
@@ -356,17 +356,17 @@ class GlibcMalloc(Heap):
         arenas, _ = find_arenas(self.context)
         lists = FreeLists(self.context)
         caches = tcache.read_caches(lists, arenas)
-        found = lists.follow(arenas)
-        tcache.check(self.context, caches, found)
+        followed = lists.follow(arenas)
+        tcache.check(self.context, caches, followed)
         index = {arena.address: arena.index for arena in arenas}
-        return [self._cache(cache, caches, found, index) for cache in caches.caches]
+        return [self._cache(cache, caches, followed, index) for cache in caches.caches]
 
-    def _cache(self, cache: tcache.Cache, caches: tcache.Caches, found: Followed, index: Dict[int, int]) -> ThreadCache:
+    def _cache(self, cache: tcache.Cache, caches: tcache.Caches, followed: Followed, index: Dict[int, int]) -> ThreadCache:
         lists = caches.lists(cache)
-        chunks = found.counts[lists.start : lists.stop]
-        is_cut = CUT in found.problems[lists.start : lists.stop]
+        chunks = followed.counts[lists.start : lists.stop]
+        is_cut = CUT in followed.problems[lists.start : lists.stop]
         known = cache.known and not is_cut
-        sized = found.bytes[lists.start : lists.stop]
+        sized = followed.bytes[lists.start : lists.stop]
         bytes_ = [count * size if size is not None else total for count, size, total in zip(chunks, caches.sizes, sized)]
         return ThreadCache(
             allocator=self.glibc.id,

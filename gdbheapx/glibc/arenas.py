@@ -107,10 +107,10 @@ class Glibc(NamedTuple):
         """Where each thread has its copy of `tcache` or `thread_arena`; None if that cannot be told."""
         if self.is_untouched or (self.place is not None and not self.place.bins):  # malloc was never used: no thread has either
             return ThreadLocal({thread.lwp: None for thread in target.threads()}, "static-tls")
-        found = self.named_local(target, name) if self.place is None else None
+        local = self.named_local(target, name) if self.place is None else None
         own = self.place.locals if self.place is not None else self.locals
-        if found is not None or own is None:
-            return found
+        if local is not None or own is None:
+            return local
         distance = own.tcache if name == "tcache" else own.thread_arena
         return None if distance is None else target.beside_thread_pointer(distance)
 
@@ -166,16 +166,16 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
 
     Arenas never disappear and new ones are linked right behind main_arena (arena.c: _int_new_arena).
     """
-    found: List[Arena] = []
+    ring: List[Arena] = []
     seen = set()
     address = glibc.main_arena.address
-    while address not in seen and len(found) < MAX_ARENAS:
+    while address not in seen and len(ring) < MAX_ARENAS:
         seen.add(address)
         if budget is not None and len(seen) % BETWEEN_CLOCKS == 0 and budget.expired():
             report(
                 codes.RING_CUT, None, "the walk of the ring of arenas did not finish: %s" % budget.reason, "some arenas are missing here"
             )
-            return found
+            return ring
         try:
             state = read_view(target, glibc.types, MALLOC_STATE.name, address)
         except Unreadable as problem:
@@ -185,20 +185,20 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
                 "the ring of arenas leads to 0x%x, which cannot be read" % address,
                 "the arenas after it are missing here",
             )
-            return found
-        if found and not _follows_heap_info(target, glibc, address):
+            return ring
+        if ring and not _follows_heap_info(target, glibc, address):
             report(
                 codes.RING_BROKEN,
                 address,
                 "the ring of arenas leads to 0x%x, which is not a malloc_state" % address,
                 "the arenas after it are missing here",
             )
-            return found
-        found.append(Arena(len(found), address, address == glibc.main_arena.address, state))
+            return ring
+        ring.append(Arena(len(ring), address, address == glibc.main_arena.address, state))
         address = state["next"]
     if address != glibc.main_arena.address:
-        report(codes.RING_OPEN, found[-1].address, "the ring of arenas does not lead back to main_arena", "arenas may be missing here")
-    return found
+        report(codes.RING_OPEN, ring[-1].address, "the ring of arenas does not lead back to main_arena", "arenas may be missing here")
+    return ring
 
 
 def _follows_heap_info(target: Target, glibc: Glibc, address: int) -> bool:
@@ -288,7 +288,7 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
 def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: Optional[Budget] = None) -> List[Heap]:
     """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones; fewer where time runs
     out."""
-    found: Dict[int, Heap] = {}
+    heaps: Dict[int, Heap] = {}
     looked = 0
     for mapping in target.mappings():
         if not (mapping.readable and mapping.writable) or mapping.is_file:
@@ -297,16 +297,16 @@ def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: O
         while address + glibc.heap_info.size_bytes <= mapping.end:
             looked += 1
             if budget is not None and looked % BETWEEN_CLOCKS == 0 and budget.expired():
-                return _with_readable_arena(target, glibc, list(found.values()))
+                return _with_readable_arena(target, glibc, list(heaps.values()))
             if address not in known:
                 try:
                     heap = read_heap(target, glibc, address, heap_max)
                 except Unreadable:
                     heap = None
                 if heap is not None and heap.arena % glibc.geometry.word_bytes == 0 and heap.arena:
-                    found[address] = heap
+                    heaps[address] = heap
             address += heap_max
-    return _with_readable_arena(target, glibc, list(found.values()))
+    return _with_readable_arena(target, glibc, list(heaps.values()))
 
 
 def _with_readable_arena(target: Target, glibc: Glibc, heaps: Sequence[Heap]) -> List[Heap]:

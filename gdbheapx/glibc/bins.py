@@ -48,21 +48,21 @@ class FreeLists:
         ranges = anonymous_ranges(context.target)
         unused = sorted([*tops(context, arenas), *below_stacks(context.target, ranges, context.glibc.geometry.page_bytes)])
         ranges = subtract(ranges, unused)
-        found = context.walker.follow(self.lists, rules, ranges)
-        if found.cut:
+        followed = context.walker.follow(self.lists, rules, ranges)
+        if followed.cut:
             context.report(
                 codes.LISTS_CUT,
                 None,
                 "the walk of the free lists did not finish: %s" % context.budget.reason,
                 "the chunks reached so far are counted",
             )
-        return self._told_apart(found) if UNREADABLE in found.problems else found
+        return self._told_apart(followed) if UNREADABLE in followed.problems else followed
 
-    def _told_apart(self, found: Followed) -> Followed:
+    def _told_apart(self, followed: Followed) -> Followed:
         """A link that leads to where chunks may lie is not damaged because they were not read: they are in swap, or not in the core."""
         ranges = anonymous_ranges(self.context.target)
-        pairs = zip(found.problems, found.ats)
-        return found._replace(problems=[UNREAD if one == UNREADABLE and is_within(ranges, at) else one for one, at in pairs])
+        pairs = zip(followed.problems, followed.ats)
+        return followed._replace(problems=[UNREAD if problem == UNREADABLE and is_within(ranges, at) else problem for problem, at in pairs])
 
 
 def is_within(ranges: Sequence[Range], address: int) -> bool:
@@ -74,14 +74,14 @@ def is_within(ranges: Sequence[Range], address: int) -> bool:
 def tops(context: Context, arenas: Sequence[Arena]) -> List[Range]:
     """The whole pages of the top chunks, sorted: no list has anything there, and much of it was often never touched."""
     page, word = context.glibc.geometry.page_bytes, context.glibc.geometry.word_bytes
-    found = []
+    spans = []
     for arena in arenas:
         field = context.target.read_prefix(arena.top + word, word) if arena.top else b""
         size = int.from_bytes(field, context.target.byte_order) & ~7
         start, end = -(-(arena.top + 4 * word) // page) * page, (arena.top + size) // page * page
         if start < end and size <= arena.state["system_mem"]:
-            found.append((start, end))
-    return sorted(found)
+            spans.append((start, end))
+    return sorted(spans)
 
 
 class CachedChunks(NamedTuple):
@@ -98,17 +98,17 @@ class CachedChunks(NamedTuple):
         return array("Q", [item & ~KIND_BITS for item in part])
 
 
-def gather_free_lists(found: Followed, about: Callable[[int], Optional[Report]]) -> CachedChunks:
+def gather_free_lists(followed: Followed, about: Callable[[int], Optional[Report]]) -> CachedChunks:
     """The special chunks, sorted; a chunk that stands on two lists (a double free) is reported and kept once.
 
     `about`: whom to report what is wrong with a chunk; None where nobody wants to know.
     """
-    told = [(chunk, report) for chunk in found.twice for report in [about(chunk)] if report is not None]
+    told = [(chunk, report) for chunk in followed.twice for report in [about(chunk)] if report is not None]
     for chunk, report in told[:MAX_REPORTED]:
         report(codes.LISTED_TWICE, chunk, "chunk is on two free lists (freed twice, or a list is damaged)", None)
     if len(told) > MAX_REPORTED:
         told[-1][1](codes.LISTED_TWICE, None, "%d more chunks are on two free lists" % (len(told) - MAX_REPORTED), None)
-    return CachedChunks(found.members, frozenset(found.mapped))
+    return CachedChunks(followed.members, frozenset(followed.mapped))
 
 
 class FastList(NamedTuple):
@@ -161,19 +161,19 @@ def ask_fast(lists: FreeLists, arena: Arena) -> AskedFast:
     return AskedFast(arena, lists.add(FAST, heads, most_chunks(arena, lists.context.glibc), largest), heads)
 
 
-def fast_lists(glibc: Glibc, asked: AskedFast, found: Followed, report: Report) -> List[FastList]:
+def fast_lists(glibc: Glibc, asked: AskedFast, followed: Followed, report: Report) -> List[FastList]:
     """The non-empty fastbins; a broken one is reported and counts up to where it breaks."""
     lists = []
     for index, head in enumerate(asked.heads):
         number = asked.first + index
         if not head:
             continue
-        what = wrong(found, number)
+        what = wrong(followed, number)
         if what is not None:
-            holder = found.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
-            code = codes.LIST_UNREAD if found.problems[number] == UNREAD else codes.FASTBIN_BROKEN
+            holder = followed.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
+            code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.FASTBIN_BROKEN
             report(code, holder, "fastbin %d of %s: %s" % (index, asked.arena.title, what), "the chunks after it count as used")
-        lists.append(FastList(index, found.counts[number], head, found.problems[number] == CUT))
+        lists.append(FastList(index, followed.counts[number], head, followed.problems[number] == CUT))
     return lists
 
 
@@ -201,18 +201,18 @@ def ask_bins(lists: FreeLists, arena: Arena) -> AskedBins:
     return AskedBins(arena, first, used)
 
 
-def bins(context: Context, asked: AskedBins, found: Followed, report: Optional[Report]) -> List[Bin]:
+def bins(context: Context, asked: AskedBins, followed: Followed, report: Optional[Report]) -> List[Bin]:
     """The bins that are not empty; a broken one is reported, unless `report` is None, and counts up to where it breaks."""
     lists = []
     for number, index in enumerate(asked.used, asked.first):
-        what = wrong(found, number)
+        what = wrong(followed, number)
         if what is not None and report is not None:
             header = headers(asked.arena, context.glibc)[index - 1]
-            where = found.ats[number] if found.problems[number] == BACK_LINK else found.lasts[number] or header
-            code = codes.LIST_UNREAD if found.problems[number] == UNREAD else codes.BIN_BROKEN
+            where = followed.ats[number] if followed.problems[number] == BACK_LINK else followed.lasts[number] or header
+            code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.BIN_BROKEN
             report(code, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts the chunks before it")
-        figures = (found.counts, found.bytes, found.raw_bytes, found.raw_mins, found.raw_maxs)
-        lists.append(Bin._make([index, *[column[number] for column in figures], found.problems[number] == CUT]))
+        figures = (followed.counts, followed.bytes, followed.raw_bytes, followed.raw_mins, followed.raw_maxs)
+        lists.append(Bin._make([index, *[column[number] for column in figures], followed.problems[number] == CUT]))
     return lists
 
 
@@ -220,8 +220,8 @@ def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[Report
     """The bins of some arenas, by arena index."""
     lists = FreeLists(context)
     asked = [ask_bins(lists, arena) for arena in arenas]
-    found = lists.follow(arenas)
-    return {one.arena.index: bins(context, one, found, report) for one in asked}
+    followed = lists.follow(arenas)
+    return {arena_bins.arena.index: bins(context, arena_bins, followed, report) for arena_bins in asked}
 
 
 def each_arena(context: Context, arenas: Sequence[Arena], purpose: str, make: Callable[..., Any]) -> Dict[int, Any]:
@@ -262,14 +262,14 @@ def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: 
     return bool(nodes == (fd_sum + sum(words[0::2])) & mask == (bk_sum + sum(words[1::2])) & mask)
 
 
-def rows(context: Context, arena: Arena, fast: Sequence[FastList], found: Sequence[Bin]) -> List[BinRow]:
+def rows(context: Context, arena: Arena, fast: Sequence[FastList], others: Sequence[Bin]) -> List[BinRow]:
     """What `bins` shows of one arena."""
     glibc, shown = context.glibc, []
     for item in fast:
         size = fast_size(item.index, glibc.geometry)
         chunks, bytes_ = (None, None) if item.cut else (item.chunks, size * item.chunks)
         shown.append(BinRow(glibc.id, arena.index, "fast", item.index, size, size, chunks, bytes_))
-    for entry in found:
+    for entry in others:
         low, high = (None, None) if entry.index == UNSORTED else bin_range(entry.index, glibc.geometry)
         chunks, bytes_ = (None, None) if entry.cut else (entry.chunks, entry.bytes)
         shown.append(BinRow(glibc.id, arena.index, entry.kind, entry.index, low, high, chunks, bytes_))

@@ -97,11 +97,11 @@ class ArenaWalk:
         """Addresses (start, end) that the arena occupies, whole pages, sorted: its heaps, or the pieces of the main arena."""
         if not self.arena.is_main:
             return sorted((heap.address, heap.address + heap.size_bytes) for heap in self.heaps)
-        found = []
+        spans = []
         for region, result in self.runs:
             end = region.top + result.top_bytes if result.stop == STOP_TOP else result.at
-            found.append((region.begin & -page_bytes, -(-end // page_bytes) * page_bytes))
-        return sorted(found)
+            spans.append((region.begin & -page_bytes, -(-end // page_bytes) * page_bytes))
+        return sorted(spans)
 
     def reserves(self, heap_max: int) -> List[Tuple[int, int]]:
         """What of each heap is given back or was never used: from heap_info.size to the end of the HEAP_MAX_SIZE bytes that it keeps
@@ -172,9 +172,9 @@ def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> Li
     A stack stands in a mapping of its own, or side by side with others where their guards are no mappings (glibc 2.42), each below its
     thread pointer. One that a program took from the break, or that lies in a thread arena's heap, is left: there are chunks around it.
     """
-    threads = [one for one in target.threads() if one.stack_pointer is not None]
-    beyond = sorted(one.thread_pointer for one in threads if one.thread_pointer)
-    starts, found = [start for start, _ in ranges], []
+    threads = [thread for thread in target.threads() if thread.stack_pointer is not None]
+    beyond = sorted(thread.thread_pointer for thread in threads if thread.thread_pointer)
+    starts, unused = [start for start, _ in ranges], []
     heap = next((mapping for mapping in target.mappings() if mapping.name == "[heap]"), None)
     for thread in threads:
         pointer = thread.stack_pointer or 0
@@ -189,8 +189,8 @@ def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> Li
         lower = bisect_right(beyond, pointer) - 1
         low = max(starts[place], (beyond[lower] // page_bytes + 2) * page_bytes if lower >= 0 else 0)
         if low < pointer // page_bytes * page_bytes:
-            found.append((low, pointer // page_bytes * page_bytes))
-    return sorted(found)
+            unused.append((low, pointer // page_bytes * page_bytes))
+    return sorted(unused)
 
 
 class Moments:
@@ -210,16 +210,16 @@ class Moments:
 
     def settle(self, arena: Arena, made: Any, keep: bool = True) -> None:
         """The arena was read: keep what was made of it, unless it contradicts itself."""
-        found, attempts = self._found.get(arena.address, []), self._context.attempts
-        if found:
-            attempts.contradicts(self._part(arena.address), found, lambda seen: self._tell(arena, found, seen), bool(arena.state["mutex"]))
+        told, attempts = self._found.get(arena.address, []), self._context.attempts
+        if told:
+            attempts.contradicts(self._part(arena.address), told, lambda seen: self._tell(arena, told, seen), bool(arena.state["mutex"]))
         elif self._keep and keep:
             attempts.keep(self._part(arena.address), made)
 
     def _part(self, address: int) -> Tuple[str, str, int]:
         return (self._context.glibc.id, self._purpose, address)
 
-    def _tell(self, arena: Arena, found: List[Diagnostic], seen: Contradictions) -> None:
+    def _tell(self, arena: Arena, told: List[Diagnostic], seen: Contradictions) -> None:
         context, count, is_locked = self._context, self._context.attempts.count, bool(arena.state["mutex"])
         stays = seen.stays(count)
         if (is_locked and context.target.kind == "live") or (count > 1 and not stays):
@@ -228,7 +228,7 @@ class Moments:
                 codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s%s" % (arena.title, often, held), LOOK_AGAIN
             )
             return
-        for code, address, what, hint, _ in found:
+        for code, address, what, hint, _ in told:
             if count == 1 or (code, address, what) in stays:
                 context.report(code, address, what, LOCKED_ONCE if is_locked else hint)
 
@@ -239,26 +239,26 @@ def passing_by(code: Code, what: str) -> Diagnostic:
 
 
 def tell_if_it_stays(
-    context: Context, part: str, found: List[Diagnostic], otherwise: Optional[Diagnostic], slight: Sequence[Diagnostic] = ()
+    context: Context, part: str, told: List[Diagnostic], otherwise: Optional[Diagnostic], slight: Sequence[Diagnostic] = ()
 ) -> None:
     """For what belongs to no arena: told as it is if it was so at every look, else as `otherwise`, or not at all where that is None.
 
     `slight`: those that a living process shows now and then; one look at it proves nothing.
     """
     attempts = context.attempts
-    if not found:
+    if not told:
         return
 
     def tell(seen: Contradictions) -> None:
         once = attempts.count == 1
         stays = [
-            one
-            for one in found
-            if (not (one in slight and context.target.kind == "live") if once else one[:3] in seen.stays(attempts.count))
+            diagnostic
+            for diagnostic in told
+            if (not (diagnostic in slight and context.target.kind == "live") if once else diagnostic[:3] in seen.stays(attempts.count))
         ]
-        for one in stays:
-            context.report(*one)
+        for diagnostic in stays:
+            context.report(*diagnostic)
         if not stays and not once and otherwise is not None:
             context.report(*otherwise)
 
-    attempts.contradicts((context.glibc.id, part), found, tell)
+    attempts.contradicts((context.glibc.id, part), told, tell)

@@ -36,7 +36,7 @@ NEEDED = (
     Needed(layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
 )
 CACHE = Needed(layouts.TCACHE, ("entries",))
-STRUCTS = tuple(one.struct.name for one in (*NEEDED, CACHE))
+STRUCTS = tuple(needed.struct.name for needed in (*NEEDED, CACHE))
 """By their tags."""
 MAX_RING = 65536
 MOST_WRONG_BINS = 12
@@ -82,30 +82,30 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
     known += _in_packs(target, pack_directories, {arena.module.base for arena, _, _ in known})
     if 0 < with_symbols < len(known):
         order = {module.base: place for place, module in enumerate(target.modules())}
-        known.sort(key=lambda one: order.get(one[0].module.base, len(order)))
-    found: List[Glibc] = []
+        known.sort(key=lambda pair: order.get(pair[0].module.base, len(order)))
+    copies: List[Glibc] = []
     failed: List[NoLayout] = []
     for arena, partner, pack in known:
         try:
-            named = _describe(target, arena, partner, len(found), pack, _known_version(arena.module, pack_directories))
-            found.append(_settled(target, named) or _with_locals(target, named))
+            named = _describe(target, arena, partner, len(copies), pack, _known_version(arena.module, pack_directories))
+            copies.append(_settled(target, named) or _with_locals(target, named))
         except WrongPack:
             raise
         except NoLayout as error:
             failed.append(error)
-    unread = {one.module.base for one in failed}
+    unread = {lacking.module.base for lacking in failed}
     for place in _by_structure_alone(target, {arena.module.base for arena, _, _ in known} - unread):
         text = _version_in_file(target, place.module) or _known_version(place.module, pack_directories)
-        found.append(_by_structure(target, place, _id(len(found)), text))
+        copies.append(_by_structure(target, place, _id(len(copies)), text))
     for lacking in failed:
-        if not any(one.module.base == lacking.module.base for one in found):
+        if not any(copy.module.base == lacking.module.base for copy in copies):
             raise lacking
-    return _with_owner(target, found)
+    return _with_owner(target, copies)
 
 
 def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[ArenaPlace]":
     """Copies in other objects than the known ones; where there are such, only an object with a libc's name may have one more."""
-    if known and not any(LIBRARY.match(one.file_name) for one in target.modules() if one.base not in known):
+    if known and not any(LIBRARY.match(module.file_name) for module in target.modules() if module.base not in known):
         return ()
     from gdbheapx.glibc.structure import find as structure
 
@@ -120,7 +120,7 @@ def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
     from gdbheapx.glibc.structure import find as structure
 
     others = {module.base for module in target.modules()} - {named.module.base}
-    place = next((one for one in structure.find(target, others) if one.main_arena == named.main_arena.address), None)
+    place = next((candidate for candidate in structure.find(target, others) if candidate.main_arena == named.main_arena.address), None)
     return _by_structure(target, place, named.id, None) if place is not None else None
 
 
@@ -133,25 +133,25 @@ def _known_version(module: Module, directories: Sequence[str]) -> Optional[str]:
 def _with_locals(target: Target, glibc: Glibc) -> Glibc:
     """With the variables of each thread by structure, where the object's own relocations do not lead to them: a core without the file has
     none of these."""
-    wanted = ("tcache", "thread_arena") if glibc.tcache is not None else ("thread_arena",)
-    is_known = all(glibc.named_local(target, name) is not None for name in wanted)
+    names = ("tcache", "thread_arena") if glibc.tcache is not None else ("thread_arena",)
+    is_known = all(glibc.named_local(target, name) is not None for name in names)
     if is_known or not any(thread.thread_pointer for thread in target.threads()):
         return glibc._replace(locals=None, is_untouched=False)
     from gdbheapx.glibc.structure import find as structure
 
-    found = structure.locals_of(target, glibc.main_arena.address, glibc.types)
-    return glibc._replace(locals=None if found is None else _agreeing(found, glibc.pack), is_untouched=found is None)
+    local = structure.locals_of(target, glibc.main_arena.address, glibc.types)
+    return glibc._replace(locals=None if local is None else _agreeing(local, glibc.pack), is_untouched=local is None)
 
 
-def _agreeing(found: "Locals", pack: Optional[Pack]) -> "Optional[Locals]":
+def _agreeing(own: "Locals", pack: Optional[Pack]) -> "Optional[Locals]":
     """With the one that was not found by its distance from the other, which the pack knows; None where they contradict it."""
     places = pack.thread_locals if pack is not None else {}
     if "tcache" not in places or "thread_arena" not in places:
-        return found
+        return own
     apart = places["thread_arena"][0] - places["tcache"][0]
-    tcache = found.tcache if found.tcache is not None or found.thread_arena is None else found.thread_arena - apart
-    arena = found.thread_arena if found.thread_arena is not None or tcache is None else tcache + apart
-    return found._replace(tcache=tcache, thread_arena=arena) if tcache is not None and arena == tcache + apart else None
+    tcache = own.tcache if own.tcache is not None or own.thread_arena is None else own.thread_arena - apart
+    arena = own.thread_arena if own.thread_arena is not None or tcache is None else tcache + apart
+    return own._replace(tcache=tcache, thread_arena=arena) if tcache is not None and arena == tcache + apart else None
 
 
 def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
@@ -165,7 +165,7 @@ def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> It
             yield arena, partner, pack
 
 
-def _with_owner(target: Target, found: Sequence[Glibc]) -> List[Glibc]:
+def _with_owner(target: Target, copies: Sequence[Glibc]) -> List[Glibc]:
     """Says of each copy whether the process's malloc calls go to it.
 
     libc_malloc_debug.so defines malloc but hands the calls on to libc unless a check is switched on (malloc-debug.c): where it is
@@ -173,12 +173,12 @@ def _with_owner(target: Target, found: Sequence[Glibc]) -> List[Glibc]:
     """
     owner = target.dynamic_symbol("malloc")
     if owner is None:
-        alone = len(found) == 1 and found[0].module.is_executable and target.knows_objects()
-        return [glibc._replace(owns_malloc=True if alone else None) for glibc in found]
-    chosen = next((glibc for glibc in found if glibc.module == owner.module), None)
-    if chosen is not None and len(found) > 1 and not _is_used(target, chosen):
-        chosen = next((glibc for glibc in found if glibc is not chosen and _is_used(target, glibc)), chosen)
-    return [glibc._replace(owns_malloc=glibc is chosen) for glibc in found]
+        alone = len(copies) == 1 and copies[0].module.is_executable and target.knows_objects()
+        return [glibc._replace(owns_malloc=True if alone else None) for glibc in copies]
+    chosen = next((glibc for glibc in copies if glibc.module == owner.module), None)
+    if chosen is not None and len(copies) > 1 and not _is_used(target, chosen):
+        chosen = next((glibc for glibc in copies if glibc is not chosen and _is_used(target, glibc)), chosen)
+    return [glibc._replace(owns_malloc=glibc is chosen) for glibc in copies]
 
 
 def _is_used(target: Target, glibc: Glibc) -> bool:
@@ -275,9 +275,9 @@ def _version_in_file(target: Target, module: Module) -> Optional[str]:
     if named is not None:
         return named.group(1)
     for data in target.constant_data(module):
-        found = BANNER.search(data)
-        if found is not None:
-            return found.group(1).decode()
+        banner = BANNER.search(data)
+        if banner is not None:
+            return banner.group(1).decode()
     return None
 
 
@@ -302,16 +302,16 @@ def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optio
         take(types, CACHE, own, version, shape)
     if own is not None:  # what these contain by value
         types.origin = own.origin
-        types.update(TypeSet({name: one for name, one in own.structs.items() if name not in STRUCTS}, own.enums))
+        types.update(TypeSet({name: struct for name, struct in own.structs.items() if name not in STRUCTS}, own.enums))
     return types, all_own
 
 
 def _curbrk(target: Target, module: Module, pack: Optional[Pack]) -> Optional[Symbol]:
     """`__curbrk`, which a libc exports and a static executable has among its other symbols."""
-    found = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
-    if found is None and pack is not None and "__curbrk" in pack.symbols:
+    symbol = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
+    if symbol is None and pack is not None and "__curbrk" in pack.symbols:
         return Symbol("__curbrk", module.base + pack.symbols["__curbrk"][0], module, "pack")
-    return found
+    return symbol
 
 
 def _version_text(target: Target, arena: Symbol) -> Optional[str]:
@@ -387,7 +387,7 @@ def fitting_version(target: Target, arena: Symbol, mp: Symbol, shape: Shape, tca
     """
     for version in layouts.ROWS:
         rows = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.TCACHE)
-        if _fits(target, TypeSet({one.name: placed(one, version, shape) for one in rows}), arena, mp, shape, tcaches):
+        if _fits(target, TypeSet({struct.name: placed(struct, version, shape) for struct in rows}), arena, mp, shape, tcaches):
             return version
     return None
 
@@ -474,9 +474,9 @@ def _par_fits(target: Target, par: View, state: View) -> bool:
 
 def _tcache_fits(target: Target, types: TypeSet, shape: Shape, tcaches: Sequence[int]) -> bool:
     """The chunk of each tcache struct has the size that a request of sizeof(tcache_perthread_struct) gets, or one unit more."""
-    wanted = types.size_bytes(layouts.TCACHE.name) if layouts.TCACHE.name in types.structs else 0
+    size_bytes = types.size_bytes(layouts.TCACHE.name) if layouts.TCACHE.name in types.structs else 0
     align, word = shape.alignment_bytes, shape.word_bytes
-    chunk = (wanted + word + align - 1) // align * align
+    chunk = (size_bytes + word + align - 1) // align * align
     sizes: List[int] = [target.read_word(address - word) & ~7 for address in tcaches if address]
     return all(size in (chunk, chunk + align) for size in sizes)
 

@@ -51,10 +51,11 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
             located = detect.find(target, pack_directories)
         except detect.NoLayout as error:
             return Instances((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
-        known = [one.module for one in located]
-        missing = [without_symbols(target, one) for one in target.modules() if OBJECTS.match(one.file_name) and one not in known]
+        known = [copy.module for copy in located]
+        unread = [module for module in target.modules() if OBJECTS.match(module.file_name) and module not in known]
+        missing = [without_symbols(target, module) for module in unread]
         is_hidden = target.kind == "live" and bool(missing) and not located  # while it runs its structure may be in the middle of a change
-        return Instances(located, (), missing, is_hidden or any(one.is_provisional for one in located))
+        return Instances(located, (), missing, is_hidden or any(copy.is_provisional for copy in located))
 
     def warm(self) -> None:
         """Nearly every process has it."""
@@ -76,11 +77,11 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
         return GlibcMalloc(located, around)
 
-    def pack(self, target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
+    def pack(self, target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
         from gdbheapx.glibc import export
 
-        return export.of_target(target, found, allocator_id)
+        return export.of_target(target, instances, allocator_id)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """For most people it is malloc."""
@@ -92,12 +93,12 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
         return arenas(cast("Sequence[ArenaTotals]", rows), totals)
 
-    def page(self, name: str, found: Any) -> Page:
+    def page(self, name: str, answer: Any) -> Page:
         """One line per bin, or per setting."""
         from gdbheapx.glibc import tunables
         from gdbheapx.glibc.messages import arenas
 
-        return arenas.bins(found) if name == "bins" else tunables.page(found)
+        return arenas.bins(answer) if name == "bins" else tunables.page(answer)
 
     def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[Judged]:
         """All copies together."""

@@ -133,7 +133,7 @@ def is_listed(version: Optional[Version]) -> bool:
 
 def row_of(version: Version) -> Version:
     """The row that has a release's layouts."""
-    return min((one for one in ROWS if one >= version), default=ROWS[0])
+    return min((row for row in ROWS if row >= version), default=ROWS[0])
 
 
 def release_by_lists(row: Version, safe_linking: Optional[bool], has_tcache_key: Optional[bool]) -> Tuple[int, int]:
@@ -152,7 +152,7 @@ def release_by_lists(row: Version, safe_linking: Optional[bool], has_tcache_key:
 def releases_of(rows: Sequence[Version]) -> str:
     """The releases that have the layouts of one of these rows, which follow each other, for people."""
     newest, oldest = max(rows), min(rows)
-    below = next((one for one in ROWS if one < oldest), None)
+    below = next((row for row in ROWS if row < oldest), None)
     first = "2.12" if below is None else "2.16" if below == ROWS[-1] else "%d.%d" % (below[0], below[1] + 1)
     last = "%d.%d" % (newest[0], newest[1]) if newest != ROWS[-1] else "2.15"
     return "%s or newer" % first if newest == ROWS[0] else last if first == last else "%s to %s" % (first, last)
@@ -160,8 +160,8 @@ def releases_of(rows: Sequence[Version]) -> str:
 
 def other_names(struct: Struct, rows: Sequence[Version]) -> Dict[str, Tuple[str, ...]]:
     """Members that lie alike in all these releases and have not one name in them: each name -> all names of that member."""
-    every = [[field.name for field in struct.fields if has(field, row)] for row in rows]
-    return {name: names for names in (tuple(dict.fromkeys(one)) for one in zip(*every)) if len(names) > 1 for name in names}
+    names_by_row = [[field.name for field in struct.fields if has(field, row)] for row in rows]
+    return {name: names for names in (tuple(dict.fromkeys(column)) for column in zip(*names_by_row)) if len(names) > 1 for name in names}
 
 
 def traits(version: Version) -> Traits:

@@ -164,7 +164,7 @@ def _cache_of(context: Context, singles: Singles, address: int) -> Iterator[Part
     for cache in singles.caches.caches:
         for index, number in enumerate(singles.caches.lists(cache)):
             entry = singles.heads[number]
-            for _ in range(min(singles.found.counts[number], left)):
+            for _ in range(min(singles.followed.counts[number], left)):
                 left -= 1
                 if entry == address:
                     yield Part("cache", "tcache bin %d of thread %d" % (index, cache.thread.lwp), Address(cache.address or 0))

@@ -90,9 +90,9 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
     lacks."""
     walk.overhead_bytes += end - at
     if walk.arena.is_contiguous:
-        found = run_behind(context, walk, region, end, cached_chunks)
-        walk.pieces += found is not None
-        return found
+        run = run_behind(context, walk, region, end, cached_chunks)
+        walk.pieces += run is not None
+        return run
     if _break_above(context, region.begin):
         walk.behind_fences.append((region, end))
     return None
@@ -117,14 +117,14 @@ def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, cach
 def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, cached_chunks: CachedChunks) -> Optional[int]:
     """The lowest chunk from `low` on in the region that a list names, or top; None if there is none."""
     members = bins.members(context, walk)
-    found = [
+    chunks = [
         int(known[place]) & ~KIND_BITS
         for known in (members, cached_chunks.chunks)
         for place in [bisect_left(known, low)]
         if place < len(known)
     ]
-    found += [region.top] if region.top >= low else []
-    return min((chunk for chunk in found if chunk < region.end), default=None)
+    chunks += [region.top] if region.top >= low else []
+    return min((chunk for chunk in chunks if chunk < region.end), default=None)
 
 
 def _chain_start(context: Context, low: int, known: Optional[int]) -> Optional[int]:
@@ -137,5 +137,5 @@ def _chain_start(context: Context, low: int, known: Optional[int]) -> Optional[i
         return None
     geometry = context.glibc.geometry
     start, goal = align_chunk(low, geometry), array("Q", [known])
-    found = context.walker.find_chain(start, known, goal, strict=True, fences=True)
-    return known if found is None else found
+    chunk = context.walker.find_chain(start, known, goal, strict=True, fences=True)
+    return known if chunk is None else chunk

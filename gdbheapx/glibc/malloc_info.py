@@ -60,21 +60,21 @@ def xml(context: Context) -> str:
 
 
 def _heap(
-    context: Context, arena: Arena, fast: Sequence[bins.FastList], found: Sequence[bins.Bin], heap_max: int
+    context: Context, arena: Arena, fast: Sequence[bins.FastList], others: Sequence[bins.Bin], heap_max: int
 ) -> "tuple[List[str], _Sums]":
     glibc = context.glibc
     lines = ["<sizes>"]
     fast_rows, fast_chunks, fast_bytes = _fast_rows(context, fast)
     lines += fast_rows
     row = '<%s from="%d" to="%d" total="%d" count="%d"/>'
-    sized = [item for item in found if item.index != bins.UNSORTED and item.chunks]
-    unsorted = [item for item in found if item.index == bins.UNSORTED and item.chunks]
+    sized = [item for item in others if item.index != bins.UNSORTED and item.chunks]
+    unsorted = [item for item in others if item.index == bins.UNSORTED and item.chunks]
     for name, prefix, items in (("size", glibc.traits.info_size_prefix, sized), ("unsorted", glibc.traits.info_unsorted_prefix, unsorted)):
         lines += [prefix + row % (name, item.raw_min, item.raw_max, item.raw_bytes, item.chunks) for item in items]
     lines.append("</sizes>")
     top = _top_size(context, arena) if glibc.traits.info_counts_top else 0
-    rest_chunks = sum(item.chunks for item in found) + (1 if glibc.traits.info_counts_top else 0)
-    rest_bytes = sum(item.raw_bytes for item in found) + top
+    rest_chunks = sum(item.chunks for item in others) + (1 if glibc.traits.info_counts_top else 0)
+    rest_bytes = sum(item.raw_bytes for item in others) + top
     system, highest = arena.state["system_mem"], arena.state["max_system_mem"]
     if arena.state.has("fastbinsY"):
         lines.append('<total type="fast" count="%d" size="%d"/>' % (fast_chunks, fast_bytes))
@@ -217,10 +217,10 @@ class NativeStats(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         """malloc_stats(3)'s text."""
-        for one in self.arenas:
-            yield "Arena %d:" % one.index
-            yield "system bytes     = %10d" % one.system_bytes
-            yield "in use bytes     = %10d" % one.in_use_bytes
+        for arena in self.arenas:
+            yield "Arena %d:" % arena.index
+            yield "system bytes     = %10d" % arena.system_bytes
+            yield "in use bytes     = %10d" % arena.in_use_bytes
         yield "Total (incl. mmap):"
         yield "system bytes     = %10d" % self.total.system_bytes
         yield "in use bytes     = %10d" % self.total.in_use_bytes

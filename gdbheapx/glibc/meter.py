@@ -96,23 +96,23 @@ class GlibcMeter:
     def _arenas(self) -> List[Arena]:
         """All arenas as they are now; the ring is followed anew where it has changed, and now and then. Empty if it cannot be read."""
         self._age += 1
-        found = self._known() if self._addresses and self._age % NEW_RING else []
-        if not found:
-            found = read_ring(self.around.target, self.glibc, whatever)
-            self._addresses = [arena.address for arena in found]
-        return found
+        arenas = self._known() if self._addresses and self._age % NEW_RING else []
+        if not arenas:
+            arenas = read_ring(self.around.target, self.glibc, whatever)
+            self._addresses = [arena.address for arena in arenas]
+        return arenas
 
     def _known(self) -> List[Arena]:
         """The arenas that are known, if there are no others by now: a new one is linked behind main_arena (arena.c: _int_new_arena)."""
         target, types, main = self.around.target, self.glibc.types, self.glibc.main_arena.address
-        found: List[Arena] = []
+        arenas: List[Arena] = []
         for index, address in enumerate(self._addresses):
             data = target.read_prefix(address, self._size_bytes)
             if len(data) < self._size_bytes:
                 return []
-            found.append(Arena(index, address, address == main, View(types, MALLOC_STATE.name, address, data, target.little_endian)))
-        after = [arena.state["next"] for arena in found]
-        return found if len(found) <= MAX_ARENAS and after == [*self._addresses[1:], main] else []
+            arenas.append(Arena(index, address, address == main, View(types, MALLOC_STATE.name, address, data, target.little_endian)))
+        after = [arena.state["next"] for arena in arenas]
+        return arenas if len(arenas) <= MAX_ARENAS and after == [*self._addresses[1:], main] else []
 
     def _tops(self, arenas: Sequence[Arena]) -> Optional[int]:
         """Bytes of all top chunks; None if one changes too fast."""
@@ -159,33 +159,33 @@ class GlibcMeter:
     def _walk(self, arenas: Sequence[Arena], budget: Budget) -> Optional[int]:
         """The same once. Lists that break, as they do while a thread changes them, are followed again one by one; None if many never
         hold."""
-        wanted = self._lists(arenas)
-        sums = self._follow(wanted, budget)
+        lists = self._lists(arenas)
+        sums = self._follow(lists, budget)
         if sums is None:
             return None
         total = sum(size for size, is_whole in sums if is_whole)
         lost = 0
-        for one in [one for one, (_, is_whole) in zip(wanted, sums) if not is_whole]:
-            size, is_whole = self._alone(one, budget)
+        for free_list in [free_list for free_list, (_, is_whole) in zip(lists, sums) if not is_whole]:
+            size, is_whole = self._alone(free_list, budget)
             total, lost = total + size, lost + (0 if is_whole else 1)
             if lost > MOST_BROKEN or budget.expired():
                 return None
         return total
 
-    def _alone(self, one: OneList, budget: Budget) -> Tuple[int, bool]:
+    def _alone(self, free_list: OneList, budget: Budget) -> Tuple[int, bool]:
         """One list by itself, which takes microseconds: together with all others it takes as long as these, and changes meanwhile."""
         size = 0
         for _ in range(LIST_TRIES):
-            one = self._again(one)
-            sums = self._follow([one], budget)
+            free_list = self._again(free_list)
+            sums = self._follow([free_list], budget)
             size, is_whole = sums[0] if sums else (0, False)
             if is_whole:
                 return size, True
-        return min(size, one.most_bytes), False
+        return min(size, free_list.most_bytes), False
 
     def _lists(self, arenas: Sequence[Arena]) -> List[OneList]:
         """The free lists that are not empty."""
-        found: List[OneList] = []
+        lists: List[OneList] = []
         word = self.glibc.geometry.word_bytes
         for arena in arenas:
             most, all_bytes = most_chunks(arena, self.glibc), arena.state["system_mem"]
@@ -194,37 +194,40 @@ class GlibcMeter:
                 for index, head in enumerate(arena.state.numbers("fastbinsY")):
                     if head:
                         size = fast_size(index, self.glibc.geometry)
-                        found.append(OneList(FAST, head, most, all_bytes, size, places + index * word))
+                        lists.append(OneList(FAST, head, most, all_bytes, size, places + index * word))
             own, heads = headers(arena, self.glibc), arena.state.numbers("bins")[0::2]
-            found += [OneList(BIN, header, most, all_bytes, 0, 0) for head, header in zip(heads, own) if head not in (0, header)]
-        return found
+            lists += [OneList(BIN, header, most, all_bytes, 0, 0) for head, header in zip(heads, own) if head not in (0, header)]
+        return lists
 
-    def _again(self, one: OneList) -> OneList:
+    def _again(self, free_list: OneList) -> OneList:
         """A fastbin with the head that it has by now; a bin is followed from its header, which stays where it is."""
-        if not one.place:
-            return one
+        if not free_list.place:
+            return free_list
         try:
-            return one._replace(head=self.around.target.read_word(one.place))
+            return free_list._replace(head=self.around.target.read_word(free_list.place))
         except Unreadable:
-            return one
+            return free_list
 
-    def _follow(self, wanted: Sequence[OneList], budget: Budget) -> Optional[List[Tuple[int, bool]]]:
+    def _follow(self, free_lists: Sequence[OneList], budget: Budget) -> Optional[List[Tuple[int, bool]]]:
         """(bytes, it came to its end) for each list. None if time ran out."""
         lists = Lists()
-        for one in wanted:
-            lists.add(one.kind, (one.head,), one.most)
-        if not wanted or budget.expired():
-            return None if wanted else []
+        for free_list in free_lists:
+            lists.add(free_list.kind, (free_list.head,), free_list.most)
+        if not free_lists or budget.expired():
+            return None if free_lists else []
         walker = chunk_walker(self.around.kernel, self._source, self.glibc.geometry, budget)
-        rules = Rules(self.glibc.traits.safe_linking, max(one.chunk_bytes for one in wanted), patience_reads=PATIENT)
+        rules = Rules(self.glibc.traits.safe_linking, max(free_list.chunk_bytes for free_list in free_lists), patience_reads=PATIENT)
         try:
-            found = walker.follow(lists, rules, (), threads=1)
+            followed = walker.follow(lists, rules, (), threads=1)
         except (HeapxError, MemoryError):
             return None
-        if found.cut:
+        if followed.cut:
             return None
-        sizes = [count * one.chunk_bytes if one.kind == FAST else size for one, count, size in zip(wanted, found.counts, found.bytes)]
-        return [(size, not problem and size <= one.most_bytes) for one, size, problem in zip(wanted, sizes, found.problems)]
+        sums = []
+        for free_list, count, size, problem in zip(free_lists, followed.counts, followed.bytes, followed.problems):
+            size = count * free_list.chunk_bytes if free_list.kind == FAST else size
+            sums.append((size, not problem and size <= free_list.most_bytes))
+        return sums
 
 
 def exact(totals: Mapping[str, Optional[int]]) -> Reading:

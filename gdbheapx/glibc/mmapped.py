@@ -63,32 +63,32 @@ def is_ahead(context: Context, counted: MmappedTotals) -> bool:
     return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
 
 
-def find(context: Context, heaps: Sequence[Range], wanted: Optional[MmappedTotals]) -> Mmapped:
+def find(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Mmapped:
     """Every mapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when
     they do not add up to mp_.
 
     A process that is stopped for this look alone does not wait for a search through all its memory: what likely places do not give is
     looked for while it runs, and proven at the next look.
     """
-    if wanted is None or not wanted.chunks or wanted.bytes is None:
-        return Mmapped(MmappedChunks(array("Q")), wanted is not None)
+    if counted is None or not counted.chunks or counted.bytes is None:
+        return Mmapped(MmappedChunks(array("Q")), counted is not None)
     known = context.attempts.mapped.get(context.glibc.id)
     ranges = where(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
     limits = reaches(context.target, ranges, sorted([*heaps, *context.others()]))
     trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
-    search = MmappedSearch(trailer, wanted.chunks, wanted.bytes, pages, data or (), known or (), limits=limits)
+    search = MmappedSearch(trailer, counted.chunks, counted.bytes, pages, data or (), known or (), limits=limits)
     if _is_blind(context):
-        found = _scan(context, ranges, search._replace(most_pages=0))
+        scanned = _scan(context, ranges, search._replace(most_pages=0))
     else:
-        found = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if context.attempts.can_wait else None))
-    is_put_off = found.cut and known is None and not _is_blind(context)
+        scanned = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if context.attempts.can_wait else None))
+    is_put_off = scanned.cut and known is None and not _is_blind(context)
     if is_put_off:
         context.attempts.later(lambda: _search_while_it_runs(context, ranges, search))
-    elif not found.complete and not context.budget.expired():
-        _tell(context, found, wanted, ranges)
-    return Mmapped(found.chunks, found.complete, not (is_put_off or _is_blind(context)))
+    elif not scanned.complete and not context.budget.expired():
+        _tell(context, scanned, counted, ranges)
+    return Mmapped(scanned.chunks, scanned.complete, not (is_put_off or _is_blind(context)))
 
 
 def _is_blind(context: Context) -> bool:
@@ -125,9 +125,9 @@ def _is_named(name: str) -> bool:
     return name.startswith("[anon:") and "glibc: malloc" not in name
 
 
-def _tell(context: Context, found: MmappedFound, wanted: MmappedTotals, ranges: Sequence[Range]) -> None:
+def _tell(context: Context, scanned: MmappedFound, counted: MmappedTotals, ranges: Sequence[Range]) -> None:
     text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
-    what = text % (len(found.chunks), found.chunks.bytes, wanted.chunks, wanted.bytes)
+    what = text % (len(scanned.chunks), scanned.chunks.bytes, counted.chunks, counted.bytes)
     if _is_blind(context):
         why = "without /proc/PID/pagemap gdbheapx does not search for the others, because that would touch all memory"
         hint = why + ": run gdbheapx as root on the machine of the process"

@@ -80,16 +80,16 @@ class Pieces:
         """Regions to walk next; none if nothing lacks, or nothing more is found. What was walked meanwhile is left out."""
         self._pass_runs()
         while self.missing() > 0 and not self._context.budget.expired():
-            found = self._next_in_ranges()
-            if found:
-                self._walk.pieces += len(found)
-                return found
+            regions = self._next_in_ranges()
+            if regions:
+                self._walk.pieces += len(regions)
+                return regions
             if not self._stages:
                 break
-            found = self._stages.pop(0)()
-            if found:
-                self._walk.pieces += len(found)
-                return found
+            regions = self._stages.pop(0)()
+            if regions:
+                self._walk.pieces += len(regions)
+                return regions
         return []
 
     def _pass_runs(self) -> None:
@@ -108,15 +108,15 @@ class Pieces:
 
     def _next_in_ranges(self) -> List[Region]:
         """The next stretch of pieces in each range that is being passed."""
-        found = []
+        regions = []
         for high, low in sorted(self._open.items()):
             start = self._start(low, high)
             if start is None:
                 del self._open[high]
             else:
                 self._open[high] = start
-                found.append(self._region(start, high))
-        return found
+                regions.append(self._region(start, high))
+        return regions
 
     def _region(self, begin: int, high: int) -> Region:
         geometry, top = self._context.glibc.geometry, self._walk.arena.top
@@ -135,9 +135,9 @@ class Pieces:
             page, last = geometry.page_bytes, known[-1] + 1
             if self._reach is not None:
                 low = max(low, (known[0] - self._reach) & -page)
-            found = context.walker.find_chain(low, last, known, fences=True, step=page)
-            if found is not None:
-                return found
+            first = context.walker.find_chain(low, last, known, fences=True, step=page)
+            if first is not None:
+                return first
             place += len(known)
             low = -(-last // page) * page
         return None
@@ -168,10 +168,10 @@ class Pieces:
     def _behind_fences(self) -> List[Region]:
         """Runs of the break behind what somebody else's sbrk took: where they begin takes a walk over all bins to say."""
         left, self._walk.behind_fences = self._walk.behind_fences, []
-        found = [run_behind(self._context, self._walk, region, end, self._cached_chunks) for region, end in left]
-        if any(found):
+        regions = [run_behind(self._context, self._walk, region, end, self._cached_chunks) for region, end in left]
+        if any(regions):
             self._stages.insert(0, self._behind_fences)  # they may end in fenceposts as well
-        return [region for region in found if region is not None]
+        return [region for region in regions if region is not None]
 
     def _bins(self) -> List[Region]:
         """Every chunk in the bins."""
@@ -183,13 +183,13 @@ class Pieces:
         context, page = self._context, self._context.glibc.geometry.page_bytes
         probes = [self._probe(low, high) for low, high in self._left if self._may_begin(low)]
         results = context.walker.walk(probes, array("Q"))
-        found, missing = [], self.missing()
+        regions, missing = [], self.missing()
         for probe, result in zip(probes, results):
             end = fence_end(context, result.at) if result.stop == STOP_FENCE else 0
             if result.used_chunks and end and end % page == 0 and end - probe.begin <= missing:
                 missing -= end - (probe.begin & -page)
-                found.append(self._region(probe.begin, probe.end))
-        return found
+                regions.append(self._region(probe.begin, probe.end))
+        return regions
 
     def _farther(self) -> List[Region]:
         """However far from its first known chunk a piece begins: what was walked is known as well."""
@@ -240,9 +240,9 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
         result = context.walker.walk([region], array("Q"))[0]
         if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
             continue
-        found = _without_last(context, region, result)
-        if best is None or found.result.used_bytes + found.result.free_bytes > best.result.used_bytes + best.result.free_bytes:
-            best = found
+        remnant = _without_last(context, region, result)
+        if best is None or remnant.result.used_bytes + remnant.result.free_bytes > best.result.used_bytes + best.result.free_bytes:
+            best = remnant
     return best
 
 
@@ -290,8 +290,8 @@ def next_start(context: Context, damage: Damage, cached_chunks: CachedChunks, me
         for number, anchor in enumerate(ordered):
             if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
                 continue
-            found = context.walker.find_chain(low, anchor, ordered[number:])
-            return anchor if found is None else found
+            start = context.walker.find_chain(low, anchor, ordered[number:])
+            return anchor if start is None else start
         if context.budget.expired():
             break
     return None
@@ -304,7 +304,7 @@ def _known_behind(damage: Damage, cached_chunks: Sequence[int], members: Sequenc
         lots = [known[place : place + KNOWN_AT_ONCE] for known in (cached_chunks, members) for place in [bisect_left(known, at + 8)]]
         full = [int(lot[-1]) & ~KIND_BITS for lot in lots if len(lot) == KNOWN_AT_ONCE]
         until = min([*full, damage.end - 1])
-        found = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}
-        found.update([damage.top] if damage.top else ())
-        yield sorted(chunk for chunk in found if at < chunk <= until)
+        chunks = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}
+        chunks.update([damage.top] if damage.top else ())
+        yield sorted(chunk for chunk in chunks if at < chunk <= until)
         at = until if full else damage.end

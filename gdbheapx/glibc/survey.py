@@ -65,7 +65,7 @@ class Singles(NamedTuple):
 
     caches: tcache.Caches
     fast: Sequence[bins.AskedFast]
-    found: Followed
+    followed: Followed
     heads: Sequence[int]
     """The first entry of each list."""
 
@@ -86,12 +86,12 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
     lists.lists.also.extend(tcache.own_chunks(context, caches))
-    found = lists.follow([walk.arena for walk in walks], collect=True)
-    is_broken = tcache.check(context, caches, found)
+    followed = lists.follow([walk.arena for walk in walks], collect=True)
+    is_broken = tcache.check(context, caches, followed)
     for walk, asked in fast:
-        bins.fast_lists(context.glibc, asked, found, walk.report)
-    singles = Singles(caches, [asked for _, asked in fast], found, lists.lists.heads)
-    return Lists(bins.gather_free_lists(found, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
+        bins.fast_lists(context.glibc, asked, followed, walk.report)
+    singles = Singles(caches, [asked for _, asked in fast], followed, lists.lists.heads)
+    return Lists(bins.gather_free_lists(followed, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
 
 
 def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
@@ -111,11 +111,11 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
     known = {arena.address for arena in arenas}
     lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set(), context.budget)} - known)
     first = max([arena.index for arena in arenas], default=0) + 1
-    found: List[Arena] = []
+    found_arenas: List[Arena] = []
     for address in lost:
         state = read_view(context.target, context.glibc.types, MALLOC_STATE.name, address)
-        found.append(Arena(first + len(found), address, False, state))
-    return found
+        found_arenas.append(Arena(first + len(found_arenas), address, False, state))
+    return found_arenas
 
 
 def survey_heaps(context: Context, at_once: bool = False) -> Survey:
@@ -160,14 +160,14 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
     return Survey(context, walks, lists.cached_chunks, lists.singles, heap_max, lost, are_all)
 
 
-def _known(arena: Arena, found: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
+def _known(arena: Arena, walk: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
     """What an earlier look has found, under the number that the arena has by now."""
-    if found is not None and found.arena.index != arena.index:
-        found.arena, found.row = (
-            found.arena._replace(index=arena.index),
-            None if found.row is None else found.row._replace(index=arena.index),
+    if walk is not None and walk.arena.index != arena.index:
+        walk.arena, walk.row = (
+            walk.arena._replace(index=arena.index),
+            None if walk.row is None else walk.row._replace(index=arena.index),
         )
-    return found
+    return walk
 
 
 def _begin(context: Context, arena: Arena, report: Report, heap_max: int) -> ArenaWalk:
@@ -198,7 +198,7 @@ def _search(context: Context, walks: Sequence[ArenaWalk], special: bins.CachedCh
 
 def _pieces(search: "Sequence[Search]") -> List[Tuple[ArenaWalk, Region]]:
     """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
-    return [(walk, region) for walk, found in search if not walk.timed_out for region in found.following()]
+    return [(walk, region) for walk, pieces in search if not walk.timed_out for region in pieces.following()]
 
 
 def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:

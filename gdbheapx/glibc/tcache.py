@@ -103,12 +103,12 @@ def count_limit(context: Context) -> Optional[int]:
 
 def counts(record: View, limit: Optional[int]) -> Sequence[int]:
     """Number of chunks in each bin as the struct says; since 2.42 num_slots counts down from `limit`. Empty if it is not known."""
-    found = array("Q")
+    numbers = array("Q")
     if record.has("counts"):
-        found = record.numbers("counts")
+        numbers = record.numbers("counts")
     elif record.has("num_slots") and limit is not None:
-        found = array("Q", [max(limit - left, 0) for left in record.numbers("num_slots")])
-    return found
+        numbers = array("Q", [max(limit - left, 0) for left in record.numbers("num_slots")])
+    return numbers
 
 
 def settle_missing_caches(
@@ -116,11 +116,11 @@ def settle_missing_caches(
 ) -> Tuple[List[Cache], bool]:
     """The caches, and whether all are known; what is not known is reported, of a living process if another look shows the same."""
     told: List[Diagnostic] = []
-    found, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
+    settled, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
     tell_if_it_stays(
         context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
     )
-    return found, known
+    return settled, known
 
 
 def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]) -> Tuple[List[Cache], bool]:
@@ -130,26 +130,26 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
     if troubles and not proven:
         _report(context, troubles)
         return list(caches), False
-    found = [cache if cache.known else cache._replace(address=None, arena=0, known=True) for cache in caches]
-    unattached = sum(1 for cache in found if cache.arena == 0 and not cache.address)
+    settled = [cache if cache.known else cache._replace(address=None, arena=0, known=True) for cache in caches]
+    unattached = sum(1 for cache in settled if cache.arena == 0 and not cache.address)
     if sum(missing.values()) <= unattached:  # these may be on their way in or out, and have no cache then
-        return found, _has_no_orphan(context, arenas, found)
+        return settled, _has_no_orphan(context, arenas, settled)
     titles = {arena.address: arena.title for arena in arenas}
     for arena, count in list(missing.items())[:MAX_REPORTED]:
         exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
         hint = "chunks in their caches count as used; " + exited
         what = "%s attached to %s %s not found" % (plural(count, "thread"), titles[arena], "was" if count == 1 else "were")
         context.report(codes.CACHES_LOST, arena, what, hint)
-    return found, False
+    return settled, False
 
 
 def _missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]:
     """For each arena attached_threads less the threads that were found to point to it."""
-    found = {arena.address: arena.state.get("attached_threads") or 0 for arena in arenas}
+    missing = {arena.address: arena.state.get("attached_threads") or 0 for arena in arenas}
     for cache in caches:
-        if cache.arena in found and (cache.known or cache.address):
-            found[cache.arena] -= 1
-    return found
+        if cache.arena in missing and (cache.known or cache.address):
+            missing[cache.arena] -= 1
+    return missing
 
 
 def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
@@ -170,7 +170,7 @@ def _not_dumped(target: Target) -> Set[int]:
     """Threads whose control block a core does not have: it lies on top of the stack, in one mapping with it."""
     if target.kind != "core":
         return set()
-    return {one.lwp for one in target.threads() if one.thread_pointer and not target.read_prefix(one.thread_pointer, 1)}
+    return {thread.lwp for thread in target.threads() if thread.thread_pointer and not target.read_prefix(thread.thread_pointer, 1)}
 
 
 def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:
@@ -267,24 +267,24 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
             "see `gdbheapx doctor`",
         )
     reader = _Reader(lists, pointers) if pointers is not None else None
-    found: List[Cache] = []
+    read: List[Cache] = []
     for thread in threads:
         if context.budget.expired():
             break
         arena = _pointer(target, attached.addresses.get(thread.lwp)) if attached is not None else None
         if arena is None and attached is not None and thread.lwp not in attached.unknown and attached.addresses.get(thread.lwp) is None:
             arena = 0
-        found.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, None, glibc.tcache is None))
-    whole = len(found) == len(threads)
+        read.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, None, glibc.tcache is None))
+    whole = len(read) == len(threads)
     if not whole:
         context.report(
             codes.CACHES_CUT, None, "not all thread caches were read: %s" % context.budget.reason, "chunks in the others count as used"
         )
     known = glibc.tcache is None
     if reader is not None:
-        found, known = settle_missing_caches(context, arenas, found, reader.troubles) if whole else (found, False)
+        read, known = settle_missing_caches(context, arenas, read, reader.troubles) if whole else (read, False)
     expected = reader.expected if reader is not None else array("Q")
-    return Caches(found, known, _sizes(glibc), expected if len(expected) == len(lists.lists) else array("Q"))
+    return Caches(read, known, _sizes(glibc), expected if len(expected) == len(lists.lists) else array("Q"))
 
 
 class _Reader:
@@ -365,7 +365,7 @@ def _ask(lists: FreeLists, record: View) -> int:
     return first
 
 
-def check(context: Context, caches: Caches, found: Followed) -> bool:
+def check(context: Context, caches: Caches, followed: Followed) -> bool:
     """Reports every list that is broken, and those that do not hold as many chunks as their struct counts; True if any is broken.
 
     A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
@@ -373,28 +373,29 @@ def check(context: Context, caches: Caches, found: Followed) -> bool:
     told: List[Diagnostic] = []
     slight: List[Diagnostic] = []  # one chunk more or less: a step of tcache_put or tcache_get
     asked = sum(len(caches.lists(cache)) for cache in caches.caches)
-    if not any(found.problems[:asked]) and (not caches.expected or caches.expected == found.counts[:asked]):
+    if not any(followed.problems[:asked]) and (not caches.expected or caches.expected == followed.counts[:asked]):
         return False
     for cache in caches.caches:
         for index, number in enumerate(caches.lists(cache)):
-            off_by_one = not found.problems[number] and bool(caches.expected) and abs(caches.expected[number] - found.counts[number]) == 1
-            _check_list(context._replace(report=collector(slight if off_by_one else told)), caches, found, cache, index, number)
-    is_broken = any(problem not in (0, CUT, UNREAD) for problem in found.problems[:asked])
+            apart = caches.expected[number] - followed.counts[number] if caches.expected else 0
+            off_by_one = not followed.problems[number] and abs(apart) == 1
+            _check_list(context._replace(report=collector(slight if off_by_one else told)), caches, followed, cache, index, number)
+    is_broken = any(problem not in (0, CUT, UNREAD) for problem in followed.problems[:asked])
     changing = passing_by(codes.CACHES_CHANGING, "thread caches are in the middle of a change")
     tell_if_it_stays(context, "caches", [*told, *slight], changing if is_broken else None, slight)
     return is_broken
 
 
-def _check_list(context: Context, caches: Caches, found: Followed, cache: Cache, index: int, number: int) -> None:
+def _check_list(context: Context, caches: Caches, followed: Followed, cache: Cache, index: int, number: int) -> None:
     name = "tcache bin %d of thread %d" % (index, cache.thread.lwp)
-    what, count = wrong(found, number), found.counts[number]
+    what, count = wrong(followed, number), followed.counts[number]
     expected = caches.expected[number] if caches.expected else count
     if what is not None:
         assert context.glibc.tcache is not None and cache.address is not None
         head = cache.address + context.glibc.tcache.members["entries"].offset + index * context.glibc.geometry.word_bytes
-        code = codes.LIST_UNREAD if found.problems[number] == UNREAD else codes.CACHE_BROKEN
-        context.report(code, found.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
-    elif expected != count and found.problems[number] != CUT:
+        code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.CACHE_BROKEN
+        context.report(code, followed.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
+    elif expected != count and followed.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"
         context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %s but %s" % (name, plural(expected, "chunk"), but), None)
 

@@ -55,14 +55,14 @@ class Tunables(NamedTuple):
 def read(mp: View, other_names: Mapping[str, Sequence[str]] = MappingProxyType({})) -> List[Tunable]:
     """Every setting that this release has, in the order of the struct. `other_names`: of settings whose name depends on a release that is
     not known, all their names."""
-    found = []
+    rows = []
     for name, unit, meaning in _MEANINGS:
         value = mp.get(name)
         if value is not None:
             names = other_names.get(name)
             called = "; called %s, by the release" % " or ".join(names) if names else ""
-            found.append(Tunable(None if names else name, value, unit, meaning + called + _remark(name, value, mp)))
-    return found
+            rows.append(Tunable(None if names else name, value, unit, meaning + called + _remark(name, value, mp)))
+    return rows
 
 
 def _remark(name: str, value: int, mp: View) -> str:
@@ -82,7 +82,7 @@ def _remark(name: str, value: int, mp: View) -> str:
     return ""
 
 
-def page(found: Tunables) -> Page:
+def page(answer: Tunables) -> Page:
     """One line per setting."""
-    told = [(row, cells("%s", Size(row.value)) if row.unit else row.value) for row in found.tunables]
+    told = [(row, cells("%s", Size(row.value)) if row.unit else row.value) for row in answer.tunables]
     yield Table(_COLUMNS, [{**row._asdict(), "name": row.name or UNKNOWN, "value": value} for row, value in told])

@@ -122,13 +122,13 @@ class JemallocMalloc(Heap):
     def most_cached_bytes(self) -> Optional[int]:
         """What the caches of all threads may hold by jemalloc's usual limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE)."""
         threads = len(self.context.target.threads())
-        small = sum(min(MOST_SMALL, 2 * one.nregs) * one.reg_size_bytes for one in self.context.geometry.bins)
+        small = sum(min(MOST_SMALL, 2 * info.nregs) * info.reg_size_bytes for info in self.context.geometry.bins)
         return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
 
     def _unused_ranges(self) -> List[Tuple[int, int]]:
-        wanted = BlockFilter(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
+        unused = BlockFilter(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
         return sorted(
-            (start, start + size) for batch in self._stream(wanted, None) for start, size in zip(batch.addresses, batch.usable_bytes)
+            (start, start + size) for batch in self._stream(unused, None) for start, size in zip(batch.addresses, batch.usable_bytes)
         )
 
     def totals(self) -> Dict[str, Optional[int]]:
@@ -277,16 +277,16 @@ class JemallocMalloc(Heap):
             own.tsds(),
             own.tcaches(),
             bool(own.has_stats()),
-            lambda wanted: stream(own.cached_pointers(), wanted),
+            lambda block_filter: stream(own.cached_pointers(), block_filter),
         )
         yield from run.rules(seen, told, self.context.report)
 
     def claims(self) -> List[Claim]:
         """All memory it holds: extents, joined where they touch, and the blocks of its metadata."""
-        found = [Claim(start, end, "extents") for start, end in self.survey().ranges]
+        claims = [Claim(start, end, "extents") for start, end in self.survey().ranges]
         for arena in self.arena_list():
-            found += [Claim(block.address, block.address + block.size_bytes, "metadata") for block in base.blocks(self.context, arena)]
-        return sorted(found)
+            claims += [Claim(block.address, block.address + block.size_bytes, "metadata") for block in base.blocks(self.context, arena)]
+        return sorted(claims)
 
     def own_places(self) -> List[int]:
         """Thread caches: their stacks lie in blocks."""
@@ -303,30 +303,30 @@ class JemallocMalloc(Heap):
 
         return totals.keeping(self.context, self.survey(), self.arenas())
 
-    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in address order: regions, large allocations, unused extents, metadata. Damage is reported beforehand."""
-        return self._stream(wanted, arena, make_blocks(self._metadata(wanted, arena)))
+        return self._stream(block_filter, arena, make_blocks(self._metadata(block_filter, arena)))
 
-    def listing(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same as `chunks` shows it: metadata last."""
-        if wanted.kinds is None or wanted.kinds - {kernel_api.BLOCK_METADATA}:
-            yield from self._stream(wanted, arena)
-        metadata = self._metadata(wanted, arena)
+        if block_filter.kinds is None or block_filter.kinds - {kernel_api.BLOCK_METADATA}:
+            yield from self._stream(block_filter, arena)
+        metadata = self._metadata(block_filter, arena)
         if metadata:
             yield make_blocks(metadata, in_order=False)
 
-    def _stream(self, wanted: BlockFilter, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
+    def _stream(self, block_filter: BlockFilter, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
         self.survey()  # the stream leaves out what is damaged and does not say so
-        return extents.walker(self.context).blocks(self.cached_pointers(), wanted, arena, apart)
+        return extents.walker(self.context).blocks(self.cached_pointers(), block_filter, arena, apart)
 
-    def _metadata(self, wanted: BlockFilter, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
+    def _metadata(self, block_filter: BlockFilter, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
         """The blocks of each base, newest first: rows of Blocks."""
-        if wanted.kinds is not None and kernel_api.BLOCK_METADATA not in wanted.kinds:
+        if block_filter.kinds is not None and kernel_api.BLOCK_METADATA not in block_filter.kinds:
             return []
         return [
-            (block.address, block.size_bytes, CLASS_OVERHEAD, kernel_api.BLOCK_METADATA, one.index)
-            for one in self.arena_list()
-            if arena in (None, one.index)
-            for block in base.blocks(self.context, one)
-            if wanted.has(kernel_api.BLOCK_METADATA, block.size_bytes)
+            (block.address, block.size_bytes, CLASS_OVERHEAD, kernel_api.BLOCK_METADATA, listed.index)
+            for listed in self.arena_list()
+            if arena in (None, listed.index)
+            for block in base.blocks(self.context, listed)
+            if block_filter.has(kernel_api.BLOCK_METADATA, block.size_bytes)
         ]

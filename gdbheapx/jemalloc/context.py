@@ -92,36 +92,36 @@ def rows(columns: Dict[str, Optional[List[int]]], count: int) -> List[Dict[str, 
 
 def added(lists: Sequence[Optional[List[int]]]) -> Optional[List[int]]:
     """Element-wise sum of those that exist; None if there is none."""
-    known = [one for one in lists if one is not None]
+    known = [values for values in lists if values is not None]
     return [sum(parts) for parts in zip(*known)] if known else None
 
 
-def pieces(context: Context, wanted: Iterable[Tuple[int, int]], gap_bytes: int = 4096) -> Dict[int, bytes]:
+def pieces(context: Context, ranges: Iterable[Tuple[int, int]], gap_bytes: int = 4096) -> Dict[int, bytes]:
     """Bytes by address for every (address, size_bytes) that can be read whole; those closer than `gap_bytes` are read at once with what
     lies between them."""
-    found: Dict[int, bytes] = {}
+    data_of: Dict[int, bytes] = {}
     run: List[Tuple[int, int]] = []
     end = 0
-    for address, size in sorted(set(wanted)):
+    for address, size in sorted(set(ranges)):
         if run and (address - end > gap_bytes or address + size - run[0][0] > RUN_BYTES):
-            _read(context, run, end, found)
+            _read(context, run, end, data_of)
             run, end = [], 0
         run.append((address, size))
         end = max(end, address + size)
     if run:
-        _read(context, run, end, found)
-    return found
+        _read(context, run, end, data_of)
+    return data_of
 
 
-def _read(context: Context, run: Sequence[Tuple[int, int]], end: int, found: Dict[int, bytes]) -> None:
+def _read(context: Context, run: Sequence[Tuple[int, int]], end: int, data_of: Dict[int, bytes]) -> None:
     start = run[0][0]
     data = context.target.read_prefix(start, end - start)
     for address, size in run:
         part = data[address - start : address - start + size]
         if len(part) < size:  # a hole before it
             part = context.target.read_prefix(address, size)
-        if len(part) == size and len(part) >= len(found.get(address, b"")):
-            found[address] = part
+        if len(part) == size and len(part) >= len(data_of.get(address, b"")):
+            data_of[address] = part
 
 
 def views(context: Context, struct: str, addresses: Iterable[int], gap_bytes: int = 4096) -> Dict[int, View]:

@@ -66,12 +66,12 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return JemallocMalloc(located, around)
 
-    def together(self, capability: str, found: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
+    def together(self, capability: str, told: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
         """All jemallocs of a process as `tickers` answers."""
         from gdbheapx.jemalloc.messages.tickers import TickersAnswer, UnreadRow
 
-        rows = [UnreadRow(one.module.name, one.version_text, one.page_bytes, one.has_ticker_bug, one.why) for one in unread]
-        return TickersAnswer(found, rows, unsure=unsure)
+        rows = [UnreadRow(copy.module.name, copy.version_text, copy.page_bytes, copy.has_ticker_bug, copy.why) for copy in unread]
+        return TickersAnswer(told, rows, unsure=unsure)
 
     def has_traces(self, target: Target) -> bool:
         """One that is not initialised yet."""
@@ -79,11 +79,11 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return bool(export.with_symbols(target))
 
-    def pack(self, target: Target, found: Instances, allocator_id: Optional[str]) -> Pack:
+    def pack(self, target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
         """Of the one with this id, else of the one that owns malloc, else of the first."""
         from gdbheapx.jemalloc.detection import export
 
-        return export.of_target(target, found, allocator_id)
+        return export.of_target(target, instances, allocator_id)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """By its id, alone or not."""
@@ -95,11 +95,11 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return arenas(cast("Sequence[JemallocArena]", rows), totals)
 
-    def page(self, name: str, found: Any) -> Page:
+    def page(self, name: str, answer: Any) -> Page:
         """One line per size class, or per option."""
         from gdbheapx.jemalloc.messages import arenas, tunables
 
-        return arenas.bins(found) if name == "bins" else tunables.page(found)
+        return arenas.bins(answer) if name == "bins" else tunables.page(answer)
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
         """What it holds."""

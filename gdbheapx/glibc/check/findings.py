@@ -204,10 +204,10 @@ class Findings:
     @property
     def rows(self) -> List[BrokenRule]:
         """In the order found. What is said of one address has one suspect."""
-        suspects = {one.address: one.suspect for one in self._found.values() if one.suspect is not None and one.address is not None}
+        suspects = {row.address: row.suspect for row in self._found.values() if row.suspect is not None and row.address is not None}
         return [
-            one if one.suspect is not None else one._replace(suspect=suspects.get(one.address or Address(0)))
-            for one in self._found.values()
+            row if row.suspect is not None else row._replace(suspect=suspects.get(row.address or Address(0)))
+            for row in self._found.values()
         ]
 
     def arena_of(self, address: Optional[int]) -> Optional[ArenaWalk]:

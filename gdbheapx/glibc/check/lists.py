@@ -52,21 +52,21 @@ class Rows(NamedTuple):
 
 def regions(context: Context, walks: Sequence[ArenaWalk], known: Set[int]) -> List[api.Checked]:
     """Every run of chunks that was walked."""
-    found = []
+    checked = []
     for walk in walks:
         firsts = {heap.region(context.glibc, 0).begin for heap in walk.heaps}
         if not firsts:
             firsts = {align_chunk(context.glibc.read_mp(context.target)["sbrk_base"], context.glibc.geometry)}
         own = api.REGION_MAIN * walk.arena.is_main | api.REGION_BINS_KNOWN * (walk.arena.index in known)
-        found += [api.Checked(region, own | api.REGION_FIRST * (region.begin in firsts)) for region, _ in walk.runs]
-    return found
+        checked += [api.Checked(region, own | api.REGION_FIRST * (region.begin in firsts)) for region, _ in walk.runs]
+    return checked
 
 
 def look(context: Context, walks: Sequence[ArenaWalk], listed: CachedChunks, binned: Binned) -> Rows:
     """One pass over all chunks."""
-    found = context.walker.check(regions(context, walks, binned.known), listed.chunks, binned.members)
-    stops = {row.address: row for row in found.rows if row.rule == api.BROKEN_STOP}
-    return Rows([row for row in found.rows if row.rule != api.BROKEN_STOP], stops, found.counts)
+    passed = context.walker.check(regions(context, walks, binned.known), listed.chunks, binned.members)
+    stops = {row.address: row for row in passed.rows if row.rule == api.BROKEN_STOP}
+    return Rows([row for row in passed.rows if row.rule != api.BROKEN_STOP], stops, passed.counts)
 
 
 def suspect(context: Context, row: Optional[api.Broken]) -> Optional[Suspect]:
@@ -82,44 +82,44 @@ def _itself(context: Context, row: api.Broken, status: str) -> Suspect:
     return Suspect(Address(row.address + 2 * context.glibc.geometry.word_bytes), row.value, status)
 
 
-def tell(context: Context, found: Findings, rows: Rows, binned: Binned) -> None:
+def tell(context: Context, findings: Findings, rows: Rows, binned: Binned) -> None:
     """Each row as a broken rule."""
     for row in rows.rows:
         before, is_unsorted = suspect(context, row), row.address in binned.unsorted
         at = row.address
         if row.rule == api.BROKEN_PREV_SIZE:
             what = "a free chunk of this size must have it repeated behind it; 0x%x is there" % row.value
-            found.add("unsorted-prev-size" if is_unsorted else "prev-size", at, what, before)
+            findings.add("unsorted-prev-size" if is_unsorted else "prev-size", at, what, before)
         elif row.rule == api.BROKEN_FREE_NEIGHBOURS:
-            found.add("free-neighbours", at, "a free chunk directly follows the free chunk at 0x%x" % row.value, None)
+            findings.add("free-neighbours", at, "a free chunk directly follows the free chunk at 0x%x" % row.value, None)
         elif row.rule == api.BROKEN_NOT_BINNED:
             what = "the next chunk says that this chunk is free, but no bin holds it"
-            found.add("free-not-in-bin", at, what, _itself(context, row, "used"))
+            findings.add("free-not-in-bin", at, what, _itself(context, row, "used"))
         elif row.rule == api.BROKEN_BINNED_USED:
             what = "a bin holds this chunk, but the next chunk says that it is in use"
-            found.add("unsorted-prev-inuse" if is_unsorted else "bin-entry-in-use", at, what, None)
+            findings.add("unsorted-prev-inuse" if is_unsorted else "bin-entry-in-use", at, what, None)
         elif row.rule == api.BROKEN_BINNED_ASTRAY:
-            found.add("bin-entry-not-a-chunk", at, "a bin holds this address, but no chunk begins here", None)
+            findings.add("bin-entry-not-a-chunk", at, "a bin holds this address, but no chunk begins here", None)
         elif row.rule == api.BROKEN_LISTED_FREE:
             what = "this chunk is on a thread cache's or fastbin's list, but the next chunk says that it is free: freed twice, or overrun"
-            found.add("double-free", at, what, _itself(context, row, "tcache"), is_cache=True)
+            findings.add("double-free", at, what, _itself(context, row, "tcache"), is_cache=True)
         elif row.rule == api.BROKEN_LISTED_ASTRAY:
             what = "a thread cache or fastbin holds this address, but no chunk begins here"
-            found.add("listed-not-a-chunk", at, what, None, is_cache=True)
+            findings.add("listed-not-a-chunk", at, what, None, is_cache=True)
         elif row.rule == api.BROKEN_NON_MAIN:
             wrong = "has" if row.value & 4 else "lacks"
-            found.add("arena-bit", at, "the size field 0x%x %s the bit NON_MAIN_ARENA, against its arena" % (row.value, wrong), before)
+            findings.add("arena-bit", at, "the size field 0x%x %s the bit NON_MAIN_ARENA, against its arena" % (row.value, wrong), before)
         elif row.rule == api.BROKEN_FREE_FLAGS:
-            found.add("free-arena-bit", at, "the size field 0x%x of a free chunk has the bit NON_MAIN_ARENA" % row.value, before)
+            findings.add("free-arena-bit", at, "the size field 0x%x of a free chunk has the bit NON_MAIN_ARENA" % row.value, before)
         elif row.rule == api.BROKEN_FIRST:
-            found.add("first-chunk", at, "the first chunk of a heap says that the chunk before it is free", None)
+            findings.add("first-chunk", at, "the first chunk of a heap says that the chunk before it is free", None)
 
 
 class Doubles(NamedTuple):
     """Bins, followed."""
 
     asked: Sequence[bins.AskedBins]
-    found: Followed
+    followed: Followed
 
 
 def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:
@@ -132,10 +132,10 @@ def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:
 def binned(doubles: Doubles) -> Binned:
     """What the bins hold, and of which arenas that is all."""
     known: Set[int] = set()
-    for one in doubles.asked:
-        if not any(doubles.found.problems[one.first : one.first + len(one.used)]):
-            known.add(one.arena.index)
-    return Binned(doubles.found.members, known, set())
+    for arena_bins in doubles.asked:
+        if not any(doubles.followed.problems[arena_bins.first : arena_bins.first + len(arena_bins.used)]):
+            known.add(arena_bins.arena.index)
+    return Binned(doubles.followed.members, known, set())
 
 
 def add_unsorted(context: Context, arenas: Sequence[Arena], held: Binned) -> None:
@@ -151,17 +151,17 @@ def add_unsorted(context: Context, arenas: Sequence[Arena], held: Binned) -> Non
 # ---------------------------------------------------------------------------------------------------- links
 
 
-def tell_bins(context: Context, found: Findings, doubles: Doubles) -> None:
+def tell_bins(context: Context, findings: Findings, doubles: Doubles) -> None:
     """Bins whose links do not hold."""
-    followed = doubles.found
-    for one in doubles.asked:
-        own, words = bins.headers(one.arena, context.glibc), one.arena.state.numbers("bins")
-        for number, index in enumerate(one.used, one.first):
+    followed = doubles.followed
+    for arena_bins in doubles.asked:
+        own, words = bins.headers(arena_bins.arena, context.glibc), arena_bins.arena.state.numbers("bins")
+        for number, index in enumerate(arena_bins.used, arena_bins.first):
             what = wrong(followed, number)
             if what is None:
                 continue
             if followed.problems[number] == UNREAD:
-                name = "bin %d of %s" % (index, one.arena.title)
+                name = "bin %d of %s" % (index, arena_bins.arena.title)
                 context.report(codes.LIST_UNREAD, followed.lasts[number] or own[index - 1], "%s: %s" % (name, what), NOT_CHECKED)
                 continue
             header = own[index - 1]
@@ -169,93 +169,93 @@ def tell_bins(context: Context, found: Findings, doubles: Doubles) -> None:
             at_header = followed.problems[number] == BACK_LINK and followed.ats[number] == header or not followed.lasts[number]
             where = followed.ats[number] if followed.problems[number] == BACK_LINK else followed.lasts[number] or header
             rule = "%s-%s" % (kind, "head" if at_header else "links")
-            found.add(rule, where, "bin %d of %s: %s" % (index, one.arena.title, what))
+            findings.add(rule, where, "bin %d of %s: %s" % (index, arena_bins.arena.title, what))
         for index, (head, tail, header) in enumerate(zip(words[0::2], words[1::2], own), 1):
             if head == header != tail:
                 kind = "unsorted" if index == bins.UNSORTED else "smallbin" if index < bins.FIRST_LARGE else "largebin"
-                what = "bin %d of %s is empty by fd, but its bk is 0x%x" % (index, one.arena.title, tail)
-                found.add("%s-head" % kind, header, what)
+                what = "bin %d of %s is empty by fd, but its bk is 0x%x" % (index, arena_bins.arena.title, tail)
+                findings.add("%s-head" % kind, header, what)
 
 
-def tell_singles(context: Context, found: Findings, singles: Singles) -> None:
+def tell_singles(context: Context, findings: Findings, singles: Singles) -> None:
     """Thread caches and fastbins whose links or counts do not hold."""
-    followed = singles.found
-    for one in singles.fast:
-        for index, head in enumerate(one.heads):
-            what = wrong(followed, one.first + index) if head else None
-            if what is not None and followed.problems[one.first + index] != UNREAD:
-                place = one.arena.state.address_of("fastbinsY") + index * context.glibc.geometry.word_bytes
-                where = followed.lasts[one.first + index] or place
+    followed = singles.followed
+    for fastbins in singles.fast:
+        for index, head in enumerate(fastbins.heads):
+            what = wrong(followed, fastbins.first + index) if head else None
+            if what is not None and followed.problems[fastbins.first + index] != UNREAD:
+                place = fastbins.arena.state.address_of("fastbinsY") + index * context.glibc.geometry.word_bytes
+                where = followed.lasts[fastbins.first + index] or place
                 name = {UNALIGNED: "fastbin-unaligned", CYCLE: "fastbin-double-free"}.get(
-                    followed.problems[one.first + index], "fastbin-link"
+                    followed.problems[fastbins.first + index], "fastbin-link"
                 )
-                found.add(name, where, "fastbin %d of %s: %s" % (index, one.arena.title, what))
+                findings.add(name, where, "fastbin %d of %s: %s" % (index, fastbins.arena.title, what))
     limit = context.glibc.read_mp(context.target).get("tcache_count")
     for cache in singles.caches.caches:
         for index, number in enumerate(singles.caches.lists(cache)):
             if followed.problems[number] or followed.counts[number] or (singles.caches.expected and singles.caches.expected[number]):
-                _tell_cache(found, singles, (cache.address or 0, cache.thread.lwp), index, number, limit)
+                _tell_cache(findings, singles, (cache.address or 0, cache.thread.lwp), index, number, limit)
 
 
-def _tell_cache(found: Findings, singles: Singles, cache: Tuple[int, int], index: int, number: int, limit: Optional[int]) -> None:
-    followed, name = singles.found, "tcache bin %d of thread %d" % (index, cache[1])
+def _tell_cache(findings: Findings, singles: Singles, cache: Tuple[int, int], index: int, number: int, limit: Optional[int]) -> None:
+    followed, name = singles.followed, "tcache bin %d of thread %d" % (index, cache[1])
     what, count, expected = wrong(followed, number), followed.counts[number], singles.caches.expected
     if what is not None and followed.problems[number] != UNREAD:
         names = {UNALIGNED: "tcache-unaligned", CYCLE: "tcache-double-free"}
         rule = names.get(followed.problems[number], "tcache-link")
-        found.add(rule, followed.lasts[number] or cache[0], "%s: %s" % (name, what), is_cache=True)
+        findings.add(rule, followed.lasts[number] or cache[0], "%s: %s" % (name, what), is_cache=True)
         return
     if followed.problems[number] in (CUT, UNREAD):
         return
     if limit is not None and count > limit:
         what = "%s lists %s, more than %d" % (name, plural(count, "chunk"), limit)
-        found.add("tcache-too-many", followed.lasts[number], what, is_cache=True)
+        findings.add("tcache-too-many", followed.lasts[number], what, is_cache=True)
     if expected and expected[number] != count:
         told = "%s counts %s but lists %d" % (name, plural(expected[number], "chunk"), count)
-        found.add("tcache-count", followed.lasts[number] or cache[0], told, is_cache=True)
+        findings.add("tcache-count", followed.lasts[number] or cache[0], told, is_cache=True)
 
 
 # ---------------------------------------------------------------------------------------------------- members
 
 
-def check_members(context: Context, found: Findings, singles: Singles, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> bool:
+def check_members(context: Context, findings: Findings, singles: Singles, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> bool:
     """What members of lists say of themselves: sizes, keys, order; and of bins their links. True if the bins hold exactly the free
     chunks, as far as their number and the sum of their addresses tell."""
     named: List[str] = []
     lists: List[api.MemberList] = []
-    for name, one in [*_of_caches(context, singles), *_of_fast(context, singles), *_of_bins(context, arenas)]:
+    for name, members in [*_of_caches(context, singles), *_of_fast(context, singles), *_of_bins(context, arenas)]:
         named.append(name)
-        lists.append(one)
+        lists.append(members)
     told = context.walker.check_members(lists, context.glibc.traits.safe_linking)
     for row in told.rows:
         if row.rule != api.MEMBER_LINK:
-            _tell_member(context, found, row, named[row.previous], lists[row.previous])
+            _tell_member(context, findings, row, named[row.previous], lists[row.previous])
     totals = [total for total in (walk.total() for walk in walks) if total is not None]
     free = sum(total.free_chunks for total in totals), sum(total.free_sum for total in totals) & ADDRESS_MASK
     return not told.counts[api.MEMBER_LINK] and free == (told.binned, told.binned_sum)
 
 
-def _tell_member(context: Context, found: Findings, row: api.Broken, name: str, one: api.MemberList) -> None:
+def _tell_member(context: Context, findings: Findings, row: api.Broken, name: str, members: api.MemberList) -> None:
     if row.rule == api.MEMBER_KEY:
-        what = "%s: the key behind the link is 0x%x, not 0x%x: written to after it was freed" % (name, row.value, one.key)
-        found.add("tcache-key", row.address, what, is_cache=True)
+        what = "%s: the key behind the link is 0x%x, not 0x%x: written to after it was freed" % (name, row.value, members.key)
+        findings.add("tcache-key", row.address, what, is_cache=True)
     elif row.rule == api.MEMBER_ORDER:
-        found.add("largebin-order", row.address, "%s: the chunk before it has only 0x%x bytes" % (name, row.value))
+        findings.add("largebin-order", row.address, "%s: the chunk before it has only 0x%x bytes" % (name, row.value))
     elif row.rule == api.MEMBER_NEXTSIZE:
         what = "%s: fd_nextsize and bk_nextsize of this chunk and 0x%x do not lead to each other" % (name, row.value)
-        found.add("largebin-nextsize", row.address, what)
+        findings.add("largebin-nextsize", row.address, what)
     else:
-        rule = {BIN: "bin-size", FAST: "fastbin-size"}.get(one.kind, "tcache-size")
-        is_cache = one.kind in (TCACHE, TCACHE_SIZED)
-        found.add(rule, row.address, "%s: a chunk of 0x%x bytes does not belong there" % (name, row.value), is_cache=is_cache)
+        rule = {BIN: "bin-size", FAST: "fastbin-size"}.get(members.kind, "tcache-size")
+        is_cache = members.kind in (TCACHE, TCACHE_SIZED)
+        findings.add(rule, row.address, "%s: a chunk of 0x%x bytes does not belong there" % (name, row.value), is_cache=is_cache)
 
 
 def _of_caches(context: Context, singles: Singles) -> List[Tuple[str, api.MemberList]]:
     key, made = _key(context, singles), []
     for cache in singles.caches.caches:
         for index, number in enumerate(singles.caches.lists(cache)):
-            count = singles.found.counts[number]
-            if not count or singles.found.problems[number]:
+            count = singles.followed.counts[number]
+            if not count or singles.followed.problems[number]:
                 continue
             size = singles.caches.sizes[index]
             low, high = (
@@ -277,8 +277,8 @@ def _key(context: Context, singles: Singles) -> int:
     seen: Counter[int] = Counter()
     for cache in singles.caches.caches:
         for number in singles.caches.lists(cache):
-            if sum(seen.values()) < KEY_SAMPLES and not singles.found.problems[number]:
-                words = _second_words(context, singles.heads[number], min(singles.found.counts[number], KEYS_OF_A_LIST))
+            if sum(seen.values()) < KEY_SAMPLES and not singles.followed.problems[number]:
+                words = _second_words(context, singles.heads[number], min(singles.followed.counts[number], KEYS_OF_A_LIST))
                 seen.update(-1 if word == cache.address else word for word in words)
     samples = sum(seen.values())
     value, count = seen.most_common(1)[0] if seen else (0, 0)
@@ -296,13 +296,13 @@ def _second_words(context: Context, entry: int, count: int) -> Iterator[int]:
 
 def _of_fast(context: Context, singles: Singles) -> List[Tuple[str, api.MemberList]]:
     made = []
-    for one in singles.fast:
-        for index, head in enumerate(one.heads):
-            number = one.first + index
-            if head and singles.found.counts[number] and not singles.found.problems[number]:
+    for fastbins in singles.fast:
+        for index, head in enumerate(fastbins.heads):
+            number = fastbins.first + index
+            if head and singles.followed.counts[number] and not singles.followed.problems[number]:
                 size = fast_size(index, context.glibc.geometry)
-                name = "fastbin %d of %s" % (index, one.arena.title)
-                made.append((name, api.MemberList(FAST, head, singles.found.counts[number], size, size, 0, False)))
+                name = "fastbin %d of %s" % (index, fastbins.arena.title)
+                made.append((name, api.MemberList(FAST, head, singles.followed.counts[number], size, size, 0, False)))
     return made
 
 
@@ -320,7 +320,7 @@ def _of_bins(context: Context, arenas: Sequence[Arena]) -> List[Tuple[str, api.M
     return made
 
 
-def tell_outside(context: Context, found: Findings, walks: Sequence[ArenaWalk], chunks: Sequence[int], spans: Sequence[Any]) -> None:
+def tell_outside(context: Context, findings: Findings, walks: Sequence[ArenaWalk], chunks: Sequence[int], spans: Sequence[Any]) -> None:
     """Entries of single lists that lie in no arena; `spans`: their ranges, sorted."""
     told: Dict[int, None] = {}
     edges = [0, *(edge for span in spans for edge in span), ADDRESS_MASK]
@@ -328,4 +328,4 @@ def tell_outside(context: Context, found: Findings, walks: Sequence[ArenaWalk], 
         for place in range(bisect_left(chunks, start), min(bisect_left(chunks, end), bisect_left(chunks, start) + api.MOST_ROWS)):
             told[chunks[place] & ~FLAGS] = None
     for address in list(told)[: api.MOST_ROWS]:
-        found.add("listed-outside", address, "a thread cache or fastbin holds this address, which is in no arena", is_cache=True)
+        findings.add("listed-outside", address, "a thread cache or fastbin holds this address, which is in no arena", is_cache=True)

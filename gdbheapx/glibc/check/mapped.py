@@ -22,13 +22,13 @@ SEARCHED = 1 << 40
 """More chunks than there are: a search for all that lie somewhere."""
 
 
-def tell(own: Context, found: Findings, heaps: List[Range], rest: Report) -> None:
+def tell(own: Context, findings: Findings, heaps: List[Range], rest: Report) -> None:
     """What mp_ counts must be what there is. Where it is not, the header that contradicts it is told; else it stays a gap of the answer."""
     missing: List[Diagnostic] = []
 
     def report(code: object, address: object, what: str, hint: Optional[str], is_passing: bool = False) -> None:
         if code == codes.MP_DISAGREES:
-            found.add("mmapped-count", own.glibc.mp.address, what)
+            findings.add("mmapped-count", own.glibc.mp.address, what)
         else:
             missing.append(Diagnostic(code, own.glibc.mp.address, what, hint, is_passing))  # type: ignore[arg-type]
 
@@ -41,10 +41,10 @@ def tell(own: Context, found: Findings, heaps: List[Range], rest: Report) -> Non
     told = 0
     if counted is not None and there.has_searched and own.budget.reason is None:
         look = Damaged(context, heaps, there, counted)
-        told = (0 if there.complete else look.tell(found)) + look.moved_up(found)
-    for one in missing:
-        if not (told and one.code == codes.MAPPED_MISSING):
-            rest(*one)
+        told = (0 if there.complete else look.tell(findings)) + look.moved_up(findings)
+    for diagnostic in missing:
+        if not (told and diagnostic.code == codes.MAPPED_MISSING):
+            rest(*diagnostic)
 
 
 class Header(NamedTuple):
@@ -92,21 +92,21 @@ class Damaged:
         self._mapping_edges = frozenset(edges)
         self._edges = edges.union(edge for span in (*self._free, *others) for edge in span)
 
-    def tell(self, found: Findings) -> int:
+    def tell(self, findings: Findings) -> int:
         """Adds what is certain; how many."""
         if self._missing < 0:
             return 0
-        told = self._grown_over_others(found) if self._missing else 0
+        told = self._grown_over_others(findings) if self._missing else 0
         if not told and self._missing == 1 and self._lost > 0:
-            told = self._only_one(found)
+            told = self._only_one(findings)
         if not told and self._missing:
-            told = self._several(found)
+            told = self._several(findings)
         if not told and not self._missing:
-            told = self._resized(found)
+            told = self._resized(findings)
         if not told and self._missing and not self._lost:
             what = "mp_ counts %d mapped %s more than there %s, but no byte more: one was freed or resized with the size of several"
             words = ("chunk", "is") if self._missing == 1 else ("chunks", "are")
-            found.add("mmapped-count", self._context.glibc.mp.address, what % (self._missing, *words))
+            findings.add("mmapped-count", self._context.glibc.mp.address, what % (self._missing, *words))
             return 1
         return told
 
@@ -176,36 +176,37 @@ class Damaged:
             return "mmapped-as-small"
         return "mmapped-as-used"
 
-    def _add(self, found: Findings, one: Header) -> None:
+    def _add(self, findings: Findings, header: Header) -> None:
         what = "a mapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has prev_size 0x%x, size 0x%x"
-        found.add(self._rule(one.prev_size, one.field, one.chunk), one.chunk, what % (one.total, one.prev_size, one.field))
+        rule = self._rule(header.prev_size, header.field, header.chunk)
+        findings.add(rule, header.chunk, what % (header.total, header.prev_size, header.field))
 
     # ---- what is lacking
 
-    def _only_one(self, found: Findings) -> int:
+    def _only_one(self, findings: Findings) -> int:
         """The block that is lacking has the bytes that are lacking."""
         total, page, blocks = self._lost, self._geometry.page_bytes, []  # type: int, int, List[Tuple[int, bool]]
         for start, end in self._free:
             inner = [edge for edge in self._edges if start <= edge <= end]
             starts = {edge for edge in inner if edge + total <= end}.union(edge - total for edge in inner if edge - total >= start)
-            blocks += [(one, one in self._edges and one + total in self._edges) for one in sorted(starts) if not one % page]
+            blocks += [(block, block in self._edges and block + total in self._edges) for block in sorted(starts) if not block % page]
         blocks = [(block, is_exact) for block, is_exact in blocks if self._may_begin(block)]
         headers = [(self._at(block, total), is_exact) for block, is_exact in blocks[:MOST_LOOKED_AT]]
         if any(header is None for header, _ in headers):
-            headers = [one for one in headers if one[0] is not None and one[0].agrees >= 2]  # it may be in what cannot be read
+            headers = [pair for pair in headers if pair[0] is not None and pair[0].agrees >= 2]  # it may be in what cannot be read
         known = [(header, is_exact) for header, is_exact in headers if header is not None]
-        strong = [one for one in known if one[0].agrees >= 2 and not one[0].is_blank]
-        exact = [one for one in known if one[1]]
-        written = [one for one in exact if not one[0].is_blank]
-        for some in (strong, [one for one in strong if one[1]], written, exact):
+        strong = [pair for pair in known if pair[0].agrees >= 2 and not pair[0].is_blank]
+        exact = [pair for pair in known if pair[1]]
+        written = [pair for pair in exact if not pair[0].is_blank]
+        for some in (strong, [pair for pair in strong if pair[1]], written, exact):
             if len(some) == 1:
-                self._add(found, some[0][0])
+                self._add(findings, some[0][0])
                 return 1
-            if some and some is strong and len({one[0].chunk for one in strong}) > 1 and not any(one[1] for one in strong):
+            if some and some is strong and len({pair[0].chunk for pair in strong}) > 1 and not any(pair[1] for pair in strong):
                 return 0
         return 0
 
-    def _several(self, found: Findings) -> int:
+    def _several(self, findings: Findings) -> int:
         """From each place where mapped chunks can begin, headers one behind the other, of which one thing is wrong: all of them if they are
         as many as are lacking, with as many bytes; else those right behind another mapped chunk that have the right flags."""
         page, ends = self._geometry.page_bytes, {chunk.block_start + chunk.total_bytes for chunk in self._there}
@@ -218,12 +219,13 @@ class Damaged:
                     break
                 chains.append(header)
                 block += header.total
-        if len(chains) == self._missing and sum(one.total for one in chains) == self._lost:
+        if len(chains) == self._missing and sum(header.total for header in chains) == self._lost:
             sure = chains
         else:
-            sure = [one for one in chains if one.block in ends and one.field & FLAGS == MMAPPED and one.prev_size % page == 0]
-        for one in sure[: self._missing]:
-            self._add(found, one)
+            mapped = [header for header in chains if header.field & FLAGS == MMAPPED and header.prev_size % page == 0]
+            sure = [header for header in mapped if header.block in ends]
+        for header in sure[: self._missing]:
+            self._add(findings, header)
         return min(len(sure), self._missing)
 
     def _next(self, block: int, end: int) -> Optional[Header]:
@@ -245,7 +247,7 @@ class Damaged:
 
     # ---- what memalign moved
 
-    def moved_up(self, found: Findings) -> int:
+    def moved_up(self, findings: Findings) -> int:
         """memalign moves the header of a mapped block up and leaves the old one behind (_int_memalign), which tells the same block: where
         nothing but zeros lies between that and another header of which the offset or the size is right, what else that says is wrong."""
         told, plain = 0, self._geometry.alignment_bytes - 2 * self._geometry.word_bytes
@@ -260,7 +262,7 @@ class Damaged:
                 if any(words):
                     size = chunk.total_bytes - (place - block) - self._trailer
                     if (words[0] == place - block or words[1] & ~FLAGS == size) and self._is_blank(chunk.chunk, place):
-                        self._add(found, Header(block, place, words[0], words[1], chunk.total_bytes, 1))
+                        self._add(findings, Header(block, place, words[0], words[1], chunk.total_bytes, 1))
                         told += 1
                     break
         return told
@@ -274,7 +276,7 @@ class Damaged:
 
     # ---- what is there, and of another size
 
-    def _grown_over_others(self, found: Findings) -> int:
+    def _grown_over_others(self, findings: Findings) -> int:
         """Headers of mapped chunks that lie inside another one, as many as are lacking at most."""
         page, told, met = self._geometry.page_bytes, 0, 0
         ranges: List[Range] = []
@@ -293,15 +295,15 @@ class Damaged:
         search = MmappedSearch(bool(self._trailer), SEARCHED, SEARCHED, ram, data or (), (), most, limits)
         inner = list(self._context.walker.scan_mmapped(ranges, search).chunks)
         for chunk in owners:
-            inside = [one for one in inner if chunk.block_start < one.block_start < chunk.block_start + chunk.total_bytes]
+            inside = [other for other in inner if chunk.block_start < other.block_start < chunk.block_start + chunk.total_bytes]
             met += len(inside)
             if inside and met <= self._missing:
                 told += 1
                 what = "the header of this mapped chunk has size 0x%x, but another mapped chunk begins inside it, at 0x%x"
-                found.add("mmapped-size", chunk.chunk, what % (chunk.size_bytes, inside[0].chunk))
+                findings.add("mmapped-size", chunk.chunk, what % (chunk.size_bytes, inside[0].chunk))
         return told
 
-    def _resized(self, found: Findings) -> int:
+    def _resized(self, findings: Findings) -> int:
         """All chunks are there, and their bytes are not what mp_ counts: whose change explains that, if it is one's alone."""
         page, change = self._geometry.page_bytes, abs(self._lost)
         starts, ends = dict(self._free), {end: start for start, end in self._free}
@@ -321,12 +323,10 @@ class Damaged:
                 is_exact = fits and (end - change in self._mapping_edges or (not is_plain and block + change in self._mapping_edges))
             some += [chunk] * fits
             exact += [chunk] * is_exact
-        one = next((group[0] for group in (filled, exact, some) if len(group) == 1), None)
-        if one is None or change % page:
+        changed = next((group[0] for group in (filled, exact, some) if len(group) == 1), None)
+        if changed is None or change % page:
             return 0
         what = "its header says that its mapping has 0x%x bytes (prev_size 0x%x, size 0x%x); mp_ counts 0x%x bytes %s in all of them"
-        offset = one.chunk - one.block_start
-        found.add(
-            "mmapped-size", one.chunk, what % (one.total_bytes, offset, one.size_bytes, change, "more" if self._lost > 0 else "fewer")
-        )
+        offset, word = changed.chunk - changed.block_start, "more" if self._lost > 0 else "fewer"
+        findings.add("mmapped-size", changed.chunk, what % (changed.total_bytes, offset, changed.size_bytes, change, word))
         return 1

@@ -71,15 +71,15 @@ CHAINS = (codes.HEAP_DAMAGED, codes.HEAP_UNREADABLE, codes.RING_BROKEN, codes.RI
 SIZES = (codes.CHUNK_SMALL, codes.CHUNK_MISALIGNED, codes.CHUNK_OVERRUN, codes.FENCEPOST_INSIDE)
 
 
-def tell(context: Context, found: Findings, walk: ArenaWalk, rows: Rows) -> None:
+def tell(context: Context, findings: Findings, walk: ArenaWalk, rows: Rows) -> None:
     """All of one arena."""
-    _top(context, found, walk.arena, suspect(context, rows.stops.get(walk.arena.top)))
-    _state(found, walk.arena)
-    _bin_map(context, found, walk.arena)
-    _heaps(context, found, walk)
+    _top(context, findings, walk.arena, suspect(context, rows.stops.get(walk.arena.top)))
+    _state(findings, walk.arena)
+    _bin_map(context, findings, walk.arena)
+    _heaps(context, findings, walk)
 
 
-def _top(context: Context, found: Findings, arena: Arena, before: Optional[Suspect]) -> None:
+def _top(context: Context, findings: Findings, arena: Arena, before: Optional[Suspect]) -> None:
     geometry, top, title = context.glibc.geometry, arena.top, arena.title
     if not top:
         return
@@ -90,35 +90,36 @@ def _top(context: Context, found: Findings, arena: Arena, before: Optional[Suspe
     size = field & ~FLAGS
     if size > arena.state["system_mem"]:
         what = "the top chunk of %s has 0x%x bytes, more than the arena (0x%x)" % (title, size, arena.state["system_mem"])
-        found.add("top-size", top, what, before)
+        findings.add("top-size", top, what, before)
         return
     if size < geometry.min_chunk_bytes:
-        found.add("top-small", top, "the top chunk of %s has 0x%x bytes, less than MINSIZE" % (title, size), before)
+        findings.add("top-small", top, "the top chunk of %s has 0x%x bytes, less than MINSIZE" % (title, size), before)
     elif (top + size) % geometry.page_bytes:
-        found.add("top-page-end", top, "the top chunk of %s ends at 0x%x, which is no page" % (title, top + size), before)
+        findings.add("top-page-end", top, "the top chunk of %s ends at 0x%x, which is no page" % (title, top + size), before)
     if not field & PREV_INUSE:
-        found.add("top-prev-inuse", top, "the top chunk of %s says that the chunk before it is free" % title, before)
+        findings.add("top-prev-inuse", top, "the top chunk of %s says that the chunk before it is free" % title, before)
     if field & FLAGS & ~PREV_INUSE:
-        found.add("top-flags", top, "the size field 0x%x of the top chunk of %s has flags that top never has" % (field, title), before)
+        findings.add("top-flags", top, "the size field 0x%x of the top chunk of %s has flags that top never has" % (field, title), before)
 
 
-def _state(found: Findings, arena: Arena) -> None:
+def _state(findings: Findings, arena: Arena) -> None:
     state, title = arena.state, arena.title
     if state["system_mem"] > state["max_system_mem"]:
         what = "%s: system_mem 0x%x is larger than max_system_mem 0x%x" % (title, state["system_mem"], state["max_system_mem"])
-        found.add("system-mem-max", state.address_of("system_mem"), what)
+        findings.add("system-mem-max", state.address_of("system_mem"), what)
     if state["mutex"] not in MUTEX_VALUES:
-        found.add("arena-mutex", state.address_of("mutex"), "%s: the mutex has the value %d, which no lock has" % (title, state["mutex"]))
+        what = "%s: the mutex has the value %d, which no lock has" % (title, state["mutex"])
+        findings.add("arena-mutex", state.address_of("mutex"), what)
     if state["flags"] & ~KNOWN_FLAGS:
-        found.add(
+        findings.add(
             "arena-flags", state.address_of("flags"), "%s: flags is 0x%x, which has bits that malloc does not use" % (title, state["flags"])
         )
     attached = state.get("attached_threads")
     if attached is not None and attached > MOST_THREADS:
-        found.add("attached-threads", state.address_of("attached_threads"), "%s counts %d attached threads" % (title, attached))
+        findings.add("attached-threads", state.address_of("attached_threads"), "%s counts %d attached threads" % (title, attached))
 
 
-def _bin_map(context: Context, found: Findings, arena: Arena) -> None:
+def _bin_map(context: Context, findings: Findings, arena: Arena) -> None:
     words, own = arena.state.numbers("binmap"), bins.headers(arena, context.glibc)
     heads = arena.state.numbers("bins")[0::2]
     if not any(heads):
@@ -126,19 +127,19 @@ def _bin_map(context: Context, found: Findings, arena: Arena) -> None:
     for index in range(2, len(own)):
         if heads[index - 1] != own[index - 1] and not words[index // MAP_BITS] >> index % MAP_BITS & 1:
             what = "%s: bin %d is not empty, but its bit in binmap is clear: malloc does not find what is in it" % (arena.title, index)
-            found.add("binmap", arena.state.address_of("binmap") + index // MAP_BITS * 4, what)
+            findings.add("binmap", arena.state.address_of("binmap") + index // MAP_BITS * 4, what)
 
 
-def _heaps(context: Context, found: Findings, walk: ArenaWalk) -> None:
+def _heaps(context: Context, findings: Findings, walk: ArenaWalk) -> None:
     if walk.arena.is_main or not walk.arena.top:
         return
     total = sum(heap.size_bytes for heap in walk.heaps)
     if walk.heaps and total != walk.arena.state["system_mem"]:
         what = "%s: its heaps have 0x%x bytes, but system_mem is 0x%x" % (walk.arena.title, total, walk.arena.state["system_mem"])
-        found.add("heap-sum", walk.arena.state.address_of("system_mem"), what)
+        findings.add("heap-sum", walk.arena.state.address_of("system_mem"), what)
     for heap in walk.heaps:
         for name, what in heap_rules(context, walk.arena, heap.address, {heap.address for heap in walk.heaps}):
-            found.add(name, heap.address, "%s: %s" % (walk.arena.title, what))
+            findings.add(name, heap.address, "%s: %s" % (walk.arena.title, what))
 
 
 def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[int]) -> List[Tuple[str, str]]:
@@ -165,43 +166,43 @@ def rules(
     `ranges`: what the arenas occupy."""
     rest = around.report
     walks = [walk for walk in survey.walks if not walk.timed_out]
-    found = Findings(own, walks, moment(own, walks))
+    findings = Findings(own, walks, moment(own, walks))
     later: List[Diagnostic] = []
     context = own._replace(report=collector(later))
     rows, binned = lists.Rows((), {}, ()), lists.Binned((), set(), set())
     try:
         if not own.budget.expired():
-            rows, binned = _lists_and_chunks(context, found, survey, any(one.code in CHAINS for one in told))
+            rows, binned = _lists_and_chunks(context, findings, survey, any(diagnostic.code in CHAINS for diagnostic in told))
         for walk in walks:
-            tell(context, found, walk, rows)
+            tell(context, findings, walk, rows)
     except Unreadable as problem:
         rest(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "not every rule was checked")
-    told = [one for one in told if one.code not in AGAIN and not _is_unmapped(context, found, one)]
+    told = [diagnostic for diagnostic in told if diagnostic.code not in AGAIN and not _is_unmapped(context, findings, diagnostic)]
     seen = CheckedLists(rows, binned, survey)
-    sorted_out(told, BY_CODE, rest, lambda diagnostic: _add(context, found, seen, diagnostic))
-    for one in later:
-        if one.code not in AGAIN and one.code not in BY_CODE:
-            rest(*one)
-    mapped.tell(own, found, ranges(), rest)
-    return found.rows
+    sorted_out(told, BY_CODE, rest, lambda diagnostic: _add(context, findings, seen, diagnostic))
+    for diagnostic in later:
+        if diagnostic.code not in AGAIN and diagnostic.code not in BY_CODE:
+            rest(*diagnostic)
+    mapped.tell(own, findings, ranges(), rest)
+    return findings.rows
 
 
-def _lists_and_chunks(context: Context, found: Findings, survey: Survey, are_missing: bool) -> Tuple[lists.Rows, lists.Binned]:
+def _lists_and_chunks(context: Context, findings: Findings, survey: Survey, are_missing: bool) -> Tuple[lists.Rows, lists.Binned]:
     walks = [walk for walk in survey.walks if not walk.timed_out]
     listed = [walk.arena for walk in walks]
-    lists.tell_singles(context, found, survey.singles)
+    lists.tell_singles(context, findings, survey.singles)
     binned = lists.Binned((), set(), set())
-    if not lists.check_members(context, found, survey.singles, listed, walks):
+    if not lists.check_members(context, findings, survey.singles, listed, walks):
         doubles = lists.follow_bins(context, listed)
-        lists.tell_bins(context, found, doubles)
+        lists.tell_bins(context, findings, doubles)
         binned = lists.binned(doubles)
     rows = lists.look(context, walks, survey.cached_chunks, binned)
     if rows.rows or any(walk.damages for walk in walks):
         lists.add_unsorted(context, listed, binned)
-    lists.tell(context, found, rows, binned)
+    lists.tell(context, findings, rows, binned)
     if not are_missing and not any(walk.unparsed_bytes or walk.damages for walk in walks) and len(walks) == len(survey.walks):
         spans = sorted(span for walk in walks for span in walk.ranges(context.glibc.geometry.page_bytes))
-        lists.tell_outside(context, found, walks, survey.cached_chunks.chunks, spans)
+        lists.tell_outside(context, findings, walks, survey.cached_chunks.chunks, spans)
     return rows, binned
 
 
@@ -213,38 +214,38 @@ class CheckedLists(NamedTuple):
     survey: Survey
 
 
-def _is_unmapped(context: Context, found: Findings, one: Diagnostic) -> bool:
+def _is_unmapped(context: Context, findings: Findings, diagnostic: Diagnostic) -> bool:
     """It cannot be read because it is nowhere: told as a broken rule."""
-    if one.code not in UNMAPPED or one.address is None:
+    if diagnostic.code not in UNMAPPED or diagnostic.address is None:
         return False
-    address = one.address
+    address = diagnostic.address
     if any(mapping.start <= address < mapping.end for mapping in context.target.mappings()):
         return False
-    found.add(UNMAPPED[one.code], address, one.what)
+    findings.add(UNMAPPED[diagnostic.code], address, diagnostic.what)
     return True
 
 
-def _add(context: Context, found: Findings, seen: CheckedLists, one: Diagnostic) -> None:
+def _add(context: Context, findings: Findings, seen: CheckedLists, diagnostic: Diagnostic) -> None:
     """A complaint of the walk: where it stopped is known from the pass over single chunks, and so is the chunk before it."""
     rows, binned, survey = seen
-    stop = rows.stops.get(one.address) if one.address is not None else None
-    walk, rule = found.arena_of(one.address), BY_CODE[one.code]
-    if one.code in (codes.BINS_DISAGREE, codes.NOT_LOCATED, codes.SYSTEM_MEM_SMALL) and found.rows:
+    stop = rows.stops.get(diagnostic.address) if diagnostic.address is not None else None
+    walk, rule = findings.arena_of(diagnostic.address), BY_CODE[diagnostic.code]
+    if diagnostic.code in (codes.BINS_DISAGREE, codes.NOT_LOCATED, codes.SYSTEM_MEM_SMALL) and findings.rows:
         return  # what these sums only hint at was found
-    if one.code == codes.CHUNK_OVERRUN and walk is not None and one.address == walk.arena.top:
+    if diagnostic.code == codes.CHUNK_OVERRUN and walk is not None and diagnostic.address == walk.arena.top:
         rule = "top-size"
-    elif one.code in SIZES and one.address in binned.unsorted:
+    elif diagnostic.code in SIZES and diagnostic.address in binned.unsorted:
         rule = "unsorted-size"
-    elif one.code in SIZES and stop is not None and stop.previous in binned.unsorted:
+    elif diagnostic.code in SIZES and stop is not None and stop.previous in binned.unsorted:
         rule = "unsorted-next-size"
-    elif one.code == codes.BREAK_DISAGREES and walk is not None:
+    elif diagnostic.code == codes.BREAK_DISAGREES and walk is not None:
         top, word = walk.arena.top, context.glibc.geometry.word_bytes
         size = int.from_bytes(context.target.read_prefix(top + word, word), context.target.byte_order) & ~7
         here = context.glibc.break_address(context.target)
         rule = "break-below-top" if here is not None and here < top + size else rule
-    if one.code == codes.HEAP_DAMAGED and one.address is not None:
+    if diagnostic.code == codes.HEAP_DAMAGED and diagnostic.address is not None:
         for other in survey.walks:
-            if one.address in (other.arena.top & -survey.heap_max, other.arena.address & -survey.heap_max):
-                for name, what in heap_rules(context, other.arena, one.address, frozenset()):
-                    found.add(name, one.address, what)
-    found.add(rule, one.address, one.what, lists.suspect(context, stop))
+            if diagnostic.address in (other.arena.top & -survey.heap_max, other.arena.address & -survey.heap_max):
+                for name, what in heap_rules(context, other.arena, diagnostic.address, frozenset()):
+                    findings.add(name, diagnostic.address, what)
+    findings.add(rule, diagnostic.address, diagnostic.what, lists.suspect(context, stop))

@@ -45,11 +45,11 @@ LEFT = "left"
 
 def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     """What shows in the arenas."""
-    found = []
+    told = []
     locked = [row for row in rows if row.locked]
     if locked:
         what = "a thread is inside malloc: its arena may be in the middle of a change"
-        found.append(
+        told.append(
             Finding(
                 what, "arena %s" % ", ".join(str(row.index) for row in locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC
             )
@@ -57,8 +57,8 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = "arena %s" % ", ".join(str(row.index) for row in damaged)
-        found.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
-    return found
+        told.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
+    return told
 
 
 def with_abort(judged: Verdict) -> Verdict:
@@ -171,20 +171,20 @@ class Case(NamedTuple):
 
 def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     """All copies of glibc's malloc together: it is one to whoever asks where the memory is."""
-    rows = [row for one in facts for row in one.arenas]
-    found = figures(facts, rows, around)
-    cure = huge_pages_cure(any(one.asks_for_huge_pages for one in facts))
+    rows = [row for heap in facts for row in heap.arenas]
+    sums = figures(facts, rows, around)
+    cure = huge_pages_cure(any(heap.asks_for_huge_pages for heap in facts))
     what = "beyond the ends of heaps"
-    kept = huge_pages.Returned("malloc", None, found.returned_resident_bytes, found.returned_huge_bytes, what, cure)
+    kept = huge_pages.Returned("malloc", None, sums.returned_resident_bytes, sums.returned_huge_bytes, what, cure)
     returned = huge_pages.judge(kept, around.huge_pages)
-    judged = verdict_on(found, returned)
-    if any(one.has_aborted for one in facts):
+    judged = verdict_on(sums, returned)
+    if any(heap.has_aborted for heap in facts):
         judged = with_abort(judged)
     steps = [*huge_pages.against(judged, returned), *next_steps(judged.kind, judged.code)]
-    ids = [one.info.id for one in facts]
-    taken = found.system_bytes if found.taken_bytes is None else min(found.taken_bytes, found.system_bytes)
-    held = taken + (found.returned_resident_bytes or 0)
-    told = [*side_lines(found, judged.kind), *findings(rows)]
+    ids = [heap.info.id for heap in facts]
+    taken = sums.system_bytes if sums.taken_bytes is None else min(sums.taken_bytes, sums.system_bytes)
+    held = taken + (sums.returned_resident_bytes or 0)
+    told = [*side_lines(sums, judged.kind), *findings(rows)]
     return [Judged(ids[0], ids, held, judged, told, steps)]
 
 
@@ -199,19 +199,19 @@ def huge_pages_cure(asks_for_them: bool) -> Optional[Step]:
 
 def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Surroundings) -> Figures:
     """The sums over all copies; mapped chunks are memory in use."""
-    totals = [one.totals for one in facts]
+    totals = [heap.totals for heap in facts]
 
     def total(*names: str) -> int:
         return sum(sums[name] or 0 for sums in totals for name in names)
 
-    thresholds = [one.trim_threshold_bytes for one in facts]
+    thresholds = [heap.trim_threshold_bytes for heap in facts]
     raised = [value for value in thresholds if value is not None and value > DEFAULT_TRIM_THRESHOLD]
     returned = add(sums["free_returned_resident_bytes"] for sums in totals)
-    left = [_left(row, one, around) for one in facts for row in one.arenas if _may_be_left(row, one.most_cached_bytes)]
-    tops = sorted((top.start, top.end) for one in facts for top in one.tops)
-    claimed = sum(claim.end - claim.start for one in facts for claim in one.claims)
+    left = [_left(row, heap, around) for heap in facts for row in heap.arenas if _may_be_left(row, heap.most_cached_bytes)]
+    tops = sorted((top.start, top.end) for heap in facts for top in heap.tops)
+    claimed = sum(claim.end - claim.start for heap in facts for claim in heap.claims)
     missing, is_open = _missing(facts, rows)
-    found = Figures(
+    known = Figures(
         system_bytes=total("mmapped_bytes") + sum(row.held_bytes for row in rows),
         used_bytes=total("used_bytes", "mmapped_bytes"),
         cached_bytes=add(sums["tcache_bytes"] for sums in totals),
@@ -227,7 +227,7 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         threads=around.threads,
         trim_threshold_bytes=raised[0] if raised else None,
         taken_bytes=_taken(facts, around, returned),
-        hugetlb_bytes=sum(around.hugetlb_bytes.get(one.info.id, 0) for one in facts),
+        hugetlb_bytes=sum(around.hugetlb_bytes.get(heap.info.id, 0) for heap in facts),
         tops_bytes=sum(end - start for start, end in tops),
         tops_taken_bytes=around.taken(tops),
         fast_chunks=total("fast_chunks"),
@@ -236,7 +236,7 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         left_bytes=sum(size for size, _, _ in left),
         left_gone_bytes=sum(gone for _, gone, _ in left),
         left_untold_bytes=sum(untold for _, _, untold in left),
-        most_cached_bytes=add(one.most_cached_bytes for one in facts),
+        most_cached_bytes=add(heap.most_cached_bytes for heap in facts),
         maybe_free_bytes=sum(row.used_bytes or 0 for row in rows if row.fast_bytes is None or row.free_bytes is None),
         unparsed_bytes=total("unparsed_bytes"),
         beyond_bytes=around.beyond_bytes if is_open else 0,
@@ -244,16 +244,16 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         is_core=around.is_core,
         missing=missing,
     )
-    is_known = found.reclaimable_resident_bytes is not None or found.taken_bytes is None or not found.reclaimable_bytes
-    if is_known or found.system_bytes - (found.taken_bytes or 0) <= SMALL_BYTES:
-        return found
-    return found._replace(reclaimable_taken_bytes=add(around.taken(one.free_pages()) for one in facts))
+    is_known = known.reclaimable_resident_bytes is not None or known.taken_bytes is None or not known.reclaimable_bytes
+    if is_known or known.system_bytes - (known.taken_bytes or 0) <= SMALL_BYTES:
+        return known
+    return known._replace(reclaimable_taken_bytes=add(around.taken(heap.free_pages()) for heap in facts))
 
 
 def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[List[str], bool]:
     """(what could not be read, there may be memory of malloc beyond what was)."""
-    closed = [one.are_all_arenas and bool(one.arenas) and all(row.system_bytes is not None for row in one.arenas) for one in facts]
-    mapped = [one.totals["mmapped_bytes"] is not None for one in facts]
+    closed = [heap.are_all_arenas and bool(heap.arenas) and all(row.system_bytes is not None for row in heap.arenas) for heap in facts]
+    mapped = [heap.totals["mmapped_bytes"] is not None for heap in facts]
     told = [
         (not all(closed), "arenas"),
         (not all(mapped), "mapped chunks"),
@@ -266,7 +266,7 @@ def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[
 
 def _taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
     """What of arenas and mapped chunks takes memory: of all that is claimed without the rest of the heaps."""
-    taken = add(around.taken_bytes.get(one.info.id) for one in facts)
+    taken = add(around.taken_bytes.get(heap.info.id) for heap in facts)
     return None if taken is None else max(0, taken - (returned or 0))
 
 
@@ -296,22 +296,22 @@ def _left(row: ArenaTotals, facts: GlibcFacts, around: Surroundings) -> Tuple[in
     return size, gone + trimmable - row.reclaimable_resident_bytes, 0
 
 
-def cases(found: Figures) -> List[Case]:
+def cases(sums: Figures) -> List[Case]:
     """The corners of what is possible: each unknown as small and as large as it can be, in use or free."""
-    cached = [found.cached_bytes] if found.cached_bytes is not None else _ends(0, _least(found.used_bytes, found.most_cached_bytes))
-    unread_used, unread_free = (_ends(0, found.beyond_bytes) for _ in range(2))
+    cached = [sums.cached_bytes] if sums.cached_bytes is not None else _ends(0, _least(sums.used_bytes, sums.most_cached_bytes))
+    unread_used, unread_free = (_ends(0, sums.beyond_bytes) for _ in range(2))
     made = []
     for in_caches, loose, unparsed, used, free in product(
-        cached, _ends(0, found.maybe_free_bytes), _ends(0, found.unparsed_bytes), unread_used, unread_free
+        cached, _ends(0, sums.maybe_free_bytes), _ends(0, sums.unparsed_bytes), unread_used, unread_free
     ):
-        moved = 0 if found.cached_bytes is not None else min(in_caches, max(0, found.used_bytes - loose))
-        one = found._replace(
-            used_bytes=found.used_bytes - moved - loose + found.unparsed_bytes - unparsed,
-            free_bytes=found.free_bytes + loose + unparsed,
-            cached_bytes=in_caches if found.cached_bytes is not None else moved,
+        moved = 0 if sums.cached_bytes is not None else min(in_caches, max(0, sums.used_bytes - loose))
+        corner = sums._replace(
+            used_bytes=sums.used_bytes - moved - loose + sums.unparsed_bytes - unparsed,
+            free_bytes=sums.free_bytes + loose + unparsed,
+            cached_bytes=in_caches if sums.cached_bytes is not None else moved,
         )
-        for reclaimable in _ends(0, one.free_bytes) if found.reclaimable_bytes is None else [found.reclaimable_bytes]:
-            for case in _weighed(one, reclaimable):
+        for reclaimable in _ends(0, corner.free_bytes) if sums.reclaimable_bytes is None else [sums.reclaimable_bytes]:
+            for case in _weighed(corner, reclaimable):
                 made += _beyond(case, used, free, loose + unparsed)
     return list(dict.fromkeys(made))
 
@@ -336,75 +336,77 @@ def _beyond(case: Case, used: int, free: int, loose: int) -> List[Case]:
     ]
 
 
-def _weighed(found: Figures, reclaimable: int) -> List[Case]:
+def _weighed(sums: Figures, reclaimable: int) -> List[Case]:
     """By what takes memory: one case where the pages tell it, two where a core does not show which free pages it lacks."""
-    gone = max(0, found.system_bytes - found.taken_bytes) if found.taken_bytes is not None else None
-    tops = found.tops_bytes - found.tops_taken_bytes if found.tops_taken_bytes is not None else 0
-    if found.reclaimable_resident_bytes is not None:
-        told = max(0, reclaimable - found.reclaimable_resident_bytes) + tops
+    gone = max(0, sums.system_bytes - sums.taken_bytes) if sums.taken_bytes is not None else None
+    tops = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
+    if sums.reclaimable_resident_bytes is not None:
+        told = max(0, reclaimable - sums.reclaimable_resident_bytes) + tops
         free_ends = [told if gone is None else min(told, gone)]
     elif gone is None:
         free_ends = [0]
-    elif found.reclaimable_taken_bytes is not None:
-        free_ends = [min(max(0, reclaimable - found.reclaimable_taken_bytes) + tops, gone)]
+    elif sums.reclaimable_taken_bytes is not None:
+        free_ends = [min(max(0, reclaimable - sums.reclaimable_taken_bytes) + tops, gone)]
     elif gone <= SMALL_BYTES:
         free_ends = [min(gone, tops + reclaimable)]  # whose this is weighs nothing
     else:
-        free_ends = _ends(max(tops, gone - found.used_bytes), min(tops + reclaimable, gone))
+        free_ends = _ends(max(tops, gone - sums.used_bytes), min(tops + reclaimable, gone))
     made = []
     for gone_free in free_ends:
-        gone_free = max(0, min(gone_free, found.free_bytes))
+        gone_free = max(0, min(gone_free, sums.free_bytes))
         lost = gone_free if gone is None else gone
-        used = max(0, found.used_bytes - max(0, lost - gone_free))
-        free = found.free_bytes - gone_free
-        held = max(0, found.system_bytes - lost)
-        for untold in _ends(0, found.left_untold_bytes):
-            left = min(free, max(0, found.left_bytes - found.left_gone_bytes - untold))
+        used = max(0, sums.used_bytes - max(0, lost - gone_free))
+        free = sums.free_bytes - gone_free
+        held = max(0, sums.system_bytes - lost)
+        for untold in _ends(0, sums.left_untold_bytes):
+            left = min(free, max(0, sums.left_bytes - sums.left_gone_bytes - untold))
             # what a trim takes and the tops are whole pages; the arenas that were left are one piece of free memory each
-            between = max(0, min(free - left, found.free_bytes - found.top_bytes - reclaimable - left) - found.hugetlb_bytes)
-            made.append(Case(held, used, found.cached_bytes or 0, free, between, left, lost, gone_free, found.system_bytes))
+            between = max(0, min(free - left, sums.free_bytes - sums.top_bytes - reclaimable - left) - sums.hugetlb_bytes)
+            made.append(Case(held, used, sums.cached_bytes or 0, free, between, left, lost, gone_free, sums.system_bytes))
     return made
 
 
 def _kind(ask: Ask[Case]) -> str:
     """The decision; each condition is linear in the figures."""
-    if ask(lambda one: one.held < SMALL_BYTES) or (ask(lambda one: one.held < LITTLE_BYTES) and ask(lambda one: one.gone >= one.held)):
+    if ask(lambda case: case.held < SMALL_BYTES):
         return SMALL
-    if ask(lambda one: one.used >= 0.8 * one.held):
+    if ask(lambda case: case.held < LITTLE_BYTES) and ask(lambda case: case.gone >= case.held):
+        return SMALL
+    if ask(lambda case: case.used >= 0.8 * case.held):
         return LEAK_LIKE
-    if not is_much(ask, lambda one: one.free, lambda one: one.held):
+    if not is_much(ask, lambda case: case.free, lambda case: case.held):
         return MIXED
-    if ask(lambda one: 2 * one.left > one.free):
+    if ask(lambda case: 2 * case.left > case.free):
         return LEFT
-    return FRAGMENTED if ask(lambda one: 2 * one.between > one.free) else HOARDING
+    return FRAGMENTED if ask(lambda case: 2 * case.between > case.free) else HOARDING
 
 
-def verdict_on(found: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
+def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
     """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM."""
-    possible = cases(found)
+    possible = cases(sums)
     kinds = outcomes(_kind, possible)
     if len(kinds) > 1:
-        return _unread(found, possible)
+        return _unread(sums, possible)
     case = possible[0]
     (kind,) = kinds
-    missing = list(found.missing)
-    if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
+    missing = list(sums.missing)
+    if sums.taken_bytes is None and sums.reclaimable_resident_bytes is None:
         missing.append("what is in RAM")
-    elif not found.missing and len({one.gone_free for one in possible}) > 1:
+    elif not sums.missing and len({corner.gone_free for corner in possible}) > 1:
         missing.append("which free pages are in memory")
-    if huge_pages.may_decide(found.returned_resident_bytes, found.reserve_bytes, found.is_core):
+    if huge_pages.may_decide(sums.returned_resident_bytes, sums.reserve_bytes, sums.is_core):
         missing.append("what was given back and is in RAM")
-    first = _line(kind, found, possible)
+    first = _line(kind, sums, possible)
     judged = of_lines(HOARDING if kind == LEFT else kind, [first], less_sure(missing))
-    held = case.held + (found.returned_resident_bytes or 0)
-    return huge_pages.verdict(returned, found.returned_resident_bytes, held, judged)
+    held = case.held + (sums.returned_resident_bytes or 0)
+    return huge_pages.verdict(returned, sums.returned_resident_bytes, held, judged)
 
 
-def _unread(found: Figures, possible: Sequence[Case]) -> Verdict:
+def _unread(sums: Figures, possible: Sequence[Case]) -> Verdict:
     """Which parts are lacking, and what is known all the same: no share of something unknown."""
-    missing = found.missing or ["what is in RAM"]
+    missing = sums.missing or ["what is in RAM"]
     what = "no verdict: cannot read %s, and the verdict hangs on that" % _and(missing)
-    known = min(one.used for one in possible), min(one.free for one in possible)
+    known = min(case.used for case in possible), min(case.free for case in possible)
     evidence = say("at least %s are in use by the program, at least %s are free in the allocator", Size(known[0]), Size(known[1]))
     hint = "the problems below say why; where a core was cut, take a whole one"
     return of_lines(UNREAD, [Finding(what, evidence, hint, codes.EVIDENCE_MISSING)])
@@ -414,18 +416,18 @@ def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else "%s and %s" % (", ".join(names[:-1]), names[-1])
 
 
-def _line(kind: str, found: Figures, possible: Sequence[Case]) -> Finding:
+def _line(kind: str, sums: Figures, possible: Sequence[Case]) -> Finding:
     """The verdict in a sentence, with the figures that it rests on."""
     case = possible[0]
     is_exact = len(possible) == 1
     if kind == SMALL:
         of = say("of %s requested from the kernel take memory", Size(case.system)) if case.gone > case.held else "requested from the kernel"
-        return Finding("the heap is small", say("%s %s", Size(max(one.held for one in possible)), of), None, codes.SMALL_HEAP)
+        return Finding("the heap is small", say("%s %s", Size(max(corner.held for corner in possible)), of), None, codes.SMALL_HEAP)
     if is_exact:
         parts = Size(case.used), Size(case.held), share(case.used, case.held), Size(case.free), share(case.free, case.held)
-        evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator%s", *parts, _gone(found, case))
+        evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator%s", *parts, _gone(sums, case))
     else:
-        parts_known = Size(min(one.used for one in possible)), Size(min(one.free for one in possible))
+        parts_known = Size(min(corner.used for corner in possible)), Size(min(corner.free for corner in possible))
         evidence = say(
             "at least %s are in use by the program, at least %s are free in the allocator; not all could be read, and that changes nothing",
             *parts_known,
@@ -433,25 +435,25 @@ def _line(kind: str, found: Figures, possible: Sequence[Case]) -> Finding:
     if kind == LEAK_LIKE:
         return Finding(HELD, evidence, GROWING, codes.IN_USE)
     if kind == LEFT:
-        arenas = plural(found.left_arenas, "arena")
+        arenas = plural(sums.left_arenas, "arena")
         what = "hoarding: %s whose threads have ended %s memory that the program has freed" % (
             arenas,
-            "holds" if found.left_arenas == 1 else "hold",
+            "holds" if sums.left_arenas == 1 else "hold",
         )
         more = say("; %s free in them", Size(case.left)) if is_exact else ""
-        return Finding(what, say("%s%s", evidence, more), _left_hint(found), codes.ARENAS_LEFT)
+        return Finding(what, say("%s%s", evidence, more), _left_hint(sums), codes.ARENAS_LEFT)
     if kind == HOARDING:
-        return Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(found), codes.FREED_AND_HELD)
+        return Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(sums), codes.FREED_AND_HELD)
     if kind == FRAGMENTED:
-        return Finding("fragmented: free memory lies between blocks in use, which keep it", evidence, _trim_hint(found), codes.FREE_BETWEEN)
-    return Finding("mixed: part is in use, part is held by the allocator", evidence, _trim_hint(found), codes.PART_HELD)
+        return Finding("fragmented: free memory lies between blocks in use, which keep it", evidence, _trim_hint(sums), codes.FREE_BETWEEN)
+    return Finding("mixed: part is in use, part is held by the allocator", evidence, _trim_hint(sums), codes.PART_HELD)
 
 
-def _gone(found: Figures, case: Case) -> Said:
+def _gone(sums: Figures, case: Case) -> Said:
     """What is address space alone, in words."""
     if case.gone <= SMALL_BYTES:
         return say("")
-    where = "not in the core" if found.is_core else "not in RAM"
+    where = "not in the core" if sums.is_core else "not in RAM"
     untouched = case.gone - case.gone_free
     if untouched <= SMALL_BYTES:
         return say("; %s more are free and %s", Size(case.gone), where)
@@ -460,14 +462,14 @@ def _gone(found: Figures, case: Case) -> Said:
     return say("; %s more are %s: %s free, %s never written to", Size(case.gone), where, Size(case.gone_free), Size(untouched))
 
 
-def _trim_hint(found: Figures) -> Optional[Said]:
+def _trim_hint(sums: Figures) -> Optional[Said]:
     """What a trim would give, as far as that is known."""
-    total, resident = found.reclaimable_bytes, found.reclaimable_resident_bytes
+    total, resident = sums.reclaimable_bytes, sums.reclaimable_resident_bytes
     if total is None:
         return None
-    if 2 * found.hugetlb_bytes > (found.taken_bytes or 0):
+    if 2 * sums.hugetlb_bytes > (sums.taken_bytes or 0):
         return say("no trim returns pages of hugetlbfs; malloc_trim(0) would return %s of other pages", Size(total))
-    if found.is_core:
+    if sums.is_core:
         unknown = "; on the live process `gdbheapx trim --dry-run` shows how much of that is in RAM" if total else ""
         return say("malloc_trim(0) would have returned %s%s", Size(total), unknown)
     if resident is not None and 20 * resident < total:
@@ -476,21 +478,21 @@ def _trim_hint(found: Figures) -> Optional[Said]:
     return say("malloc_trim(0) would return %s to the OS%s", Size(total), in_ram)
 
 
-def _left_hint(found: Figures) -> Said:
+def _left_hint(sums: Figures) -> Said:
     """Why no trim reaches it, and what does."""
     why = "malloc_trim merges what is free in such an arena into its top, and never returns the top of a thread arena"
-    trim = say("%s: it would return %s", why, Size(found.reclaimable_bytes)) if found.reclaimable_bytes is not None else say("%s", why)
+    trim = say("%s: it would return %s", why, Size(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else say("%s", why)
     cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top; MALLOC_ARENA_MAX=2 at the next start"
     return say("%s; %s makes fewer of them, at the cost of lock contention", trim, cure)
 
 
-def side_lines(found: Figures, kind: str) -> List[Finding]:
+def side_lines(sums: Figures, kind: str) -> List[Finding]:
     """What else stands out; nothing where the whole is small, or unknown."""
     if kind in (SMALL, UNREAD):
         return []
-    case = cases(found)[0]
+    case = cases(sums)[0]
     lines = []
-    if found.reclaimable_bytes is not None and case.between > 16 * SMALL_BYTES and 4 * found.reclaimable_bytes < case.free:
+    if sums.reclaimable_bytes is not None and case.between > 16 * SMALL_BYTES and 4 * sums.reclaimable_bytes < case.free:
         lines.append(
             Finding(
                 "free memory is in small pieces",
@@ -498,43 +500,43 @@ def side_lines(found: Figures, kind: str) -> List[Finding]:
                     "%s of %s free lie between used chunks; a trim can return %s",
                     Size(case.between),
                     Size(case.free),
-                    Size(found.reclaimable_bytes),
+                    Size(sums.reclaimable_bytes),
                 ),
                 "`gdbheapx pins` shows which used chunks keep it: fewer arenas or another allocator help, trim does not",
                 codes.SMALL_PIECES,
             )
         )
-    if found.cached_bytes is not None and found.cached_bytes > SMALL_BYTES and 10 * found.cached_bytes > case.held:
+    if sums.cached_bytes is not None and sums.cached_bytes > SMALL_BYTES and 10 * sums.cached_bytes > case.held:
         lines.append(
             Finding(
                 "much memory is in thread caches",
-                say("%s (%s of the heap)", Size(found.cached_bytes), share(found.cached_bytes, case.held)),
+                say("%s (%s of the heap)", Size(sums.cached_bytes), share(sums.cached_bytes, case.held)),
                 "malloc_trim cannot reach it; to disable thread caches, restart with GLIBC_TUNABLES=glibc.malloc.tcache_count=0",
                 codes.THREAD_CACHES,
             )
         )
-    lines += _hugetlb(found)
-    lines += _fastbins(found, case)
-    main_top = min(found.top_bytes - found.thread_tops_bytes, case.free)
-    if found.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
+    lines += _hugetlb(sums)
+    lines += _fastbins(sums, case)
+    main_top = min(sums.top_bytes - sums.thread_tops_bytes, case.free)
+    if sums.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
         lines.append(
             Finding(
                 "malloc keeps a large top",
                 say(
                     "top holds %s; freeing mapped chunks has raised trim_threshold to %s",
                     Size(main_top),
-                    Size(found.trim_threshold_bytes),
+                    Size(sums.trim_threshold_bytes),
                 ),
                 "to keep it small, restart with MALLOC_TRIM_THRESHOLD_=131072",
                 codes.MAIN_TOP,
             )
         )
-    lines += _thread_tops(found, case)
-    if found.arenas > 4 and case.free > 16 * SMALL_BYTES and 2 * case.free >= case.held:
+    lines += _thread_tops(sums, case)
+    if sums.arenas > 4 and case.free > 16 * SMALL_BYTES and 2 * case.free >= case.held:
         lines.append(
             Finding(
                 "free memory is spread over many arenas",
-                say("%s for %s", plural(found.arenas, "arena"), plural(found.threads, "thread")),
+                say("%s for %s", plural(sums.arenas, "arena"), plural(sums.threads, "thread")),
                 "to keep it in fewer arenas, at the cost of lock contention, restart with MALLOC_ARENA_MAX=2",
                 codes.MANY_ARENAS,
             )
@@ -542,21 +544,21 @@ def side_lines(found: Figures, kind: str) -> List[Finding]:
     return lines
 
 
-def _hugetlb(found: Figures) -> List[Finding]:
+def _hugetlb(sums: Figures) -> List[Finding]:
     """They are reserved for the machine, counted in no RSS, and given back as a whole or not at all (madvise: EINVAL)."""
-    if found.hugetlb_bytes < SMALL_BYTES:
+    if sums.hugetlb_bytes < SMALL_BYTES:
         return []
-    evidence = say("%s, which RSS does not include", Size(found.hugetlb_bytes))
+    evidence = say("%s, which RSS does not include", Size(sums.hugetlb_bytes))
     hint = "no trim returns them: madvise takes whole ones alone; GLIBC_TUNABLES=glibc.malloc.hugetlb=0 at the next start uses none"
     return [Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB)]
 
 
-def _fastbins(found: Figures, case: Case) -> List[Finding]:
+def _fastbins(sums: Figures, case: Case) -> List[Finding]:
     """Freed chunks that are merged with nothing until a large block is freed, or a trim runs."""
-    if found.fast_bytes <= 16 * SMALL_BYTES or 10 * found.fast_bytes < case.held:
+    if sums.fast_bytes <= 16 * SMALL_BYTES or 10 * sums.fast_bytes < case.held:
         return []
     evidence = say(
-        "%s in %s, %s of the heap", Size(found.fast_bytes), plural(found.fast_chunks, "chunk"), share(found.fast_bytes, case.held)
+        "%s in %s, %s of the heap", Size(sums.fast_bytes), plural(sums.fast_chunks, "chunk"), share(sums.fast_bytes, case.held)
     )
     hint = (
         "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block; mallopt(M_MXFAST, 0) keeps none"
@@ -564,14 +566,14 @@ def _fastbins(found: Figures, case: Case) -> List[Finding]:
     return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS)]
 
 
-def _thread_tops(found: Figures, case: Case) -> List[Finding]:
+def _thread_tops(sums: Figures, case: Case) -> List[Finding]:
     """Free memory that no trim reaches: mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)."""
-    untouched = found.tops_bytes - found.tops_taken_bytes if found.tops_taken_bytes is not None else 0
-    tops = min(max(0, found.thread_tops_bytes - untouched), case.free)
+    untouched = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
+    tops = min(max(0, sums.thread_tops_bytes - untouched), case.free)
     if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < case.free):
         return []
-    threshold = found.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
-    evidence = say("%s in %s, %s of all free memory", Size(tops), plural(found.thread_tops, "top"), share(tops, case.free))
+    threshold = sums.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
+    evidence = say("%s in %s, %s of all free memory", Size(tops), plural(sums.thread_tops, "top"), share(tops, case.free))
     hint = say(
         "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",
         Size(threshold),

@@ -63,10 +63,10 @@ def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iter
     """The same of writable private mappings that belong to no object in the list, of files or anonymous ones, the smallest first. For an
     object that no list names (dlmopen), and for a core that tells of none."""
     taken = [(start, end) for module in known for start, _, end in target.writable_segments(module)]
-    own = [one for one in target.mappings() if one.writable and not one.shared and one.is_file == of_files]
-    rest = [one for one in own if not any(one.start < end and start < one.end for start, end in taken)]
+    own = [mapping for mapping in target.mappings() if mapping.writable and not mapping.shared and mapping.is_file == of_files]
+    rest = [mapping for mapping in own if not any(mapping.start < end and start < mapping.end for start, end in taken)]
     left = MOST_BYTES
-    for mapping in sorted(rest, key=lambda one: one.size_bytes):
+    for mapping in sorted(rest, key=lambda mapping: mapping.size_bytes):
         there = target.present_ranges(mapping.start, min(mapping.end, mapping.start + MOST_OF_ONE))
         for low, high in target.data_ranges(there) or there:
             size = min(high - low, left)
@@ -79,9 +79,9 @@ def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iter
 def _module_of(target: Target, mapping: Mapping) -> Module:
     """The object that a mapping belongs to, as far as its file's name tells."""
     if not mapping.is_file:
-        program = next((one for one in target.modules() if one.is_executable), None)
+        program = next((module for module in target.modules() if module.is_executable), None)
         return program or Module(target.executable or "", 0, True, None, None)
-    begins = [one.start for one in target.mappings() if one.name == mapping.name]
+    begins = [other.start for other in target.mappings() if other.name == mapping.name]
     return Module(mapping.name, min(begins), mapping.name == target.executable, None, None)
 
 
@@ -89,10 +89,10 @@ def words(area: Area, target: Target) -> Any:
     """Its aligned words as array, and the address of the first: (array, address)."""
     word = target.word_bytes
     first = -area.start % word
-    found = array("Q" if word == 8 else "I", area.data[first : first + (len(area.data) - first) // word * word])
+    values = array("Q" if word == 8 else "I", area.data[first : first + (len(area.data) - first) // word * word])
     if target.little_endian != (sys.byteorder == "little"):
-        found.byteswap()
-    return found, area.start + first
+        values.byteswap()
+    return values, area.start + first
 
 
 def at_own_address(area: Area, target: Target, less_bytes: int) -> List[int]:
@@ -106,12 +106,12 @@ def at_own_address(area: Area, target: Target, less_bytes: int) -> List[int]:
 def searched(target: Target, known: Set[int]) -> List[List[Module]]:
     """Lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the others.
     `known`: bases of those of which symbols or a pack tell; where they do, only what a libc is called."""
-    unknown = [one for one in target.modules() if one.base not in known]
-    named = [one for one in unknown if LIBRARY.match(one.file_name)]
+    unknown = [module for module in target.modules() if module.base not in known]
+    named = [module for module in unknown if LIBRARY.match(module.file_name)]
     if known:
         return [named]
-    others = [one for one in unknown if one not in named]
-    return [named, [one for one in others if one.is_executable], [one for one in others if not one.is_executable]]
+    others = [module for module in unknown if module not in named]
+    return [named, [module for module in others if module.is_executable], [module for module in others if not module.is_executable]]
 
 
 class ArenaLayout(NamedTuple):
@@ -165,20 +165,22 @@ def types_of(target: Target, version: Version) -> TypeSet:
 @cache
 def _types(word_bytes: int, machine: str, version: Version) -> TypeSet:
     shape = Shape(word_bytes, default_alignment(word_bytes, machine, version))
-    return TypeSet({one.name: place(one, version, shape) for one in STRUCTS})
+    return TypeSet({struct.name: place(struct, version, shape) for struct in STRUCTS})
 
 
-def find(target: Target, areas: Sequence[Area], every: Sequence[ArenaLayout]) -> List[Candidate]:
+def find(target: Target, areas: Sequence[Area], rows: Sequence[ArenaLayout]) -> List[Candidate]:
     """Every arena in these areas that is not on a heap of its own, with each layout that fits: used ones, else those never used."""
     heads: Dict[int, Module] = {}
     for area in areas:
         own = at_own_address(area, target, 2 * target.word_bytes)
         empty = {address for address in own if _word(area, target, address + target.word_bytes) == address - 2 * target.word_bytes}
         heads.update((address, area.module) for address in empty)
-    found = [one for address, module in _starts(target, heads, lasts=True) for one in _at_bins(target, module, address, every)]
-    if not found:  # what the last bin says is damaged
-        found = [one for address, module in _starts(target, heads, lasts=False) for one in _at_bins(target, module, address, every)]
-    return found or [one for area in areas for one in _never_used(target, area, every)]
+    starts = _starts(target, heads, lasts=True)
+    candidates = [candidate for address, module in starts for candidate in _at_bins(target, module, address, rows)]
+    if not candidates:  # what the last bin says is damaged
+        starts = _starts(target, heads, lasts=False)
+        candidates = [candidate for address, module in starts for candidate in _at_bins(target, module, address, rows)]
+    return candidates or [candidate for area in areas for candidate in _never_used(target, area, rows)]
 
 
 def _word(area: Area, target: Target, address: int) -> int:
@@ -201,11 +203,11 @@ def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[T
                     yield head - number * step, module
 
 
-def _at_bins(target: Target, module: Module, bins: int, every: Sequence[ArenaLayout]) -> Iterator[Candidate]:
+def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayout]) -> Iterator[Candidate]:
     """The arenas whose bins[] begins at this address. What stands before bins[] is told by the ring alone: fields behind it lie alike."""
     good = -1
     rings: Dict[Tuple[int, int, int], Tuple[Tuple[int, ...], bool]] = {}
-    for row in every:
+    for row in rows:
         address = bins - row.bins_offset
         try:
             state = read_view(target, row.types, layouts.MALLOC_STATE.name, address)
@@ -225,11 +227,11 @@ def _at_bins(target: Target, module: Module, bins: int, every: Sequence[ArenaLay
 
 def wrong_bins(target: Target, state: View, most: int = BINS // 2) -> int:
     """How many of the bins are neither empty nor linked both ways; all, if more than `most`."""
-    word, found = target.word_bytes, state.array("bins")
+    word, links = target.word_bytes, state.array("bins")
     first = state.address_of("bins") - 2 * word
     wrong = 0
-    for index in range(0, len(found), 2):
-        header, ahead, behind = first + index * word, found[index], found[index + 1]
+    for index in range(0, len(links), 2):
+        header, ahead, behind = first + index * word, links[index], links[index + 1]
         if (ahead, behind) == (header, header):
             continue
         try:
@@ -255,19 +257,19 @@ def is_sane(state: View, page_bytes: int) -> bool:
 
 def ring_of(target: Target, row: ArenaLayout, address: int) -> Tuple[Tuple[int, ...], bool]:
     """(the arenas that `next` leads to, whether it comes back)."""
-    found, seen, at = [address], {address}, address
-    while len(found) <= MAX_RING:
+    arenas, seen, at = [address], {address}, address
+    while len(arenas) <= MAX_RING:
         try:
             at = target.read_word(at + row.next_offset)
         except Unreadable:
             break
         if at == address:
-            return tuple(found), True
+            return tuple(arenas), True
         if at in seen or at % target.word_bytes or not _is_thread_arena(target, row, at):
             break
         seen.add(at)
-        found.append(at)
-    return tuple(found), False
+        arenas.append(at)
+    return tuple(arenas), False
 
 
 def _is_thread_arena(target: Target, row: ArenaLayout, address: int) -> bool:
@@ -279,11 +281,11 @@ def _is_thread_arena(target: Target, row: ArenaLayout, address: int) -> bool:
         return False
 
 
-def _never_used(target: Target, area: Area, every: Sequence[ArenaLayout]) -> Iterator[Candidate]:
+def _never_used(target: Target, area: Area, rows: Sequence[ArenaLayout]) -> Iterator[Candidate]:
     """Arenas as the libc's file has them: nothing set but `next`, which leads to themselves (up to 2.41)."""
-    for offset in sorted({row.next_offset for row in every}):
+    for offset in sorted({row.next_offset for row in rows}):
         for at in at_own_address(area, target, offset):
-            for row in [one for one in every if one.next_offset == offset]:
+            for row in [layout for layout in rows if layout.next_offset == offset]:
                 try:
                     state = read_view(target, row.types, layouts.MALLOC_STATE.name, at - offset)
                 except Unreadable:

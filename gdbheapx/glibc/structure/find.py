@@ -56,13 +56,13 @@ class ArenaPlace(NamedTuple):
 def find(target: Target, known: Set[int]) -> List[ArenaPlace]:
     """Every copy in an object that is not among `known` (bases of those of which symbols or a pack tell). Of those equally good all."""
     for modules in arenas.searched(target, known):
-        found = _in_areas(target, list(arenas.of_modules(target, modules)))
-        if found:
-            return found
+        copies = _in_areas(target, list(arenas.of_modules(target, modules)))
+        if copies:
+            return copies
     for of_files in () if known else (True, False):
-        found = _in_areas(target, list(arenas.of_mappings(target, target.modules(), of_files)))
-        if found:
-            return found
+        copies = _in_areas(target, list(arenas.of_mappings(target, target.modules(), of_files)))
+        if copies:
+            return copies
     return []
 
 
@@ -70,49 +70,49 @@ def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
     """The copies whose arena and mp_ are both there: the used ones, else those never used."""
     by_arena: Dict[int, List[par.Par]] = {}
     for candidate in arenas.find(target, searched, arenas.rows(target)):
-        found = par.find(target, candidate, searched)
-        if found is not None and (found.has_caches or not _wants_caches(found)):
-            by_arena.setdefault(candidate.address, []).append(found)
+        fitting = par.find(target, candidate, searched)
+        if fitting is not None and (fitting.has_caches or not _wants_caches(fitting)):
+            by_arena.setdefault(candidate.address, []).append(fitting)
     by_bins = {
-        one.arena.state.address_of("bins"): one.arena.is_closed for every in by_arena.values() for one in every if one.arena.is_closed
+        fit.arena.state.address_of("bins"): fit.arena.is_closed for pars in by_arena.values() for fit in pars if fit.arena.is_closed
     }
-    for address in [at for at, every in by_arena.items() if not every[0].arena.is_closed]:
+    for address in [at for at, pars in by_arena.items() if not pars[0].arena.is_closed]:
         if by_arena[address][0].arena.state.address_of("bins") in by_bins:
             del by_arena[address]
-    best = [max(every, key=lambda one: (one.score, one.has_caches, one.arena.row.version)) for every in by_arena.values()]
-    return [_settled(target, one)._replace(curbrk=par.find_break(target, one, searched)) for one in best]
+    best = [max(pars, key=lambda fit: (fit.score, fit.has_caches, fit.arena.row.version)) for pars in by_arena.values()]
+    return [_settled(target, fit)._replace(curbrk=par.find_break(target, fit, searched)) for fit in best]
 
 
-def _wants_caches(found: par.Par) -> bool:
+def _wants_caches(fit: par.Par) -> bool:
     """Its layout has thread caches, and its object is built with them."""
-    is_without = found.arena.module.file_name.startswith(WITHOUT_CACHES)
-    return "tcache_max_bytes" in found.arena.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
+    is_without = fit.arena.module.file_name.startswith(WITHOUT_CACHES)
+    return "tcache_max_bytes" in fit.arena.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
 
 
-def _settled(target: Target, found: par.Par) -> ArenaPlace:
+def _settled(target: Target, fit: par.Par) -> ArenaPlace:
     """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
-    own = found.arena.row
-    same = [one for one in arenas.rows(target) if _places(one) == _places(own)]  # whatever fields are called
-    arena = found.arena
-    has_caches = _wants_caches(found) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
-    structs = {one.types.size_bytes(layouts.TCACHE.name): one for one in reversed(same)} if has_caches else {}
-    places = threads.find(target, arena.ring, [one.types.structs[layouts.TCACHE.name] for one in structs.values()])
+    own = fit.arena.row
+    same = [layout for layout in arenas.rows(target) if _places(layout) == _places(own)]  # whatever fields are called
+    arena = fit.arena
+    has_caches = _wants_caches(fit) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
+    structs = {layout.types.size_bytes(layouts.TCACHE.name): layout for layout in reversed(same)} if has_caches else {}
+    places = threads.find(target, arena.ring, [layout.types.structs[layouts.TCACHE.name] for layout in structs.values()])
     row = structs.get(places.tcache_bytes or 0)
-    rows = [one.version for one in same] if row is None else [row.version]
+    rows = [layout.version for layout in same] if row is None else [row.version]
     types = TypeSet(dict((row or own).types.structs))
     if not has_caches:
         del types.structs[layouts.TCACHE.name]
     return ArenaPlace(
         module=arena.module,
         main_arena=arena.address,
-        mp=found.address,
+        mp=fit.address,
         row=(row or own).version,
         types=types,
         locals=places,
         bins=arena.good_bins,
         arenas=len(arena.ring),
         is_closed=arena.is_closed,
-        score=found.score,
+        score=fit.score,
         rows=rows,
     )
 

@@ -41,13 +41,13 @@ def find(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Pa
     An arena whose ring is open is proved by what its mp_ says of its top; one whose ring is closed may have a top that is damaged.
     """
     base = heap_start(target, arena.state)
-    found = _best(target, arena, areas, base) if base is not None or arena.is_closed else None
-    return found or (_best(target, arena, areas, None) if arena.is_closed and base is not None else None)
+    best = _best(target, arena, areas, base) if base is not None or arena.is_closed else None
+    return best or (_best(target, arena, areas, None) if arena.is_closed and base is not None else None)
 
 
 def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Optional[Par]:
-    near = [one for one in areas if one.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < one.end]
-    found: List[Par] = []
+    near = [area for area in areas if area.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < area.end]
+    pars: List[Par] = []
     for address in _places(target, arena, near, base):
         try:
             par = read_view(target, arena.row.types, layouts.MALLOC_PAR.name, address)
@@ -55,8 +55,8 @@ def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optiona
             continue
         score = rate(par, target, base)
         if is_enough(score, base):
-            found.append(Par(arena, address, score, has_caches(par)))
-    return max(found, key=lambda one: (one.score, -abs(one.address - arena.address)), default=None)
+            pars.append(Par(arena, address, score, has_caches(par)))
+    return max(pars, key=lambda candidate: (candidate.score, -abs(candidate.address - arena.address)), default=None)
 
 
 def heap_start(target: Target, state: View) -> Optional[int]:
@@ -126,32 +126,32 @@ def has_caches(par: View) -> bool:
     return 0 < bins <= 76 and par["tcache_max_bytes"] <= 8 << 20 and par["tcache_count"] <= 65535 and par["tcache_unsorted_limit"] < 1 << 31
 
 
-def find_break(target: Target, found: Par, searched: Sequence[Area]) -> Optional[int]:
+def find_break(target: Target, par: Par, searched: Sequence[Area]) -> Optional[int]:
     """Where it lies; None if no word, or more than one, is it.
 
     It holds an address between the end of top and the end of the mapping; of an arena with pieces from mmap the highest above sbrk_base.
     """
-    low, high = _bounds(target, found)
+    low, high = _bounds(target, par)
     held: Dict[int, int] = {}
     for area in searched:
-        if area.module == found.arena.module:
+        if area.module == par.arena.module:
             values, start = words(area, target)
             word = target.word_bytes
             held.update((start + word * place, value) for place, value in enumerate(values) if low <= value <= high)
-    own = [(found.arena.address, found.arena.state.size_bytes), (found.address, found.arena.row.types.size_bytes(layouts.MALLOC_PAR.name))]
+    own = [(par.arena.address, par.arena.state.size_bytes), (par.address, par.arena.row.types.size_bytes(layouts.MALLOC_PAR.name))]
     held = {at: value for at, value in held.items() if (value == low or value % PAGE == 0) and not _is_within(at, own)}
     best = low if low in held.values() else max(held.values(), default=None)
     places = [at for at, value in held.items() if value == best]
     return places[0] if len(places) == 1 else None
 
 
-def _bounds(target: Target, found: Par) -> Tuple[int, int]:
+def _bounds(target: Target, par: Par) -> Tuple[int, int]:
     """(lowest, highest) value that the break can have; an empty range where nothing came from brk."""
-    base = heap_start(target, found.arena.state)
+    base = heap_start(target, par.arena.state)
     if base is None:
-        low = read_view(target, found.arena.row.types, layouts.MALLOC_PAR.name, found.address)["sbrk_base"]
+        low = read_view(target, par.arena.row.types, layouts.MALLOC_PAR.name, par.address)["sbrk_base"]
     else:
-        low = base + found.arena.state["system_mem"]
+        low = base + par.arena.state["system_mem"]
     end = low
     for mapping in target.mappings():
         if mapping.start < end + 1 <= mapping.end + 1 and mapping.writable and mapping.start <= end:

@@ -50,10 +50,10 @@ class _Memory:
             self.words.byteswap()
         self._word = word
 
-    def holding(self, wanted: Set[int]) -> Iterator[int]:
+    def holding(self, values: Set[int]) -> Iterator[int]:
         """Distances from the thread pointer at which one of these words stands."""
         first = self.start - self.pointer
-        return (first + self._word * place for place in compress(count(), map(wanted.__contains__, self.words)))
+        return (first + self._word * place for place in compress(count(), map(values.__contains__, self.words)))
 
     def at(self, distance: int) -> Optional[int]:
         """The word at that distance."""
@@ -63,7 +63,7 @@ class _Memory:
 
 def _readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int, bytes]:
     """The readable part of a range that touches its end, or its start: (address, bytes)."""
-    mapping = next((one for one in target.mappings() if one.start <= (end - 1 if from_end else start) < one.end), None)
+    mapping = next((mapping for mapping in target.mappings() if mapping.start <= (end - 1 if from_end else start) < mapping.end), None)
     if mapping is None:
         return start, b""
     low, high = max(start, mapping.start), min(end, mapping.end)
@@ -75,19 +75,19 @@ def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> 
 
     `ring`: all arenas. `structs`: each form of tcache_perthread_struct that the layout allows, none for builds without thread caches.
     """
-    threads = [one for one in target.threads() if one.thread_pointer and _is_block(target, one.thread_pointer)]
-    blocks = [_Memory(target, one, REACH_BYTES) for one in threads[:MOST_SEARCHED]]
-    found = _common(blocks, set(ring))
-    reach = max((abs(one) for one in found), default=0) + BETWEEN_BYTES
-    blocks += [_Memory(target, one, reach) for one in threads[MOST_SEARCHED:MOST_ASKED]] if found else []
-    arenas = {distance: count for distance, count in _common(blocks, set(ring)).items() if distance in found}
+    threads = [thread for thread in target.threads() if thread.thread_pointer and _is_block(target, thread.thread_pointer)]
+    blocks = [_Memory(target, thread, REACH_BYTES) for thread in threads[:MOST_SEARCHED]]
+    distances = _common(blocks, set(ring))
+    reach = max((abs(place) for place in distances), default=0) + BETWEEN_BYTES
+    blocks += [_Memory(target, thread, reach) for thread in threads[MOST_SEARCHED:MOST_ASKED]] if distances else []
+    arenas = {distance: count for distance, count in _common(blocks, set(ring)).items() if distance in distances}
     near = {arena - below for arena in arenas for below in range(target.word_bytes, BETWEEN_BYTES, target.word_bytes)}
     caches = _caches(target, blocks, near, structs) if structs else {}
     pairs = [(arena, cache) for arena in arenas for cache in caches if 0 < arena - cache <= BETWEEN_BYTES]
     if pairs:
-        arena, cache = max(pairs, key=lambda one: (arenas[one[0]] + caches[one[1]][0], one[1] - one[0]))
+        arena, cache = max(pairs, key=lambda place: (arenas[place[0]] + caches[place[1]][0], place[1] - place[0]))
         return _told(target, blocks, cache, arena, caches)
-    best = max(arenas, key=lambda one: arenas[one], default=None)
+    best = max(arenas, key=lambda place: arenas[place], default=None)
     return NOTHING if structs else NOTHING._replace(thread_arena=best)
 
 
@@ -100,10 +100,10 @@ def _is_block(target: Target, pointer: int) -> bool:
 
 def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:
     """Distances at which every block has an arena or 0: how many have an arena there."""
-    found = Counter(distance for block in blocks for distance in block.holding(ring))
+    counts = Counter(distance for block in blocks for distance in block.holding(ring))
     return {
         distance: count
-        for distance, count in found.items()
+        for distance, count in counts.items()
         if all(block.at(distance) in ring or not block.at(distance) for block in blocks)
     }
 
@@ -120,20 +120,20 @@ def _caches(target: Target, blocks: Sequence[_Memory], near: Set[int], structs: 
                     known[value] = _cache_bytes(target, value, structs)
                 if known[value]:
                     seen.setdefault(distance, []).append(known[value])
-    found = {}
+    caches = {}
     for distance, sizes in seen.items():
         pointers = [block.at(distance) or 0 for block in blocks]
-        others = [one for one in pointers if one and not known.get(one)]
-        owned = [one for one in pointers if known.get(one)]
+        others = [pointer for pointer in pointers if pointer and not known.get(pointer)]
+        owned = [pointer for pointer in pointers if known.get(pointer)]
         if len(set(sizes)) == 1 and len(set(owned)) == len(owned) and (not others or _are_dummies(target, others)):
-            found[distance] = (len(sizes), sizes[0])
-    return found
+            caches[distance] = (len(sizes), sizes[0])
+    return caches
 
 
 def _are_dummies(target: Target, pointers: Sequence[int]) -> bool:
     """2.43 has all threads without a cache point to one of two stand-ins inside libc (malloc.c: __tcache_dummy)."""
     spans = target.file_ranges()
-    return all(any(start <= one < end for start, end in spans) for one in pointers)
+    return all(any(start <= pointer < end for start, end in spans) for pointer in pointers)
 
 
 def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) -> int:
@@ -148,7 +148,7 @@ def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) ->
         entries = struct.members["entries"]
         data = target.read_prefix(address, struct.size_bytes)
         if len(data) == struct.size_bytes and all(
-            _is_entry(target, one, align) for one in _numbers(target, data, entries.offset, entries.count)
+            _is_entry(target, number, align) for number in _numbers(target, data, entries.offset, entries.count)
         ):
             return struct.size_bytes
     return 0
@@ -176,7 +176,7 @@ def _told(
         link, key = _numbers(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
         links.append(_is_protected(target, entry, link))
         keys.append(key == address)
-    told = [one for one in links if one is not None]
+    told = [link for link in links if link is not None]
     return Locals(
         cache, arena, size_bytes, None if not told else Counter(told).most_common(1)[0][0], None if not keys else 2 * sum(keys) > len(keys)
     )
@@ -196,5 +196,5 @@ def _heads(target: Target, address: int, size_bytes: int) -> Iterator[int]:
 def _is_protected(target: Target, entry: int, link: int) -> Optional[bool]:
     """The link is stored xor-ed with its own address (PROTECT_PTR, 2.32); None where both readings are possible."""
     align = 2 * target.word_bytes
-    plain, revealed = (_is_entry(target, one, align) for one in (link, link ^ entry >> 12))
+    plain, revealed = (_is_entry(target, value, align) for value in (link, link ^ entry >> 12))
     return None if plain == revealed else revealed

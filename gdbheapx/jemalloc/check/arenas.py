@@ -45,19 +45,19 @@ def uses_hpa(view: View) -> bool:
     return bool(view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa"))
 
 
-def tell_pages(context: Context, found: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents]) -> None:
+def tell_pages(context: Context, findings: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents]) -> None:
     """Pages by state."""
     if uses_hpa(view) or (seen is not None and seen.other.extents):
         return
     page = context.geometry.page_bytes
     for state, code in STATES.items():
         counted = arena_list.pages(view, state)
-        _compare(found, code, arena, "%s pages" % state, counted, getattr(seen, state).bytes // page if seen is not None else 0)
+        _compare(findings, code, arena, "%s pages" % state, counted, getattr(seen, state).bytes // page if seen is not None else 0)
     active = seen.active.bytes // page if seen is not None else 0
-    _compare(found, codes.ACTIVE_PAGES, arena, "active pages", arena_list.active_pages(view), active)
+    _compare(findings, codes.ACTIVE_PAGES, arena, "active pages", arena_list.active_pages(view), active)
 
 
-def tell_mapped(context: Context, found: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents]) -> None:
+def tell_mapped(context: Context, findings: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents]) -> None:
     """Bytes mapped: active, dirty and muzzy extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
     if uses_hpa(view) or (seen is not None and seen.other.extents):
         return
@@ -65,32 +65,32 @@ def tell_mapped(context: Context, found: Findings, arena: Arena, view: View, see
     there = seen.active.bytes + seen.dirty.bytes + seen.muzzy.bytes if seen is not None else 0
     if counted is not None and counted != there:
         what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (arena.index, counted, there)
-        found.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
+        findings.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
 
 
-def _compare(found: Findings, code: Code, arena: Arena, name: str, counted: Optional[int], there: int) -> None:
+def _compare(findings: Findings, code: Code, arena: Arena, name: str, counted: Optional[int], there: int) -> None:
     if counted is not None and counted != there:
         what = "arena %d counts %d %s, its extents have %d" % (arena.index, counted, name, there)
-        found.add(code, arena.address, what, arena.index)
+        findings.add(code, arena.address, what, arena.index)
 
 
-def tell_bins(context: Context, found: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents], is_sampling: bool) -> None:
+def tell_bins(context: Context, findings: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents], is_sampling: bool) -> None:
     """Slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
     own = {row.szind: row for row in seen.bins} if seen is not None else {}
     for szind, row in enumerate(stats_arena.read_bins(context, view)):
         slabs, regions = (own[szind].curslabs, own[szind].curregs) if szind in own else (0, 0)
         if row["curslabs"] is not None and row["curslabs"] != slabs:
             what = "bin %d of arena %d counts %d slabs, there are %d" % (szind, arena.index, row["curslabs"], slabs)
-            found.add(codes.BIN_SLABS, _place(arena, szind), what, arena.index)
+            findings.add(codes.BIN_SLABS, _place(arena, szind), what, arena.index)
         if is_sampling or row["curregs"] is None:
             continue
         if row["curregs"] != regions:
             what = "bin %d of arena %d counts %d regions in use, its slabs have %d" % (szind, arena.index, row["curregs"], regions)
-            found.add(codes.BIN_REGIONS, _place(arena, szind), what, arena.index)
+            findings.add(codes.BIN_REGIONS, _place(arena, szind), what, arena.index)
         elif row["nmalloc"] is not None and (row["nmalloc"] - row["ndalloc"]) % (1 << 64) != row["curregs"]:
             what = "bin %d of arena %d: nmalloc %d less ndalloc %d is not curregs %d"
             numbers = (szind, arena.index, row["nmalloc"], row["ndalloc"], row["curregs"])
-            found.add(codes.BIN_REQUESTS, _place(arena, szind), what % numbers, arena.index)
+            findings.add(codes.BIN_REQUESTS, _place(arena, szind), what % numbers, arena.index)
 
 
 def _place(arena: Arena, szind: int) -> int:
@@ -98,7 +98,7 @@ def _place(arena: Arena, szind: int) -> int:
     return arena.address + szind
 
 
-def tell_slabs(context: Context, found: Findings, arena: Arena) -> None:
+def tell_slabs(context: Context, findings: Findings, arena: Arena) -> None:
     """What bins point to."""
     target, types, geometry = context.target, context.types, context.geometry
     for szind, place in calibrate.current_slabs(target, context.symbols, types, geometry, arena.address):
@@ -109,20 +109,20 @@ def tell_slabs(context: Context, found: Findings, arena: Arena) -> None:
             is_good = False
         if not is_good:
             what = "bin %d of arena %d leads to 0x%x, which is no slab of its" % (szind, arena.index, slab)
-            found.add(codes.BIN_SLAB_WRONG, place, what, arena.index)
+            findings.add(codes.BIN_SLAB_WRONG, place, what, arena.index)
 
 
-def tell_base(context: Context, found: Findings, arena: Arena) -> None:
+def tell_base(context: Context, findings: Findings, arena: Arena) -> None:
     """The blocks of metadata."""
     mapped = base.totals(context, arena).mapped_bytes
     blocks: List[base.BaseBlock] = base.blocks(context, arena)
     there = sum(block.size_bytes for block in blocks)
     if mapped is not None and mapped != there:
         what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
-        found.add(codes.BASE_MAPPED, arena.address, what, arena.index)
+        findings.add(codes.BASE_MAPPED, arena.address, what, arena.index)
 
 
-def tell_rtree_caches(context: Context, found: Findings, tsds: Tsds) -> None:
+def tell_rtree_caches(context: Context, findings: Findings, tsds: Tsds) -> None:
     """Each leaf node that a thread remembers is the one to which the tree leads for its key (rtree.h: rtree_leaf_elm_lookup)."""
     types, target, word = context.types, context.target, context.geometry.word_bytes
     if len(context.geometry.rtree.levels) < 2:
@@ -144,7 +144,7 @@ def tell_rtree_caches(context: Context, found: Findings, tsds: Tsds) -> None:
                     if leaves[key] != leaf:
                         where = record.address + place.offset + 2 * word * number
                         what = "a thread remembers the rtree node 0x%x for 0x%x, the tree has 0x%x" % (leaf, key, leaves[key])
-                        found.add(codes.RTREE_CACHE, where, what)
+                        findings.add(codes.RTREE_CACHE, where, what)
             except Unreadable:
                 continue
 
@@ -181,14 +181,15 @@ def links(types: TypeSet, struct: str) -> Links:
     """By the names of each release."""
 
     def ring(*names: str) -> Optional[Offsets]:
-        return next((found for found in (_offsets(types, struct, name + ".qre_next", name + ".qre_prev") for name in names) if found), None)
+        known = (_offsets(types, struct, name + ".qre_next", name + ".qre_prev") for name in names)
+        return next((offsets for offsets in known if offsets), None)
 
     heap = next(
         (
-            found
+            offsets
             for name, prefix in (("heap_link.link.", ""), ("ph_link.", "phn_"))
-            for found in (_offsets(types, struct, *(name + prefix + step for step in ("next", "prev", "lchild"))),)
-            if found
+            for offsets in (_offsets(types, struct, *(name + prefix + step for step in ("next", "prev", "lchild"))),)
+            if offsets
         ),
         None,
     )
@@ -196,17 +197,17 @@ def links(types: TypeSet, struct: str) -> Links:
 
 
 def _offsets(types: TypeSet, struct: str, *paths: str) -> Optional[Offsets]:
-    size, found = types.size_bytes(struct), [types.place(struct, path) for path in paths]
-    offsets = [place.offset for place in found if place is not None and place.offset + place.size_bytes <= size]
+    size, places = types.size_bytes(struct), [types.place(struct, path) for path in paths]
+    offsets = [place.offset for place in places if place is not None and place.offset + place.size_bytes <= size]
     return Offsets(*offsets) if len(offsets) == len(paths) else None
 
 
 class Lists:
     """All lists of one jemalloc: collected, followed together, and told."""
 
-    def __init__(self, context: Context, found: Findings, most: int) -> None:
+    def __init__(self, context: Context, findings: Findings, most: int) -> None:
         """`most`: extents that there can be."""
-        self._context, self._found, self._most = context, found, most
+        self._context, self._found, self._most = context, findings, most
         self._links = links(context.types, context.geometry.extent_struct)
         self._asked: List[Asked] = []
         self._sets: List[Tuple[Arena, str, int, List[int], Optional[int]]] = []
@@ -292,8 +293,8 @@ class Lists:
         ):
             numbers, counted = [], 0
             has_count = context.types.place(struct, "stats.nonfull_slabs") is not None
-            for one in shards:
-                own = View(context.types, struct, one, context.target.read(one, size), context.geometry.little_endian)
+            for shard in shards:
+                own = View(context.types, struct, shard, context.target.read(shard, size), context.geometry.little_endian)
                 counted += own["stats.nonfull_slabs"] if has_count else 0
                 if heap is not None and self._links.heap is not None:
                     name, place = "heap of slabs of bin %d" % szind, own.address_of(heap)
@@ -306,19 +307,19 @@ class Lists:
 
     def tell(self, has_stats: bool) -> None:
         """Follows them all, and says what does not hold."""
-        told = extents.walker(self._context).follow([one.row for one in self._asked])
-        for one, seen in zip(self._asked, told):
+        told = extents.walker(self._context).follow([asked.row for asked in self._asked])
+        for asked, seen in zip(self._asked, told):
             if seen.problem:
-                is_ring = one.row.child_offset == api.NO_LINK
+                is_ring = asked.row.child_offset == api.NO_LINK
                 is_alien = seen.problem in (api.LINKED_ALIEN, api.LINKED_FULL)
                 code = (
                     (codes.RING_MEMBER if is_alien else codes.RING_LINKS)
                     if is_ring
                     else (codes.HEAP_MEMBER if is_alien else codes.HEAP_LINKS)
                 )
-                where = seen.before or one.place
-                what = "arena %d: the %s %s" % (one.arena.index, one.name, WORDS[seen.problem] % where)
-                self._found.add(code, seen.at, what, one.arena.index)
+                where = seen.before or asked.place
+                what = "arena %d: the %s %s" % (asked.arena.index, asked.name, WORDS[seen.problem] % where)
+                self._found.add(code, seen.at, what, asked.arena.index)
         if len(told) == len(self._asked):
             self._tell_sums(told, has_stats)
 
@@ -346,9 +347,9 @@ class Lists:
         return place.offset if place is not None else 0
 
 
-def tell_links(context: Context, found: Findings, arenas: Sequence[Arena], most: int, has_stats: bool) -> Dict[int, Unreadable]:
+def tell_links(context: Context, findings: Findings, arenas: Sequence[Arena], most: int, has_stats: bool) -> Dict[int, Unreadable]:
     """Every list of every arena; by index the arenas that could not be read whole."""
-    lists, failed = Lists(context, found, most), {}
+    lists, failed = Lists(context, findings, most), {}
     for arena in arenas:
         if context.budget.expired():
             break

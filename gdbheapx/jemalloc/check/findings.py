@@ -32,7 +32,7 @@ def locked(context: Context, arenas: Sequence[Arena]) -> FrozenSet[int]:
     if has_crashed(context):
         return frozenset()
     threads = {thread.lwp for thread in context.target.threads()}
-    return frozenset(arena.index for arena in arenas if any(one.owner in threads for one in locks.of_arena(context, arena)))
+    return frozenset(arena.index for arena in arenas if any(lock.owner in threads for lock in locks.of_arena(context, arena)))
 
 
 class Findings:
@@ -41,8 +41,8 @@ class Findings:
     def __init__(self, context: Context, arenas: Sequence[Arena]) -> None:
         size = context.types.size_bytes("arena_s")
         self._context, self._listed = context, arenas
-        self._arenas = sorted((one.address, one.address + size, one.index) for one in arenas)
-        self._starts = [one[0] for one in self._arenas]
+        self._arenas = sorted((arena.address, arena.address + size, arena.index) for arena in arenas)
+        self._starts = [span[0] for span in self._arenas]
         self._locked: List[FrozenSet[int]] = []
         self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
         self._is_changing = is_changing(context)

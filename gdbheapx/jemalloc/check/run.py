@@ -71,7 +71,7 @@ class Suspects:
         if self._slots is None:
             self._slots = {}
             for cache in self._caches.caches:
-                stacks = sorted(cache.bins.stacks, key=lambda one: one.start)
+                stacks = sorted(cache.bins.stacks, key=lambda stack: stack.start)
                 slots = [stack.start + number * self._context.geometry.word_bytes for stack in stacks for number in range(stack.count)]
                 self._slots.update(zip(cache.pointers, slots) if len(slots) == len(cache.pointers) else ())
         return self.of(self._slots.get(pointer))
@@ -79,33 +79,34 @@ class Suspects:
     def _of(self, place: int) -> Optional[Suspect]:
         extent = locate.extent_at(self._context, place)
         if extent is not None and extent.is_slab:
-            found = locate.find(self._context, self._arenas, self._caches, place)
-            if found is None or found.block is None:
+            located = locate.find(self._context, self._arenas, self._caches, place)
+            if located is None or located.block is None:
                 return None
-            return _suspect(found.previous) if found.previous is not None else self._ends_at(extent.begin)
+            return _suspect(located.previous) if located.previous is not None else self._ends_at(extent.begin)
         if extent is not None:
             return self._ends_at(extent.begin)
         if self._blocks is None:
             self._blocks = _base_blocks(self._context, self._arenas)
-        block = next((one for one in self._blocks if one.address <= place < one.address + self._context.geometry.page_bytes), None)
-        return self._ends_at(block.address if block is not None else place & -self._context.geometry.page_bytes)
+        page = self._context.geometry.page_bytes
+        block = next((base_block for base_block in self._blocks if base_block.address <= place < base_block.address + page), None)
+        return self._ends_at(block.address if block is not None else place & -page)
 
     def _ends_at(self, address: int) -> Optional[Suspect]:
-        found = locate.find(self._context, self._arenas, self._caches, address - 1)
-        if found is None or found.block is None or found.block.status not in WRITTEN:
+        located = locate.find(self._context, self._arenas, self._caches, address - 1)
+        if located is None or located.block is None or located.block.status not in WRITTEN:
             return None
-        return _suspect(found.block)
+        return _suspect(located.block)
 
 
 def _base_blocks(context: Context, arenas: Sequence[Arena]) -> List[base.BaseBlock]:
     """Of all arenas. What is broken there was told before."""
-    found: List[base.BaseBlock] = []
+    blocks: List[base.BaseBlock] = []
     for arena in arenas:
         try:
-            found += base.blocks(context._replace(report=collector([])), arena)
+            blocks += base.blocks(context._replace(report=collector([])), arena)
         except Unreadable:
             continue
-    return found
+    return blocks
 
 
 def _suspect(block: Optional[Neighbour]) -> Optional[Suspect]:
@@ -129,12 +130,12 @@ class CheckedHeap(NamedTuple):
 def rules(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRule]:
     """What is broken; `rest`: whom to tell what is no broken rule."""
     context = seen.context
-    found = Findings(context, seen.arenas)
-    named = [one for one in told if not _is_unmapped(context, found, one)]
-    sorted_out(named, OF_RULES, rest, lambda one: found.add(one.code, one.address, one.what, is_fixed=one.code in FIXED))
+    findings = Findings(context, seen.arenas)
+    named = [diagnostic for diagnostic in told if not _is_unmapped(context, findings, diagnostic)]
+    sorted_out(named, OF_RULES, rest, lambda told: findings.add(told.code, told.address, told.what, is_fixed=told.code in FIXED))
     is_whole = seen.walked.stop == STOP_END and not any(seen.walked.problem_counts) and not extents.leaves_elements(context)
-    by_index = {one.arena: one for one in seen.walked.arenas}
-    _details(seen, found)
+    by_index = {row.arena: row for row in seen.walked.arenas}
+    _details(seen, findings)
     is_sampling = bool(context.variable("opt_prof", 1))
     for arena in seen.arenas:
         if context.budget.expired():
@@ -142,22 +143,22 @@ def rules(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[B
         try:
             view = arena.read()
             if is_whole:
-                arenas.tell_pages(context, found, arena, view, by_index.get(arena.index))
+                arenas.tell_pages(context, findings, arena, view, by_index.get(arena.index))
             if is_whole and seen.has_stats:
-                arenas.tell_mapped(context, found, arena, view, by_index.get(arena.index))
-                arenas.tell_bins(context, found, arena, view, by_index.get(arena.index), is_sampling)
+                arenas.tell_mapped(context, findings, arena, view, by_index.get(arena.index))
+                arenas.tell_bins(context, findings, arena, view, by_index.get(arena.index), is_sampling)
             if seen.has_stats:
-                arenas.tell_base(context, found, arena)
-            arenas.tell_slabs(context, found, arena)
+                arenas.tell_base(context, findings, arena)
+            arenas.tell_slabs(context, findings, arena)
         except Unreadable as problem:
             rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
-    for index, lost in arenas.tell_links(context, found, seen.arenas, _most_extents(seen, is_whole), seen.has_stats).items():
+    for index, lost in arenas.tell_links(context, findings, seen.arenas, _most_extents(seen, is_whole), seen.has_stats).items():
         what = "cannot read the lists of arena %d completely" % index
         rest(codes.ARENA_UNREADABLE, lost.address, what, "not every rule was checked")
-    _threads(seen, found)
-    arenas.tell_rtree_caches(context, found, seen.tsds)
-    _classes(seen, found)
-    return _with_suspects(seen, found.rows)
+    _threads(seen, findings)
+    arenas.tell_rtree_caches(context, findings, seen.tsds)
+    _classes(seen, findings)
+    return _with_suspects(seen, findings.rows)
 
 
 def _most_extents(seen: CheckedHeap, is_whole: bool) -> int:
@@ -166,40 +167,40 @@ def _most_extents(seen: CheckedHeap, is_whole: bool) -> int:
     return walked.extents + walked.unassociated_extents if is_whole else extents.writable_bytes(seen.context) // size
 
 
-def _details(seen: CheckedHeap, found: Findings) -> None:
+def _details(seen: CheckedHeap, findings: Findings) -> None:
     """What takes no extent out of the totals. Where most leaf elements say something else, what they say is not known."""
     active = sum(arena.active.extents for arena in seen.walked.arenas)
     is_known = seen.walked.detail_counts[kernel_api.EXTENT_LEAF] <= max(1, active // 2)
-    for one in seen.walked.details:
-        code, what = DETAILS[one.code]
-        if is_known or one.code != kernel_api.EXTENT_LEAF:
-            found.add(code, one.page, "%s (extent 0x%x)" % (what, one.extent))
+    for detail in seen.walked.details:
+        code, what = DETAILS[detail.code]
+        if is_known or detail.code != kernel_api.EXTENT_LEAF:
+            findings.add(code, detail.page, "%s (extent 0x%x)" % (what, detail.extent))
 
 
 def _with_suspects(seen: CheckedHeap, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
     """With the block that most likely overran, where one ends just before what is damaged."""
     suspects = Suspects(seen.context, seen.arenas, seen.caches)
-    structs = {one.page: one.extent for one in (*seen.walked.problems, *seen.walked.details) if one.extent}
+    structs = {problem.page: problem.extent for problem in (*seen.walked.problems, *seen.walked.details) if problem.extent}
     told = []
-    for number, one in enumerate(rows):
-        if number < MOST_SUSPECTS and one.address is not None:
-            place = structs.get(one.address, one.address)
-            one = one._replace(
-                suspect=suspects.of_cached(place) if one.code in OF_SLOTS else suspects.of(place) if one.code not in OF_BLOCKS else None
+    for number, row in enumerate(rows):
+        if number < MOST_SUSPECTS and row.address is not None:
+            place = structs.get(row.address, row.address)
+            row = row._replace(
+                suspect=suspects.of_cached(place) if row.code in OF_SLOTS else suspects.of(place) if row.code not in OF_BLOCKS else None
             )
-        told.append(one)
+        told.append(row)
     return told
 
 
-def _is_unmapped(context: Context, found: Findings, one: Diagnostic) -> bool:
-    address = one.address
-    if one.code not in UNMAPPED or address is None or any(span.start <= address < span.end for span in context.target.mappings()):
+def _is_unmapped(context: Context, findings: Findings, diagnostic: Diagnostic) -> bool:
+    address = diagnostic.address
+    if diagnostic.code not in UNMAPPED or address is None or any(span.start <= address < span.end for span in context.target.mappings()):
         return False
-    found.add(one.code, address, one.what, is_fixed=True)
+    findings.add(diagnostic.code, address, diagnostic.what, is_fixed=True)
     return True
 
 
-def _threads(seen: CheckedHeap, found: Findings) -> None:
+def _threads(seen: CheckedHeap, findings: Findings) -> None:
     """nthreads[0] of an arena is the number of threads bound to it (arena_bind), unless arenas belong to processors."""
     if not seen.tsds.complete or arenas_are_of_processors(seen.context):
         return
@@ -211,30 +212,30 @@ def _threads(seen: CheckedHeap, found: Findings) -> None:
             continue
         if counted is not None and counted != bound[arena.address]:
             what = "arena %d counts %s, bound to it: %d" % (arena.index, plural(counted, "thread"), bound[arena.address])
-            found.add(codes.THREADS_MISCOUNTED, arena.address, what, arena.index)
+            findings.add(codes.THREADS_MISCOUNTED, arena.address, what, arena.index)
 
 
-def _classes(seen: CheckedHeap, found: Findings) -> None:
+def _classes(seen: CheckedHeap, findings: Findings) -> None:
     """Each cached block has the size of its cache bin's class."""
-    sizes, wanted = seen.context.geometry.size_classes, {}
+    sizes, classes = seen.context.geometry.size_classes, {}
     for cache in seen.caches.caches:
-        stacks = sorted(cache.bins.stacks, key=lambda one: one.start)
+        stacks = sorted(cache.bins.stacks, key=lambda stack: stack.start)
         if sum(stack.count for stack in stacks) != len(cache.pointers):
             continue
         place = 0
         for stack in stacks:
             for pointer in cache.pointers[place : place + stack.count]:
-                wanted[pointer] = stack.szind
+                classes[pointer] = stack.szind
             place += stack.count
-    if not wanted or seen.context.budget.expired():
+    if not classes or seen.context.budget.expired():
         return
     for blocks in seen.stream(BlockFilter(frozenset((BLOCK_CACHED,)))):
         for address, usable in _pairs(blocks):
-            szind = wanted.get(address)
+            szind = classes.get(address)
             is_told = szind is not None and not (seen.context.geometry.size_from_extent and szind >= seen.context.geometry.nbins)
             if szind is not None and is_told and sizes[szind] != usable:
                 what = "a thread cache's bin for blocks of %d bytes holds this block of %d bytes" % (sizes[szind], usable)
-                found.add(codes.CACHED_CLASS, address, what)
+                findings.add(codes.CACHED_CLASS, address, what)
 
 
 def _pairs(blocks: Blocks) -> "zip[Tuple[int, int]]":

@@ -49,8 +49,8 @@ def bin_addresses(target: Target, symbols: Symbols, types: TypeSet, bins: Sequen
     offsets = symbols.find("arena_bin_offsets")
     if offsets is not None:
         size = types.size_bytes("bin_s")
-        found = words(target, offsets.address, len(bins), 4)
-        return [[arena.address + found[i] + shard * size for shard in range(info.n_shards)] for i, info in enumerate(bins)]
+        starts = words(target, offsets.address, len(bins), 4)
+        return [[arena.address + starts[i] + shard * size for shard in range(info.n_shards)] for i, info in enumerate(bins)]
     if arena.has("bins[0].bin_shards"):
         size = types.size_bytes("bin_s")
         starts = [arena["bins[%d].bin_shards" % i] for i in range(len(bins))]
@@ -181,10 +181,10 @@ def _try_arena(target: Target, symbols: Symbols, types: TypeSet, geometry: Geome
         return proof
     for szind, place in slabs[:most]:
         for _ in range(LOOKS):  # of a process that runs: the slab may have been given back between two reads, and another be current
-            one = _try_slab(target, types, geometry, index, szind, place)
-            if not one.failed:
+            tried = _try_slab(target, types, geometry, index, szind, place)
+            if not tried.failed:
                 break
-        proof.add(one)
+        proof.add(tried)
     return proof
 
 
@@ -220,13 +220,13 @@ def current_slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Ge
         return []
     arena = read_view(target, types, "arena_s", address)
     struct = bin_struct(types)
-    places = [types.place(struct, path) for path in ("slabcur", types.first(struct, *_NONFULL) or "slabcur")]
-    offsets = sorted({place.offset for place in places if place is not None})
-    found = []
+    members = [types.place(struct, path) for path in ("slabcur", types.first(struct, *_NONFULL) or "slabcur")]
+    offsets = sorted({member.offset for member in members if member is not None})
+    places = []
     for szind, shards in enumerate(bin_addresses(target, symbols, types, geometry.bins, arena)):
-        for one in shards:
-            found += [(szind, one + offset) for offset in offsets if words(target, one + offset, 1)[0]]
-    return found
+        for shard in shards:
+            places += [(szind, shard + offset) for offset in offsets if words(target, shard + offset, 1)[0]]
+    return places
 
 
 def slab_begin(target: Target, types: TypeSet, geometry: Geometry, arena: int, szind: int, slab: int) -> int:
@@ -240,8 +240,8 @@ def _wrong_slab(target: Target, types: TypeSet, geometry: Geometry, arena: int, 
     extent = read_view(target, types, geometry.extent_struct, slab)
     bits, fields = extent["e_bits"], geometry.fields
     seen = {name: fields[name].of(bits) for name in ("slab", "state", "szind", "arena", "nfree")}
-    wanted = {"slab": 1, "state": geometry.states.active, "szind": szind, "arena": arena}
-    for name, value in wanted.items():
+    expected = {"slab": 1, "state": geometry.states.active, "szind": szind, "arena": arena}
+    for name, value in expected.items():
         if seen[name] != value:
             return "e_bits 0x%x has %s %d, not %d" % (bits, name, seen[name], value), 0
     info = geometry.bins[szind]

@@ -68,11 +68,11 @@ def _constants(target: Target, symbols: Symbols, types: TypeSet, version: layout
         raise HeapxError(
             "it is not initialised, because the process has not called it yet", "retry after the first call", code=ALLOCATOR_UNREAD
         )
-    found = _bins(target, symbols, types)
+    bins = _bins(target, symbols, types)
     narenas = scalar(target, symbols, "narenas_total", 4)
     huge = scalar(target, symbols, "huge_arena_ind", 4)
     threshold = scalar(target, symbols, "oversize_threshold", target.word_bytes)
-    made = assemble(target, types, version, sizes, pages[:-1], found)
+    made = assemble(target, types, version, sizes, pages[:-1], bins)
     return made and made._replace(
         narenas=min(MAX_ARENAS, narenas) if narenas is not None else MAX_ARENAS,
         manual_arena_base=scalar(target, symbols, "manual_arena_base", 4),
@@ -161,15 +161,15 @@ class Jemalloc(NamedTuple):
 
 def find(target: Target, suspects: Sequence[traces.Suspect]) -> Instances:
     """Every jemalloc of these, and those that are there but are not read, each with the reason."""
-    found: List[Jemalloc] = []
+    read: List[Jemalloc] = []
     not_read: List[Unread] = []
     for suspect in suspects:
-        one = _named(target, suspect, len(found)) if suspect.is_named else _nameless(target, suspect.module, suspect.traces, len(found))
-        if isinstance(one, Jemalloc):
-            found.append(one)
+        candidate = _named(target, suspect, len(read)) if suspect.is_named else _nameless(target, suspect.module, suspect.traces, len(read))
+        if isinstance(candidate, Jemalloc):
+            read.append(candidate)
         else:
-            not_read.append(one)
-    return Instances(found, not_read)
+            not_read.append(candidate)
+    return Instances(read, not_read)
 
 
 def _named(target: Target, suspect: traces.Suspect, number: int) -> "Jemalloc | Unread":
@@ -188,16 +188,16 @@ def _named(target: Target, suspect: traces.Suspect, number: int) -> "Jemalloc | 
         return made if made.hint else made._replace(hint=problem.hint)
 
 
-def _nameless(target: Target, module: Module, found: Optional[traces.Traces], number: int) -> "Jemalloc | Unread":
+def _nameless(target: Target, module: Module, seen: Optional[traces.Traces], number: int) -> "Jemalloc | Unread":
     """A jemalloc in an object without its symbols: it exports mallctl, or its traces were found. It is read by its structure, or named."""
-    text = (found.constants if found is not None else traces.read_constants(target, module)).version_text
-    located = structure.locate(target, module, found) if found is not None and layouts.is_read(text) else None
+    text = (seen.constants if seen is not None else traces.read_constants(target, module)).version_text
+    located = structure.locate(target, module, seen) if seen is not None and layouts.is_read(text) else None
     if isinstance(located, structure.StructureMatch):
         if located.proof.slabs or not _is_other(text, located.table):
             return _by_structure(target, module, located, text, number)
         located = structure.NotLocated(None, "no slab confirms the layout of %s" % located.table)
-    release = found.release if found is not None else None
-    bins = found.bins if found is not None else None
+    release = seen.release if seen is not None else None
+    bins = seen.bins if seen is not None else None
     reason = (
         NotRead(unread.STRIPPED, located.evidence if located is not None else "")
         if layouts.is_read(text)
@@ -206,21 +206,21 @@ def _nameless(target: Target, module: Module, found: Optional[traces.Traces], nu
     return unread.make(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
 
 
-def _by_structure(target: Target, module: Module, found: structure.StructureMatch, text: Optional[str], number: int) -> Jemalloc:
+def _by_structure(target: Target, module: Module, match: structure.StructureMatch, text: Optional[str], number: int) -> Jemalloc:
     return Jemalloc(
         _id(number),
         module,
-        found.version,
+        match.version,
         text,
-        found.symbols,
-        found.types,
-        found.geometry,
+        match.symbols,
+        match.types,
+        match.geometry,
         "table",
         structure.FOUND_BY,
         _owns_malloc(target, module),
-        found.proof.slabs,
-        found.proof.named,
-        found.table,
+        match.proof.slabs,
+        match.proof.named,
+        match.table,
     )
 
 
@@ -238,17 +238,17 @@ def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
     return owner.module.base == module.base if owner is not None else None
 
 
-def confirm(target: Target, found: Jemalloc) -> bool:
+def confirm(target: Target, jemalloc: Jemalloc) -> bool:
     """One that was found by its structure while the process ran is still as it was: the same arenas and no other, and slabs that hold."""
-    if not found.symbols.by_structure:
+    if not jemalloc.symbols.by_structure:
         return True
-    anchor = found.symbols.find(ANCHOR)
+    anchor = jemalloc.symbols.find(ANCHOR)
     arenas = fingerprint.look(target, anchor.address) if anchor is not None else None
-    if arenas is None or not arenas.pointers or arenas.highest + 1 != found.geometry.narenas:
+    if arenas is None or not arenas.pointers or arenas.highest + 1 != jemalloc.geometry.narenas:
         return False
-    if found.is_partial:
-        return unlisted.confirm(target, found.types, found.geometry, arenas.pointers)
-    return calibrate.check(target, found.symbols, found.types, found.geometry, False, SLABS_CONFIRMED).wrong is None
+    if jemalloc.is_partial:
+        return unlisted.confirm(target, jemalloc.types, jemalloc.geometry, arenas.pointers)
+    return calibrate.check(target, jemalloc.symbols, jemalloc.types, jemalloc.geometry, False, SLABS_CONFIRMED).wrong is None
 
 
 def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
@@ -272,17 +272,17 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
             tried.append((sources.source, "not a layout of jemalloc 5"))
             continue
         is_own = sources.source != "table"
-        every = list(geometries(target, symbols, sources.types, version))
-        proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in every]
+        made = list(geometries(target, symbols, sources.types, version))
+        proofs = [calibrate.check(target, symbols, sources.types, geometry, is_own) for geometry in made]
         if not is_own and _is_other(text, sources.name):
             layout = sources.name or "%d.%d.%d" % version
             proofs = [
                 proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %s" % layout)
                 for proof in proofs
             ]
-        held = [(geometry, proof) for geometry, proof in zip(every, proofs) if proof.wrong is None]
+        held = [(geometry, proof) for geometry, proof in zip(made, proofs) if proof.wrong is None]
         if held:
-            geometry, proof = max(held, key=lambda one: bool(one[1].slabs))
+            geometry, proof = max(held, key=lambda pair: bool(pair[1].slabs))
             symbols.tell(_tsds(target, module, sources.types, anchor.address))
             source = "debug-info" if sources.source == "debug-info" else anchor.source
             return Jemalloc(
@@ -303,7 +303,7 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         tried += [(sources.source, str(proof.wrong)) for proof in proofs]
         if not proofs:
             tried.append((sources.source, "its page size or radix tree does not match any known build"))
-    told = "; ".join(dict.fromkeys("%s: %s" % one for one in tried))
+    told = "; ".join(dict.fromkeys("%s: %s" % pair for pair in tried))
     if layouts.may_differ(text) and all(source == "table" for source, _ in tried):
         raise NotRead(unread.SNAPSHOT, told)
     if not tried:
@@ -329,7 +329,7 @@ def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Option
     if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
         return [TypeSources(types, "debug-info")]
     return _fitting(target, symbols, anchor) or [
-        TypeSources(one.types, "table") for one in packs.shipped() if _same_sizes(symbols, one, text)
+        TypeSources(pack.types, "table") for pack in packs.shipped() if _same_sizes(symbols, pack, text)
     ]
 
 
@@ -340,11 +340,11 @@ def _fitting(target: Target, symbols: Symbols, anchor: Symbol) -> List[TypeSourc
         return []
     rows, tsd_bytes = symbols.size_bytes("bin_infos"), symbols.thread_local_bytes("tsd_tls")
     nbins = rows // traces.BIN_STRIDES[0] if rows else None
-    found = [
-        TypeSources(tables.with_variables(one), "table", one.version, one.name)
-        for one in fingerprint.fitting(target, arenas, nbins, tsd_bytes)
+    sources = [
+        TypeSources(tables.with_variables(table), "table", table.version, table.name)
+        for table in fingerprint.fitting(target, arenas, nbins, tsd_bytes)
     ]
-    return found or [TypeSources(TypeSet(), "table")]
+    return sources or [TypeSources(TypeSet(), "table")]
 
 
 def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optional[TypeSet]:
@@ -353,19 +353,19 @@ def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optio
     Where there is no such pack, from the units that use them: with a build's -g3, gdb takes seconds to read one more.
     """
     near = symbols.near()
-    found = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix, thorough=False) if near is not None else None
-    if found is None or "arena_s" not in found.structs:
+    types = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix, thorough=False) if near is not None else None
+    if types is None or "arena_s" not in types.structs:
         return None
-    table = None if layouts.may_differ(text) else next((one for one in packs.shipped() if _same_sizes(symbols, one, text)), None)
+    table = None if layouts.may_differ(text) else next((pack for pack in packs.shipped() if _same_sizes(symbols, pack, text)), None)
     if table is not None:
-        found.update(TypeSet({name: table.types.structs[name] for name in layouts.ELSEWHERE if name in table.types.structs}))
-        return found
+        types.update(TypeSet({name: table.types.structs[name] for name in layouts.ELSEWHERE if name in table.types.structs}))
+        return types
     for function, names in layouts.UNITS.items():
         near = symbols.near(function)
         more = target.types(near, names, (), (), symbols.prefix, thorough=False) if near is not None else None
         if more is not None:
-            found.update(more)
-    return found
+            types.update(more)
+    return types
 
 
 def _same_sizes(symbols: Symbols, pack: packs.Pack, text: Optional[str]) -> bool:

@@ -65,17 +65,17 @@ def places(variables: Iterable[Variable], prefix: str, public_prefix: str) -> Tu
     """(symbols, thread_locals) of a pack; of several with one name the first in memory."""
     symbols: Dict[str, Tuple[int, int]] = {}
     thread_locals: Dict[str, Tuple[int, int]] = {}
-    for one in sorted(variables, key=lambda one: (one.address, one.name)):
-        name = plain_name(one.name, prefix, public_prefix)
+    for variable in sorted(variables, key=lambda variable: (variable.address, variable.name)):
+        name = plain_name(variable.name, prefix, public_prefix)
         if name is not None and len(symbols) < MAX_VARIABLES:
-            (thread_locals if one.thread_local else symbols).setdefault(name, (one.address, one.size_bytes))
+            (thread_locals if variable.thread_local else symbols).setdefault(name, (variable.address, variable.size_bytes))
     return symbols, thread_locals
 
 
 def public_prefix(names: Sequence[str]) -> str:
     """What stands before the shortest name that ends in `mallctl`."""
-    found = sorted((name for name in names if name.endswith("mallctl")), key=len)
-    return found[0][: -len("mallctl")] if found else ""
+    calls = sorted((name for name in names if name.endswith("mallctl")), key=len)
+    return calls[0][: -len("mallctl")] if calls else ""
 
 
 def check(types: TypeSet, what: str) -> None:
@@ -91,10 +91,10 @@ def check(types: TypeSet, what: str) -> None:
 
 def with_symbols(target: Target) -> List[Tuple[Module, str]]:
     """(module, private prefix) of every jemalloc that has its symbols, whether or not it can be read yet."""
-    found: Dict[int, Tuple[Module, str]] = {}
+    by_base: Dict[int, Tuple[Module, str]] = {}
     for name, module in target.names_ending(traces.PREFIX_MARK):
-        found.setdefault(module.base, (module, name[: -len(traces.PREFIX_MARK)]))
-    return list(found.values())
+        by_base.setdefault(module.base, (module, name[: -len(traces.PREFIX_MARK)]))
+    return list(by_base.values())
 
 
 def of_target(target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
@@ -117,7 +117,7 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
         )
     near = target.module_symbol(module, prefix + "arenas")
     public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
-    table = [Variable(*one) for one in target.variables(module)]
+    table = [Variable(*entry) for entry in target.variables(module)]
     symbols, thread_locals = places(table, prefix, public)
     types = (
         target.types(near, layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS, prefix)

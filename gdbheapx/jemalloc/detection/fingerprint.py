@@ -66,8 +66,8 @@ class Blocks:
             return None
         if base not in self._indexes:
             self._indexes[base] = int.from_bytes(self._target.read_prefix(base, 4).ljust(4, b"\xff"), "little")
-        found = self._indexes[base]
-        return found if found < traces.ARENA_POINTERS else None
+        index = self._indexes[base]
+        return index if index < traces.ARENA_POINTERS else None
 
     def _size(self, block: int) -> Optional[int]:
         head = self._target.read_prefix(block, 16)
@@ -85,8 +85,8 @@ def find_arenas(target: Target, memory: Iterable[Tuple[int, bytes]]) -> Optional
             start = address - 8 * index
             votes[start] = votes.get(start, 0) + 1
     likely = sorted(votes, key=lambda start: (-votes[start], start))[:MOST_CANDIDATES]
-    found = [look(target, start, blocks) for start in likely if not start & 63]
-    return max((one for one in found if one.pointers), key=lambda one: one.score, default=None)
+    candidates = [look(target, start, blocks) for start in likely if not start & 63]
+    return max((candidate for candidate in candidates if candidate.pointers), key=lambda candidate: candidate.score, default=None)
 
 
 def look(target: Target, address: int, blocks: Optional[Blocks] = None) -> Arenas:
@@ -101,7 +101,7 @@ def _whole(data: bytes) -> bytes:
     return data[: len(data) & -8]
 
 
-def _words(memory: Iterable[Tuple[int, bytes]], wanted: Callable[[int], bool]) -> Iterator[Tuple[int, int]]:
+def _words(memory: Iterable[Tuple[int, bytes]], is_sought: Callable[[int], bool]) -> Iterator[Tuple[int, int]]:
     """(address, word) of aligned words that are wanted, pages of zeros left out."""
     for start, data in memory:
         first = -start & 7
@@ -109,19 +109,19 @@ def _words(memory: Iterable[Tuple[int, bytes]], wanted: Callable[[int], bool]) -
             piece = data[at : at + PIECE_BYTES]
             if piece != ZEROS:
                 for number, word in enumerate(array("Q", _whole(piece))):
-                    if word and wanted(word):
+                    if word and is_sought(word):
                         yield start + at + 8 * number, word
 
 
 def base_places(target: Target, arena: int, base: int) -> Sequence[int]:
     """Offsets in an arena at which a pointer to that base stands, and behind its end where there is more of the block."""
-    data, wanted = target.read_prefix(arena, traces.ARENA_BYTES), base.to_bytes(8, "little")
-    found, at = [], data.find(wanted)
+    data, pointer = target.read_prefix(arena, traces.ARENA_BYTES), base.to_bytes(8, "little")
+    places, at = [], data.find(pointer)
     while at >= 0:
         if not at & 7:
-            found.append(at)
-        at = data.find(wanted, at + 1)
-    return found
+            places.append(at)
+        at = data.find(pointer, at + 1)
+    return places
 
 
 def fitting(target: Target, arenas: Arenas, nbins: Optional[int] = None, tsd_bytes: Optional[int] = None) -> List[Table]:
@@ -133,12 +133,12 @@ def fitting(target: Target, arenas: Arenas, nbins: Optional[int] = None, tsd_byt
         for table in tables.every():
             if table.fits(places):
                 votes[table.name] = votes.get(table.name, 0) + 1
-    found = [table for table in tables.every() if 2 * votes.get(table.name, 0) > len(tried)]
-    return [table for table in found if nbins in (None, table.nbins) and tsd_bytes in (None, table.tsd_bytes)]
+    fits = [table for table in tables.every() if 2 * votes.get(table.name, 0) > len(tried)]
+    return [table for table in fits if nbins in (None, table.nbins) and tsd_bytes in (None, table.tsd_bytes)]
 
 
 def find_in(target: Target, module: Module, memory: Iterable[Tuple[int, bytes]]) -> Optional[Arenas]:
     """find_arenas, within what the object can hold."""
-    found = find_arenas(target, memory)
+    arenas = find_arenas(target, memory)
     spans = target.writable_segments(module)
-    return found if found is not None and any(start <= found.address < end for start, _, end in spans) else None
+    return arenas if arenas is not None and any(start <= arenas.address < end for start, _, end in spans) else None

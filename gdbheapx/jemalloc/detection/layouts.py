@@ -159,8 +159,8 @@ def states(types: TypeSet, version: Version) -> States:
     if highest is None:
         highest = 6 if version > NEWEST_KNOWN else 5 if version >= (5, 3, 0) else 3
     named = [types.enumerator("extent_state_" + name) for name in ("active", "dirty", "muzzy", "retained")]
-    found = [place if value is None else value for place, value in enumerate(named)]
-    return States(found[0], found[1], found[2], found[3], highest)
+    numbers = [place if value is None else value for place, value in enumerate(named)]
+    return States(numbers[0], numbers[1], numbers[2], numbers[3], highest)
 
 
 TSD_STATES = ("nominal", "nominal_slow", "nominal_recompute", "minimal_initialized", "purgatory", "reincarnated", "uninitialized")
@@ -217,15 +217,15 @@ none."""
 
 def release_of(text: Optional[str]) -> Optional[Version]:
     """The release that a version text begins with; None for 0.0.0, which a build without git's data has, and where there is none."""
-    found = VERSION_TEXT.match(text or "")
-    release = (int(found.group(1)), int(found.group(2)), int(found.group(3))) if found is not None else (0, 0, 0)
+    match = VERSION_TEXT.match(text or "")
+    release = (int(match.group(1)), int(match.group(2)), int(match.group(3))) if match is not None else (0, 0, 0)
     return release if release != (0, 0, 0) else None
 
 
 def commits_after(text: Optional[str]) -> int:
     """How many commits after its release a build was made; 0 where the text does not tell."""
-    found = VERSION_TEXT.match(text or "")
-    return int(found.group(4) or 0) if found is not None else 0
+    match = VERSION_TEXT.match(text or "")
+    return int(match.group(4) or 0) if match is not None else 0
 
 
 def may_differ(text: Optional[str]) -> bool:

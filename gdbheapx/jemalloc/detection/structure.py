@@ -133,16 +133,16 @@ def is_plausible(target: Target, geometry: Geometry) -> bool:
     used = [number for number, element in enumerate(array("Q", data[: len(data) & -8])) if element]
     mapped = {
         piece
-        for one in target.mappings()
-        for piece in range(one.start >> shift, min((one.end - 1 >> shift) + 1, (one.start >> shift) + 4096))
+        for mapping in target.mappings()
+        for piece in range(mapping.start >> shift, min((mapping.end - 1 >> shift) + 1, (mapping.start >> shift) + 4096))
     }
     return bool(used) and all(number in mapped for number in used)
 
 
 def find_padding(target: Target, types: TypeSet, geometry: Geometry, near: Sequence[int]) -> int:
     """sz_large_pad, by large allocations in the parts of the radix tree that have these addresses; that of most builds if there are few."""
-    found = seen_padding(target, types, geometry, near)
-    return geometry.page_bytes if found is None else found
+    padding = seen_padding(target, types, geometry, near)
+    return geometry.page_bytes if padding is None else padding
 
 
 def seen_padding(target: Target, types: TypeSet, geometry: Geometry, near: Sequence[int]) -> Optional[int]:
@@ -175,8 +175,8 @@ def _extents(target: Target, geometry: Geometry, near: Sequence[int]) -> Iterato
             continue
         leaves.add(leaf)
         data = target.read_prefix(leaf, width * geometry.word_bytes << shape.levels[-1]) if leaf else b""
-        found: Set[int] = set(array("Q", data[: len(data) & -8])[::width])
-        for element in sorted(found):
+        elements: Set[int] = set(array("Q", data[: len(data) & -8])[::width])
+        for element in sorted(elements):
             extent = element & mask if shape.compact else element
             if extent and extent not in seen and len(seen) < MOST_EXTENTS:
                 seen.add(extent)
@@ -325,20 +325,20 @@ class NotLocated(NamedTuple):
     evidence: str
 
 
-def locate(target: Target, module: Module, found: Traces) -> "StructureMatch | NotLocated":
+def locate(target: Target, module: Module, seen: Traces) -> "StructureMatch | NotLocated":
     """The jemalloc whose traces were found in this object."""
     memory = list(own_memory(target, module))
     arenas = fingerprint.find_in(target, module, memory)
     if arenas is None:
         return NotLocated(None, "no arenas were found")
-    fitting = fingerprint.fitting(target, arenas, found.bins.nbins if found.bins is not None else None)
+    fitting = fingerprint.fitting(target, arenas, seen.bins.nbins if seen.bins is not None else None)
     wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
-    for table in _of_one_tsd(target, module, fitting, arenas, memory, found.thread):
-        made = _with_table(target, module, table, arenas, memory, found)
+    for table in _of_one_tsd(target, module, fitting, arenas, memory, seen.thread):
+        made = _with_table(target, module, table, arenas, memory, seen)
         if isinstance(made, StructureMatch):
             return made
         wrong.append(made)
-    partly = _without_table(target, module, arenas, memory, found)
+    partly = _without_table(target, module, arenas, memory, seen)
     if isinstance(partly, StructureMatch):
         return partly
     wrong.append(partly)
@@ -352,31 +352,31 @@ def _of_one_tsd(
     kinds: Dict[Tuple[int, int], List[Table]] = {}
     for table in fitting:
         kinds.setdefault((table.arena_bytes, table.nbins), []).append(table)
-    found = []
+    one_of_each = []
     for same in kinds.values():
         chosen = tsd_place.choose(target, module, same, arenas, memory, thread) if len(same) > 1 else same[0]
-        found.append(chosen if chosen is not None else same[0]._replace(types=_without_tsd(same[0].types)))
-    return found
+        one_of_each.append(chosen if chosen is not None else same[0]._replace(types=_without_tsd(same[0].types)))
+    return one_of_each
 
 
 def _without_tsd(types: TypeSet) -> TypeSet:
     """The types of a release with several kinds of tsd_s, none of which is proven."""
-    return TypeSet({name: one for name, one in types.structs.items() if name not in ("te_data_s",)})
+    return TypeSet({name: struct for name, struct in types.structs.items() if name not in ("te_data_s",)})
 
 
 def _with_table(
-    target: Target, module: Module, table: Table, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], found: Traces
+    target: Target, module: Module, table: Table, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], seen: Traces
 ) -> "StructureMatch | str":
     """What this layout makes of it, proven; else why it does not hold."""
     sizes = tables.size_classes(table.quantum_bytes)
     version, types = layouts.of_first_threads(table.version, table.types, target.thread_local_image(module))
-    bins = _bins(target, table, sizes, found.bins)
+    bins = _bins(target, table, sizes, seen.bins)
     base = assemble(target, types, version, sizes, tables.page_classes(sizes, tables.PAGE_BYTES), bins)
     if base is None:
         return "its bins do not match"
     base = base._replace(narenas=arenas.highest + 1)
     symbols = StructureSymbols(target, module, {"arenas": arenas.address})
-    symbols.tell(lambda: tsd_place.Finder(target, module, types, sorted(arenas.pointers.values()), found.thread))
+    symbols.tell(lambda: tsd_place.Finder(target, module, types, sorted(arenas.pointers.values()), seen.thread))
     shapes = [shape for bits in target.arch.address_bits for shape in [rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None]
     slabs = _slabs(target, symbols, types, base, arenas)
     proven: List[Tuple[Geometry, Calibration]] = []
@@ -390,7 +390,7 @@ def _with_table(
             why = proof.wrong or why
     if not proven:
         return "%s: %s" % (table.name, why)
-    geometry, proof = max(proven, key=lambda one: one[1].slabs)
+    geometry, proof = max(proven, key=lambda pair: pair[1].slabs)
     if layouts.has_extent_sizes(version):
         near = [begin for _, begin in _slabs(target, symbols, types, base, arenas)]
         geometry = geometry._replace(size_from_extent=True, large_pad_bytes=find_padding(target, types, geometry, near))
@@ -400,18 +400,18 @@ def _with_table(
 
 
 def _without_table(
-    target: Target, module: Module, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], found: Traces
+    target: Target, module: Module, arenas: Arenas, memory: Sequence[Tuple[int, bytes]], seen: Traces
 ) -> "StructureMatch | str":
     """What it says of itself where no layout fits: its extents alone."""
-    made = unlisted.read(target, module, arenas, found.bins)
+    made = unlisted.read(target, module, arenas, seen.bins)
     if isinstance(made, str):
         return made
     symbols = StructureSymbols(target, module, {"arenas": arenas.address})
     symbols.options(find_options_tree(target, module, memory))
     option = calibrate.scalar(target, symbols, "opt_cache_oblivious", 1)
     told = None if option not in (0, 1) else option * made.geometry.page_bytes
-    seen = seen_padding(target, made.types, made.geometry, made.proof.addresses)
-    pad = seen or (seen if told is None else told)
+    padding = seen_padding(target, made.types, made.geometry, made.proof.addresses)
+    pad = padding or (padding if told is None else told)
     if pad is None:
         return "how long its large allocations are is not known"
     geometry = _with_kinds(target, symbols, made.geometry._replace(large_pad_bytes=pad))
@@ -433,8 +433,8 @@ def _with_kinds(target: Target, symbols: Symbols, geometry: Geometry) -> Geometr
 def _bins(target: Target, table: Table, sizes: Sequence[int], seen: Optional[Bins]) -> List[BinInfo]:
     """As memory has them, where opt.slab_sizes and opt.bin_shards may have changed them; as the releases before 5.2 make them, which keep
     them among constants."""
-    wanted = sizes[: table.nbins]
-    computed = [BinInfo(size, slab, slab // size, 1) for size in wanted for slab in [tables.slab_bytes(size, tables.PAGE_BYTES)]]
+    classes = sizes[: table.nbins]
+    computed = [BinInfo(size, slab, slab // size, 1) for size in classes for slab in [tables.slab_bytes(size, tables.PAGE_BYTES)]]
     if seen is None or not layouts.changes_bins(table.version):
         return computed
     types, stride = table.types, table.types.size_bytes("bin_info_s")

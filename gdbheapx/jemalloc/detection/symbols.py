@@ -88,9 +88,9 @@ class Symbols:
         if self.pack is not None:
             return self._in_pack(name)
         for candidate in (self.prefix + name, name, name + ".lto_priv.0", self.prefix + name + ".lto_priv.0"):
-            found = self._target.module_symbol(self.module, candidate)
-            if found is not None:
-                return found
+            symbol = self._target.module_symbol(self.module, candidate)
+            if symbol is not None:
+                return symbol
         return None
 
     def _in_pack(self, name: str) -> Optional[Symbol]:
@@ -109,11 +109,11 @@ class Symbols:
 
         arena_choose_hard stands in jemalloc.c in every release, which includes almost every header.
         """
-        found = self._target.function(self.module, self.prefix + function)
-        if found is None and function == "arena_choose_hard":
+        near = self._target.function(self.module, self.prefix + function)
+        if near is None and function == "arena_choose_hard":
             named = self._target.find_static(self.prefix + "arenas")
-            found = next((symbol for symbol in named if symbol.module.base == self.module.base and symbol.source == "debug-info"), None)
-        return found
+            near = next((symbol for symbol in named if symbol.module.base == self.module.base and symbol.source == "debug-info"), None)
+        return near
 
     def size_bytes(self, name: str) -> Optional[int]:
         """sizeof the variable, by the symbol table."""
@@ -121,8 +121,8 @@ class Symbols:
             place = self.pack.symbols.get(name)
             return place[1] if place is not None else None
         if name not in self._sizes:
-            found = self.find(name)
-            self._sizes[name] = self._target.symbol_bytes(found) if found is not None else None
+            symbol = self.find(name)
+            self._sizes[name] = self._target.symbol_bytes(symbol) if symbol is not None else None
         return self._sizes[name]
 
     def thread_local_bytes(self, name: str) -> Optional[int]:
@@ -190,19 +190,19 @@ class Symbols:
         prefix, variables = self._public_prefix(), self.texts.conf_variables
         if prefix is None and len(variables) == 1:
             prefix = variables[0][: -len(CONF_VARIABLE)].lower()
-        wanted = None if prefix is None else prefix.upper() + CONF_VARIABLE
-        if wanted is None or wanted in variables or not variables:
-            return PublicNames(prefix, wanted)
-        return PublicNames(prefix, variables[0] if len(variables) == 1 else wanted)
+        conf_name = None if prefix is None else prefix.upper() + CONF_VARIABLE
+        if conf_name is None or conf_name in variables or not variables:
+            return PublicNames(prefix, conf_name)
+        return PublicNames(prefix, variables[0] if len(variables) == 1 else conf_name)
 
     def _public_prefix(self) -> Optional[str]:
         """Before a name that ends in mallctl; of several before the one that has most in common with the private prefix, then the
         shortest."""
-        found = {name for name, _ in self._target.names_ending(CALL, self.module)}
+        calls = {name for name, _ in self._target.names_ending(CALL, self.module)}
         prefixes = [
-            name[: -len(CALL)] for name in found if self._target.module_symbol(self.module, name[: -len(CALL)] + "malloc") is not None
+            name[: -len(CALL)] for name in calls if self._target.module_symbol(self.module, name[: -len(CALL)] + "malloc") is not None
         ]
-        return min(prefixes, key=lambda one: (-len(os.path.commonprefix([one, self.prefix])), len(one), one), default=None)
+        return min(prefixes, key=lambda name: (-len(os.path.commonprefix([name, self.prefix])), len(name), name), default=None)
 
     def public(self, name: str) -> Optional[Symbol]:
         """A function or variable of the public interface (`mallctl`) in this object, under the prefix that its build gave those."""

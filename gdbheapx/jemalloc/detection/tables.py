@@ -47,9 +47,9 @@ class Table(NamedTuple):
 
     def fits(self, places: Sequence[int]) -> bool:
         """An arena whose base pointer stands at these places has this layout."""
-        found = {place for place in places if place < self.arena_bytes}
+        own = {place for place in places if place < self.arena_bytes}
         needed, allowed = _offsets(self.types, BASES), _offsets(self.types, BASES_WITH_HPA)
-        return needed <= found <= needed | allowed
+        return needed <= own <= needed | allowed
 
 
 def _offsets(types: TypeSet, paths: Sequence[str]) -> "set[int]":
@@ -79,9 +79,9 @@ def with_variables(table: Table) -> TypeSet:
     """The types with the enums and variables of a shipped pack of that release: for builds whose symbol table has the variables."""
     types = TypeSet(dict(table.types.structs))
     release = "%d.%d.%d-" % table.version
-    for one in pack.shipped():
-        if one.allocator == "jemalloc" and (one.version_text or "").startswith(release):
-            types.update(TypeSet({}, one.types.enums, one.types.variables))
+    for shipped in pack.shipped():
+        if shipped.allocator == "jemalloc" and (shipped.version_text or "").startswith(release):
+            types.update(TypeSet({}, shipped.types.enums, shipped.types.variables))
             break
     return types
 
@@ -89,12 +89,12 @@ def with_variables(table: Table) -> TypeSet:
 @functools.cache
 def size_classes(quantum_bytes: int) -> Tuple[int, ...]:
     """sz_index2size_tab: 8, multiples of the quantum up to 64 or 128, then four steps per doubling (sc.c)."""
-    found = [8, *range(quantum_bytes, 4 * quantum_bytes + 1, quantum_bytes)] if quantum_bytes > 8 else [8, 16, 24, 32]
-    step = found[-1] // 4
-    while len(found) < NSIZES[quantum_bytes]:
-        found += [found[-1] + step * number for number in (1, 2, 3, 4)]
+    sizes = [8, *range(quantum_bytes, 4 * quantum_bytes + 1, quantum_bytes)] if quantum_bytes > 8 else [8, 16, 24, 32]
+    step = sizes[-1] // 4
+    while len(sizes) < NSIZES[quantum_bytes]:
+        sizes += [sizes[-1] + step * number for number in (1, 2, 3, 4)]
         step *= 2
-    return tuple(found[: NSIZES[quantum_bytes]])
+    return tuple(sizes[: NSIZES[quantum_bytes]])
 
 
 def page_classes(sizes: Sequence[int], page_bytes: int) -> Tuple[int, ...]:

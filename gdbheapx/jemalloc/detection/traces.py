@@ -208,14 +208,14 @@ def find_thread(image: bytes) -> Optional[Thread]:
     if at < 0 or image.find(RTREE_CTX, at + 1) >= 0:
         return None
     state = image[behind] if behind < len(image) else None
-    tickers = {place for one in TSD_IMAGES for place in one.ticker_offsets if image[max(0, at + place) : at + place + 8] == TICKER}
-    known = (one for one in TSD_IMAGES if one.state == state and tickers.intersection(one.ticker_offsets))
-    return Thread(at, next(known, None))
+    tickers = {place for known in TSD_IMAGES for place in known.ticker_offsets if image[max(0, at + place) : at + place + 8] == TICKER}
+    fits = (known for known in TSD_IMAGES if known.state == state and tickers.intersection(known.ticker_offsets))
+    return Thread(at, next(fits, None))
 
 
 def find_bins(target: Target, module: Module) -> Optional[Bins]:
     """bin_infos[] in the object's writable memory."""
-    return next((found for address, data in own_memory(target, module) for found in [bins_in(data, address)] if found is not None), None)
+    return next((bins for address, data in own_memory(target, module) for bins in [bins_in(data, address)] if bins is not None), None)
 
 
 def own_memory(target: Target, module: Module) -> Iterator[Tuple[int, bytes]]:

@@ -79,8 +79,8 @@ def choose(
         tsd, link = _Tsd(table.types), _link(table.types)
         if link is not None and link not in rings:
             rings[link] = list(_in_rings(words, link, read))
-        every = {*(rings[link] if link is not None else ()), *_in_blocks(target, module, table.types, thread)}
-        votes[table.name] = sum(1 for address in every if tsd.holds(read, address, known) and tsd.counts(read, address))
+        addresses = {*(rings[link] if link is not None else ()), *_in_blocks(target, module, table.types, thread)}
+        votes[table.name] = sum(1 for address in addresses if tsd.holds(read, address, known) and tsd.counts(read, address))
     best = max(tables, key=lambda table: votes[table.name])
     return best if votes[best.name] and list(votes.values()).count(votes[best.name]) == 1 else None
 
@@ -133,7 +133,7 @@ class _Pages:
 
 def _pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> List[int]:
     """The words of the object's memory that lead into anonymous memory or a stack, where threads have their blocks; each once."""
-    spans = [(one.start, one.end) for one in target.mappings() if one.writable and not one.is_file]
+    spans = [(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file]
     starts = [start for start, _ in spans]
     if not spans:
         return []
@@ -155,20 +155,20 @@ def _link(types: TypeSet) -> Optional[int]:
 def _in_rings(words: Sequence[int], link: int, read: Callable[[int, int], int]) -> Iterator[int]:
     """Members of circular lists whose head is one of these words: each leads to the next, and back."""
     for word in words:
-        found, following = [word], read(word + link, 8)
-        while following != word and not (following >> 56 or following & 7) and len(found) < MOST_THREADS:
-            if read(following + link + 8, 8) != found[-1]:
+        members, following = [word], read(word + link, 8)
+        while following != word and not (following >> 56 or following & 7) and len(members) < MOST_THREADS:
+            if read(following + link + 8, 8) != members[-1]:
                 break
-            found.append(following)
+            members.append(following)
             following = read(following + link, 8)
-        if len(found) >= MOST_THREADS or (following == word and read(word + link + 8, 8) == found[-1]):
-            yield from found
+        if len(members) >= MOST_THREADS or (following == word and read(word + link + 8, 8) == members[-1]):
+            yield from members
 
 
 def _in_blocks(target: Target, module: Module, types: TypeSet, thread: Optional[Thread]) -> Iterator[int]:
     """Where the thread-local image says that each thread has its tsd; nothing while a process runs, whose registers are not known."""
     place = types.place("tsd_s", "rtree_ctx")
-    if thread is None or place is None or not any(one.thread_pointer for one in target.threads()):
+    if thread is None or place is None or not any(thread.thread_pointer for thread in target.threads()):
         return
     local = target.thread_local_at(module, thread.rtree_ctx - place.offset)
     yield from (address for address in (local.addresses.values() if local is not None else ()) if address is not None)
@@ -205,7 +205,7 @@ class Finder:
         votes: Dict[int, int] = {}
         for thread in list(self._target.threads())[:MOST_THREADS]:
             pointer = thread.thread_pointer or 0
-            mapping = next((one for one in self._target.mappings() if one.start <= pointer < one.end), None)
+            mapping = next((mapping for mapping in self._target.mappings() if mapping.start <= pointer < mapping.end), None)
             if mapping is None:
                 continue
             start = max(pointer - MOST_BESIDE_BYTES, mapping.start)

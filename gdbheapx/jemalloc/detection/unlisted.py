@@ -96,17 +96,17 @@ def read(target: Target, module: Module, arenas: Arenas, bins: Optional[Bins]) -
         return "its bins do not match"
     known = layouts.states(types, layouts.UNRELEASED)
     base = base._replace(narenas=arenas.highest + 1, rtree_root=ends.emap + EMAP_ROOT, states=known, size_from_extent=True)
-    found: List[Tuple[Geometry, Proof]] = []
+    held: List[Tuple[Geometry, Proof]] = []
     for bits in target.arch.address_bits:
         shape = rtree_shape(bits, base.lg_page, len(sizes))
         if shape is not None and _within(target, module, base.rtree_root, WORD << shape.levels[0]):
             geometry = base._replace(rtree=shape)
             proof = prove(target, types, geometry, set(arenas.pointers))
             if proof.holds:
-                found.append((geometry, proof))
-    if not found:
+                held.append((geometry, proof))
+    if not held:
         return "its radix tree does not hold"
-    geometry, proof = max(found, key=lambda one: one[1].slabs)
+    geometry, proof = max(held, key=lambda pair: pair[1].slabs)
     return Unlisted(types, geometry, proof)
 
 
@@ -120,9 +120,9 @@ def find_ends(target: Target, module: Module, arenas: Arenas) -> Optional[Ends]:
     blocks = fingerprint.Blocks(target)
     tried = list(arenas.pointers.items())[: fingerprint.ARENAS_TRIED]
     for index, arena in tried:
-        for one in set(_ends(target, module, index, arena, blocks.base_of(arena) or 0)):
-            votes[one] = votes.get(one, 0) + 1
-    best = max(votes, key=lambda one: votes[one], default=None)
+        for ends in set(_ends(target, module, index, arena, blocks.base_of(arena) or 0)):
+            votes[ends] = votes.get(ends, 0) + 1
+    best = max(votes, key=lambda ends: votes[ends], default=None)
     return best if best is not None and 2 * votes[best] > len(tried) else None
 
 
@@ -246,7 +246,7 @@ def _leaves(target: Target, geometry: Geometry) -> Iterator[Tuple[int, int]]:
             for low, high in target.present_ranges(node, node + (WORD << bits)):
                 words = array("Q", target.read_prefix(low, high - low & -WORD))
                 following += [(key << bits | (low - node) // WORD + number, word) for number, word in enumerate(words) if word]
-        nodes = [one for one in following if not one[1] % 64][:MOST_NODES]
+        nodes = [pair for pair in following if not pair[1] % 64][:MOST_NODES]
     yield from nodes
 
 

@@ -88,8 +88,8 @@ def _sentence(module: Module, reason: NotRead, text: Optional[str]) -> str:
     name = ("jemalloc %s" % shortened(text)).rstrip() + " in %s" % module.name
     evidence = " (%s)" % reason.evidence if reason.evidence else ""
     if reason.why == STRIPPED:
-        found = "cannot read %s: it has no symbols, and no pack was found for it (build-id %s)" % (name, module.build_id or "none")
-        return found + ("; by its structure: %s" % reason.evidence if reason.evidence else "")
+        what = "cannot read %s: it has no symbols, and no pack was found for it (build-id %s)" % (name, module.build_id or "none")
+        return what + ("; by its structure: %s" % reason.evidence if reason.evidence else "")
     if reason.why == NO_LAYOUT:
         return "cannot read %s: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
     if reason.why == SNAPSHOT:

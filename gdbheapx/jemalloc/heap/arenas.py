@@ -45,21 +45,20 @@ def threads_inside(context: Context) -> Inside:
     mappings = context.target.mappings()
     base = context.jemalloc.module.base
     name = next(
-        (one.name for one in mappings if one.start <= base < one.end), context.jemalloc.module.name
+        (mapping.name for mapping in mappings if mapping.start <= base < mapping.end), context.jemalloc.module.name
     )  # ld.so's path may have symlinks
-    code = [
-        range(one.start, one.end) for one in mappings if one.executable and one.name and one.name in (name, context.jemalloc.module.name)
-    ]
-    found = Inside([], [])
+    names = {name, context.jemalloc.module.name} - {""}
+    code = [range(mapping.start, mapping.end) for mapping in mappings if mapping.executable and mapping.name in names]
+    inside = Inside([], [])
     for thread in context.target.threads():
         if thread.pc is not None and any(thread.pc in span for span in code):
-            found.surely.append(thread.lwp)
+            inside.surely.append(thread.lwp)
             continue
         words = _top_of_stack(context, thread)
         returns = [any(word in span for span in code) for word in words]
         if any(returns):
-            (found.surely if returns[0] or _waits(context, mappings, code, thread) else found.maybe).append(thread.lwp)
-    return found
+            (inside.surely if returns[0] or _waits(context, mappings, code, thread) else inside.maybe).append(thread.lwp)
+    return inside
 
 
 def _waits(context: Context, mappings: Sequence[Mapping], code: Sequence[range], thread: Thread) -> bool:
@@ -76,7 +75,7 @@ def _waits(context: Context, mappings: Sequence[Mapping], code: Sequence[range],
 
 def _object_at(mappings: Sequence[Mapping], address: int) -> str:
     """The file whose code is there; empty: none."""
-    return next((one.name for one in mappings if one.executable and one.start <= address < one.end), "")
+    return next((mapping.name for mapping in mappings if mapping.executable and mapping.start <= address < mapping.end), "")
 
 
 def _top_of_stack(context: Context, thread: Thread, most_bytes: int = FRAMES_BYTES) -> List[int]:
@@ -156,7 +155,7 @@ def read_arenas(context: Context) -> List[Arena]:
             "a core must include the bss of %s" % context.jemalloc.module.name,
         )
         return []
-    found = []
+    arenas = []
     for index, address in enumerate(pointers):
         if not address:
             continue  # not created, or destroyed
@@ -173,8 +172,8 @@ def read_arenas(context: Context) -> List[Arena]:
             says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: it is not an arena"
             context.report(codes.ARENA_WRONG, address, "arenas[%d] leads to a struct %s" % (index, says), "its figures are missing here")
             continue
-        found.append(arena)
-    return found
+        arenas.append(arena)
+    return arenas
 
 
 def hides_dirty_pages(context: Context) -> Optional[bool]:

@@ -29,16 +29,16 @@ class BaseTotals(NamedTuple):
 
 def blocks(context: Context, arena: Arena) -> List[BaseBlock]:
     """Blocks of an arena's base, newest first (base_t.blocks); reports where the list is broken and gives what came before."""
-    found: List[BaseBlock] = []
+    listed: List[BaseBlock] = []
     base = base_view(context, arena.read())
     if base is None:
         context.report(
             codes.BASE_UNREADABLE, arena.address, "cannot read the base of arena %d" % arena.index, "its metadata is missing here"
         )
-        return found
+        return listed
     address, seen = base["blocks"], set()
     page, most_bytes = context.geometry.page_bytes, writable_bytes(context)
-    while address and len(found) < MAX_BLOCKS:
+    while address and len(listed) < MAX_BLOCKS:
         if address in seen or address % page:
             context.report(
                 codes.BASE_BROKEN,
@@ -63,9 +63,9 @@ def blocks(context: Context, arena: Arena) -> List[BaseBlock]:
                 "blocks after it are missing here",
             )
             break
-        found.append(BaseBlock(address, block["size"]))
+        listed.append(BaseBlock(address, block["size"]))
         address = block["next"]
-    return found
+    return listed
 
 
 def totals(context: Context, arena: Arena) -> BaseTotals:

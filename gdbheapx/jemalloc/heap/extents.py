@@ -171,7 +171,8 @@ def _has_guarded_slabs(context: Context) -> bool:
 def without_left_over(result: ExtentsResult) -> ExtentsResult:
     """The result without the complaint that an element names an extent elsewhere."""
     counts = tuple(0 if code == kernel_api.EXTENT_STALE else count for code, count in enumerate(result.problem_counts))
-    return result._replace(problems=tuple(one for one in result.problems if one.code != kernel_api.EXTENT_STALE), problem_counts=counts)
+    problems = tuple(problem for problem in result.problems if problem.code != kernel_api.EXTENT_STALE)
+    return result._replace(problems=problems, problem_counts=counts)
 
 
 def writable_bytes(context: Context) -> int:

@@ -38,8 +38,8 @@ def extent_at(context: Context, address: int) -> Optional[Extent]:
         struct = look_up(context.target, context.geometry, address) or _named_before(context, address)
     except Unreadable:
         return None
-    found = _read(context, struct) if struct else None
-    return found if found is not None and found.begin <= address < found.end else None
+    extent = _read(context, struct) if struct else None
+    return extent if extent is not None and extent.begin <= address < extent.end else None
 
 
 def _read(context: Context, struct: int) -> Optional[Extent]:
@@ -77,9 +77,9 @@ def _named_before(context: Context, address: int) -> Optional[int]:
         column = array("Q" if geometry.word_bytes == 8 else "I", data[: len(data) // width * width])
         if geometry.little_endian != (array("H", [1]).tobytes()[0] == 1):
             column.byteswap()
-        found = next((number for number in range(len(column) - 1, -1, -1) if column[number]), None)
-        if found is not None:
-            element = found // (width // geometry.word_bytes)
+        last = next((number for number in range(len(column) - 1, -1, -1) if column[number]), None)
+        if last is not None:
+            element = last // (width // geometry.word_bytes)
             base_page = page - index + element
             return look_up(context.target, geometry, base_page << geometry.lg_page)
         page = page - index - 1
@@ -175,11 +175,11 @@ def _caches_of(caches: Caches, address: int) -> Iterator[Part]:
 
 def _metadata(context: Context, arenas: Sequence[Arena], address: int) -> Optional[Place]:
     """A block of an arena's base."""
-    found: List[Place] = []
+    places: List[Place] = []
     for arena in arenas:
         for block in base.blocks(context, arena):
             if block.address <= address < block.address + block.size_bytes:
                 part = Part("base", "metadata of arena %d" % arena.index, Address(block.address), Address(block.address + block.size_bytes))
                 own = Neighbour(Address(block.address), block.size_bytes, block.size_bytes, "metadata")
-                found.append(Place(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
-    return found[0] if found else None
+                places.append(Place(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
+    return places[0] if places else None

@@ -75,56 +75,56 @@ def names(has_hpa: bool) -> List[str]:
     return [key for key, _ in ARENA] + ([key for key, _ in HPA] if has_hpa else [])
 
 
-def merged(every: Iterable[Counters]) -> Counters:
+def merged(locks: Iterable[Counters]) -> Counters:
     """Of several locks together."""
-    rows = list(every)
+    rows = list(locks)
     if len(rows) == 1:
         return rows[0]
-    found: Counters = {}
+    sums: Counters = {}
     for key, _ in COUNTERS:
         values = [row[key] for row in rows]
         known = [value for value in values if value is not None]
-        found[key] = None if len(known) < len(values) else max(known, default=0) if key in MAXIMA else sum(known)
-    return found
+        sums[key] = None if len(known) < len(values) else max(known, default=0) if key in MAXIMA else sum(known)
+    return sums
 
 
-def largest(every: Iterable[Counters]) -> Counters:
+def largest(locks: Iterable[Counters]) -> Counters:
     """The largest of each counter (malloc_mutex_prof_max_update)."""
-    found = none()
-    for row in every:
+    most = none()
+    for row in locks:
         for key, value in row.items():
-            found[key] = None if value is None else max(found[key] or 0, value)
-    return found
+            most[key] = None if value is None else max(most[key] or 0, value)
+    return most
 
 
 def of_arena(view: View, base: Optional[View], sec: Counters) -> Dict[str, Counters]:
     """An arena's locks. `sec`: those of its small extent cache, merged."""
-    found = {}
+    locks = {}
     for key, paths in ARENA:
         if key == "base":
-            found[key] = counters(base, "mtx") if base is not None else counters(view, "?")
+            locks[key] = counters(base, "mtx") if base is not None else counters(view, "?")
         else:
-            found[key] = counters(view, view.types.first(view.struct, *paths) or "?")
+            locks[key] = counters(view, view.types.first(view.struct, *paths) or "?")
     if view.has("pa_shard.hpa_shard.mtx"):
         used = view.get("pa_shard.ever_used_hpa")
         for key, path in HPA:
-            found[key] = sec if not path else counters(view, path) if used else none()
-    return found
+            locks[key] = sec if not path else counters(view, path) if used else none()
+    return locks
 
 
 def of_process(context: Context, background: Iterable[Counters]) -> Dict[str, Counters]:
     """The locks that are not an arena's. `background`: those of the background threads that run."""
     prof = context.variable("opt_prof", 1)
-    found = {}
+    locks = {}
     for key, name in GLOBAL:
         if not name:
             if "edata_s" in context.types.structs:
-                found[key] = largest(background)
+                locks[key] = largest(background)
         elif key == "prof_thds_data" and "edata_s" not in context.types.structs:
             break  # 5.2 and older count no others
         else:
-            found[key] = none() if key.startswith("prof") and prof is not None and not prof else _variable(context, name)
-    return found
+            locks[key] = none() if key.startswith("prof") and prof is not None and not prof else _variable(context, name)
+    return locks
 
 
 def _variable(context: Context, name: str) -> Counters:

@@ -36,15 +36,15 @@ class Blocks(NamedTuple):
     free_bytes: int
 
 
-def classes(context: Context, found: ArenaExtents) -> Iterator[Blocks]:
+def classes(context: Context, walked: ArenaExtents) -> Iterator[Blocks]:
     """Every size class that the arena has blocks of, slabs first."""
-    for row in found.bins:
+    for row in walked.bins:
         info = context.geometry.bins[row.szind]
         size, total = info.reg_size_bytes, row.curslabs * info.nregs
         used = row.curregs - row.cached_regions
         free = total - row.curregs
         yield Blocks(row.szind, row.curslabs, None, used, used * size, row.cached_regions, row.cached_regions * size, free, free * size)
-    for large in found.larges:
+    for large in walked.larges:
         allocated = _allocated_bytes(context, large.szind, large.extents, large.bytes)
         cached = _allocated_bytes(context, large.szind, large.cached_extents, large.cached_bytes)
         used = large.extents - large.cached_extents
@@ -68,9 +68,9 @@ class Sums(NamedTuple):
     cached_bytes: int
 
 
-def sums(context: Context, found: ArenaExtents) -> Sums:
+def sums(context: Context, walked: ArenaExtents) -> Sums:
     """All size classes together."""
-    rows = list(classes(context, found))
+    rows = list(classes(context, walked))
     return Sums(sum(r.used for r in rows), sum(r.used_bytes for r in rows), sum(r.cached for r in rows), sum(r.cached_bytes for r in rows))
 
 
@@ -87,7 +87,7 @@ class Extra(NamedTuple):
 
 def arena_rows(context: Context, listed: Sequence[Arena], result: ExtentsResult, extra: Extra) -> List[JemallocArena]:
     """One row per arena, also for those whose struct cannot be read but whose extents can."""
-    met = {found.arena: found for found in result.arenas}
+    met = {row.arena: row for row in result.arenas}
     known = {arena.index: arena for arena in listed}
     is_damaged = any(result.problem_counts)
     return [_row(context, index, known.get(index), met.get(index), extra, is_damaged, result.ranges) for index in sorted({*known, *met})]
@@ -97,18 +97,18 @@ def _row(
     context: Context,
     index: int,
     arena: Optional[Arena],
-    found: Optional[ArenaExtents],
+    met: Optional[ArenaExtents],
     extra: Extra,
     is_damaged: bool,
     ranges: Sequence[Tuple[int, int]],
 ) -> JemallocArena:
     page = context.geometry.page_bytes
-    blocks = sums(context, found) if found is not None else Sums(0, 0, 0, 0)
+    blocks = sums(context, met) if met is not None else Sums(0, 0, 0, 0)
     whole = extra.caches_complete
     counted = _counters(context, arena, extra) if arena is not None else _Counters()
-    walked = {state: getattr(found, state).bytes if found is not None else 0 for state in ("active", *EXTENT_STATES)}
+    walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *EXTENT_STATES)}
     in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
-    in_ram = {states: _in_ram(context, found, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
+    in_ram = {states: _in_ram(context, met, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
     tells_dirty = arena_list.hides_dirty_pages(context) is False
     return JemallocArena(
         allocator=context.jemalloc.id,
@@ -141,9 +141,9 @@ def _row(
     )
 
 
-def _in_ram(context: Context, found: Optional[ArenaExtents], states: Sequence[str], ranges: Sequence[Tuple[int, int]]) -> InRam:
+def _in_ram(context: Context, met: Optional[ArenaExtents], states: Sequence[str], ranges: Sequence[Tuple[int, int]]) -> InRam:
     """What of the arena's extents in these states is in RAM; `ranges`: where jemalloc's extents lie."""
-    parts = [getattr(found, state).residency for state in states] if found is not None else []
+    parts = [getattr(met, state).residency for state in states] if met is not None else []
     if context.ram.pages is None or None in parts:
         return context.ram.settle(None, ranges)
     return context.ram.settle(Residency(*(sum(part[place] for part in parts) for place in range(len(Residency._fields)))), ranges)
@@ -170,35 +170,35 @@ class _Counters:
 
 
 def _counters(context: Context, arena: Arena, extra: Extra) -> _Counters:
-    found = _Counters()
+    counters = _Counters()
     try:
         view = arena.read()
     except Unreadable:
-        return found
+        return counters
     page = context.geometry.page_bytes
     pages = {state: arena_list.pages(view, state) for state in EXTENT_STATES}
     pages["active"] = arena_list.active_pages(view)
-    found.pages = {state: count for state, count in pages.items() if count is not None}
-    found.threads = view.get("nthreads[0]")
-    found.dirty_decay_ms, found.muzzy_decay_ms = arena_list.decay_ms(view, "dirty"), arena_list.decay_ms(view, "muzzy")
+    counters.pages = {state: count for state, count in pages.items() if count is not None}
+    counters.threads = view.get("nthreads[0]")
+    counters.dirty_decay_ms, counters.muzzy_decay_ms = arena_list.decay_ms(view, "dirty"), arena_list.decay_ms(view, "muzzy")
     mapped = _mapped_by_extents(context, view)
     metadata = base.totals(context, arena)
     if extra.has_stats is False:
         own = sum(block.size_bytes for block in base.blocks(context, arena))
         states = ("active", "dirty", "muzzy")
-        found.mapped_bytes = (
-            own + sum(found.pages[state] for state in states) * page if all(state in found.pages for state in states) else None
+        counters.mapped_bytes = (
+            own + sum(counters.pages[state] for state in states) * page if all(state in counters.pages for state in states) else None
         )
-        return found
+        return counters
     internal = view.get("stats.internal")
     if metadata.allocated_bytes is not None and internal is not None:
-        found.metadata_bytes = metadata.allocated_bytes + internal
+        counters.metadata_bytes = metadata.allocated_bytes + internal
     if metadata.mapped_bytes is not None and mapped is not None:
-        found.mapped_bytes = metadata.mapped_bytes + mapped
+        counters.mapped_bytes = metadata.mapped_bytes + mapped
     counted = ("active", "dirty", "muzzy") if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
-    if metadata.resident_bytes is not None and all(state in found.pages for state in counted):
-        found.resident_bytes = metadata.resident_bytes + sum(found.pages[state] for state in counted) * page
-    return found
+    if metadata.resident_bytes is not None and all(state in counters.pages for state in counted):
+        counters.resident_bytes = metadata.resident_bytes + sum(counters.pages[state] for state in counted) * page
+    return counters
 
 
 def _mapped_by_extents(context: Context, view: View) -> Optional[int]:
@@ -216,19 +216,19 @@ def bin_rows(context: Context, result: ExtentsResult) -> List[JemallocBin]:
     """Size classes and unused extents of every arena."""
     name, sizes = context.jemalloc.id, context.geometry.size_classes
     rows = []
-    for found in result.arenas:
-        for row in classes(context, found):
+    for arena in result.arenas:
+        for row in classes(context, arena):
             kind = "large" if row.slabs is None else "small"
             lowest = sizes[row.szind - 1] + 1 if row.szind else 1
             cached = (None, None) if context.jemalloc.is_partial else (row.cached, row.cached_bytes)
             part = (row.slabs, row.extents, row.used, row.used_bytes, *cached, row.free, row.free_bytes)
-            rows.append(JemallocBin(name, found.arena, row.szind, kind, lowest, sizes[row.szind], *part))
+            rows.append(JemallocBin(name, arena.arena, row.szind, kind, lowest, sizes[row.szind], *part))
         for place, state in enumerate(EXTENT_STATES):
-            for counted in found.histogram:
+            for counted in arena.histogram:
                 extents, bytes_ = counted[1 + 2 * place], counted[2 + 2 * place]
                 if extents:
                     low, high = _bounds(context, counted[0])
-                    rows.append(JemallocBin(name, found.arena, None, state, low, high, None, extents, 0, 0, 0, 0, extents, bytes_))
+                    rows.append(JemallocBin(name, arena.arena, None, state, low, high, None, extents, 0, 0, 0, 0, extents, bytes_))
     return rows
 
 
@@ -243,10 +243,10 @@ def histogram(context: Context, result: ExtentsResult) -> List[HistogramRow]:
     """Blocks by size class over all arenas; unused dirty and muzzy extents count as free, retained ones are no memory and count nowhere."""
     blocks: Dict[int, List[int]] = {}
     unused: Dict[int, List[int]] = {}
-    for found in result.arenas:
-        for row in classes(context, found):
+    for arena in result.arenas:
+        for row in classes(context, arena):
             _add(blocks.setdefault(row.szind, [0] * 5), (row.used, row.used_bytes, row.free, row.free_bytes, row.cached))
-        for counted in found.histogram:
+        for counted in arena.histogram:
             if counted[1] or counted[3]:
                 _add(unused.setdefault(counted[0], [0] * 2), (counted[1] + counted[3], counted[2] + counted[4]))
     sizes = context.geometry.size_classes
@@ -272,15 +272,15 @@ def _add(sums_: List[int], parts: Sequence[int]) -> None:
 
 def keeping(context: Context, result: ExtentsResult, rows: Sequence[JemallocArena]) -> Keeping:
     """Of the same look as the rows of `arenas`. active = allocated + free regions + what large allocations are rounded up by."""
-    rooms = sorted((one.reg_size_bytes, one.slab_size_bytes) for one in context.geometry.bins)
-    met = {found.arena: found for found in result.arenas}
+    rooms = sorted((info.reg_size_bytes, info.slab_size_bytes) for info in context.geometry.bins)
+    met = {arena.arena: arena for arena in result.arenas}
     arenas, rounding = [], 0
     for row in rows:
-        found = met.get(row.index)
+        walked = met.get(row.index)
         more = 0
-        if found is not None:
-            large = [one for one in classes(context, found) if one.slabs is None]
-            more = sum(one.bytes for one in found.larges) - sum(one.used_bytes + one.cached_bytes for one in large)
+        if walked is not None:
+            large = [blocks for blocks in classes(context, walked) if blocks.slabs is None]
+            more = sum(extents.bytes for extents in walked.larges) - sum(blocks.used_bytes + blocks.cached_bytes for blocks in large)
         rounding += more
         kept = None if row.active_bytes is None or row.allocated_bytes is None else row.active_bytes - row.allocated_bytes - more
         arenas.append(ArenaKeeps(row.index, kept))

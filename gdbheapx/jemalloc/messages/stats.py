@@ -84,8 +84,8 @@ def _value(value: Any) -> str:
     return '"%s"' % value if isinstance(value, str) else str(value)
 
 
-def _general(found: MallocStats) -> Iterator[str]:
-    figures = found.figures
+def _general(native: MallocStats) -> Iterator[str]:
+    figures = native.figures
     yield "Version: %s" % _value(figures["version"])
     for key, heading in HEADINGS:
         if key in figures:
@@ -93,7 +93,7 @@ def _general(found: MallocStats) -> Iterator[str]:
             for name, value in (figures[key] or {}).items():
                 title = CONF_TITLES.get(name) if key == "opt" else None
                 note = NOTES.get(name) if key == "opt" else None
-                beside = " (%s: %s)" % (note, _value(found.running[note])) if note else ""
+                beside = " (%s: %s)" % (note, _value(native.running[note])) if note else ""
                 yield "  %s: %s%s" % (title or "%s.%s" % (key, name), _value(value), beside)
     for name, title in ARENA_TITLES:
         if name in figures["arenas"]:
@@ -118,27 +118,27 @@ def _totals(stats: Figures, arenas: Dict[str, Optional[Figures]]) -> Iterator[st
     yield from tables.mutexes(stats["mutexes"], uptime)
 
 
-def _arena(found: MallocStats, arena: Figures) -> Iterator[str]:
+def _arena(native: MallocStats, arena: Figures) -> Iterator[str]:
     uptime = arena["uptime_ns"]
     if "name" in arena:
         yield "name: %s" % _value(arena["name"])
     yield "assigned threads: %s" % _value(arena["nthreads"])
     yield "uptime: %s" % _value(uptime)
     yield "dss allocation precedence: %s" % _value(arena["dss"])
-    page = found.figures["arenas"]["page"]
+    page = native.figures["arenas"]["page"]
     yield from tables.decaying(arena)
-    yield from tables.counts(arena, uptime, found.form.rate_width)
+    yield from tables.counts(arena, uptime, native.form.rate_width)
     yield from tables.memory(arena, page)
     yield from tables.mutexes(arena["mutexes"], uptime)
-    yield from tables.bins(arena["bins"], found.figures["arenas"]["bin"], page, uptime, found.form)
-    yield from tables.large(arena["lextents"], found.figures["arenas"]["lextent"], len(arena["bins"]), uptime)
+    yield from tables.bins(arena["bins"], native.figures["arenas"]["bin"], page, uptime, native.form)
+    yield from tables.large(arena["lextents"], native.figures["arenas"]["lextent"], len(arena["bins"]), uptime)
     if "extents" in arena:
-        yield from tables.extents(arena["extents"], found.page_classes)
+        yield from tables.extents(arena["extents"], native.page_classes)
     if "hpa_shard" in arena:
-        yield from _hpa(arena, uptime, found)
+        yield from _hpa(arena, uptime, native)
 
 
-def _hpa(arena: Figures, uptime: Any, found: MallocStats) -> Iterator[str]:
+def _hpa(arena: Figures, uptime: Any, native: MallocStats) -> Iterator[str]:
     shard = arena["hpa_shard"]
     for name, title in SEC_TITLES:
         if name in shard or name in arena:
@@ -163,9 +163,9 @@ def _hpa(arena: Figures, uptime: Any, found: MallocStats) -> Iterator[str]:
     yield ""
     for title, name in (("full", "full_slabs"), ("empty", "empty_slabs")):
         yield "  In %s slabs:" % title
-        yield from _slabs(shard[name], found)
+        yield from _slabs(shard[name], native)
     yield "" if slabs is None else "  In nonfull slabs:"
-    yield from tables.nonfull_slabs(shard["nonfull_slabs"], found.page_classes, found.pages_per_slab)
+    yield from tables.nonfull_slabs(shard["nonfull_slabs"], native.page_classes, native.pages_per_slab)
 
 
 def _slabs(row: Figures, found: MallocStats) -> Iterator[str]:

@@ -59,31 +59,31 @@ def forest(
     A node's left child is link.rbn_left, its right one link.rbn_right_red less the lowest bit, which is the colour; leaves are null.
     `owns`, if given, tells whose tree a node says that it is in. No node is visited twice; at most `most` are.
     """
-    found = Forest({}, {}, [])
+    trees = Forest({}, {}, [])
     frontier = {root: owner for owner, root in roots if root}
     seen: Set[int] = set(frontier)
-    while frontier and len(found.nodes) < most and not context.budget.expired():
+    while frontier and len(trees.nodes) < most and not context.budget.expired():
         read = views(context, struct, frontier)
         children: Dict[int, int] = {}
         for address, owner in frontier.items():
             view = read.get(address)
             if view is None:
-                found.damage.append(Damage(address, "cannot be read"))
+                trees.damage.append(Damage(address, "cannot be read"))
                 continue
             if owns is not None and owns(view) != owner:
-                found.damage.append(Damage(address, "belongs to 0x%x, not to 0x%x" % (owns(view), owner)))
+                trees.damage.append(Damage(address, "belongs to 0x%x, not to 0x%x" % (owns(view), owner)))
                 continue
-            found.nodes[address], found.tree_of[address] = view, owner
+            trees.nodes[address], trees.tree_of[address] = view, owner
             for child in (view[link + ".rbn_left"], view[link + ".rbn_right_red"] & ~1):
                 if child in seen:
-                    found.damage.append(Damage(child, "appears twice"))
+                    trees.damage.append(Damage(child, "appears twice"))
                 elif child:
                     seen.add(child)
                     children[child] = owner
         frontier = children
     if frontier:
-        found.damage.append(Damage(next(iter(frontier)), "is where the walk ended"))
-    return found
+        trees.damage.append(Damage(next(iter(frontier)), "is where the walk ended"))
+    return trees
 
 
 class Counts(NamedTuple):
@@ -178,10 +178,10 @@ def _check(context: Context) -> None:
         )
     if not prof:
         if build_options.has_prof(context) is False:
-            wanted = context.symbols.public_names.setting("prof:true")
+            setting = context.symbols.public_names.setting("prof:true")
             raise HeapxError(
                 "this jemalloc was built without profiling (--enable-prof)",
-                "run the program with a build that has it, and %s" % wanted,
+                "run the program with a build that has it, and %s" % setting,
                 code=NOT_PROFILED,
             )
         raise HeapxError(
@@ -219,7 +219,7 @@ def _table(context: Context, address: int) -> List[int]:
         )
         return []
     size = (CACHE_LINE_BYTES // word // 2 << lg) * 2 * word
-    found = []
+    gctxs = []
     for at in range(0, size, SLICE_BYTES):
         length = min(SLICE_BYTES, size - at)
         data = context.target.read_prefix(table["tab"] + at, length)
@@ -231,11 +231,11 @@ def _table(context: Context, address: int) -> List[int]:
                 "backtraces are missing here",
             )
         cells = context.target.words_in(data)
-        found += [value for key, value in zip(cells[::2], cells[1::2]) if key and value]
-    if len(found) != table["count"]:
-        text = "jemalloc's table of backtraces contains %d of the %d that it counts" % (len(found), table["count"])
+        gctxs += [value for key, value in zip(cells[::2], cells[1::2]) if key and value]
+    if len(gctxs) != table["count"]:
+        text = "jemalloc's table of backtraces contains %d of the %d that it counts" % (len(gctxs), table["count"])
         context.report(codes.PROFILE_DAMAGED, address, text, "it was being changed, or is damaged")
-    return found[:MAX_BACKTRACES]
+    return gctxs[:MAX_BACKTRACES]
 
 
 def _threads(context: Context) -> Dict[int, View]:
@@ -250,29 +250,29 @@ def _threads(context: Context) -> Dict[int, View]:
             "the lines of single threads are missing",
         )
         return {}
-    found = forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
-    for damage in found.damage:
+    trees = forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
+    for damage in trees.damage:
         context.report(
             codes.PROFILE_DAMAGED,
             damage.address,
             "a node of jemalloc's tree of profiled threads %s" % damage.what,
             "what it points to is missing here",
         )
-    return found.nodes
+    return trees.nodes
 
 
 def _contexts(context: Context, gctxs: Dict[int, View]) -> Forest:
     """Every prof_tctx_t, from the tree of each gctx."""
     roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
-    found = forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
-    for damage in found.damage:
+    trees = forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
+    for damage in trees.damage:
         context.report(
             codes.PROFILE_DAMAGED,
             damage.address,
             "a node of a backtrace's tree of threads %s" % damage.what,
             "what it points to is missing here",
         )
-    return found
+    return trees
 
 
 def _is_counted(context: Context, tctx: View, tdatas: Dict[int, View]) -> bool:
@@ -294,7 +294,7 @@ def _profile(context: Context, gctxs: Dict[int, View], shares: Dict[int, List[Tu
     traces = []
     frames = _frames(context, gctxs)
     for address, entries in shares.items():
-        entries.sort(key=lambda one: (one[0]["thr_uid"], one[0]["thr_discrim"], one[0]["tctx_uid"]))
+        entries.sort(key=lambda entry: (entry[0]["thr_uid"], entry[0]["thr_discrim"], entry[0]["tctx_uid"]))
         rows, summed = [], NOTHING
         for view, _ in entries:
             counts = _counts(view)
@@ -304,16 +304,16 @@ def _profile(context: Context, gctxs: Dict[int, View], shares: Dict[int, List[Tu
             per_thread[view["tdata"]] = per_thread.get(view["tdata"], NOTHING).plus(added)
         if address in frames and (summed.accumobjs if accum else summed.curobjs):
             traces.append((frames[address], Backtrace(_addresses(context, frames[address]), rows, summed)))
-    traces.sort(key=lambda one: one[0])  # memcmp's order, as the dump has it (prof_gctx_comp)
+    traces.sort(key=lambda trace: trace[0])  # memcmp's order, as the dump has it (prof_gctx_comp)
     threads = sorted(tdatas.values(), key=lambda view: (view["thr_uid"], view["thr_discrim"]))
     return Profile(
         lg_sample=context.variable("lg_prof_sample") or 0,
         unbias=bool(context.variable("opt_prof_unbias", 1)),
         accum=accum,
         threads=[
-            ProfiledThread(one["thr_uid"], _name(context, one), per_thread.get(one.address, NOTHING))
-            for one in threads
-            if not one["expired"]
+            ProfiledThread(view["thr_uid"], _name(context, view), per_thread.get(view.address, NOTHING))
+            for view in threads
+            if not view["expired"]
         ],
         backtraces=[trace for _, trace in traces],
         total=total,
@@ -329,15 +329,15 @@ def _counts(view: View) -> Counts:
 def _frames(context: Context, gctxs: Dict[int, View]) -> Dict[int, bytes]:
     """The words of each backtrace, by gctx."""
     word = context.geometry.word_bytes
-    wanted = {address: (view["bt.vec"], min(view["bt.len"], MAX_FRAMES) * word) for address, view in gctxs.items() if view["bt.len"]}
-    read = pieces(context, wanted.values())
-    found: Dict[int, bytes] = {address: b"" for address, view in gctxs.items() if not view["bt.len"]}
-    for address, (start, size) in wanted.items():
+    vectors = {address: (view["bt.vec"], min(view["bt.len"], MAX_FRAMES) * word) for address, view in gctxs.items() if view["bt.len"]}
+    read = pieces(context, vectors.values())
+    frames: Dict[int, bytes] = {address: b"" for address, view in gctxs.items() if not view["bt.len"]}
+    for address, (start, size) in vectors.items():
         if len(read.get(start, b"")) < size:
             context.report(codes.PROFILE_UNREADABLE, start, "cannot read a backtrace", "what it allocated is missing here")
         else:
-            found[address] = read[start][:size]
-    return found
+            frames[address] = read[start][:size]
+    return frames
 
 
 def _addresses(context: Context, data: bytes) -> Tuple[int, ...]:
@@ -358,25 +358,25 @@ def _name(context: Context, view: View) -> Optional[str]:
 class ProfileAnswer(NamedTuple):
     """The answer of `profile`."""
 
-    found: Profile
+    profile: Profile
 
     @property
     def sample_bytes(self) -> int:
         """One block in about so many bytes was sampled."""
-        return 1 << self.found.lg_sample
+        return 1 << self.profile.lg_sample
 
     def data(self) -> Dict[str, Any]:
         """What there is to say of it."""
-        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.found.backtraces)}
+        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.profile.backtraces)}
 
     def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
         """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
-        for trace in self.found.backtraces:
-            yield (trace.frames, *unsampled(*current(self.found, trace.total), self.found.lg_sample))
+        for trace in self.profile.backtraces:
+            yield (trace.frames, *unsampled(*current(self.profile, trace.total), self.profile.lg_sample))
 
     def lines(self, maps: str) -> Iterator[str]:
         """The text."""
-        return lines(self.found, maps)
+        return lines(self.profile, maps)
 
 
 def lines(profile: Profile, maps: str) -> Iterator[str]:

@@ -102,30 +102,30 @@ def read(context: Context, arena: Arena, cached: Counted, now_ns: Optional[int])
     base = arena_list.base_view(context, view)
     bins = read_bins(context, view)
     large = _large(context, view)
-    found: Figures = {}
+    figures: Figures = {}
     if view.has("name"):
-        found["name"] = view.bytes_of("name").split(b"\0")[0].decode("ascii", "replace")
+        figures["name"] = view.bytes_of("name").split(b"\0")[0].decode("ascii", "replace")
     created = view.get("create_time.ns", "create_time")
-    found["nthreads"] = view.get("nthreads[0]")
-    found["uptime_ns"] = None if now_ns is None or created is None else max(0, now_ns - created)
-    found["dss"] = options.name_of("dss", view.get("dss_prec"))
-    found.update(_pages(view))
-    found["small"] = _small(context, bins)
-    found["large"] = _large_totals(context, view, large)
-    found.update(_memory(context, view, base, cached))
+    figures["nthreads"] = view.get("nthreads[0]")
+    figures["uptime_ns"] = None if now_ns is None or created is None else max(0, now_ns - created)
+    figures["dss"] = options.name_of("dss", view.get("dss_prec"))
+    figures.update(_pages(view))
+    figures["small"] = _small(context, bins)
+    figures["large"] = _large_totals(context, view, large)
+    figures.update(_memory(context, view, base, cached))
     sec = stats_hpa.sec(context, view)
-    found["mutexes"] = mutexes.of_arena(view, base, sec.locks)
-    found["bins"] = bins
-    found["lextents"] = large
+    figures["mutexes"] = mutexes.of_arena(view, base, sec.locks)
+    figures["bins"] = bins
+    figures["lextents"] = large
     extents = _extents(context, view)
     if extents is not None:
-        found["extents"] = extents
+        figures["extents"] = extents
     if stats_hpa.has(view):
         hpa = stats_hpa.read(context, stats_hpa.of_arena(view), sec)
         if "sec_bytes" not in hpa:
-            found["sec_bytes"] = sec.bytes
-        found["hpa_shard"] = hpa
-    return found
+            figures["sec_bytes"] = sec.bytes
+        figures["hpa_shard"] = hpa
+    return figures
 
 
 def dirty_pages(view: View) -> Optional[int]:
@@ -183,23 +183,23 @@ def _memory(context: Context, view: View, base: Optional[View], cached: Counted)
     counted = [arena_list.active_pages(view), dirty_pages(view)]
     if layouts.resident_counts_muzzy(context.jemalloc.version):
         counted.append(arena_list.pages(view, "muzzy"))
-    found: Figures = {
+    figures: Figures = {
         "mapped": add([own["mapped"], mapped]),
         "retained": None if retained is None else retained * page,
         "base": own["allocated"],
         "internal": view.get("stats.internal"),
     }
     if base is not None and base.has("edata_allocated"):
-        found["metadata_edata"], found["metadata_rtree"] = own["edata_allocated"], own["rtree_allocated"]
-    found["metadata_thp"] = own["n_thp"]
-    found["tcache_bytes"] = cached.tcache_bytes
+        figures["metadata_edata"], figures["metadata_rtree"] = own["edata_allocated"], own["rtree_allocated"]
+    figures["metadata_thp"] = own["n_thp"]
+    figures["tcache_bytes"] = cached.tcache_bytes
     if "edata_s" in context.types.structs:
-        found["tcache_stashed_bytes"] = cached.stashed_bytes
+        figures["tcache_stashed_bytes"] = cached.stashed_bytes
     pages = add(counted)
-    found["resident"] = add([own["resident"], None if pages is None else pages * page])
-    found["abandoned_vm"] = view.get("stats.pa_shard_stats.pac_stats.abandoned_vm", "stats.abandoned_vm")
-    found["extent_avail"] = view.get("pa_shard.edata_cache.count", "extent_avail_cnt")
-    return found
+    figures["resident"] = add([own["resident"], None if pages is None else pages * page])
+    figures["abandoned_vm"] = view.get("stats.pa_shard_stats.pac_stats.abandoned_vm", "stats.abandoned_vm")
+    figures["extent_avail"] = view.get("pa_shard.edata_cache.count", "extent_avail_cnt")
+    return figures
 
 
 def _extents(context: Context, view: View) -> Optional[List[Figures]]:
@@ -238,30 +238,30 @@ def read_destroyed(context: Context) -> Optional[Figures]:
 
 def _figures(context: Context, view: View, stats: View) -> Figures:
     order, new = context.geometry.little_endian, stats.has("astats.pa_shard_stats")
-    found: Figures = {"nthreads": view["nthreads"], "uptime_ns": stats.get("astats.uptime.ns", "astats.uptime")}
-    found["dss"] = context.target.text_at(view["dss"])
+    figures: Figures = {"nthreads": view["nthreads"], "uptime_ns": stats.get("astats.uptime.ns", "astats.uptime")}
+    figures["dss"] = context.target.text_at(view["dss"])
     for key in ("dirty_decay_ms", "muzzy_decay_ms", "pactive", "pdirty", "pmuzzy"):
-        found[key] = view[key]
+        figures[key] = view[key]
     pac = "astats.pa_shard_stats.pac_stats." if new else "astats."
-    found.update((key, stats.get(pac + path)) for key, path in PURGES.items())
-    found["small"] = {key: stats.get(key + "_small") for key in SMALL}
-    found["large"] = {key: stats.get("astats.%s_large" % key) for key in SMALL}
-    found["large"]["nfills"] = found["large"]["nmalloc"]
-    found.update(_destroyed_memory(stats, pac, new))
-    found["mutexes"] = _destroyed_mutexes(stats, stats.has("hpastats"))
-    found["bins"] = _destroyed_bins(stats, context.geometry.nbins)
+    figures.update((key, stats.get(pac + path)) for key, path in PURGES.items())
+    figures["small"] = {key: stats.get(key + "_small") for key in SMALL}
+    figures["large"] = {key: stats.get("astats.%s_large" % key) for key in SMALL}
+    figures["large"]["nfills"] = figures["large"]["nmalloc"]
+    figures.update(_destroyed_memory(stats, pac, new))
+    figures["mutexes"] = _destroyed_mutexes(stats, stats.has("hpastats"))
+    figures["bins"] = _destroyed_bins(stats, context.geometry.nbins)
     large = {key: column(stats, "lstats", key, order) for key in ("curlextents", "nmalloc", "ndalloc", "nrequests")}
-    found["lextents"] = rows(large, len(context.geometry.size_classes) - context.geometry.nbins)
+    figures["lextents"] = rows(large, len(context.geometry.size_classes) - context.geometry.nbins)
     if stats.has("estats"):
-        found["extents"] = rows({key: column(stats, "estats", key, order) for key in EXTENTS}, len(context.geometry.page_classes))
+        figures["extents"] = rows({key: column(stats, "estats", key, order) for key in EXTENTS}, len(context.geometry.page_classes))
     if stats.has("hpastats"):
         sec = _destroyed_sec(stats)
-        found["hpa_shard"] = stats_hpa.read(
+        figures["hpa_shard"] = stats_hpa.read(
             context, stats_hpa.CounterPath(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec
         )
-        if "sec_bytes" not in found["hpa_shard"]:
-            found["sec_bytes"] = sec.bytes
-    return found
+        if "sec_bytes" not in figures["hpa_shard"]:
+            figures["sec_bytes"] = sec.bytes
+    return figures
 
 
 def _destroyed_memory(stats: View, pac: str, new: bool) -> Figures:
@@ -275,14 +275,14 @@ def _destroyed_mutexes(stats: View, has_hpa: bool) -> Dict[str, mutexes.Counters
 
 
 def _destroyed_bins(stats: View, nbins: int) -> List[Figures]:
-    found = []
+    bins = []
     for szind in range(nbins):
-        one = stats.view("bstats", szind)
-        start = "stats_data." if one.has("stats_data") else ""
-        row: Figures = {key: one[start + member] for key, member in COUNTERS if one.has(start + member)}
-        row["mutex"] = mutexes.copied(one, "mutex_data.")
-        found.append(row)
-    return found
+        view = stats.view("bstats", szind)
+        start = "stats_data." if view.has("stats_data") else ""
+        row: Figures = {key: view[start + member] for key, member in COUNTERS if view.has(start + member)}
+        row["mutex"] = mutexes.copied(view, "mutex_data.")
+        bins.append(row)
+    return bins
 
 
 def _destroyed_sec(stats: View) -> stats_hpa.Sec:

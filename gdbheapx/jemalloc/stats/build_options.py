@@ -48,7 +48,7 @@ def _bins(context: Context, arena: Arena) -> List[Tuple[int, int]]:
     """(slabcur, curslabs) of the arena's bins."""
     struct = calibrate.bin_struct(context.types)
     addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena.read())
-    views = (read_view(context.target, context.types, struct, one) for shards in addresses for one in shards)
+    views = (read_view(context.target, context.types, struct, address) for shards in addresses for address in shards)
     return [(view["slabcur"], view.get("stats.curslabs") or 0) for view in views]
 
 
@@ -58,16 +58,16 @@ def config(context: Context, listed: Sequence[Arena]) -> Config:
     Read: the const config_NAME of jemalloc_preamble.h. Without it `debug`, `prof` and `stats` follow from what is in memory.
     """
     follows = {"debug": _debug, "prof": _prof, "cache_oblivious": _cache_oblivious}
-    found: Config = {}
+    switches: Config = {}
     for name in (*layouts.config_names(context.jemalloc.version), "enable_cxx"):
         constant = context.symbols.constant("config_" + name)
         if constant is not None:
-            found[name] = bool(constant)
+            switches[name] = bool(constant)
         elif name == "stats":
-            found[name] = has_stats(context, listed)
+            switches[name] = has_stats(context, listed)
         else:
-            found[name] = follows[name](context) if name in follows else None
-    return found
+            switches[name] = follows[name](context) if name in follows else None
+    return switches
 
 
 def has_prof(context: Context) -> Optional[bool]:
@@ -130,8 +130,8 @@ def build(context: Context, listed: Sequence[Arena], tsds: Tsds) -> JemallocBuil
 
 def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
     """What decides when its unused pages go back to the kernel."""
-    found = background.read(context)
-    started = [thread for thread in found.threads if thread.state == "started"]
+    threads = background.read(context)
+    started = [thread for thread in threads.threads if thread.state == "started"]
     asked = context.variable("opt_background_thread", 1)
     prof = context.variable("opt_prof", 1)
     thp = context.variable("opt_thp", 4)
@@ -141,9 +141,9 @@ def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
         has_stats=configured["stats"],
         has_ticker_bug=has_ticker_bug(context.types, context.jemalloc.version),
         thp=None if thp is None else dict(enumerate(options.NAMES["thp"])).get(thp),
-        background_enabled=found.enabled,
+        background_enabled=threads.enabled,
         background_asked=None if asked is None else bool(asked),
-        background_running=found.named or len(started),
+        background_running=threads.named or len(started),
         prof=None if prof is None else bool(prof),
         has_prof=configured["prof"],
     )

@@ -33,13 +33,13 @@ TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests"
 
 def merge_arenas(context: Context, entries: Sequence[Figures]) -> Figures:
     """The sum of these arenas, arena 0 first. Names and decay times are nobody's; uptime is arena 0's."""
-    found: Figures = _sum_entries([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
-    found["uptime_ns"] = entries[0]["uptime_ns"]
-    found["dss"] = options.NAMES["dss"][-1]
-    found["dirty_decay_ms"] = found["muzzy_decay_ms"] = -1
+    merged: Figures = _sum_entries([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
+    merged["uptime_ns"] = entries[0]["uptime_ns"]
+    merged["dss"] = options.NAMES["dss"][-1]
+    merged["dirty_decay_ms"] = merged["muzzy_decay_ms"] = -1
     if layouts.merges_no_large_flushes(context.jemalloc.version):
-        found["large"]["nflushes"] = 0
-    return found
+        merged["large"]["nflushes"] = 0
+    return merged
 
 
 def _sum_entries(entries: Sequence[Any]) -> Any:
@@ -59,27 +59,27 @@ def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, Counted
     """Everything. `cached`: by arena index, what thread caches hold; an arena that it lacks gets None."""
     config = build_options.config(context, listed)
     running = options.running(context)
-    found: Figures = {"version": context.jemalloc.version_text}
+    figures: Figures = {"version": context.jemalloc.version_text}
     shown: Figures = {name: config[name] for name in layouts.config_names(context.jemalloc.version) if name in config}
-    found["config"] = _with_malloc_conf(context, shown)
+    figures["config"] = _with_malloc_conf(context, shown)
     if context.symbols.find("init_system_thp_mode") is not None and layouts.shows_system(context.jemalloc.version):
         mode = context.variable("init_system_thp_mode", 4)
-        found["system"] = {"thp_mode": options.name_of("system_thp", mode)}
-    found["opt"] = _options(context, config) or (None if context.symbols.by_structure else {})
+        figures["system"] = {"thp_mode": options.name_of("system_thp", mode)}
+    figures["opt"] = _options(context, config) or (None if context.symbols.by_structure else {})
     if config["prof"] is not False:
         names = ("thread_active_init", "active", "gdump", "interval", "lg_sample")
-        found["prof"] = {name: running["prof." + name] for name in names}
-    found["arenas"] = _constants(context, running)
+        figures["prof"] = {name: running["prof." + name] for name in names}
+    figures["arenas"] = _constants(context, running)
     counts = config["stats"] is not False
     if context.jemalloc.is_partial:
-        found["stats"] = dict.fromkeys(("allocated", "active", "metadata", "resident", "mapped", "retained"))
+        figures["stats"] = dict.fromkeys(("allocated", "active", "metadata", "resident", "mapped", "retained"))
     elif counts:
         known = background.read(context)
         entries = _arenas(context, listed, cached, now_ns)
-        found["stats"] = _totals(context, entries, known)
-        found["stats.arenas"] = {**_merged(context, entries), **_destroyed(context), **entries}
+        figures["stats"] = _totals(context, entries, known)
+        figures["stats.arenas"] = {**_merged(context, entries), **_destroyed(context), **entries}
     return MallocStats(
-        found,
+        figures,
         running,
         counts,
         layouts.print_form(context.jemalloc.version),
@@ -90,17 +90,17 @@ def read(context: Context, listed: Sequence[Arena], cached: Mapping[int, Counted
 
 def _with_malloc_conf(context: Context, config: Figures) -> Figures:
     """config.malloc_conf stands behind lazy_lock."""
-    found: Figures = {}
+    figures: Figures = {}
     for name, value in config.items():
-        found[name] = value
+        figures[name] = value
         if name == "lazy_lock":
             place = options.place_of(context, "config_malloc_conf")
-            found["malloc_conf"] = options.value_at(context, "pointer", place) if place is not None else None
-    return found
+            figures["malloc_conf"] = options.value_at(context, "pointer", place) if place is not None else None
+    return figures
 
 
 def _options(context: Context, config: Config) -> Figures:
-    found: Figures = {}
+    figures: Figures = {}
     if context.symbols.find("opt_malloc_conf_env_var") is not None:
         for name, variable in (
             ("global_var", "malloc_conf"),
@@ -108,20 +108,20 @@ def _options(context: Context, config: Config) -> Figures:
             ("env_var", "opt_malloc_conf_env_var"),
         ):
             place = options.place_of(context, variable)
-            found[name] = (options.value_at(context, "pointer", place) if place is not None else None) or ""
+            figures[name] = (options.value_at(context, "pointer", place) if place is not None else None) or ""
     for option in options.OPTIONS:
         if option.needs is None or config.get(option.needs) is not False:
             has, value = options.read(context, option)
             if has:
-                found[option.name] = value
-    return found
+                figures[option.name] = value
+    return figures
 
 
 def _constants(context: Context, running: Dict[str, options.Value]) -> Figures:
     """`arenas` of malloc_stats_print: what configure and the options fixed."""
     geometry = context.geometry
     sizes = geometry.size_classes
-    found: Figures = {
+    figures: Figures = {
         "narenas": narenas(context),
         "dirty_decay_ms": running["arenas.dirty_decay_ms"],
         "muzzy_decay_ms": running["arenas.muzzy_decay_ms"],
@@ -129,18 +129,18 @@ def _constants(context: Context, running: Dict[str, options.Value]) -> Figures:
         "page": geometry.page_bytes,
     }
     if layouts.shows_system(context.jemalloc.version):
-        found["hugepage"] = _pages(context, stats_hpa.pages_per_slab(context))
-    found["tcache_max"] = _first(context, ("global_do_not_change_tcache_maxclass", "tcache_maxclass"), geometry.word_bytes)
-    found["nbins"] = geometry.nbins
-    found["nhbins"] = _first(context, ("global_do_not_change_tcache_nbins", "nhbins"), 4)
+        figures["hugepage"] = _pages(context, stats_hpa.pages_per_slab(context))
+    figures["tcache_max"] = _first(context, ("global_do_not_change_tcache_maxclass", "tcache_maxclass"), geometry.word_bytes)
+    figures["nbins"] = geometry.nbins
+    figures["nhbins"] = _first(context, ("global_do_not_change_tcache_nbins", "nhbins"), 4)
     rows = []
     for info in geometry.bins:
         row = {"size": info.reg_size_bytes, "nregs": info.nregs, "slab_size": info.slab_size_bytes}
         rows.append({**row, "nshards": info.n_shards} if layouts.shards_bins(context.jemalloc.version) else row)
-    found["bin"] = rows
-    found["nlextents"] = len(sizes) - geometry.nbins
-    found["lextent"] = [{"size": size} for size in sizes[geometry.nbins :]]
-    return found
+    figures["bin"] = rows
+    figures["nlextents"] = len(sizes) - geometry.nbins
+    figures["lextent"] = [{"size": size} for size in sizes[geometry.nbins :]]
+    return figures
 
 
 def _first(context: Context, names: Sequence[str], size_bytes: int) -> Optional[int]:
@@ -160,13 +160,13 @@ def narenas(context: Context) -> Optional[int]:
 
 
 def _arenas(context: Context, listed: Sequence[Arena], cached: Mapping[int, Counted], now_ns: Optional[int]) -> Dict[str, Figures]:
-    found: Dict[str, Figures] = {}
+    by_name: Dict[str, Figures] = {}
     unknown = Counted(None, None)
     for arena in listed:
         if context.budget.expired():
             break
         try:
-            found[str(arena.index)] = stats_arena.read(context, arena, cached.get(arena.index, unknown), now_ns)
+            by_name[str(arena.index)] = stats_arena.read(context, arena, cached.get(arena.index, unknown), now_ns)
         except Unreadable as problem:
             context.report(
                 codes.ARENA_UNREADABLE,
@@ -174,7 +174,7 @@ def _arenas(context: Context, listed: Sequence[Arena], cached: Mapping[int, Coun
                 "cannot read arena %d at 0x%x" % (arena.index, arena.address),
                 "its figures are missing here",
             )
-    return found
+    return by_name
 
 
 def _destroyed(context: Context) -> Dict[str, Optional[Figures]]:
@@ -212,52 +212,52 @@ def _add_profiled(context: Context, rows: List[Figures]) -> None:
 def _totals(context: Context, entries: Dict[str, Figures], known: Background) -> Figures:
     """`stats`: the sums over all arenas."""
     rows: List[Figures] = list(entries.values())
-    found: Figures = {
+    figures: Figures = {
         "allocated": add([row[kind]["allocated"] for row in rows for kind in ("small", "large")]),
         "active": _pages(context, add([row["pactive"] for row in rows])),
         "metadata": add([row[key] for row in rows for key in ("base", "internal")]),
     }
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained"):
         if any(key in row for row in rows):
-            found[key] = add([row.get(key) for row in rows])
+            figures[key] = add([row.get(key) for row in rows])
     is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
     if context.symbols.find("zero_realloc_count") is not None or is_unknown:
-        found["zero_reallocs"] = context.variable("zero_realloc_count")
+        figures["zero_reallocs"] = context.variable("zero_realloc_count")
     on = known.enabled
     threads = {"num_threads": known.count, "num_runs": known.runs, "run_interval": known.run_interval_ns}
-    found["background_thread"] = threads if on else dict.fromkeys(threads, 0 if on is False else None)
-    found["mutexes"] = mutexes.of_process(context, [thread.mutex for thread in known.running] if on else [])
-    return found
+    figures["background_thread"] = threads if on else dict.fromkeys(threads, 0 if on is False else None)
+    figures["mutexes"] = mutexes.of_process(context, [thread.mutex for thread in known.running] if on else [])
+    return figures
 
 
 def _pages(context: Context, pages: Optional[int]) -> Optional[int]:
     return None if pages is None else pages * context.geometry.page_bytes
 
 
-def merged_only(found: MallocStats) -> MallocStats:
+def merged_only(stats: MallocStats) -> MallocStats:
     """Without single arenas; where there is only one, it is its own sum."""
-    figures = dict(found.figures)
+    figures = dict(stats.figures)
     arenas = figures.get("stats.arenas")
     if arenas:
-        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(one for name, one in arenas.items() if name != "destroyed")}
-    return found._replace(figures=figures)
+        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(entry for name, entry in arenas.items() if name != "destroyed")}
+    return stats._replace(figures=figures)
 
 
-def as_json(found: MallocStats) -> Figures:
+def as_json(stats: MallocStats) -> Figures:
     """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
-    figures = dict(found.figures)
+    figures = dict(stats.figures)
     if "stats.arenas" in figures:
         figures["stats.arenas"] = {name: entry and _public(entry) for name, entry in figures["stats.arenas"].items()}
     return figures
 
 
 def _public(entry: Figures) -> Figures:
-    found = dict(entry)
+    public = dict(entry)
     for table, left_out in TEXT_ONLY.items():
-        if table in found:
-            found[table] = [{key: value for key, value in row.items() if key not in left_out} for row in found[table]]
-    if "hpa_shard" in found and "slabs" not in found["hpa_shard"]:
-        found["hpa_shard"] = dict(found["hpa_shard"])
+        if table in public:
+            public[table] = [{key: value for key, value in row.items() if key not in left_out} for row in public[table]]
+    if "hpa_shard" in public and "slabs" not in public["hpa_shard"]:
+        public["hpa_shard"] = dict(public["hpa_shard"])
         for table in ("full_slabs", "empty_slabs"):  # 5.3.0 gives nactive_huge twice there, and no ndirty_huge
-            found["hpa_shard"][table] = {key: value for key, value in found["hpa_shard"][table].items() if key != "ndirty_huge"}
-    return found
+            public["hpa_shard"][table] = {key: value for key, value in public["hpa_shard"][table].items() if key != "ndirty_huge"}
+    return public

@@ -84,13 +84,13 @@ def _number(place: CounterPath, path: str) -> Optional[int]:
 def _slabs(context: Context, place: CounterPath, name: str, per_slab: Optional[int]) -> List[Row]:
     """Rows of a table of slabs: pairs of (not huge, huge)."""
     columns = {part: column(place.view, place.slabs + name, part, context.geometry.little_endian) or [] for part in PARTS}
-    found = []
+    rows = []
     for first in range(0, len(columns["ndirty"]), 2):
         row = {"%s_%s" % (part, kind): columns[part][first + at] if place.used else 0 for kind, at in NHUGE for part in PARTS}
         if per_slab is not None:
             row["nretained_nonhuge"] = row["npageslabs_nonhuge"] * per_slab - row["nactive_nonhuge"] - row["ndirty_nonhuge"]
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 class Sec:

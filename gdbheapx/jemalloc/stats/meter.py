@@ -85,8 +85,8 @@ class JemallocMeter:
     def _of_pages(self, state: str) -> List[int]:
         types, word = self._context.types, self._context.geometry.word_bytes
         members = [types.place("arena_s", path) for path in arena_list.page_paths(types, state)]
-        found = [member.offset for member in members if member is not None and member.size_bytes == word]
-        return found if len(found) == len(members) else []
+        offsets = [member.offset for member in members if member is not None and member.size_bytes == word]
+        return offsets if len(offsets) == len(members) else []
 
     @property
     def info(self) -> AllocatorInfo:
@@ -126,7 +126,7 @@ class JemallocMeter:
         anchor, total = context.symbols.find("arenas"), context.variable("narenas_total", 4)
         count = min(max(context.geometry.narenas, total or 0), MAX_ARENAS)
         data = context.target.read_prefix(anchor.address, count * context.geometry.word_bytes) if anchor is not None else b""
-        found = []
+        arenas = []
         for index, address in enumerate(self._words(data, context.geometry.word_bytes)):
             if address and self._checked.get(address) != index:
                 own = calibrate.own_index(context.target, context.types, address)
@@ -134,20 +134,20 @@ class JemallocMeter:
                     continue  # it is being made, or what was here is no arena any more
                 self._checked[address] = index
             if address:
-                found.append((index, address))
-        if len(self._checked) > len(found):  # destroyed arenas are forgotten with all that was known of them
-            there = {address for _, address in found}
+                arenas.append((index, address))
+        if len(self._checked) > len(arenas):  # destroyed arenas are forgotten with all that was known of them
+            there = {address for _, address in arenas}
             self._checked = {address: index for address, index in self._checked.items() if address in there}
             self._spans = {address: spans for address, spans in self._spans.items() if address in there}
             self._reach = {address: reach for address, reach in self._reach.items() if address in there}
             self._sums = {key: known for key, known in self._sums.items() if key[0] in there}
-        return found
+        return arenas
 
     def _words(self, data: bytes, size_bytes: int = WORD) -> "array[int]":
-        found = array("Q" if size_bytes == WORD else "I", data[: len(data) // size_bytes * size_bytes])
+        counters = array("Q" if size_bytes == WORD else "I", data[: len(data) // size_bytes * size_bytes])
         if not self._order_is_ours:
-            found.byteswap()
-        return found
+            counters.byteswap()
+        return counters
 
     def _allocated(self, arena: View, data: bytes) -> Optional[int]:
         """Bytes of its allocations, small and large; None where this build has no counters or a thread is changing them. `data`: from the
@@ -155,10 +155,10 @@ class JemallocMeter:
         if self._large is None:
             return None
         large, total = self._large, 0
-        found = self._sum((arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes)
-        if found is None:
+        bytes_ = self._sum((arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes)
+        if bytes_ is None:
             return None
-        total += found
+        total += bytes_
         try:
             spans = self._bins(arena)
         except (Unreadable, KeyError):
@@ -168,10 +168,10 @@ class JemallocMeter:
             here = data[begin : begin + span.size_bytes] if 0 <= begin <= len(data) - span.size_bytes else None
             if here is None:
                 here = self._context.target.read_prefix(span.start, span.size_bytes)
-            found = self._sum((arena.address, number), here, span.size_bytes, partial(_bin_bytes, span))
-            if found is None:
+            bytes_ = self._sum((arena.address, number), here, span.size_bytes, partial(_bin_bytes, span))
+            if bytes_ is None:
                 return None
-            total += found
+            total += bytes_
         return total
 
     def _sum(self, key: Tuple[int, int], data: bytes, size_bytes: int, count: Callable[["array[int]"], int]) -> Optional[int]:
@@ -211,16 +211,16 @@ class JemallocMeter:
             if counter is None or counter.size_bytes != WORD or counter.offset % WORD:
                 raise KeyError(struct)
             addresses = calibrate.bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
-            pairs = [(one, info.reg_size_bytes) for shards, info in zip(addresses, context.geometry.bins) for one in shards]
-            found = self._spans[arena.address] = _spans(sorted(pairs), size, counter.offset)
-            ends = [one.start + one.size_bytes - arena.address for one in found]
+            pairs = [(address, info.reg_size_bytes) for shards, info in zip(addresses, context.geometry.bins) for address in shards]
+            spans = self._spans[arena.address] = _spans(sorted(pairs), size, counter.offset)
+            ends = [span.start + span.size_bytes - arena.address for span in spans]
             self._reach[arena.address] = max([self._arena_bytes, *(end for end in ends if 0 < end <= self._arena_bytes + GAP_BYTES)])
         return self._spans[arena.address]
 
 
 def _spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) -> List[Span]:
     """Sorted (address, bytes of a region) of bins, those together that lie close to each other."""
-    found: List[Span] = []
+    spans: List[Span] = []
     at = 0
     while at < len(bins):
         end = at
@@ -229,9 +229,9 @@ def _spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) -> Lis
         start = bins[at][0]
         here = bins[at : end + 1]
         places = [(address - start + offset) // WORD for address, _ in here]
-        found.append(Span(start, bins[end][0] - start + size_bytes, places, [region for _, region in here]))
+        spans.append(Span(start, bins[end][0] - start + size_bytes, places, [region for _, region in here]))
         at = end + 1
-    return found
+    return spans
 
 
 def _bin_bytes(span: Span, words: "array[int]") -> int:
@@ -252,6 +252,6 @@ def _reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str
 
 def exact(totals: Mapping[str, Optional[int]]) -> Reading:
     """The same figures from a walk over every extent while the process stood still; what thread caches hold is kept, not used."""
-    found = _reading(totals.get("arenas"), totals.get("allocated_bytes"), {state: totals.get(state + "_bytes") for state in STATES}, 1)
-    used, held = totals.get("used_bytes"), found.held_bytes
-    return found._replace(used_bytes=used, kept_bytes=found.kept_bytes if used is None or held is None else held - used)
+    reading = _reading(totals.get("arenas"), totals.get("allocated_bytes"), {state: totals.get(state + "_bytes") for state in STATES}, 1)
+    used, held = totals.get("used_bytes"), reading.held_bytes
+    return reading._replace(used_bytes=used, kept_bytes=reading.kept_bytes if used is None or held is None else held - used)

@@ -40,13 +40,13 @@ class Option(NamedTuple):
 
 
 def _options(text: str) -> List[Option]:
-    found = []
+    options = []
     for line in text.split("\n"):
         words = line.split()
         if words:
             extra = dict(word.split("=") for word in words[2:])
-            found.append(Option(words[0], words[1], extra.get("in", "opt_" + words[0]), extra.get("needs"), extra.get("live")))
-    return found
+            options.append(Option(words[0], words[1], extra.get("in", "opt_" + words[0]), extra.get("needs"), extra.get("live")))
+    return options
 
 
 OPTIONS = _options(
@@ -247,7 +247,7 @@ def running(context: Context) -> Dict[str, Value]:
     values: Dict[str, Value] = {}
     prof = context.variable("opt_prof", 1)
     for name, kind, variables in _RUNNING:
-        place = next((found for found in (place_of(context, one) for one in variables) if found is not None), None)
+        place = next((there for there in (place_of(context, variable) for variable in variables) if there is not None), None)
         value = value_at(context, kind, place) if place is not None else None
         if kind == "bool" and name.startswith("prof.") and prof == 0 and context.symbols.find("prof_active_state") is not None:
             value = False
@@ -258,19 +258,19 @@ def running(context: Context) -> Dict[str, Value]:
 def every(context: Context) -> List[Tuple[Option, Any]]:
     """Every option of this build with its value, those that no table knows by their variables' sizes; in the order of
     malloc_stats_print."""
-    found, known = [], set()
+    options, known = [], set()
     for option in OPTIONS + UNPRINTED:
         has, value = read(context, option)
         if has:
             known.add(option.variable.partition(".")[0])
-            found.append((option, value))
+            options.append((option, value))
     for name in context.symbols.names("opt_"):
         if name not in known:
             option = Option(name[4:], _kind(context, name), name)
             has, value = read(context, option)
             if has:
-                found.append((option, value))
-    return found
+                options.append((option, value))
+    return options
 
 
 def _kind(context: Context, name: str) -> str:

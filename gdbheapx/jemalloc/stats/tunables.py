@@ -88,14 +88,14 @@ def sources(context: Context) -> List[Source]:
     names = context.symbols.public_names
     environment, prefix = names.conf_variable, names.prefix or ""
     kept = _text(context, "opt_malloc_conf_env_var")
-    found = [
+    texts = [
         Source("--with-malloc-conf", _text(context, "config_malloc_conf")),
         Source("the variable %smalloc_conf" % prefix, _text(context, "malloc_conf")),
         Source("the link /etc/malloc.conf", _text(context, "opt_malloc_conf_symlink")),
         Source("the environment, %s" % (environment or "MALLOC_CONF with an unknown prefix"), kept or _environment(context, environment)),
         Source("the variable %smalloc_conf_2_conf_harder" % prefix, _text(context, "malloc_conf_2_conf_harder")),
     ]
-    return [one for one in found if one.text]
+    return [source for source in texts if source.text]
 
 
 def _environment(context: Context, name: Optional[str]) -> str:
@@ -104,8 +104,8 @@ def _environment(context: Context, name: Optional[str]) -> str:
 
 def _text(context: Context, variable: str) -> str:
     place = options.place_of(context, variable)
-    found = options.value_at(context, "pointer", place) if place is not None else None
-    return found if isinstance(found, str) else ""
+    value = options.value_at(context, "pointer", place) if place is not None else None
+    return value if isinstance(value, str) else ""
 
 
 def _set_in(name: str, given: List[Source]) -> Optional[str]:

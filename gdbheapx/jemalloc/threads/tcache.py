@@ -258,7 +258,9 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     lists_complete = on_lists.complete and (bool(on_lists.caches) if has_stats is None else has_stats)
     explicit = explicit_caches(context)
     own = {record.address + offset: record for record in tsds.records for offset in _offsets(context, record) if record.address is not None}
-    places = {one.address: _Place(one.address, one.arena_index, own.get(one.address), explicit.get(one.address)) for one in on_lists.caches}
+    places = {
+        address: _Place(address, arena_index, own.get(address), explicit.get(address)) for address, arena_index, _ in on_lists.caches
+    }
     for address, record in own.items():
         if address not in places:
             if lists_complete:
@@ -282,7 +284,7 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
                     None,
                 )
     complete = lists_complete or tsds.complete
-    caches, every, limits = [], array("Q"), read_limits(context)
+    caches, all_pointers, limits = [], array("Q"), read_limits(context)
     for place in places.values():
         if context.budget.expired():
             complete = False
@@ -291,9 +293,9 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
         complete = complete and bins.complete
         pointers = _collect(context, bins)
         complete = complete and len(pointers) == sum(stack.count for stack in bins.stacks)
-        every.extend(pointers)
+        all_pointers.extend(pointers)
         caches.append(Cache(place.address, place.arena_index, place.tsd, place.explicit, bins, pointers))
-    return Caches(caches, context.kernel.in_order(every), complete)
+    return Caches(caches, context.kernel.in_order(all_pointers), complete)
 
 
 def _offsets(context: Context, record: Tsd) -> Iterator[int]:
@@ -314,12 +316,12 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
             parts += [data[stack.start - start : stack.start - start + stack.count * word] for stack in group]
             continue
         for stack in group:
-            wanted, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
+            size, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
             part = data[stack.start - start : stack.start - start + have]
-            if have < wanted:
-                part = context.target.read_prefix(stack.start, wanted)  # the hole may lie before it
+            if have < size:
+                part = context.target.read_prefix(stack.start, size)  # the hole may lie before it
                 have = len(part)
-            if have < wanted:
+            if have < size:
                 text = "cannot read the blocks of size class %d in a thread cache" % stack.szind
                 context.report(codes.CACHE_UNREADABLE, stack.start + have, text, "they count as used")
             parts.append(part[: have - have % word])
@@ -329,7 +331,7 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
 def _groups(stacks: Sequence[Stack], word: int) -> Iterator[List[Stack]]:
     """Stacks that are read together, each group sorted by address."""
     group: List[Stack] = []
-    for stack in sorted(stacks, key=lambda one: one.start):
+    for stack in sorted(stacks, key=lambda stack: stack.start):
         if group and stack.start + stack.count * word - group[0].start > READ_BYTES:
             yield group
             group = []
@@ -340,11 +342,11 @@ def _groups(stacks: Sequence[Stack], word: int) -> Iterator[List[Stack]]:
 
 def _words(context: Context, data: bytes) -> "array[int]":
     """The target's pointers in these bytes."""
-    found = array("Q" if context.geometry.word_bytes == 8 else "I")
-    found.frombytes(data)
+    values = array("Q" if context.geometry.word_bytes == 8 else "I")
+    values.frombytes(data)
     if context.geometry.little_endian != (array("H", [1]).tobytes()[0] == 1):
-        found.byteswap()
-    return found
+        values.byteswap()
+    return values
 
 
 # ---------------------------------------------------------------------------------------------------- answers
@@ -353,26 +355,27 @@ def _words(context: Context, data: bytes) -> "array[int]":
 def rows(context: Context, caches: Caches, tsds: Tsds) -> List[ThreadCache]:
     """One row per thread, then one per explicit cache, then caches that no thread could be matched to."""
     by_tsd = {cache.tsd.address: cache for cache in caches.caches if cache.tsd is not None}
-    found = []
+    answer = []
     for record in tsds.records:
         cache = by_tsd.get(record.address) if record.address is not None else None
         if cache is not None:
-            found.append(_row(context, cache))
+            answer.append(_row(context, cache))
         else:
             known = None if record.state is None else 0
             name = record.thread.name if record.thread else None
-            found.append(ThreadCache(context.jemalloc.id, record.lwp, name, record.arena_index, None, known, known, []))
-    found += [
+            answer.append(ThreadCache(context.jemalloc.id, record.lwp, name, record.arena_index, None, known, known, []))
+    answer += [
         _row(context, cache)
-        for cache in sorted(caches.caches, key=lambda one: (one.explicit is None, one.explicit, one.address))
+        for cache in sorted(caches.caches, key=lambda cache: (cache.explicit is None, cache.explicit, cache.address))
         if cache.tsd is None
     ]
-    return found
+    return answer
 
 
 def _row(context: Context, cache: Cache) -> ThreadCache:
     sizes = context.geometry.size_classes
-    bins = [CacheBin(one.szind, sizes[one.szind], one.count, one.count * sizes[one.szind]) for one in cache.bins.by_class() if one.count]
+    stacks = [stack for stack in cache.bins.by_class() if stack.count]
+    bins = [CacheBin(stack.szind, sizes[stack.szind], stack.count, stack.count * sizes[stack.szind]) for stack in stacks]
     thread = cache.tsd.thread if cache.tsd is not None else None
     return ThreadCache(
         allocator=context.jemalloc.id,
@@ -380,8 +383,8 @@ def _row(context: Context, cache: Cache) -> ThreadCache:
         name=thread.name if thread is not None else None,
         tcache=Address(cache.address),
         arena=cache.arena_index if cache.arena_index is not None or cache.tsd is None else cache.tsd.arena_index,
-        chunks=sum(one.chunks for one in bins),
-        bytes=sum(one.bytes or 0 for one in bins),
+        chunks=sum(cache_bin.chunks for cache_bin in bins),
+        bytes=sum(cache_bin.bytes or 0 for cache_bin in bins),
         bins=bins,
         explicit=cache.explicit,
     )
@@ -410,9 +413,9 @@ def counted(context: Context, caches: Caches, listed: Sequence[Arena]) -> Dict[i
         if cache.arena_index not in sums:
             continue
         own, counting = sums[cache.arena_index], set(cache.bins.counted)
-        for one in cache.bins.counted:
-            szind = one.szind if one.szind < geometry.nbins else one.szind - shifted
-            if szind == one.szind or geometry.nbins <= szind < cache.bins.nhbins:
-                own[0] += one.count * geometry.size_classes[szind]
-        own[1] += sum(one.count * geometry.size_classes[one.szind] for one in cache.bins.stacks if one not in counting)
+        for stack in cache.bins.counted:
+            szind = stack.szind if stack.szind < geometry.nbins else stack.szind - shifted
+            if szind == stack.szind or geometry.nbins <= szind < cache.bins.nhbins:
+                own[0] += stack.count * geometry.size_classes[szind]
+        own[1] += sum(stack.count * geometry.size_classes[stack.szind] for stack in cache.bins.stacks if stack not in counting)
     return {index: Counted(*both) for index, both in sums.items()}

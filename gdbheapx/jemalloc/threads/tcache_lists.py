@@ -32,23 +32,23 @@ class Ring(NamedTuple):
 
 def read_ring(context: Context, first: int, next_offset: int) -> Ring:
     """Every element of the list that begins at `first` (0: empty); next_offset is qre_next's place in an element."""
-    found: List[int] = []
+    elements: List[int] = []
     seen = set()
     element = first
-    while element and len(found) < MAX_ELEMENTS and not context.budget.expired():
+    while element and len(elements) < MAX_ELEMENTS and not context.budget.expired():
         if element in seen:
-            return Ring(found, found[-1] + next_offset, "leads back into the middle of its list")
-        found.append(element)
+            return Ring(elements, elements[-1] + next_offset, "leads back into the middle of its list")
+        elements.append(element)
         seen.add(element)
         try:
             element = context.target.read_word(element + next_offset)
         except Unreadable as problem:
-            return Ring(found[:-1], problem.address, "cannot be read")
+            return Ring(elements[:-1], problem.address, "cannot be read")
         if not element:
-            return Ring(found, found[-1] + next_offset, "is null in a circular list")
+            return Ring(elements, elements[-1] + next_offset, "is null in a circular list")
         if element == first:
-            return Ring(found, None, None)
-    return Ring(found, None, None) if not first else Ring(found, element, "is where the walk ended")
+            return Ring(elements, None, None)
+    return Ring(elements, None, None) if not first else Ring(elements, element, "is where the walk ended")
 
 
 class ListedCache(NamedTuple):
@@ -76,9 +76,9 @@ def listed_caches(context: Context, listed: Sequence[Arena]) -> ListedCaches:
     is_old = types.place("arena_s", "cache_bin_array_descriptor_ql") is None
     head = types.place("arena_s", "tcache_ql.qlh_first" if is_old else "cache_bin_array_descriptor_ql.qlh_first")
     link = types.place("tcache_s" if is_old else "cache_bin_array_descriptor_s", "link.qre_next")
-    found: List[ListedCache] = []
+    caches: List[ListedCache] = []
     if head is None or link is None:
-        return ListedCaches(found, False)
+        return ListedCaches(caches, False)
     complete = True
     for arena in listed:
         try:
@@ -105,8 +105,8 @@ def listed_caches(context: Context, listed: Sequence[Arena]) -> ListedCaches:
             address = element if is_old else _behind_descriptor(context, element, arena)
             complete = complete and bool(address)
             if address:
-                found.append(ListedCache(address, arena.index, arena.address))
-    return ListedCaches(found, complete and context.budget.reason is None)
+                caches.append(ListedCache(address, arena.index, arena.address))
+    return ListedCaches(caches, complete and context.budget.reason is None)
 
 
 def _behind_descriptor(context: Context, descriptor: int, arena: Arena) -> int:

@@ -256,7 +256,7 @@ def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], li
 
 def _behind_caches(context: Context, reader: _Reader, listed: Sequence[Arena]) -> List[int]:
     """tsds whose tcache hangs on an arena's list: the tcache is a member of the tsd; explicit ones are not, and do not look so."""
-    found = []
+    addresses = []
     for cache in listed_caches(context, listed).caches:
         place = context.types.place("tsd_s", "tcache")
         address = cache.address - place.offset if place is not None else 0
@@ -265,13 +265,13 @@ def _behind_caches(context: Context, reader: _Reader, listed: Sequence[Arena]) -
         except Unreadable:
             continue
         if view["arena"] == cache.arena_address and reader.states.get(view["state"]) in NOMINAL and view["tcache_enabled"] == 1:
-            found.append(address)
-    return found
+            addresses.append(address)
+    return addresses
 
 
 def _owner_of(context: Context, threads: Sequence[Thread], address: int) -> Optional[Thread]:
     """The one thread whose stack lies in the mapping that has its thread-local storage, below it; None if that is none or several."""
-    span = next(((one.start, one.end) for one in context.target.mappings() if one.start <= address < one.end), None)
+    span = next(((mapping.start, mapping.end) for mapping in context.target.mappings() if mapping.start <= address < mapping.end), None)
     if span is None:
         return None
     near: List[Tuple[int, Thread]] = []
@@ -280,4 +280,4 @@ def _owner_of(context: Context, threads: Sequence[Thread], address: int) -> Opti
             near.append((abs(thread.thread_pointer - address), thread))
         elif thread.stack_pointer is not None and span[0] <= thread.stack_pointer < address:
             near.append((address - thread.stack_pointer, thread))
-    return min(near, key=lambda one: one[0])[1] if len(near) == 1 else None
+    return min(near, key=lambda pair: pair[0])[1] if len(near) == 1 else None
