@@ -2,7 +2,9 @@
 
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.columns import add
 from gdbheapx.jemalloc.records import PrintForm
+from gdbheapx.jemalloc.stats.arena import MEMORY
 
 Figures = Dict[str, Any]
 Cells = Sequence[Tuple[Any, int]]
@@ -95,20 +97,9 @@ def counts(arena: Figures, uptime_ns: Optional[int], rate_width: int) -> Iterato
         *(Column("nrequests", 16, 10), Column("nfills", 16, 10, "nfill"), Column("nflushes", 16, 10, "nflush")),
     )
     yield _header(columns)
-    both = {key: _sum(arena[kind][key] for kind in ("small", "large")) for key in arena["small"]}
+    both = {key: add(arena[kind][key] for kind in ("small", "large")) for key in arena["small"]}
     for name, row in (("small:", arena["small"]), ("large:", arena["large"]), ("total:", both)):
         yield _row(columns, {**row, "name": name}, uptime_ns)
-
-
-def _sum(values: Any) -> Optional[int]:
-    known = list(values)
-    return None if None in known else sum(known)
-
-
-MEMORY = (
-    *("mapped", "retained", "base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes"),
-    *("tcache_stashed_bytes", "resident", "abandoned_vm", "extent_avail"),
-)
 
 
 def memory(arena: Figures, page: int) -> Iterator[str]:
@@ -210,7 +201,7 @@ def extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str]:
     columns = (*SIZE, *(one for pair in pairs for one in pair))
 
     def cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
-        sums = {what % "total": _sum(row[what % state] for state in states) for what in ("n%s", "%s_bytes")}
+        sums = {what % "total": add(row[what % state] for state in states) for what in ("n%s", "%s_bytes")}
         return sums["ntotal"] == 0, _row(columns, {**row, **sums, "size": size, "ind": place})
 
     yield from _with_gaps("extents:", columns, (cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))

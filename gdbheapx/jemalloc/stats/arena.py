@@ -51,18 +51,8 @@ EXTENTS = {key % state: (state, member) for key, member in (("n%s", "nextents"),
 """Key of malloc_stats_print -> (state of extents, member of their counters)."""
 SMALL = ("allocated", *TOTALS)
 MEMORY = (
-    "mapped",
-    "retained",
-    "base",
-    "internal",
-    "metadata_edata",
-    "metadata_rtree",
-    "metadata_thp",
-    "tcache_bytes",
-    "tcache_stashed_bytes",
-    "resident",
-    "abandoned_vm",
-    "extent_avail",
+    *("mapped", "retained", "base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes"),
+    *("tcache_stashed_bytes", "resident", "abandoned_vm", "extent_avail"),
 )
 """Bytes by kind, in the order of malloc_stats_print."""
 
