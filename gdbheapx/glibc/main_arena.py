@@ -1,20 +1,62 @@
 """The main arena's pieces: one run from brk, with holes where somebody else called sbrk, or pieces from mmap where brk failed.
 
 malloc.c: sysmalloc. Holes lie between two fenceposts and the next run, whose start is stored nowhere: it is found by the chunk
-sizes that lead onto a chunk known from a free list, or onto top. Pieces from mmap are in pieces.py.
+sizes that lead onto a chunk known from a free list, or onto top.
+
+Pieces of a main arena that is not contiguous each start on a page and come from mmap (malloc.c: sysmalloc_mmap_fallback). Nothing says where
+they are. Chunks that are known from elsewhere (top, those at both ends of each bin, those on single lists) say in which
+ranges of memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From
+there the kernel walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of
+it ascends, so that a range is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges
+that hold no known chunk.
+
+The main heap of a core that lost main_arena: the chunks are there although nothing says any more where they begin and end.
+
+Going on behind damage: the next place that is surely a chunk, and the rule that was broken.
 """
 
 from array import array
-from bisect import bisect_left
-from typing import List, Optional
+from bisect import bisect_left, bisect_right
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, codes
+from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.bins import KIND_BITS, CachedChunks
-from gdbheapx.glibc.context import ArenaWalk, Context
+from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges
 from gdbheapx.glibc.layouts import align_chunk
-from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.kernel.glibc.records import Region
+from gdbheapx.kernel.blocks.records import NO_ARENA
+from gdbheapx.kernel.common.records import (
+    ADDRESS_MASK,
+    STOP_END,
+    STOP_FENCE,
+    STOP_MISALIGNED,
+    STOP_MMAPPED_BIT,
+    STOP_OVERRUN,
+    STOP_SMALL,
+    STOP_TOP,
+    STOP_UNREADABLE,
+)
+from gdbheapx.kernel.glibc.records import STATUS_USED, Listed, Region, WalkResult
+from gdbheapx.problems import Code
+from gdbheapx.ranges import Range, subtract
+
+KNOWN_AT_ONCE = 4096
+"""Known chunks in a range that a chain may lead onto: the nearest ones."""
+REACH_BYTES = 64 << 20
+"""So far before a known chunk its piece is taken to begin, at first: what lies between may be anybody's, and is looked at page by page."""
+NON_MAIN = 4
+MIN_CHUNKS = 16
+"""A range with fewer chunks in an unbroken run may be anything."""
+_RULES: Dict[int, Tuple[Code, str]] = {
+    STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
+    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
+    STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
+    STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
+    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "cannot read memory of the heap"),
+    STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
+    STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
+}
 
 
 def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
@@ -43,7 +85,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
     else:
         end = _break_above(context, base)
         if not end:
-            return []  # from mmap, as all others: pieces.py finds it
+            return []  # from mmap, as all others: Pieces finds it
         if base <= arena.top < end:
             end = arena.top + top_size
     end = min(end, ADDRESS_MASK)  # a damaged system_mem or top may lead beyond all addresses
@@ -86,7 +128,7 @@ def fence_end(context: Context, at: int) -> int:
 
 
 def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, cached_chunks: CachedChunks) -> Optional[Region]:
-    """The run of chunks behind a pair of fenceposts; None if the piece ends there, or if pieces.py asks for it once it knows that something
+    """The run of chunks behind a pair of fenceposts; None if the piece ends there, or if Pieces asks for it once it knows that something
     lacks."""
     walk.overhead_bytes += end - at
     if walk.arena.is_contiguous:
@@ -139,3 +181,256 @@ def _chain_start(context: Context, low: int, known: Optional[int]) -> Optional[i
     start, goal = align_chunk(low, geometry), array("Q", [known])
     chunk = context.walker.find_chain(start, known, goal, strict=True, fences=True)
     return known if chunk is None else chunk
+
+
+class Pieces:
+    """The search for them, stage by stage; each stage passes through memory once."""
+
+    def __init__(self, context: Context, walk: ArenaWalk, cached_chunks: CachedChunks, taken: Sequence[Range]) -> None:
+        self._context, self._walk, self._cached_chunks = context, walk, cached_chunks
+        self._left = subtract(anonymous_ranges(context.target), sorted(taken))
+        """Ranges that no run has passed yet."""
+        self._open: Dict[int, int] = {}
+        """End of each range that is being passed -> where its next piece can begin."""
+        self._known: Sequence[int] = ()
+        self._stages = [self._ends_of_lists, self._behind_fences, self._bins, self._unanchored, self._farther]
+        self._reach: Optional[int] = REACH_BYTES
+        self._passed = 0
+
+    def missing(self) -> int:
+        """system_mem less what was walked."""
+        walk = self._walk
+        return walk.system_bytes - walk.overhead_bytes - walk.unparsed_bytes - walk.walked_bytes
+
+    def following(self) -> List[Region]:
+        """Regions to walk next; none if nothing lacks, or nothing more is found. What was walked meanwhile is left out."""
+        self._pass_runs()
+        while self.missing() > 0 and not self._context.budget.expired():
+            regions = self._next_in_ranges()
+            if regions:
+                self._walk.pieces += len(regions)
+                return regions
+            if not self._stages:
+                break
+            regions = self._stages.pop(0)()
+            if regions:
+                self._walk.pieces += len(regions)
+                return regions
+        return []
+
+    def _pass_runs(self) -> None:
+        """Take off what was walked since the last time, and the pieces that were met on the way."""
+        page, runs = self._context.glibc.geometry.page_bytes, self._walk.runs[self._passed :]
+        self._passed += len(runs)
+        walked = []
+        for region, result in runs:
+            end = -(-(result.at + (result.top_bytes if result.stop == STOP_TOP else 0)) // page) * page
+            walked.append((region.begin & -page, end))
+            self._walk.pieces += result.further_pieces
+            if region.end in self._open:
+                self._open[region.end] = max(self._open[region.end], end)
+        walked += [(end, region.end) for region, end in self._walk.behind_fences]  # of the break, where no piece begins
+        self._left = subtract(self._left, sorted(walked))
+
+    def _next_in_ranges(self) -> List[Region]:
+        """The next stretch of pieces in each range that is being passed."""
+        regions = []
+        for high, low in sorted(self._open.items()):
+            start = self._start(low, high)
+            if start is None:
+                del self._open[high]
+            else:
+                self._open[high] = start
+                regions.append(self._region(start, high))
+        return regions
+
+    def _region(self, begin: int, high: int) -> Region:
+        geometry, top = self._context.glibc.geometry, self._walk.arena.top
+        self._walk.overhead_bytes += begin - (begin & -geometry.page_bytes)
+        return Region(begin, high, top if begin <= top < high else 0, True)
+
+    def _start(self, low: int, high: int) -> Optional[int]:
+        """The lowest page in [low, high) whose chunks lead onto something known, as the address of its first chunk."""
+        context, geometry = self._context, self._context.glibc.geometry
+        place = bisect_left(self._known, low)
+        while not context.budget.expired():
+            known = array("Q", self._known[place : place + KNOWN_AT_ONCE])
+            known = known[: bisect_right(known, high)]
+            if not known:
+                return None
+            page, last = geometry.page_bytes, known[-1] + 1
+            if self._reach is not None:
+                low = max(low, (known[0] - self._reach) & -page)
+            first = context.walker.find_chain(low, last, known, fences=True, step=page)
+            if first is not None:
+                return first
+            place += len(known)
+            low = -(-last // page) * page
+        return None
+
+    def _enter(self, known: Sequence[int]) -> None:
+        """Pass through the ranges that hold known chunks."""
+        self._known = known
+        for low, high in self._left:
+            place = bisect_left(known, low)
+            if place < len(known) and known[place] <= high:
+                self._open[high] = low
+
+    def _ends_of_lists(self) -> List[Region]:
+        """Known without following any bin: top, the first piece, both ends of each bin, and the first chunk of each range that a single
+        list names."""
+        context, walk = self._context, self._walk
+        known = {walk.arena.top, align_chunk(_sbrk_base(context), context.glibc.geometry)}
+        known.update(walk.arena.state.numbers("bins"))
+        chunks = self._cached_chunks.chunks
+        for low, high in self._left:
+            place = bisect_left(chunks, low)
+            chunk = chunks[place] & ~KIND_BITS if place < len(chunks) else high
+            if chunk < high and not _size_field(context, chunk) & NON_MAIN:
+                known.add(chunk)
+        self._enter(array("Q", sorted(chunk for chunk in known if chunk)))
+        return []
+
+    def _behind_fences(self) -> List[Region]:
+        """Runs of the break behind what somebody else's sbrk took: where they begin takes a walk over all bins to say."""
+        left, self._walk.behind_fences = self._walk.behind_fences, []
+        regions = [run_behind(self._context, self._walk, region, end, self._cached_chunks) for region, end in left]
+        if any(regions):
+            self._stages.insert(0, self._behind_fences)  # they may end in fenceposts as well
+        return [region for region in regions if region is not None]
+
+    def _bins(self) -> List[Region]:
+        """Every chunk in the bins."""
+        self._enter(bins.members(self._context, self._walk))
+        return []
+
+    def _unanchored(self) -> List[Region]:
+        """Pieces without any free chunk: ranges whose chunks end in fenceposts on a page, and are not too long."""
+        context, page = self._context, self._context.glibc.geometry.page_bytes
+        probes = [self._probe(low, high) for low, high in self._left if self._may_begin(low)]
+        results = context.walker.walk(probes, array("Q"))
+        regions, missing = [], self.missing()
+        for probe, result in zip(probes, results):
+            end = fence_end(context, result.at) if result.stop == STOP_FENCE else 0
+            if result.used_chunks and end and end % page == 0 and end - probe.begin <= missing:
+                missing -= end - (probe.begin & -page)
+                regions.append(self._region(probe.begin, probe.end))
+        return regions
+
+    def _farther(self) -> List[Region]:
+        """However far from its first known chunk a piece begins: what was walked is known as well."""
+        self._reach = None
+        self._enter(array("Q", sorted({*bins.members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)})))
+        return []
+
+    def _probe(self, low: int, high: int) -> Region:
+        return Region(align_chunk(low, self._context.glibc.geometry), min(high, low + self.missing()), 0, True)
+
+    def _may_begin(self, low: int) -> bool:
+        """A chunk of the main arena that follows one in use, as a piece's first does."""
+        field = _size_field(self._context, align_chunk(low, self._context.glibc.geometry))
+        return field & 7 == 1 and field >= self._context.glibc.geometry.min_chunk_bytes
+
+
+def _size_field(context: Context, chunk: int) -> int:
+    """The size field of a chunk; 0 if it cannot be read."""
+    try:
+        return context.target.read_word(chunk + context.glibc.geometry.word_bytes)
+    except Unreadable:
+        return 0
+
+
+def _sbrk_base(context: Context) -> int:
+    try:
+        return context.glibc.read_mp(context.target)["sbrk_base"]
+    except Unreadable:
+        return 0
+
+
+class Remnant(NamedTuple):
+    """A run of chunks that fills an anonymous range from its first byte: the heap in brk."""
+
+    region: Region
+    result: WalkResult
+    """Its last chunk, counted as used by the walk, is taken off: it is top, or the one at which the core was cut."""
+    top_bytes: int
+    """0 if the run does not reach the end of the range."""
+
+
+def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remnant]:
+    """The longest such run outside the arenas that were found; None if there is none."""
+    taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
+    best: Optional[Remnant] = None
+    for low, high in subtract(anonymous_ranges(context.target), taken):
+        region = Region(align_chunk(low, context.glibc.geometry), high, 0)
+        result = context.walker.walk([region], array("Q"))[0]
+        if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
+            continue
+        remnant = _without_last(context, region, result)
+        if best is None or remnant.result.used_bytes + remnant.result.free_bytes > best.result.used_bytes + best.result.free_bytes:
+            best = remnant
+    return best
+
+
+def _without_last(context: Context, region: Region, result: WalkResult) -> Remnant:
+    """The run without the chunk at its end."""
+    last = None
+    for blocks in context.walker.blocks([Listed(region, NO_ARENA)], array("Q")):
+        last = blocks
+    if last is None or last.kinds[-1] != STATUS_USED or result.stop != STOP_END:
+        return Remnant(region, result, 0)
+    size = last.usable_bytes[-1] + context.glibc.geometry.word_bytes
+    return Remnant(region, result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - size), size)
+
+
+class Damage(NamedTuple):
+    """Where a run of chunks ended against the rules."""
+
+    at: int
+    end: int
+    """End of the region."""
+    top: int
+    """The arena's top chunk, wherever it is."""
+
+
+def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[Code, str]:
+    """The code, and one line: arena, rule, and the size field that was found."""
+    geometry = context.glibc.geometry
+    code, rule = _RULES[result.stop]
+    field = context.target.read_prefix(result.at + geometry.word_bytes, geometry.word_bytes)
+    if result.stop in (STOP_UNREADABLE, STOP_END) or len(field) < geometry.word_bytes:
+        return code, "%s: %s" % (arena.title, rule)
+    size = int.from_bytes(field, context.target.byte_order)
+    return code, "%s: %s (size field 0x%x)" % (arena.title, rule, size)
+
+
+def next_start(context: Context, damage: Damage, cached_chunks: CachedChunks, members: Sequence[int]) -> Optional[int]:
+    """The lowest address behind the damage from which chunk sizes lead exactly onto a chunk known from elsewhere.
+
+    Such chunks are those on free lists and top. None if there is none before the region's end: then the rest is lost.
+    """
+    geometry, word = context.glibc.geometry, context.glibc.geometry.word_bytes
+    low = align_chunk(damage.at + 1, geometry)
+    for known in _known_behind(damage, cached_chunks.chunks, members):
+        ordered = array("Q", [chunk for chunk in known if align_chunk(chunk, geometry) == chunk])
+        for number, anchor in enumerate(ordered):
+            if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
+                continue
+            start = context.walker.find_chain(low, anchor, ordered[number:])
+            return anchor if start is None else start
+        if context.budget.expired():
+            break
+    return None
+
+
+def _known_behind(damage: Damage, cached_chunks: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
+    """Known chunks behind the damage in ascending lots: the next ones are nearly always enough, and there may be millions."""
+    at = damage.at
+    while at < damage.end:
+        lots = [known[place : place + KNOWN_AT_ONCE] for known in (cached_chunks, members) for place in [bisect_left(known, at + 8)]]
+        full = [int(lot[-1]) & ~KIND_BITS for lot in lots if len(lot) == KNOWN_AT_ONCE]
+        until = min([*full, damage.end - 1])
+        chunks = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}
+        chunks.update([damage.top] if damage.top else ())
+        yield sorted(chunk for chunk in chunks if at < chunk <= until)
+        at = until if full else damage.end

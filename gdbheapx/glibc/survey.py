@@ -3,7 +3,7 @@
 The figures of each arena follow from it: system = used + tcache + fast + free + top + overhead + unparsed.
 """
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.glibc import bins, codes, main_arena, tcache
 from gdbheapx.glibc.arenas import Arena, Glibc, Heap, heaps_of, read_ring, scan
@@ -11,6 +11,7 @@ from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import ArenaWalk, Context, Moments, chunk_bytes
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.glibc.main_arena import Damage, Pieces, Remnant, damage_rule, next_start
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
@@ -22,12 +23,6 @@ from gdbheapx.layout.view import read_view
 from gdbheapx.model import Address, Claim
 from gdbheapx.problems import Code, Report
 from gdbheapx.units import plural
-
-if TYPE_CHECKING:
-    from gdbheapx.glibc.pieces import Pieces, Remnant
-    from gdbheapx.ranges import Range
-
-    Search = Tuple[ArenaWalk, Pieces]
 
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
@@ -44,7 +39,7 @@ class Survey(NamedTuple):
     cached_chunks: bins.CachedChunks
     singles: "Singles"
     heap_max: int
-    remnant: "Optional[Remnant]"
+    remnant: Optional[Remnant]
     """The main heap where main_arena is lost."""
     are_all_arenas: bool = True
     """The ring of arenas comes back to main_arena, which could be read."""
@@ -136,7 +131,10 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
     scattered = [walk for walk in fresh if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top]
-    search = _search(context, scattered, lists.cached_chunks, _held_by_others(context, walks, heap_max)) if scattered else []
+    search: List[Tuple[ArenaWalk, Pieces]] = []
+    if scattered:
+        taken = [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
+        search = [(walk, Pieces(context, walk, lists.cached_chunks, taken)) for walk in scattered]
     pending = pending or _pieces(search)
     while pending:
         results = context.walker.walk([region for _, region in pending], lists.cached_chunks.chunks, context.ram.pages)
@@ -147,11 +145,7 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
             if after is not None:
                 following.append((walk, after))
         pending = following or _pieces(search)
-    lost: Optional[Remnant] = None
-    if not any(walk.arena.is_main for walk in walks):
-        from gdbheapx.glibc.pieces import find_remnant
-
-        lost = find_remnant(context, walks)
+    lost = main_arena.find_remnant(context, walks) if not any(walk.arena.is_main for walk in walks) else None
     _check(context, fresh, lists.cached_chunks, len(fresh) == len(walks))
     for walk in fresh:
         walk.look = context.attempts.count
@@ -163,10 +157,8 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
 def _known(arena: Arena, walk: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
     """What an earlier look has found, under the number that the arena has by now."""
     if walk is not None and walk.arena.index != arena.index:
-        walk.arena, walk.row = (
-            walk.arena._replace(index=arena.index),
-            None if walk.row is None else walk.row._replace(index=arena.index),
-        )
+        walk.arena = walk.arena._replace(index=arena.index)
+        walk.row = walk.row and walk.row._replace(index=arena.index)
     return walk
 
 
@@ -184,19 +176,7 @@ def _heap_region(context: Context, walk: ArenaWalk, heap: Heap) -> Region:
     return region
 
 
-def _held_by_others(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> List[Tuple[int, int]]:
-    """Ranges that belong to thread arenas or other allocators."""
-    return [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
-
-
-def _search(context: Context, walks: Sequence[ArenaWalk], special: bins.CachedChunks, taken: "Sequence[Range]") -> "List[Search]":
-    """The search for the pieces of main arenas that are not contiguous; `taken`: ranges that other arenas hold."""
-    from gdbheapx.glibc.pieces import Pieces
-
-    return [(walk, Pieces(context, walk, special, taken)) for walk in walks]
-
-
-def _pieces(search: "Sequence[Search]") -> List[Tuple[ArenaWalk, Region]]:
+def _pieces(search: Sequence[Tuple[ArenaWalk, Pieces]]) -> List[Tuple[ArenaWalk, Region]]:
     """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
     return [(walk, region) for walk, pieces in search if not walk.timed_out for region in pieces.following()]
 
@@ -232,8 +212,6 @@ def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult
 
 
 def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
-    from gdbheapx.glibc.pieces import Damage, damage_rule, next_start
-
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
         code, what = damage_rule(context, walk.arena, result)
@@ -343,7 +321,7 @@ def arena_totals(done: Survey) -> List[ArenaTotals]:
     return rows if done.remnant is None else [_remnant_row(done, done.remnant), *rows]
 
 
-def _remnant_row(done: Survey, lost: "Remnant") -> ArenaTotals:
+def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     """The main heap without its main_arena: what the chunks alone tell; thread caches and fastbins count as used."""
     unknown: Dict[str, Any] = dict.fromkeys(ArenaTotals._fields)
     result = lost.result

@@ -1,6 +1,6 @@
 """Damaged heaps and cores: a partial answer, exit code 4, address and rule named, the right parts still counted; never a hang.
 
-Files: glibc/pieces.py.
+Files: glibc/main_arena.py.
 """
 
 import os
