@@ -1,7 +1,6 @@
 """heapx census"""
 
-from gdbheapx.command import Answer, Options, argument, command
-from gdbheapx.parse import count
+from gdbheapx.command import Answer, Options, argument, command, count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

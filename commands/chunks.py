@@ -3,9 +3,8 @@
 from typing import Iterator, List
 
 from gdbheapx import allocators
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import SIZE_HELP, Answer, Options, argument, command, count, size
 from gdbheapx.model import HistogramRow
-from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

@@ -1,8 +1,7 @@
 """heapx diff"""
 
-from gdbheapx.command import HTML, Answer, Options, argument, command
+from gdbheapx.command import HTML, SIZE_HELP, Answer, Options, argument, command, count, size
 from gdbheapx.errors import UsageError
-from gdbheapx.parse import SIZE_HELP, count, size
 from gdbheapx.session import Session
 
 HELP = """What grew from one look to a later one: by part of the memory, class and owner.

@@ -3,8 +3,7 @@
 import argparse
 from typing import Tuple
 
-from gdbheapx.command import Answer, Options, argument, command
-from gdbheapx.parse import count
+from gdbheapx.command import Answer, Options, argument, command, count
 from gdbheapx.session import Session
 
 HELP = """`report --json` of many cores, a document each in a folder; then one table of them.

@@ -3,8 +3,7 @@
 import functools
 from typing import TYPE_CHECKING, List
 
-from gdbheapx.command import Answer, Options, Switch, argument, command
-from gdbheapx.parse import SIZE_HELP, count, size
+from gdbheapx.command import SIZE_HELP, Answer, Options, Switch, argument, command, count, size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

@@ -1,8 +1,7 @@
 """heapx purge"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import ACCEPT_SECCOMP_HELP, Answer, Options, argument, command
 from gdbheapx.errors import UsageError
-from gdbheapx.parse import ACCEPT_SECCOMP_HELP
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

@@ -1,8 +1,7 @@
 """heapx query"""
 
-from gdbheapx.command import SQL, Answer, Options, argument, command
+from gdbheapx.command import SQL, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
-from gdbheapx.parse import count
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads

@@ -1,8 +1,7 @@
 """heapx refs"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import Answer, Options, address, argument, command, count
 from gdbheapx.errors import HeapxError
-from gdbheapx.parse import address, count
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import ACCEPT_SECCOMP_HELP, Answer, Options, argument, command
 from gdbheapx.errors import UsageError
-from gdbheapx.parse import ACCEPT_SECCOMP_HELP
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

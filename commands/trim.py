@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, Style, argument, command
+from gdbheapx.command import ACCEPT_SECCOMP_HELP, SIZE_HELP, Answer, Options, Style, argument, command, seconds, size
 from gdbheapx.errors import UsageError
-from gdbheapx.parse import ACCEPT_SECCOMP_HELP, SIZE_HELP, seconds, size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

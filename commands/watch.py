@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Iterator
 
-from gdbheapx.command import Answer, Options, Style, argument, command
+from gdbheapx.command import Answer, Options, Style, argument, command, count, seconds
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.parse import count, seconds
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 

@@ -1,7 +1,6 @@
 """heapx whatis"""
 
-from gdbheapx.command import Answer, Options, Switch, argument, command
-from gdbheapx.parse import address
+from gdbheapx.command import Answer, Options, Switch, address, argument, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

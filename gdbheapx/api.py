@@ -46,15 +46,15 @@ def ask(command: str, *options: str) -> Answer:
     a command or option that does not exist."""
     import json
 
-    from gdbheapx import parse, runner
-    from gdbheapx.command import load_commands
+    from gdbheapx import runner
+    from gdbheapx.command import load_commands, parse, wants
     from gdbheapx.report.text import escaped
 
     pieces: List[str] = []
     load_commands(command)
     words = [command, *options, "--json"]
-    parsed = parse.parse(words, "heapx")
-    if parsed.help is not None or parse.wants(words, "-o", "--output"):
+    parsed = parse(words, "heapx")
+    if parsed.help is not None or wants(words, "-o", "--output"):
         raise UsageError("%s: neither --help nor -o FILE is for scripts" % command, "read `data` of the answer")
     host = runner.Host("heapx", pieces.append, lambda line: None, lambda: _selected(parsed.command.needs_target), runner.Settings())
     ended = runner.run(words, host)

@@ -2,17 +2,35 @@
 work.
 
 What was cut lacks time and is not damaged: `reason` tells the one from the other, and stays None as long as there was time for everything.
-"""
 
+Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops. A living process is looked at
+again where it contradicts itself: `Attempts` has what one look learns for the next."""
+
+import ctypes
+import signal
 import sys
 import time
 from array import array
-from typing import Any, Callable, Optional
+from types import FrameType, TracebackType
+from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Set, Tuple, Type
 
 from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.problems import CUT, STOP_LIMIT, Code
+from gdbheapx.problems import CUT, STOP_LIMIT, Code, Diagnostic
 
 FIRST_SECONDS = 2.0
+NEVER = float("inf")
+SHARE, MOST_S = 0.1, 0.2
+"""How much of a stop is left for its end: walks end by then, and what was read is brought in order."""
+SIGACTION_BYTES = 512
+"""More than sizeof(struct sigaction) anywhere."""
+SAME_S = 0.3
+"""A signal comes more than once where it is sent to a whole group, as a terminal and `timeout` do: whoever started gdb hands its own on,
+and on a busy machine the second is not yet there when the first is taken. Nobody presses Ctrl-C again, and means it, within this time."""
+NAMES = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGTERM): "SIGTERM", int(signal.SIGHUP): "SIGHUP"}
+SURE_ATTEMPTS = 3
+"""A contradiction that nothing explains and that so many looks have shown alike is no change that is under way."""
+PAUSE_S = 0.02
+"""Between two looks: a thread that was interrupted inside the allocator gets on."""
 
 
 class Progress:
@@ -42,11 +60,6 @@ def to_standard_error(line: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError):  # closed
         pass
-
-
-NEVER = float("inf")
-SHARE, MOST_S = 0.1, 0.2
-"""How much of a stop is left for its end: walks end by then, and what was read is brought in order."""
 
 
 class Still:
@@ -151,3 +164,186 @@ class Budget:
     def slice_s(self, seconds: float) -> float:
         """How long to work before asking again: so long, or less where the process has to go on by then."""
         return seconds if self._still is None else max(0.0, min(seconds, self._still.left_s()))
+
+
+class Interrupts:
+    """Calls `first` with the signal's name at the first of these signals within the block; the second raises KeyboardInterrupt.
+
+    Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A
+    signal that is ignored stays so, as SIGHUP is under nohup. Not `restores`: the process ends with the command; once a signal has come,
+    what comes again while it does is not to take its answer away.
+    """
+
+    def __init__(self, first: Callable[[str], None], restores: bool = True) -> None:
+        self._first, self._restores = first, restores
+        self._came_s: Dict[int, float] = {}
+        self.heard: List[int] = []
+        """Numbers of the signals that came."""
+        self._libc: Any = None
+        self._saved: Dict[int, Any] = {}
+        self._before: Dict[int, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The signal that came last, in words."""
+        return NAMES[self.heard[-1]] if self.heard else "Ctrl-C"
+
+    def _handle(self, number: int, frame: Optional[FrameType]) -> None:
+        now_s = time.monotonic()
+        is_same = now_s - self._came_s.get(number, -SAME_S) < SAME_S
+        self._came_s[number] = now_s
+        if is_same:
+            return
+        self.heard.append(number)
+        if len(self.heard) > 1:
+            raise KeyboardInterrupt
+        self._first(NAMES[number])
+
+    def __enter__(self) -> "Interrupts":
+        try:
+            self._libc = ctypes.CDLL(None)
+            for number in NAMES:
+                if signal.getsignal(number) == signal.SIG_IGN:
+                    continue
+                saved = ctypes.create_string_buffer(SIGACTION_BYTES)
+                self._libc.sigaction(number, None, saved)
+                self._before[number] = signal.signal(number, self._handle)
+                self._saved[number] = saved
+        except (OSError, AttributeError, ValueError):  # not the main thread, or no such function
+            pass
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        if self.heard and not self._restores:
+            self._first = lambda name: None  # nothing of the command stays for the handlers' sake
+            self._before.clear()
+            return
+        for number, saved in self._saved.items():
+            if self._before[number] is not None:
+                signal.signal(number, self._before[number])
+            self._libc.sigaction(number, saved, None)
+
+
+Same = FrozenSet[Tuple[Code, Optional[int], str]]
+"""Complaints without their hints, which depend on who stood where."""
+
+
+class Contradictions:
+    """What contradicted itself in one part of an allocator, look by look."""
+
+    def __init__(self) -> None:
+        self.attempts: Dict[int, Same] = {}
+        """By the look's number: a command may read the same part twice in one."""
+
+    def add(self, look: int, found: Sequence[Diagnostic]) -> Same:
+        """All that was seen at this look."""
+        self.attempts[look] = self.attempts.get(look, frozenset()).union((one.code, one.address, one.what) for one in found)
+        return self.attempts[look]
+
+    def stays(self, count: int) -> Same:
+        """What was there, exactly so, at each of `count` looks."""
+        return frozenset.intersection(*self.attempts.values()) if len(self.attempts) == count else frozenset()
+
+
+class Attempts:
+    """Outlives the session of one look. `can_wait`: the process was stopped for this look alone and may be let go and stopped again."""
+
+    def __init__(self) -> None:
+        self.can_wait = False
+        self.count = 1
+        """This look's number."""
+        self.has_rehearsed = False
+        """The answer was made once before the first stop, so that everything it needs is at hand."""
+        self.constants: Dict[Any, Any] = {}
+        """What was made of the constants of loaded objects, and other files, before the stop; by what made it."""
+        self.mapped: Dict[str, Sequence[int]] = {}
+        """Chunks with a mapping of their own that were found before, by allocator id: to be looked at first."""
+        self.kept: Dict[Hashable, Any] = {}
+        """Parts that an earlier look has read without a contradiction: they are not read again."""
+        self._stops: Set[int] = set()
+        self._contradicted = False
+        """Something did at this look."""
+        self._later: List[Callable[[], None]] = []
+        self._seen: Dict[Hashable, Contradictions] = {}
+        self._untold: List[Callable[[], None]] = []
+        self._tells_at_once = False
+
+    def apart(self) -> "Attempts":
+        """This look for somebody who judges by itself what stays: contradictions are told at once and nothing is kept from look to look.
+        Work that is put off, and chunks that were found, are everybody's.
+
+        One that nobody asks would swallow what it is told: whoever needs another one takes it from here.
+        """
+        own = Attempts()
+        own.can_wait, own.mapped, own._later, own._tells_at_once = self.can_wait, self.mapped, self._later, True
+        return own
+
+    def begin(self, number: int, can_wait: bool) -> None:
+        """The process stands still for look `number`, the first being 1."""
+        self.count, self.can_wait = number, can_wait
+        self._untold, self._contradicted = [], False
+
+    def forget_objects(self) -> None:
+        """Other objects are loaded now: what was made of them is made again before the next stop."""
+        self.constants.clear()
+        self.has_rehearsed = False
+
+    def keep(self, part: Hashable, made: Any) -> None:
+        """A part was read without a contradiction."""
+        self.kept[part] = made
+        self._stops.add(self.count)
+
+    @property
+    def stops(self) -> int:
+        """How many stops the parts are from; 0 where nothing is kept."""
+        return len(self._stops.union([self.count] if self._contradicted else [])) if self._stops else 0
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do this while the process runs, and look again."""
+        self._later.append(work)
+
+    def take_work(self) -> List[Callable[[], None]]:
+        """What was put off, for somebody else to do."""
+        work = list(self._later)
+        self._later.clear()
+        return work
+
+    @property
+    def has_work(self) -> bool:
+        """There is work for the time between two looks."""
+        return bool(self._later)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Something contradicts itself that may be gone at another look."""
+        return bool(self._untold)
+
+    def contradicts(
+        self, part: Hashable, found: Sequence[Diagnostic], tell: Callable[[Contradictions], None], is_explained: bool = False
+    ) -> None:
+        """A part contradicts itself. `tell` records that as a problem: now, or once it is known that there is no further look.
+
+        `is_explained`: a thread is known to be changing it.
+        """
+        self._contradicted = True
+        seen = self._seen.setdefault(part, Contradictions())
+        here = seen.add(self.count, found)
+        is_sure = self.count >= SURE_ATTEMPTS and not is_explained and seen.stays(self.count) == here
+        if self.can_wait and not is_sure and not self._tells_at_once:
+            self._untold.append(lambda: tell(seen))
+        else:
+            tell(seen)
+
+    def tell(self) -> None:
+        """There is no further look."""
+        untold, self._untold = self._untold, []
+        for one in untold:
+            one()
+
+    def between(self) -> None:
+        """The process runs: do what was put off. What it gives is looked at again while the process stands still."""
+        work = self.take_work()
+        if not work:
+            time.sleep(PAUSE_S)
+        for one in work:
+            one()

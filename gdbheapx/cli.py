@@ -332,7 +332,7 @@ def prepare_core(core: str) -> Optional["HeapxError"]:
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:
     """The list of commands, or the help of one."""
-    from gdbheapx import command, parse
+    from gdbheapx import command
 
     command.load_commands()
     name = next((word for word in rest if not word.startswith("-") and word != "help"), None)
@@ -340,7 +340,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     if name and found is None:
         return wrong(rest, "no such command: %s" % name)
     if found is not None:
-        return say(parse.parser_of(found, "gdbheapx").format_help())
+        return say(command.parser_of(found, "gdbheapx").format_help())
     lines = ["  %-13s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]
     text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nThe default command is report. gdbheapx COMMAND --help shows its options.\n"
     if asked_for:

@@ -8,8 +8,7 @@ import json
 import os
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import parse
-from gdbheapx.command import COMMANDS, Command, Options, load_commands
+from gdbheapx.command import COMMANDS, Command, Options, Parsed, load_commands, name_in, parse
 from gdbheapx.errors import HeapxError
 
 COMMAND, GLOBALS, FD = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
@@ -148,7 +147,7 @@ class Invocation(NamedTuple):
     asked: GlobalOptions
     words: Sequence[str]
     """The command and its own options, as they were typed."""
-    parsed: parse.Parsed
+    parsed: Parsed
 
     @property
     def command(self) -> Command:
@@ -189,12 +188,12 @@ class Invocation(NamedTuple):
 
 def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
-    load_commands(parse.name_in(words))
-    return Invocation(asked, words, parse.parse(words, "gdbheapx"))
+    load_commands(name_in(words))
+    return Invocation(asked, words, parse(words, "gdbheapx"))
 
 
-def handed_over(text: str) -> parse.Parsed:
+def handed_over(text: str) -> Parsed:
     """The reverse of Invocation.handed_on."""
     name, options = json.loads(text)
     load_commands(name)
-    return parse.Parsed(COMMANDS[name], Options(**options), None)
+    return Parsed(COMMANDS[name], Options(**options), None)

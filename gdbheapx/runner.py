@@ -6,14 +6,12 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, command, parse, problems, stops, units
+from gdbheapx import __version__, command, problems, stops, units
 from gdbheapx import kernel as kernels
-from gdbheapx.attempts import Attempts
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Attempts, Budget, Interrupts
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Target
-from gdbheapx.interrupt import Interrupts
 from gdbheapx.output import CannotWrite, Sink, Spool, Write
 from gdbheapx.session import Session
 
@@ -84,7 +82,7 @@ def error_line(error: HeapxError) -> str:
 
 def failure(words: Sequence[str], error: HeapxError) -> str:
     """The envelope of a command line that ended before it was run; empty where no --json is among the words."""
-    if not parse.wants(words, "--json"):
+    if not command.wants(words, "--json"):
         return ""
     known = {file.replace("_", "-") for file in command.command_files()}
     given = words[0] if not words[0].startswith("-") else "report"
@@ -129,7 +127,7 @@ def out_of_memory() -> HeapxError:
 def run(words: Sequence[str], host: Host) -> Ended:
     """Run a command line. Every failure becomes one line, an exit code and, with --json, an envelope."""
     try:
-        parsed = parse.parse(words, host.name)
+        parsed = command.parse(words, host.name)
     except UsageError as error:
         try:
             host.write(failure(words, error))
@@ -140,7 +138,7 @@ def run(words: Sequence[str], host: Host) -> Ended:
     return perform(parsed, host)
 
 
-def perform(parsed: parse.Parsed, host: Host) -> Ended:
+def perform(parsed: command.Parsed, host: Host) -> Ended:
     """Run a command line that was understood, or show its help."""
     return Run(parsed, host).run() if parsed.help is None else show(parsed.help, host)
 
@@ -161,7 +159,7 @@ def show(text: str, host: Host) -> Ended:
 class Run:
     """One command on its way."""
 
-    def __init__(self, parsed: parse.Parsed, host: Host) -> None:
+    def __init__(self, parsed: command.Parsed, host: Host) -> None:
         self.command, self.options = parsed.command, parsed.options
         self.host = host
         self.target: Optional[Target] = None
@@ -290,7 +288,7 @@ class Run:
             raise HeapxError(what % self.command.name, how % self.command.name, code=problems.SHELL_ONLY)
         self.target = self.host.open()
         if self.target is not None:
-            self.target.max_stop_s = self.options.max_stop or (parse.ACT_STOP_S if self._acts() else parse.READ_STOP_S)
+            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._acts() else command.READ_STOP_S)
         self._accept_swap()
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Seque
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
-from gdbheapx.attempts import Attempts
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Attempts, Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem

@@ -13,8 +13,8 @@ from gdbheapx.allocators import REGISTRY
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "budget", "stops", "attempts", "kernel", "__version__"}
-ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "interrupt", "invocation", "output", "parse", "runner", "session", "worker"}
+SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "budget", "stops", "kernel", "__version__"}
+ENTRY = {"api", "cli", "command", "direct", "gdb_entry", "gdbinit", "invocation", "output", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -22,12 +22,12 @@ ALLOWED = {
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
-    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "parse", "invocation", "output", "snapshot"},
+    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "command", "snapshot"},
-    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "parse", "runner", "output", "invocation", "interrupt", "worker", "extras"},
+    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "extras"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "extras", "report", "actions", "session", "command", "parse"},
+    "commands": {"allocators", "layout", "analysis", "snapshot", "extras", "report", "actions", "session", "command"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
@@ -206,12 +206,12 @@ def test_allocators_that_are_not_read_stand_in_one_table() -> None:
 
 
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
-    """Above inferior/ only inferior.base and the records of inferior.types and inferior.standing are imported; the entry points alone open targets."""
+    """Above inferior/ only inferior.base and the records of inferior.standing are imported; the entry points alone open targets."""
     wrong = [
         one
         for one in ALL
         if one.module.startswith("gdbheapx.inferior.")
-        and not one.module.startswith(("gdbheapx.inferior.base", "gdbheapx.inferior.types", "gdbheapx.inferior.standing"))
+        and not one.module.startswith(("gdbheapx.inferior.base", "gdbheapx.inferior.standing"))
         and folder(one.file) not in ENTRY | {"inferior", "actions"}
     ]
     assert not [one for one in wrong if not one.for_types]
@@ -251,8 +251,8 @@ def test_nobody_tells_looks_that_are_not_asked() -> None:
                 made.add(label(path))
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == "can_wait":
                 set_.add(label(path))
-    assert made == {"attempts.py", "runner.py", "session.py", "allocators/records.py"}
-    assert set_ == {"attempts.py"}
+    assert made == {"budget.py", "runner.py", "session.py", "allocators/records.py"}
+    assert set_ == {"budget.py"}
 
 
 def test_no_code_decides_by_matching_a_sentence() -> None:

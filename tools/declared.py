@@ -63,9 +63,9 @@ def option(flags: Iterable[str], words: Dict[str, Any]) -> Option:
 
 def common() -> List[Option]:
     """The options of every command."""
-    from gdbheapx import parse
+    from gdbheapx import command
 
-    return [option(flags, words) for flags, words in parse.COMMON]
+    return [option(flags, words) for flags, words in command.COMMON]
 
 
 def shell() -> List[Option]:

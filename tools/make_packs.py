@@ -22,11 +22,11 @@ from gdbheapx.arch import of_elf
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import export as glibc_export
 from gdbheapx.glibc.detect import STRUCTS
+from gdbheapx.inferior.base import Vtable
 from gdbheapx.inferior.elf import demangle, vtables
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.elf.whole_file import WholeReader
-from gdbheapx.inferior.types import Vtable
 from gdbheapx.jemalloc.detection import export, layouts, traces
 from gdbheapx.layout.pack import Classes, Pack, dump
 

@@ -17,8 +17,7 @@ from typing import (
 )
 
 from gdbheapx.allocators import OfAllocator
-from gdbheapx.attempts import Attempts
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Attempts, Budget
 from gdbheapx.columns import Table
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import HugePages, Module, Target

@@ -7,7 +7,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reachability import memory_budget, refs
-from gdbheapx.attempts import Attempts, Contradictions
+from gdbheapx.budget import Attempts, Contradictions
 from gdbheapx.problems import Diagnostic, Note
 from gdbheapx.session import Session
 from gdbheapx.units import plural

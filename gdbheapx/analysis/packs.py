@@ -3,8 +3,7 @@
 from typing import List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Module
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Module, TypeSet
 from gdbheapx.layout import pack
 from gdbheapx.layout.pack import Classes, Pack
 from gdbheapx.problems import FILE_NOT_FOUND, MISSING_SYMBOLS, NOT_FOUND

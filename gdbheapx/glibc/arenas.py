@@ -10,8 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.layouts import HEAP_INFO, MALLOC_STATE, align_chunk
-from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
-from gdbheapx.inferior.types import StructType, TypeSet
+from gdbheapx.inferior.base import Module, StructType, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry, Region
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import View, read_view

@@ -12,8 +12,7 @@ from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.rules import collector
-from gdbheapx.attempts import Attempts, Contradictions
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Attempts, Budget, Contradictions
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc, Heap
 from gdbheapx.glibc.records import ArenaTotals

@@ -13,13 +13,11 @@ from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, make_geometry
-from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target, TypeSet
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
-from gdbheapx.layout.struct import Needed, Shape, take
-from gdbheapx.layout.struct import place as placed
-from gdbheapx.layout.view import View, read_view
+from gdbheapx.layout.view import Needed, Shape, View, read_view, take
+from gdbheapx.layout.view import place as placed
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:

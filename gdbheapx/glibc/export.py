@@ -6,8 +6,7 @@ from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.detect import NEEDED, STRUCTS, debug_hint
-from gdbheapx.inferior.base import Target
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Target, TypeSet
 from gdbheapx.layout.pack import Pack, no_types
 from gdbheapx.problems import MISSING_SYMBOLS
 

@@ -12,7 +12,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import named
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.layout.struct import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
+from gdbheapx.layout.view import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
 
 LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
 """Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""

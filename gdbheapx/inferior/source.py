@@ -1,24 +1,199 @@
-"""Where bytes come from without gdb's help: what every source answers, and a core file; a process of this machine is live/source.py."""
+"""Where bytes come from without gdb's help: what every source answers, and a core file; a process of this machine is live/source.py.
+
+The file tree that the target ran in, as it lies here: paths in it, the release it is of, and where debug files for it come from.
+
+A core that names no file mappings (qemu-user's have no NT_FILE) has those that the dynamic linker made of the files given for it. It has no
+build-id either: a file is taken only if its dynamic section, with all its sizes and addresses, is the one in memory.
+"""
 
 import os
+import re
+import struct
 from abc import abstractmethod
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
-from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, Mappings, Memory, MemoryUse, Process, Thread, Usage
-from gdbheapx.inferior.core import image
-from gdbheapx.inferior.core.file import WRITABLE, CoreFile, FileMapping
-from gdbheapx.inferior.elf import tree
-from gdbheapx.inferior.elf.file import PT_LOAD, PT_NOTE, ElfFile, Header, build_id_of, parse_header, parse_notes, parse_program_headers
-from gdbheapx.inferior.elf.link_map import AT_PHDR, LinkMap, Numbers, Read
+from gdbheapx.files import open_regular
+from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, Mappings, Memory, MemoryUse, Packages, Process, Thread, Usage
+from gdbheapx.inferior.core.file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, dumped_ranges, memory_use
+from gdbheapx.inferior.elf.file import (
+    PT_DYNAMIC,
+    PT_LOAD,
+    PT_NOTE,
+    ElfFile,
+    Header,
+    build_id_of,
+    parse_header,
+    parse_notes,
+    parse_program_headers,
+)
+from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, Numbers, Read
 from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
-if TYPE_CHECKING:
-    from gdbheapx.inferior.core.assumed import FileShare
-    from gdbheapx.inferior.use import Extents
+PAGE = 4096
+"""The smallest page there is: a mapping begins and ends at a multiple of the target's, which is a multiple of this."""
+MAX_PACKAGE_DEPTH = 3
+"""How deep a library lies in its package."""
+MAX_LINKS = 40
+"""As many symbolic links as the kernel follows."""
+AT_PAGESZ = 6
 
-AT_PAGESZ, AT_EXECFN = 6, 31
+
+class FileShare(NamedTuple):
+    """What one file accounts for."""
+
+    name: str
+    path: str
+    mappings: List[FileMapping]
+    matches: bool
+    """Its dynamic section is the one in memory; nothing is taken from the file otherwise."""
+
+
+def executable(path: str, name: str, program_headers: int, read: Read) -> Optional[FileShare]:
+    """The program, by where the kernel told it that its program headers are."""
+    file = open_elf(path)
+    if file is None:
+        return None
+    at = file.header.phoff
+    place = next(
+        (one.vaddr - one.offset for one in file.program_headers() if one.type == PT_LOAD and one.offset <= at < one.offset + one.filesz), 0
+    )
+    return account(file, name, program_headers - at - place, read)  # the place is 0 but for a program that is linked to a fixed one
+
+
+def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[FileShare]:
+    """Everything in the dynamic linker's list that has a file here."""
+    found = []
+    for loaded in link_map.objects():
+        path = host_path(loaded.name) if loaded.name.startswith("/") else ""
+        file = open_elf(path) if path else None
+        if file is not None:
+            found.append(account(file, loaded.name, loaded.base, read))
+    return found
+
+
+def open_elf(path: str) -> Optional[ElfFile]:
+    """The file, if it is an ELF file."""
+    try:
+        return ElfFile(path)
+    except (OSError, ValueError):
+        return None
+
+
+def account(file: ElfFile, name: str, base: int, read: Read) -> FileShare:
+    """Where the file's segments lie when it is loaded at `base`."""
+    mappings = []
+    for entry in file.program_headers():
+        if entry.type == PT_LOAD and entry.filesz:
+            start, end = base + entry.vaddr, base + entry.vaddr + entry.filesz
+            mappings.append(FileMapping(start & -PAGE, (end + PAGE - 1) & -PAGE, entry.offset & -PAGE, name))
+    return FileShare(name, file.path, mappings, bool(same_dynamic(file, base, read)))
+
+
+def base_of(file: ElfFile, offset: int, address: int) -> Optional[int]:
+    """The load bias of a file whose byte `offset` is mapped at `address`."""
+    for entry in file.program_headers():
+        if entry.type == PT_LOAD and entry.offset & -PAGE <= offset < entry.offset + entry.filesz:
+            return address - offset - (entry.vaddr - entry.offset)
+    return None
+
+
+def same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
+    """The dynamic section in memory is the file's, where ld.so may have added the base. True for a file that has none, None where memory
+    does not tell."""
+    entry = next((entry for entry in file.program_headers() if entry.type == PT_DYNAMIC), None)
+    if entry is None:
+        return True
+    mine, theirs = file.pread(entry.offset, entry.filesz), read(base + entry.vaddr, entry.filesz)
+    form = file.header.order + ("QQ" if file.header.word_bytes == 8 else "II")
+    size = struct.calcsize(form)
+    if not mine or len(mine) != len(theirs):
+        return None
+    usable = len(mine) // size * size
+    for (tag, value), (other, now) in zip(struct.iter_unpack(form, mine[:usable]), struct.iter_unpack(form, theirs[:usable])):
+        if tag != other or (tag != DT_DEBUG and now not in (value, value + base)):
+            return False
+    return True
+
+
+def resolve_in_tree(root: str, path: str) -> str:
+    """Where `path` of the tree below `root` lies here. An absolute symbolic link in the tree means a place in the tree, never one here."""
+    root = root.rstrip("/")
+    parts = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+    at: List[str] = []
+    links = 0
+    while parts:
+        part = parts.pop()
+        if part == "..":
+            del at[-1:]
+            continue
+        here = "%s/%s" % (root, "/".join(at + [part]))
+        try:
+            target = os.readlink(here)
+        except OSError:
+            at.append(part)
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            break
+        if target.startswith("/"):
+            at = []
+        parts += [part for part in reversed(target.split("/")) if part not in ("", ".")]
+    return "%s/%s" % (root, "/".join(at))
+
+
+def os_release(root: str) -> Dict[str, str]:
+    """What /etc/os-release of the tree says; empty if it says nothing."""
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        try:
+            with open(open_regular(resolve_in_tree(root, path)), encoding="utf-8", errors="replace") as file:
+                text = file.read(1 << 16)
+        except OSError:
+            continue
+        return {key: value.strip("\"'") for key, value in re.findall(r"^([A-Z_]+)=(.*)$", text, re.MULTILINE)}
+    return {}
+
+
+def release_name(root: str) -> str:
+    """The distribution, such as `Debian GNU/Linux 12 (bookworm)`; empty if the tree does not tell."""
+    return os_release(root).get("PRETTY_NAME", "")
+
+
+def debug_package(root: str, packages: Packages) -> Optional[str]:
+    """The command that installs debug information in the tree's distribution; None if that is not known."""
+    fields = os_release(root)
+    kinds = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
+    return next((command for names, command in packages if any(name in names for name in kinds)), None)
+
+
+def from_wheel(path: str) -> bool:
+    """The file was installed by pip: into a place of its own, or beside the metadata that wheels bring. Distributions keep theirs below
+    /usr/lib."""
+    if re.search(r"/site-packages/|^/usr/local/lib/python[^/]*/dist-packages/", path):
+        return True
+    folder = os.path.dirname(path)
+    for _ in range(MAX_PACKAGE_DEPTH if not path.startswith("/usr/") else 0):
+        if any(name.endswith(".dist-info") for name in _names(folder)):
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder) if folder not in ("", "/") else []
+    except OSError:
+        return []
+
+
+def downloaded(build_id: str) -> Optional[str]:
+    """The debug file that debuginfod-find, or gdb, has fetched before; None if there is none."""
+    cache = os.environ.get("DEBUGINFOD_CACHE_PATH")
+    if not cache:
+        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "debuginfod_client")
+    path = os.path.join(cache, build_id, "debuginfo")
+    return path if os.path.isfile(path) else None
 
 
 class Source(Memory, Mappings, Usage, Process):
@@ -66,7 +241,7 @@ class Source(Memory, Mappings, Usage, Process):
 
     def host_path(self, name: str) -> str:
         """Where the target's file `name` is found on this machine."""
-        return tree.resolve(self.sysroot, name) if self.sysroot else name
+        return resolve_in_tree(self.sysroot, name) if self.sysroot else name
 
 
 def image_build_id(read: Read, start: int) -> Optional[str]:
@@ -114,16 +289,15 @@ class CoreSource(Source):
 
     def _assume_files(self) -> None:
         """A core that names no mapped file: take the program and the libraries that are here for it, if they are those in memory."""
-        from gdbheapx.inferior.core import assumed
 
         at, path = self.auxv().get(AT_PHDR), self.given_executable
-        program = assumed.executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
+        program = executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
         if program is None or not self._take([program]):
             return
         link_map = LinkMap(self.read_prefix, self.header, self.auxv())
-        self._take(assumed.libraries(link_map, self.host_path, self.core.read_dumped))
+        self._take(libraries(link_map, self.host_path, self.core.read_dumped))
 
-    def _take(self, found: "Sequence[FileShare]") -> bool:
+    def _take(self, found: Sequence[FileShare]) -> bool:
         """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
         files = self.core.notes().files
         for one in found:
@@ -252,13 +426,12 @@ class CoreSource(Source):
 
     def _agrees(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
         """Whether the file was loaded by this mapping of it; None where the core does not tell."""
-        from gdbheapx.inferior.core import assumed
 
-        head = self.core.read_dumped(entry.start, assumed.PAGE) if entry.offset == 0 else b""
+        head = self.core.read_dumped(entry.start, PAGE) if entry.offset == 0 else b""
         if head != file.pread(0, len(head)):
             return False
-        base = assumed.base_of(file, entry.offset, entry.start)
-        same = assumed.same_dynamic(file, base, self.core.read_dumped) if base is not None else None
+        base = base_of(file, entry.offset, entry.start)
+        same = same_dynamic(file, base, self.core.read_dumped) if base is not None else None
         return same if same is not None else True if head else None
 
     def add_missing(self, link_map: LinkMap) -> None:
@@ -327,7 +500,7 @@ class CoreSource(Source):
         return self.core.notes().register_sets.get(lwp, ())
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        return image.dumped(self.core.segments(), start, end)
+        return dumped_ranges(self.core.segments(), start, end)
 
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         return self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
@@ -338,16 +511,12 @@ class CoreSource(Source):
 
     def memory_use(self) -> MemoryUse:
         if self._use is None:
-            from gdbheapx.inferior import use
-
             core, pages = self.core, self.arch.named_pages
-            self._use = use.dumped(self.mappings(), core.segments(), self._file_extents(), self.auxv(), core.is_by_kernel, pages)
+            self._use = memory_use(self.mappings(), core.segments(), self._file_extents(), self.auxv(), core.is_by_kernel, pages)
         return self._use
 
-    def _file_extents(self) -> "Extents":
+    def _file_extents(self) -> Extents:
         if self._extents is None:
-            from gdbheapx.inferior.use import Extents
-
             self._extents = Extents(self.core.path)
         return self._extents
 

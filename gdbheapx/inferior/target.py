@@ -20,9 +20,20 @@ from gdbheapx.inferior.base import (
     Target,
     Thread,
     ThreadLocal,
+    TypeSet,
+    Vtable,
 )
-from gdbheapx.inferior.core import image
-from gdbheapx.inferior.elf import tls, tree
+from gdbheapx.inferior.core.file import (
+    MOST_THREAD_LOCAL_BYTES,
+    constants_of,
+    dumped_constants,
+    dumps_all_constants,
+    has_all_constants,
+    maps_text,
+    thread_local_image,
+    writable_mappings,
+    writable_segments,
+)
 from gdbheapx.inferior.elf.file import (
     PT_LOAD,
     STT_FUNC,
@@ -34,9 +45,30 @@ from gdbheapx.inferior.elf.file import (
     gnu_build_id_path,
     register_words,
 )
-from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, DT_NEEDED, LinkMap, Loaded, Numbers, lookup
-from gdbheapx.inferior.source import CoreSource, Source, page_bytes
-from gdbheapx.inferior.types import TypeSet, Vtable
+from gdbheapx.inferior.elf.link_map import (
+    AT_BASE,
+    AT_PHDR,
+    DT_NEEDED,
+    LinkMap,
+    Loaded,
+    Numbers,
+    TlsBlock,
+    TlsPlace,
+    find_tls,
+    lookup,
+    tls_block,
+)
+from gdbheapx.inferior.source import (
+    CoreSource,
+    Source,
+    debug_package,
+    downloaded,
+    from_wheel,
+    page_bytes,
+    release_name,
+    resolve_in_tree,
+    same_dynamic,
+)
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
 from gdbheapx.ranges import union
 
@@ -86,7 +118,7 @@ class ElfTarget(Target):
         if source.sysroot and debug_directories:
             self.debug_directories.append(source.sysroot.rstrip("/") + DEBUG_DIRECTORY)
         self._elf_files: Dict[str, Optional[ElfFile]] = {}
-        self._tls: Dict[int, Optional[tls.TlsPlace]] = {}
+        self._tls: Dict[int, Optional[TlsPlace]] = {}
         self._call_frames: Dict[int, Optional[CallFrames]] = {}
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
         self._statics: Dict[str, Sequence[Symbol]] = {}
@@ -133,7 +165,7 @@ class ElfTarget(Target):
 
     def maps_text(self) -> str:
         if isinstance(self.source, CoreSource):
-            return image.maps_text(sorted({*self.mappings(), *self.code_mappings()}))
+            return maps_text(sorted({*self.mappings(), *self.code_mappings()}))
         return self.source.maps_text()
 
     def file_ranges(self) -> Sequence[Tuple[int, int]]:
@@ -223,12 +255,12 @@ class ElfTarget(Target):
             path = self._in_tree("%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id)))
             if self.elf_file(path, build_id) is not None:
                 return path
-        return tree.downloaded(build_id) if self.debug_directories else None
+        return downloaded(build_id) if self.debug_directories else None
 
     def _in_tree(self, path: str) -> str:
         """A path below the target's own tree, where links lead to places in that tree."""
         root = self.source.sysroot.rstrip("/")
-        return tree.resolve(root, path[len(root) :]) if root and path.startswith(root + "/") else path
+        return resolve_in_tree(root, path[len(root) :]) if root and path.startswith(root + "/") else path
 
     def module_file(self, module: Module) -> Optional[str]:
         """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in
@@ -246,9 +278,8 @@ class ElfTarget(Target):
         loaded = self.loaded_at(module.base)
         if loaded is None or loaded.program_headers() != file.program_headers():
             return False
-        from gdbheapx.inferior.core import assumed
 
-        return assumed.same_dynamic(file, module.base, self.source.read_own) is not False
+        return same_dynamic(file, module.base, self.source.read_own) is not False
 
     def symbol_files(self, module: Module) -> List[ElfFile]:
         """Files that may hold its full symbol table, the separate debug file first."""
@@ -498,32 +529,32 @@ class ElfTarget(Target):
     def constant_data(self, module: Module) -> Iterator[bytes]:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            yield from image.constants(file)
+            yield from constants_of(file)
         elif isinstance(self.source, CoreSource) and loaded is not None:
-            for address, size_bytes in image.dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
+            for address, size_bytes in dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
                 yield self.source.read_own(address, size_bytes)
 
     def has_all_constants(self, module: Module) -> bool:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            return image.has_all_constants(file)
+            return has_all_constants(file)
         if not isinstance(self.source, CoreSource) or loaded is None:
             return False
-        return image.dumps_all_constants(loaded.program_headers(), module.base, self.source.core.segments())
+        return dumps_all_constants(loaded.program_headers(), module.base, self.source.core.segments())
 
     def thread_local_image(self, module: Module) -> bytes:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            return image.thread_local(file)
+            return thread_local_image(file)
         entry = loaded.tls_segment() if loaded is not None else None
-        return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, image.MOST_THREAD_LOCAL_BYTES))
+        return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
 
     def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
         loaded = self.loaded_at(module.base)
         if loaded is None:
             return ()
         headers = loaded.program_headers()
-        return image.writable(headers, module.base) if headers else image.writable_mappings(self.mappings(), *loaded.span())
+        return writable_segments(headers, module.base) if headers else writable_mappings(self.mappings(), *loaded.span())
 
     def thread_local_size(self, module: Module) -> int:
         loaded = self.loaded_at(module.base)
@@ -619,21 +650,21 @@ class ElfTarget(Target):
                 continue
             distance = place.block_offset
             if distance is None:
-                block = tls.block(place, pointer, loaded.memory).address
+                block = tls_block(place, pointer, loaded.memory).address
                 distance = block - (pointer or 0) if block is not None else None
             if distance is not None and abs(distance) <= MOST_STATIC_BYTES:
                 found.append(StaticBlock(distance, size, module))
         return found
 
     def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
-        return self._in_blocks(tls.TlsPlace(distance, None), Numbers(self.source.read_prefix, self.source.header), 0)
+        return self._in_blocks(TlsPlace(distance, None), Numbers(self.source.read_prefix, self.source.header), 0)
 
-    def _in_blocks(self, place: tls.TlsPlace, memory: Numbers, offset: int) -> ThreadLocal:
+    def _in_blocks(self, place: TlsPlace, memory: Numbers, offset: int) -> ThreadLocal:
         blocks = self._blocks(place, memory)
         found = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
         return ThreadLocal(found, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
 
-    def _blocks(self, place: tls.TlsPlace, memory: Numbers) -> Dict[int, tls.Block]:
+    def _blocks(self, place: TlsPlace, memory: Numbers) -> Dict[int, TlsBlock]:
         """lwp -> the thread's block of thread-local storage.
 
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
@@ -645,18 +676,18 @@ class ElfTarget(Target):
         for thread in self.threads():
             pointer = thread.thread_pointer
             if is_live and (pointer == 0 or pointer in met):
-                found[thread.lwp] = tls.Block(None, None)
+                found[thread.lwp] = TlsBlock(None, None)
             elif pointer and times[pointer] > 1 and not is_live:
-                found[thread.lwp] = tls.Block(None, "another thread has the same thread pointer 0x%x" % pointer)
+                found[thread.lwp] = TlsBlock(None, "another thread has the same thread pointer 0x%x" % pointer)
             else:
-                found[thread.lwp] = tls.block(place, pointer, memory)
+                found[thread.lwp] = tls_block(place, pointer, memory)
             met.add(pointer or 0)
         return found
 
-    def tls_place(self, loaded: Loaded) -> Optional[tls.TlsPlace]:
+    def tls_place(self, loaded: Loaded) -> Optional[TlsPlace]:
         """Where the object's thread-local block lies."""
         if loaded.base not in self._tls:
-            self._tls[loaded.base] = tls.find(loaded, lambda address: self._word_in_file(loaded, address))
+            self._tls[loaded.base] = find_tls(loaded, lambda address: self._word_in_file(loaded, address))
         return self._tls[loaded.base]
 
     def _word_in_file(self, loaded: Loaded, address: int) -> Optional[int]:
@@ -713,16 +744,16 @@ class ElfTarget(Target):
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
         commands = []
-        package = tree.package(root, packages)
+        package = debug_package(root, packages)
         if self.kind == "core" and self.module_file(module) is None:
             commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
         elif package and self.kind == "live" and root.startswith("/proc/"):
-            commands.append("in its container (%s): %s" % (tree.release_name(root), package))
+            commands.append("in its container (%s): %s" % (release_name(root), package))
         elif package and root:
-            commands.append("%s in the file tree below %s (%s)" % (package, root, tree.release_name(root)))
+            commands.append("%s in the file tree below %s (%s)" % (package, root, release_name(root)))
         elif package:
             commands.append(package)
-        if tree.from_wheel(module.name):
+        if from_wheel(module.name):
             commands.append("PyPI's wheels have no debug files, and debuginfod does not serve them: build it with debug information")
         elif build_id:
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)

@@ -8,8 +8,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import byte_order
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, Target
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import BulkSource, Target, TypeSet
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.detection.geometry import Geometry
 from gdbheapx.jemalloc.detection.symbols import Symbols

@@ -8,8 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from gdbheapx import packs
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.inferior.base import Module, Target
-from gdbheapx.inferior.types import Member, StructType, TypeSet, Vtable
+from gdbheapx.inferior.base import Member, Module, StructType, Target, TypeSet, Vtable
 from gdbheapx.problems import BAD_PACK, FILE_UNREADABLE, MISSING_PACKAGE, MISSING_SYMBOLS
 
 MOST_VTABLES = 200_000

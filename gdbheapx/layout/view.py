@@ -1,15 +1,16 @@
-"""A struct read from memory: members by path, as the types of its build place them."""
+"""A struct read from memory: members by path, as the types of its build place them, or as it is declared here once with the releases that
+have its fields."""
 
+import struct
 import sys
 from array import array
-from typing import Any, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.arch import byte_order
-from gdbheapx.inferior.base import Target
-from gdbheapx.inferior.types import Member, TypeSet
+from gdbheapx.inferior.base import Member, StructType, Target, TypeSet
 
-_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
-"""Letters of the array module for unsigned numbers by their bytes."""
+LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+"""Letters of the modules array and struct for unsigned numbers by their bytes."""
 
 
 class View:
@@ -44,7 +45,7 @@ class View:
     def numbers(self, path: str) -> Any:
         """An array of unsigned numbers as array('Q'), for long ones."""
         member = self._member(path)
-        found = array(_CODES[member.size_bytes], self._data[member.offset : member.offset + member.count * member.size_bytes])
+        found = array(LETTERS[member.size_bytes], self._data[member.offset : member.offset + member.count * member.size_bytes])
         if self._order != sys.byteorder:
             found.byteswap()
         return found if found.typecode == "Q" else array("Q", found)
@@ -86,3 +87,139 @@ class View:
 def read_view(target: Target, types: TypeSet, struct: str, address: int) -> View:
     """The struct at `address`, read at once. Unreadable if any byte of it is missing; KeyError if this build has no such struct."""
     return View(types, struct, address, target.read(address, types.size_bytes(struct)), target.little_endian)
+
+
+class Picker:
+    """Unpacks chosen members from the bytes of one kind of struct."""
+
+    def __init__(self, types: TypeSet, name: str, wanted: Sequence[Tuple[str, ...]], little_endian: bool) -> None:
+        """`wanted`: for each number the paths it may have, newest first. What this build has not is None in every answer."""
+        places = [_place(types, name, paths) for paths in wanted]
+        offsets = [place.offset if place is not None else -1 for place in places]
+        order = sorted(range(len(places)), key=lambda number: offsets[number])
+        shape, at = "<" if little_endian else ">", 0
+        self._from: List[Optional[int]] = [None] * len(wanted)
+        count = 0
+        for number in order:
+            place = places[number]
+            if place is None:
+                continue
+            letter = LETTERS[place.size_bytes]
+            shape += "%dx%s" % (place.offset - at, letter.lower() if place.signed else letter)
+            at = place.offset + place.size_bytes
+            self._from[number] = count
+            count += 1
+        self._struct = struct.Struct(shape)
+        self.addresses = [None if place is None else place.offset for place in places]
+        """Offset of each member that was wanted."""
+
+    def columns(self, data: bytes, stride_bytes: int) -> List[Optional[Sequence[int]]]:
+        """Each of the wanted numbers of every struct in an array; empty where there is no struct."""
+        padded = struct.Struct("%s%dx" % (self._struct.format, stride_bytes - self._struct.size))
+        found: List[Sequence[int]] = list(zip(*padded.iter_unpack(data[: len(data) // stride_bytes * stride_bytes])))
+        return [None if place is None else found[place] if found else () for place in self._from]
+
+    def pick(self, data: bytes) -> List[Optional[int]]:
+        """The numbers in the order in which they were wanted."""
+        found = self._struct.unpack_from(data)
+        return [None if place is None else found[place] for place in self._from]
+
+
+def _place(types: TypeSet, name: str, paths: Sequence[str]) -> Optional[Member]:
+    path = types.first(name, *paths)
+    return None if path is None else types.place(name, path)
+
+
+Version = Tuple[int, ...]
+
+
+class CType(NamedTuple):
+    """A C type by its size; 0 stands for the target's word."""
+
+    size_bytes: int
+    signed: bool
+
+
+INT = CType(4, True)
+UINT = CType(4, False)
+U16 = CType(2, False)
+CHAR = CType(1, False)
+WORD = CType(0, False)
+"""size_t, unsigned long or a pointer."""
+
+
+class Shape(NamedTuple):
+    """What the places of members depend on beside the release."""
+
+    word_bytes: int
+    alignment_bytes: int
+    """MALLOC_ALIGNMENT."""
+
+
+Count = Union[int, Callable[[Shape], int]]
+
+
+class Field(NamedTuple):
+    """One member of a struct."""
+
+    name: str
+    ctype: CType
+    count: Count = 1  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    since: Optional[Version] = None
+    """First release that has it."""
+    until: Optional[Version] = None
+    """First release that lacks it again."""
+    source: str = ""
+
+
+class Struct(NamedTuple):
+    """A struct as all releases together know it: members in memory order."""
+
+    name: str
+    fields: Tuple[Field, ...]
+
+
+def has(field: Field, version: Version) -> bool:
+    """The release has this member."""
+    return (field.since is None or version >= field.since) and (field.until is None or version < field.until)
+
+
+def place(struct: Struct, version: Version, shape: Shape) -> StructType:
+    """The members that `version` has, by the C rules of alignment."""
+    offset = 0
+    widest = 1
+    members: Dict[str, Member] = {}
+    for field in struct.fields:
+        if not has(field, version):
+            continue
+        size = field.ctype.size_bytes or shape.word_bytes
+        count = field.count if isinstance(field.count, int) else field.count(shape)
+        offset = -(-offset // size) * size
+        members[field.name] = Member(offset, size, count, "int" if field.ctype.signed else "uint")
+        offset += size * count
+        widest = max(widest, size)
+    return StructType(-(-offset // widest) * widest, members)
+
+
+class Needed(NamedTuple):
+    """A struct that is read, as the tables know it."""
+
+    struct: Struct
+    members: Sequence[str]
+    """What it must have to be of use."""
+
+
+def take(found: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
+    """Add the struct to `found`: as the build's own types have it (True), else by the table's row for `version` (False).
+
+    None if neither has what is needed.
+    """
+    name = needed.struct.name
+    layout = own.structs.get(name) if own is not None else None
+    is_own = layout is not None and all(member in layout.members for member in needed.members)
+    if not is_own:
+        layout = place(needed.struct, version, shape) if version is not None else None
+    if layout is None or any(member not in layout.members for member in needed.members):
+        return None
+    found.structs[name] = layout
+    return is_own

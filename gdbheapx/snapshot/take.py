@@ -13,7 +13,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import gdbheapx
-from gdbheapx import __version__, command, parse
+from gdbheapx import __version__, command
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.overview import Overview
@@ -93,7 +93,7 @@ def _run(session: Session, words: Sequence[str], walked: Sequence[Problem]) -> O
     assert declared is not None, words
     before = len(session.problems)
     try:
-        declared.run(session, parse.parse(words, "gdbheapx").options)
+        declared.run(session, command.parse(words, "gdbheapx").options)
     except HeapxError as error:
         return Outcome(error=error.message, hint=error.hint, code=error.code)
     problems = [RecordedProblem(*one) for one in [*walked, *session.problems[before:]]]

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Optional, Sequence
 
-from gdbheapx import command, parse
+from gdbheapx import command
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Process, Usage
 from gdbheapx.model import AllocatorInfo
@@ -91,7 +91,7 @@ def check(asked: command.Command, options: command.Options) -> None:
 def is_answered(line: str) -> bool:
     """A snapshot answers this command line, unless it was taken where that could not be."""
     try:
-        parsed = parse.parse(line.split(), "gdbheapx")
+        parsed = command.parse(line.split(), "gdbheapx")
         check(parsed.command, parsed.options)
     except HeapxError:
         return False

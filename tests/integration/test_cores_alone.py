@@ -1,6 +1,6 @@
 """Cores without the files of their machine, cores that were cut, cores that leave memory out: what is missing is said, nothing breaks.
 
-Files: analysis/checkup.py, inferior/core/assumed.py.
+Files: analysis/checkup.py, inferior/source.py.
 """
 
 import os

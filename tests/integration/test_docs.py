@@ -11,7 +11,7 @@ from typing import List, Set, Tuple
 
 import pytest
 
-from gdbheapx import command, invocation, parse
+from gdbheapx import command, invocation
 from tests.support.paths import ROOT
 from tests.support.tool import run
 
@@ -53,7 +53,7 @@ def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> N
     asked, rest = invocation.split(words)
     assert asked.pid or asked.core
     assert rest, "a command is named"
-    assert parse.parse(rest, "shell").command.name == rest[0]
+    assert command.parse(rest, "shell").command.name == rest[0]
 
 
 def test_enough_examples_are_found() -> None:

@@ -10,15 +10,14 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import attempts, runner
+from gdbheapx import budget, runner
 from gdbheapx.command import load_commands
 from gdbheapx.extras.query import table_rows
 from gdbheapx.extras.query.tables import TABLES, VARIABLE
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
-from gdbheapx.inferior.live import memory as live_memory
-from gdbheapx.inferior.live import stopper
+from gdbheapx.inferior.live import source, stopper
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 
@@ -107,7 +106,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         WATCH.append(Watch())
     one = WATCH[0]
     one.seen, one.is_armed, one.is_over = [], False, False
-    monkeypatch.setattr(live_memory.LiveMemory, "read_prefix", one.note_reading(live_memory.LiveMemory.read_prefix))
+    monkeypatch.setattr(source.LiveMemory, "read_prefix", one.note_reading(source.LiveMemory.read_prefix))
     for kind, name in LOOKUPS:
         monkeypatch.setattr(kind, name, one.note(name, getattr(kind, name)))
     stop, let_go = stopper.Stopper.stop, stopper.Stopper.let_go
@@ -164,7 +163,7 @@ def test_nor_in_a_second_stop(lasting: Lasting, watch: Watch, live: str, monkeyp
     watch.pid = process.pid
     stops: List[int] = []
     monkeypatch.setattr(runner, "MORE_STOPPED_S", 60)  # on a busy machine, too
-    monkeypatch.setattr(attempts.Attempts, "is_unsettled", property(lambda self: stops.append(self.count) or self.count == 1))
+    monkeypatch.setattr(budget.Attempts, "is_unsettled", property(lambda self: stops.append(self.count) or self.count == 1))
     ended = ask(process.pid, command.split())
     assert ended.code in (0, 1, 4) and "internal error" not in (ended.line or ""), ended
     assert watch.seen == [] and 2 in stops

@@ -9,8 +9,8 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx import invocation, parse
-from gdbheapx.command import load_commands
+from gdbheapx import invocation
+from gdbheapx.command import load_commands, parse
 from tests.support.paths import ROOT
 from tests.support.programs import need
 
@@ -134,7 +134,7 @@ def test_the_command_lines_are_understood(name: str) -> None:
     for line in found:
         words = shlex.split(re.sub(r'"\$[({].*?[)}]"', "1", line).replace("%i", "server"))[1:]
         asked, rest = invocation.split(words)
-        assert asked.pid == 1 and parse.parse(rest, "gdbheapx").command.name == rest[0]
+        assert asked.pid == 1 and parse(rest, "gdbheapx").command.name == rest[0]
 
 
 def test_the_pages_show_every_example() -> None:

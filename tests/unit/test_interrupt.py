@@ -1,4 +1,4 @@
-"""gdbheapx/interrupt.py, each case in a Python of its own."""
+"""gdbheapx/budget.py, each case in a Python of its own."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 60
 HEAD = """
 import os, signal, time
-from gdbheapx.interrupt import SAME_S, Interrupts
+from gdbheapx.budget import SAME_S, Interrupts
 heard, number = [], int(signal.%s)
 def send():
     os.kill(os.getpid(), number)

@@ -7,9 +7,9 @@ from types import FrameType
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
 from gdbheapx import problems, worker
+from gdbheapx.budget import NAMES
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.extras.query.tables import VARIABLE
-from gdbheapx.interrupt import NAMES
 from gdbheapx.invocation import Invocation, Shell, understand
 from gdbheapx.output import CannotWrite, Replacing, Sink
 from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import columns, command, parse
+from gdbheapx import columns, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.export import csv_rows
 from gdbheapx.extras.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
@@ -93,7 +93,7 @@ def _told(session: Session, table: Table) -> Callable[[], Rows]:
     command.load_commands(table.words[0])
     declared = command.find(table.words[0])
     assert declared is not None, table
-    options = parse.parse(table.words, "gdbheapx").options
+    options = command.parse(table.words, "gdbheapx").options
     session.target.prepare(declared, session, options)
     answer = declared.run(session, options)
 

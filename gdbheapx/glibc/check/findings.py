@@ -10,7 +10,7 @@ from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, S
 from gdbheapx.glibc import code, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import is_within
-from gdbheapx.layout.struct import Version
+from gdbheapx.layout.view import Version
 from gdbheapx.model import Address
 from gdbheapx.problems import Code
 

@@ -16,10 +16,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment
-from gdbheapx.inferior.base import Mapping, Module, Target
-from gdbheapx.inferior.types import TypeSet
-from gdbheapx.layout.struct import Shape, Version, place
-from gdbheapx.layout.view import View, read_view
+from gdbheapx.inferior.base import Mapping, Module, Target, TypeSet
+from gdbheapx.layout.view import Shape, Version, View, place, read_view
 
 MOST_BYTES = 64 << 20
 """Searched in all. A libc's own writable memory is 60 KiB, a program's .data and .bss seldom more than a few MiB."""

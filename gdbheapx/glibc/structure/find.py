@@ -8,10 +8,8 @@ from gdbheapx.glibc.structure import arena as arenas
 from gdbheapx.glibc.structure import par, threads
 from gdbheapx.glibc.structure.arena import Area
 from gdbheapx.glibc.structure.threads import Locals
-from gdbheapx.inferior.base import Module, Target
-from gdbheapx.inferior.types import TypeSet
-from gdbheapx.layout.struct import Version
-from gdbheapx.layout.view import read_view
+from gdbheapx.inferior.base import Module, Target, TypeSet
+from gdbheapx.layout.view import Version, read_view
 
 WITHOUT_CACHES = "libc_malloc_debug"
 """It is built without thread caches (malloc-debug.c: USE_TCACHE 0)."""

@@ -6,8 +6,7 @@ from collections import Counter
 from itertools import compress, count, islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.inferior.base import Target, Thread
-from gdbheapx.inferior.types import StructType
+from gdbheapx.inferior.base import StructType, Target, Thread
 
 REACH_BYTES = 64 << 10
 """From the thread pointer: static thread-local storage of a process with many libraries; libc's came within 2,100 bytes in those seen."""

@@ -2,23 +2,29 @@
 
 Its own reader, as every command on a core pays for it: 60,000 PT_LOADs take 140 ms here and 560 by pyelftools, the notes of 1,000 threads
 and 15,000 mapped files 15 ms and 225, which does not decode registers (bench/elf_readers.py). What is damaged is read as far as it goes.
+
+Also what stands in an object's image (constants, the first state of thread-local storage), which of it a core has, and how much of the
+core's file each mapping takes.
 """
 
 import os
 import struct
 from bisect import bisect_right
 from itertools import islice
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import NotRegular, open_regular
-from gdbheapx.inferior.base import Mapping, Segment, Thread
+from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment, Thread
 from gdbheapx.inferior.core import packed
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     NT_PRSTATUS,
     PT_LOAD,
     PT_NOTE,
+    PT_TLS,
+    SHT_NOBITS,
+    ElfFile,
     Header,
     ProgramHeader,
     decode_registers,
@@ -29,12 +35,13 @@ from gdbheapx.inferior.elf.file import (
     program_header_bytes,
 )
 from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
+from gdbheapx.ranges import union
 
 WRITABLE = 2
 """PF_W of a program header's flags."""
 NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
-AT_RANDOM = 25
+AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 25, 31, 33
 MAX_NOTES = 256 << 20
 """Notes longer than this in all are damage: 20,000 threads with full vector registers fit."""
 MOST_NOTES = 1 << 20
@@ -50,6 +57,13 @@ INSTALLED = ("/usr/", "/lib", "/etc/", "/dev/dri", "/dev/nvidia")
 
 LAST_PAGE = 0x1000
 """No program has the last page of all addresses, and without it each end is an address."""
+NT_SIGINFO = 0x53494749
+SI_TKILL = -6
+MOST_CONSTANT_BYTES = 64 << 20
+"""Of one object: more is not searched."""
+PIECE_BYTES, OVERLAP_BYTES = 4 << 20, 4096
+"""How much is read at once; a text shorter than the overlap lies whole in one of two pieces."""
+MOST_THREAD_LOCAL_BYTES = 1 << 20
 
 
 class FileMapping(NamedTuple):
@@ -94,10 +108,6 @@ def without_overlap(loads: List[Load]) -> List[Load]:
             cut[place] = behind - load.offset
         behind = load.offset
     return [load._replace(dumped_bytes=cut[place]) if place in cut else load for place, load in enumerate(kept)]
-
-
-NT_SIGINFO = 0x53494749
-SI_TKILL = -6
 
 
 class CoreFile:
@@ -396,3 +406,188 @@ def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optiona
             "%s is an ELF file but not a core" % path, "give the core with --core and the program with --exe", code=NOT_A_CORE
         )
     return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE", code=NOT_A_CORE)
+
+
+class WritableSegment(NamedTuple):
+    """One writable PT_LOAD where it was loaded."""
+
+    start: int
+    file_end: int
+    """Behind what comes from the file; what follows up to `end` begins as zeros (.bss)."""
+    end: int
+
+
+def writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[WritableSegment]:
+    """The writable segments of an object with this load bias."""
+    found = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
+    return [WritableSegment(base + one.vaddr, base + one.vaddr + min(one.filesz, one.memsz), base + one.vaddr + one.memsz) for one in found]
+
+
+def writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[WritableSegment]:
+    """The same by what was mapped from `start` to `end`, where the object's headers cannot be read. What is behind its last mapping and has
+    no name is its .bss."""
+    found = [WritableSegment(one.start, one.end, one.end) for one in mappings if one.writable and start <= one.start < end]
+    rest = next((one for one in mappings if one.start == end and one.writable and not one.name), None)
+    if rest is not None and found and found[-1].end == end:
+        found[-1] = found[-1]._replace(end=rest.end)
+    elif rest is not None:
+        found.append(WritableSegment(end, end, rest.end))
+    return found
+
+
+def constants_of(file: ElfFile) -> Iterator[bytes]:
+    """Its sections .rodata*, or without section headers its segments that are not writable, in pieces that overlap."""
+    left = MOST_CONSTANT_BYTES
+    for offset, size_bytes in _constant_spans(file):
+        size_bytes = min(size_bytes, left)
+        left -= size_bytes
+        for at in range(0, size_bytes, PIECE_BYTES):
+            yield file.pread(offset + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at))
+
+
+def _constant_spans(file: ElfFile) -> List[Tuple[int, int]]:
+    named = [(one.offset, one.size_bytes) for one in file.sections() if one.name.startswith(".rodata") and one.type != SHT_NOBITS]
+    return named or [(one.offset, one.filesz) for one in file.program_headers() if one.type == PT_LOAD and not one.writable]
+
+
+def has_all_constants(file: ElfFile) -> bool:
+    """`constants` gives all of them: there are some, the file holds them, and they are no more than it reads."""
+    spans = _constant_spans(file)
+    sizes = [size_bytes for _, size_bytes in spans]
+    is_there = all(not size_bytes or file.pread(offset + size_bytes - 1, 1) for offset, size_bytes in spans)
+    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and is_there
+
+
+def dumps_all_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> bool:
+    """`dumped_constants` gives all of them: gdb dumps the whole first segment of an object, with its dynamic symbols, and not the one that
+    has .rodata; the kernel one page."""
+    constant = [entry for entry in headers if entry.type == PT_LOAD and not entry.writable and entry.filesz]
+    sizes = [sum(high - low for low, high in dumped_ranges(segments, base + one.vaddr, base + one.vaddr + one.filesz)) for one in constant]
+    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and sizes == [one.filesz for one in constant]
+
+
+def dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Iterator[Tuple[int, int]]:
+    """(address, size_bytes) of what a core itself has of the object's segments that are not writable, in pieces that overlap."""
+    left = MOST_CONSTANT_BYTES
+    for entry in headers:
+        is_constant = entry.type == PT_LOAD and not entry.writable
+        for low, high in dumped_ranges(segments, base + entry.vaddr, base + entry.vaddr + entry.filesz) if is_constant else ():
+            size_bytes = min(high - low, left)
+            left -= size_bytes
+            for at in range(0, size_bytes, PIECE_BYTES):
+                yield low + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at)
+
+
+def thread_local_image(file: ElfFile) -> bytes:
+    """What PT_TLS has in the file: what each thread's block begins with, without the zeros behind it."""
+    entry = next((one for one in file.program_headers() if one.type == PT_TLS), None)
+    return b"" if entry is None else file.pread(entry.offset, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
+
+
+def dumped_ranges(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:
+    """The parts of this range whose bytes are in a core's file."""
+    parts = [(max(start, one.address), min(end, one.address + one.size_bytes)) for one in segments]
+    return [(low, high) for low, high in parts if low < high]
+
+
+def maps_text(mappings: Sequence[Mapping]) -> str:
+    """As /proc/PID/maps would have shown them; device and inode, which no core holds, are 0."""
+    lines = []
+    for one in mappings:
+        rights = "".join(letter if there else "-" for letter, there in zip("rwx", (one.readable, one.writable, one.executable)))
+        name = one.name.replace("\n", "\\012")  # as the kernel writes it
+        lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (one.start, one.end, rights, one.offset, name)).rstrip(" "))
+    return "\n".join(lines)
+
+
+class Extents:
+    """Which bytes of a file are data and which are holes (that read as zeros and take no space)."""
+
+    def __init__(self, path: str) -> None:
+        self._starts: List[int] = []
+        self._ends: List[int] = []
+        self._before: List[int] = []
+        """Data bytes before each extent."""
+        with open(path, "rb", buffering=0) as file:
+            self._scan(file.fileno(), os.fstat(file.fileno()).st_size)
+
+    def _scan(self, descriptor: int, size_bytes: int) -> None:
+        at, total = 0, 0
+        while at < size_bytes:
+            try:
+                start = os.lseek(descriptor, at, os.SEEK_DATA)
+                at = os.lseek(descriptor, start, os.SEEK_HOLE)
+            except OSError:  # ENXIO: nothing but a hole follows
+                return
+            self._starts.append(start)
+            self._ends.append(at)
+            self._before.append(total)
+            total += at - start
+
+    def data_before(self, offset: int) -> int:
+        """Data bytes of the file before `offset`."""
+        place = bisect_right(self._starts, offset) - 1
+        if place < 0:
+            return 0
+        return self._before[place] + min(offset, self._ends[place]) - self._starts[place]
+
+    def data_bytes(self, segments: Sequence[Segment], start: int, end: int) -> int:
+        """Data bytes of the addresses from `start` to `end`; segments sorted by address."""
+        total = 0
+        for segment in segments:
+            low, high = max(start, segment.address), min(end, segment.address + segment.size_bytes)
+            if low < high:
+                shift = segment.file_offset - segment.address
+                total += self.data_before(high + shift) - self.data_before(low + shift)
+        return total
+
+    def data_ranges(self, segments: Sequence[Segment], start: int, end: int, page: int) -> List[Tuple[int, int]]:
+        """The addresses from `start` to `end` whose pages have data in the file; segments sorted by address."""
+        found: List[Tuple[int, int]] = []
+        for segment in segments[max(0, bisect_right(segments, (start,)) - 1) :]:
+            if segment.address >= end:
+                break
+            low, high = max(start, segment.address), min(end, segment.address + segment.size_bytes)
+            shift = segment.file_offset - segment.address
+            place = max(0, bisect_right(self._starts, low + shift) - 1)
+            while low < high and place < len(self._starts) and self._starts[place] < high + shift:
+                begin, until = max(low, (self._starts[place] - shift) & -page), min(high, -(-(self._ends[place] - shift) // page) * page)
+                if begin < until:
+                    found.append((begin, until))
+                place += 1
+        return union(found)
+
+
+def memory_use(
+    mappings: Sequence[Mapping],
+    segments: Sequence[Segment],
+    extents: Extents,
+    auxv: Dict[int, int],
+    by_kernel: bool,
+    named_pages: Sequence[Tuple[int, str]],
+) -> MemoryUse:
+    """What each mapping takes in the core file. No core names `[stack]`, `[vdso]` and `[vvar]`; the auxiliary vector says where they were.
+
+    `by_kernel`: no debugger wrote it. The kernel leaves a hole for each page that is not in memory (fs/coredump.c: dump_user_range), but
+    copies of a core may have none any more. `named_pages`: as Architecture has them.
+    """
+    by_start = {segment.address: segment for segment in segments}
+    labels = {
+        auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)
+    }
+    labels.update(named_pages)
+    found: List[MappingUse] = []
+    for mapping in mappings:
+        segment = by_start.get(mapping.start)
+        label = next((label for address, label in labels.items() if mapping.start <= address < mapping.end), "")
+        named = mapping._replace(name=label) if label and not mapping.name else mapping
+        found.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
+    for place in range(len(found) - 1, 0, -1):  # the kernel's data lies right below its code (vma.c: map_vdso)
+        mapping, below = found[place].mapping, found[place - 1].mapping
+        if mapping.name in ("[vdso]", "[vvar]") and below.end == mapping.start and not (below.name or below.writable or below.executable):
+            found[place - 1] = found[place - 1]._replace(mapping=below._replace(name="[vvar]"))
+    size_bytes = sum(segment.size_bytes for segment in segments)
+    has_holes = (
+        sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes
+    )
+    return MemoryUse("dumped", found, None, by_kernel and has_holes)

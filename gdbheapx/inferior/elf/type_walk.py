@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.inferior.base import Member, StructType, TypeSet
 
 MANGLES = ("use_a_getter_or_setter_instead_", "cant_access_tsd_items_directly_use_a_getter_or_setter_")
 """What stands before the members of a tsd in some builds (TSD_MANGLE of internal/tsd.h, 5.0 to 5.1 and since 5.2)."""

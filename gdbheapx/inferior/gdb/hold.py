@@ -18,7 +18,7 @@ from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.inferior.gdb.settings import Settings, Signals
 from gdbheapx.inferior.gdb.target import GdbTarget, execute, quiet
 from gdbheapx.inferior.live import procfs, tracer
-from gdbheapx.inferior.live.priority import Priority
+from gdbheapx.inferior.live.keeper import Priority
 from gdbheapx.inferior.standing import Frame, Standing
 from gdbheapx.problems import GDB_FAILED
 

@@ -9,7 +9,7 @@ import gdb
 
 from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal
+from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal, TypeSet
 from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
 from gdbheapx.inferior.gdb.types import GdbReader, variables
 from gdbheapx.inferior.live import procfs, tracer
@@ -17,7 +17,6 @@ from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.openable import Openable
 from gdbheapx.inferior.source import CoreSource, Source
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.inferior.types import TypeSet
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")

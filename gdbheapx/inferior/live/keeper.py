@@ -2,8 +2,7 @@
 is killed.
 
 A thread would not do: while Python, gdb or the C kernel is inside one long call, no other thread of Python gets on. It is forked before
-anything large is loaded, and lives as long as somebody holds the other end of its pipes. It tells and hears lists of numbers and texts.
-"""
+anything large is loaded, and lives as long as somebody holds the other end of its pipes. It tells and hears lists of numbers and texts."""
 
 import marshal
 import os
@@ -11,13 +10,45 @@ import select
 import time
 from typing import Any, Dict, List, Optional
 
-from gdbheapx.inferior.live import priority
-
+HELD, MOST_NICE = -10, -20
+"""The niceness that is asked for while a process stands still, and instead of a real-time priority."""
 DESCRIPTORS = "GDBHEAPX_KEEPER"
 """The variable with the descriptors of its pipes, for a process that is started with them: to write requests, to read answers."""
 FORM = 2
 """Of marshal: what every Python reads. gdb's may be another one."""
 STOP, REGISTERS, GO, FILTERS = 1, 2, 3, 4
+
+
+def at_once() -> None:
+    """From now on this thread gets a processor as soon as it wakes, where that is allowed: by the lowest real-time priority. Niceness
+    counts among the processes of one session alone (CONFIG_SCHED_AUTOGROUP), and who leads its own session shares with every other one."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (OSError, AttributeError):  # not allowed, or a C library without it
+        Priority().ask(MOST_NICE)
+
+
+class Priority:
+    """Of the thread that asks, raised and given back."""
+
+    def __init__(self) -> None:
+        self._before: Optional[int] = None
+
+    def ask(self, nice: int = HELD) -> None:
+        """Ask the scheduler for this niceness, where it is allowed."""
+        try:
+            before = os.getpriority(os.PRIO_PROCESS, 0)
+            if before > nice:
+                os.setpriority(os.PRIO_PROCESS, 0, nice)
+                self._before = before if self._before is None else self._before
+        except OSError:
+            pass
+
+    def give_back(self) -> None:
+        """As it was before. Harmless when called twice."""
+        if self._before is not None:
+            os.setpriority(os.PRIO_PROCESS, 0, self._before)
+            self._before = None
 
 
 class Lost(Exception):
@@ -136,7 +167,7 @@ def apart(*kept: int) -> None:
         os.closerange(at, descriptor)
         at = descriptor + 1
     os.closerange(at, os.sysconf("SC_OPEN_MAX"))
-    priority.at_once()
+    at_once()
 
 
 def serve(requests: int, answers: int) -> None:

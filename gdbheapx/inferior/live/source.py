@@ -1,18 +1,267 @@
-"""A process of this machine as a place where bytes come from."""
+"""A process of this machine as a place where bytes come from. Reading does not change it: no page is brought in that the process itself has
+not touched.
 
+A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library
+that is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private
+anonymous memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted, as far as there is room
+for them (headroom.py); the others are not read. The page table has nothing of shared pages in swap: a read of a file in memory asks as
+well.
+"""
+
+import ctypes
+import errno
 import os
-from typing import Dict, List, Optional, Sequence, Tuple
+from array import array
+from bisect import bisect_right
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, Counting, HugePages, Mapping, MemoryUse, PageTable, ProcessSource, SwapRoom, Thread
 from gdbheapx.inferior.live import page_table, procfs
-from gdbheapx.inferior.live.headroom import Deaths
-from gdbheapx.inferior.live.memory import LiveMemory
-from gdbheapx.inferior.live.swap_room import LiveSwapRoom
+from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
+from gdbheapx.inferior.live.page_table import GUARD, SWAPPED
 from gdbheapx.inferior.source import Source
 from gdbheapx.problems import PROCESS_ENDED, Diagnostic
 from gdbheapx.ranges import union
+
+MOST_AT_ONCE = 1 << 30
+"""Bytes of one read call."""
+ENTRIES_AT_ONCE = 1 << 16
+TMPFS_MAGIC = 0x01021994
+"""Of statfs(2), for tmpfs and for shared memory: pages of such files go to swap (linux/magic.h)."""
+SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
+"""Reads up to here go through pieces of this size, of which so many are kept."""
+
+
+class LiveMemory:
+    """Reads one process. `mappings` gives its mappings, sorted; `host_path` the path here of a file that it has mapped."""
+
+    def __init__(
+        self,
+        pid: int,
+        mappings: Callable[[], Sequence[Mapping]],
+        host_path: Callable[[str], str],
+        still: Optional[Still] = None,
+        swap: Optional[SwapRoom] = None,
+    ) -> None:
+        self._pid, self._mappings, self._host_path, self._still = pid, mappings, host_path, still or Still()
+        self._swap = swap or SwapRoom()
+        self._pagemap = self._memory = -1
+        self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._pagemap = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not in this kernel: everything is read as it comes
+            pass
+        self._page = os.sysconf("SC_PAGESIZE")
+        self._files: Dict[Tuple[str, int], Optional[int]] = {}
+        self._swappable: Set[Tuple[str, int]] = set()
+        """Those of them whose pages may be in swap."""
+        self._searched: Tuple[Optional[Sequence[Mapping]], List[int]] = (None, [])
+        self._keeps = False
+        self._kept: Dict[int, bytes] = {}
+        self.swapped_in_bytes = 0
+        """Bytes that were in swap when they were read: they are in RAM now."""
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # `close` is bound early: `os` may be gone when the interpreter ends
+        for descriptor in [getattr(self, "_memory", -1), getattr(self, "_pagemap", -1), *getattr(self, "_files", {}).values()]:
+            if descriptor is not None and descriptor >= 0:
+                close(descriptor)
+
+    @property
+    def knows_swap(self) -> bool:
+        """The pages that were in swap are counted: pagemap can be read."""
+        return self._pagemap >= 0
+
+    def is_gone(self) -> bool:
+        """The process has ended, or runs another program: this memory exists no more. A read of living memory gives bytes or fails."""
+        try:
+            return not os.pread(self._memory, 1, 0)
+        except OSError:
+            return False
+
+    def keep(self, still: bool) -> None:
+        """The process stands still from now on, or runs again: while it does, pages from which little is read are kept."""
+        self._kept.clear()
+        self._keeps = still
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        """The readable bytes from `address` on, up to size_bytes."""
+        if size_bytes <= 0:
+            return b""
+        self._still.check()
+        found = self._read_small(address, size_bytes) if self._keeps and size_bytes < SMALL_BYTES else self._read(address, size_bytes)
+        self._still.check()
+        return found
+
+    def _read_small(self, address: int, size_bytes: int) -> bytes:
+        """Through whole pages, which many small reads share: those of a thread's control block, for example."""
+        start, kept = address & -KEPT_BYTES, self._kept
+        data = kept.get(start)
+        if data is None:
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            data = kept[start] = self._read(start, KEPT_BYTES)
+        part = data[address - start : address - start + size_bytes]
+        if len(part) == size_bytes:
+            return part
+        if len(data) == KEPT_BYTES:
+            return part + self._read_small(start + KEPT_BYTES, size_bytes - len(part))
+        return part or self._read(address, size_bytes)  # a page may begin in a hole
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
+        if self._pagemap < 0:  # which pages are in swap is unknown
+            return self._plain(address, size_bytes) if self._swap.has_room_for_all() else b""
+        parts: List[bytes] = []
+        while size_bytes > 0:
+            for here, is_touched in self._runs(address, size_bytes):
+                piece = self._plain(address, here) if is_touched else self._untouched(address, here) if is_touched is not None else b""
+                parts.append(piece)
+                if len(piece) < here:
+                    return b"".join(parts)
+                address, size_bytes = address + here, size_bytes - here
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[bool]]]:
+        """How many bytes from `address` on lie in pages of one kind, whether these are present or swapped, and so on: as far as one look at
+        the page table tells. None: they are in swap, and there is no room for them."""
+        page = self._page
+        first = address // page
+        count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
+        entries = self._entries(first, count)
+        if not entries:  # beyond what a process can map, or the process is gone: the read tells
+            yield size_bytes, True
+        end, start = address + size_bytes, 0
+        while start < len(entries):
+            kind, place, may_read = entries[start] >> 62, start + 1, True
+            while place < len(entries) and entries[place] >> 62 == kind:
+                place += 1
+            if kind == SWAPPED >> 62:
+                place, may_read = self._bring_in(entries, start, place)
+            here = min(end, (first + place) * page)
+            yield here - address, bool(kind) if may_read else None
+            address, start = here, place
+
+    def _bring_in(self, entries: Any, start: int, end: int) -> Tuple[int, bool]:
+        """Of entries that look swapped: the end of the first of them that are treated alike, and whether these may be read."""
+        is_guard, place = bool(entries[start] & GUARD), start + 1
+        while place < end and bool(entries[place] & GUARD) == is_guard:
+            place += 1
+        if is_guard:
+            return place, True
+        given = self._swap.take((place - start) * self._page, self._page) // self._page
+        self.swapped_in_bytes += self._page * given
+        return (start + given, True) if given else (place, False)
+
+    def _entries(self, first: int, count: int) -> Any:
+        try:
+            data = os.pread(self._pagemap, 8 * count, 8 * first)
+        except (OSError, OverflowError):
+            return array("Q")
+        return array("Q", data[: len(data) & ~7])
+
+    def _plain(self, address: int, size_bytes: int) -> bytes:
+        parts = []
+        while size_bytes > 0:
+            try:
+                piece = os.pread(self._memory, min(size_bytes, MOST_AT_ONCE), address)
+            except (OSError, OverflowError):
+                break
+            if not piece:
+                break
+            parts.append(piece)
+            address, size_bytes = address + len(piece), size_bytes - len(piece)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _untouched(self, address: int, size_bytes: int) -> bytes:
+        """Pages that are neither present nor swapped, of one mapping or more: a prefix, shorter where memory or a file ends."""
+        parts: List[bytes] = []
+        while size_bytes > 0:
+            mapping = self._mapping_at(address)
+            if mapping is None or not mapping.readable:
+                break
+            here = min(size_bytes, mapping.end - address)
+            piece = bytes(here) if mapping.is_untouched_zero else self._from_file(mapping, address, here)
+            parts.append(piece)
+            if len(piece) < here:
+                break
+            address, size_bytes = address + here, size_bytes - here
+        return b"".join(parts)
+
+    def _mapping_at(self, address: int) -> Optional[Mapping]:
+        mappings = self._mappings()
+        if self._searched[0] is not mappings:
+            self._searched = (mappings, [mapping.start for mapping in mappings])
+        place = bisect_right(self._searched[1], address) - 1
+        return mappings[place] if place >= 0 and address < mappings[place].end else None
+
+    def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
+        """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, it is read from the
+        process after all."""
+        descriptor, is_swappable = self._file(mapping)
+        if is_swappable:
+            size_bytes = self._swap.take_shared(size_bytes, self._page)
+        if not size_bytes:
+            return b""
+        if descriptor is None:
+            return self._plain(address, size_bytes)
+        try:
+            return os.pread(descriptor, size_bytes, mapping.offset + address - mapping.start)
+        except OSError:
+            return b""
+
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """As Target.swappable_ranges."""
+        mapping = self._mapping_at(start)
+        descriptor = self._file(mapping)[0] if mapping is not None else None
+        if mapping is None or descriptor is None:
+            return None
+        found, base = [], mapping.start - mapping.offset
+        place, last = start - base, min(end, mapping.end) - base
+        while place < last:
+            try:
+                low = os.lseek(descriptor, place, os.SEEK_DATA)
+                place = os.lseek(descriptor, low, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    return None
+                break  # no data behind that
+            if low < last:
+                found.append((base + low, base + min(place, last)))
+        return found
+
+    def _file(self, mapping: Mapping) -> Tuple[Optional[int], bool]:
+        """The mapped file, and whether pages of it may be in swap; of one that cannot be had they may."""
+        key = (mapping.device, mapping.inode)
+        if key not in self._files:
+            descriptor = self._files[key] = self._open_file(mapping)
+            if descriptor is None or _file_system(descriptor) == TMPFS_MAGIC:
+                self._swappable.add(key)
+        return self._files[key], key in self._swappable
+
+    def _open_file(self, mapping: Mapping) -> Optional[int]:
+        """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be
+        another."""
+        if not mapping.inode or not mapping.is_file:
+            return None
+        for path in ("/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end), self._host_path(mapping.name)):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError:
+                continue
+            status = os.fstat(descriptor)
+            if "%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev)) == mapping.device and status.st_ino == mapping.inode:
+                return descriptor
+            os.close(descriptor)
+        return None
+
+
+def _file_system(descriptor: int) -> int:
+    """statfs.f_type; 0 if it cannot be told."""
+    answer = ctypes.create_string_buffer(256)
+    failed = ctypes.CDLL(None).fstatfs(descriptor, answer)
+    return 0 if failed else ctypes.c_long.from_buffer(answer).value
 
 
 class LiveSource(Source):

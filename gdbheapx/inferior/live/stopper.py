@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import NT_PRSTATUS, Header, Registers, decode_registers
 from gdbheapx.inferior.live import keeper
-from gdbheapx.inferior.live.priority import Priority
+from gdbheapx.inferior.live.keeper import Priority
 from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
 
 NO_LIMIT_S = 1e6

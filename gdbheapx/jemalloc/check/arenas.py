@@ -8,7 +8,7 @@ How extents are linked: the heaps and rings of each arena, with what it says of 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.check.findings import Findings
 from gdbheapx.jemalloc.context import Context

@@ -4,8 +4,7 @@ import itertools
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.base import Target
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Target, TypeSet
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.layout.view import View, read_view

@@ -7,8 +7,7 @@ from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, Unreadable
-from gdbheapx.inferior.base import Module, Symbol, Target
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Module, Symbol, Target, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, structure, tables, traces, tsd_place, unlisted, unread
 from gdbheapx.jemalloc.detection.calibrate import scalar, words
 from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, TypeSources, assemble, rtree_shapes

@@ -5,8 +5,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Module, Target
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Module, Target, TypeSet
 from gdbheapx.jemalloc.detection import layouts, traces
 from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
 from gdbheapx.jemalloc.detection.unread import debug_hint

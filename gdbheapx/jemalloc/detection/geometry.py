@@ -5,8 +5,7 @@ How addresses are split over the levels of the radix tree, by the constants of a
 
 from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.inferior.base import Target
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Target, TypeSet
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.layouts import Field, States, Version
 

@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc.records import PrintForm
 
 Version = Tuple[int, int, int]

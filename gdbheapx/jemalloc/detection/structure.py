@@ -21,8 +21,7 @@ from itertools import islice
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables, traces, tsd_place, unlisted
 from gdbheapx.jemalloc.detection.calibrate import Calibration, words
 from gdbheapx.jemalloc.detection.fingerprint import Arenas

@@ -4,7 +4,7 @@ import functools
 import json
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.inferior.base import Member, StructType, TypeSet
 from gdbheapx.jemalloc.detection.layouts import Version
 from gdbheapx.layout import pack
 

@@ -4,8 +4,7 @@ from array import array
 from bisect import bisect_right
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.inferior.base import Module, Target, ThreadLocal
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Module, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.tables import Table
 from gdbheapx.jemalloc.detection.traces import Thread

@@ -9,8 +9,7 @@ from array import array
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.base import Module, Target
-from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.inferior.base import Member, Module, StructType, Target, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble, rtree_shape

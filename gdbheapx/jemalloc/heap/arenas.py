@@ -7,8 +7,7 @@ import os
 from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.base import Mapping, Thread
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import Mapping, Thread, TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate

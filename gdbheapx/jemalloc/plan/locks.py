@@ -4,7 +4,7 @@ from typing import Dict, List, Sequence, Tuple
 
 from gdbheapx.allocators.plan import Held
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.heap.arenas import Arena

@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.types import Member
+from gdbheapx.inferior.base import Member
 from gdbheapx.jemalloc.context import Context
 
 Value = Union[None, bool, int, str]

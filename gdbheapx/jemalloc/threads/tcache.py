@@ -7,7 +7,7 @@ from array import array
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.inferior.types import Member
+from gdbheapx.inferior.base import Member
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context, strided
 from gdbheapx.jemalloc.detection.calibrate import words
@@ -15,8 +15,7 @@ from gdbheapx.jemalloc.detection.layouts import has_short_ncached_max, omits_lar
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.threads.tcache_lists import explicit_caches, listed_caches
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
-from gdbheapx.layout.picker import Picker
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import Picker, View
 from gdbheapx.model import Address, CacheBin, ThreadCache
 from gdbheapx.units import plural
 

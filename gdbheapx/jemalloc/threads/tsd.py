@@ -9,7 +9,7 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.layouts import tsd_states
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.threads.tcache_lists import Ring, listed_caches, read_ring
-from gdbheapx.layout.picker import Picker
+from gdbheapx.layout.view import Picker
 
 NOMINAL = ("nominal", "nominal_slow", "nominal_recompute")
 """States of a thread that uses jemalloc: tsd_state_nominal to tsd_state_nominal_max."""

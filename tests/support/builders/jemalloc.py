@@ -7,8 +7,7 @@ tcache_structs.h, arena_structs_b.h), reduced to the members that readers ask fo
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
-from gdbheapx.inferior.types import Member, StructType, TypeSet
+from gdbheapx.inferior.base import BytesSource, Mapping, Member, Module, StructType, Symbol, Target, Thread, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import geometry as detection_geometry
 from gdbheapx.jemalloc.detection import layouts

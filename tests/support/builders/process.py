@@ -5,10 +5,9 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import bin_index, make_geometry, min_large_size
-from gdbheapx.inferior.base import BulkSource, BytesSource, Mapping, Module, Symbol, Target, Thread, ThreadLocal
-from gdbheapx.inferior.types import StructType
+from gdbheapx.inferior.base import BulkSource, BytesSource, Mapping, Module, StructType, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry
-from gdbheapx.layout.struct import Shape, Struct, place
+from gdbheapx.layout.view import Shape, Struct, place
 from tests.support.builders.heap import Built, build, put
 
 LIBC = Module("/lib/libc.so.6", 0, False, "ab" * 20, False)

@@ -11,9 +11,8 @@ from gdbheapx.actions import caller
 from gdbheapx.actions.inside import Inside
 from gdbheapx.allocators.plan import Held, Span
 from gdbheapx.arch import named
-from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.base import Mapping, Member, StructType, TypeSet
 from gdbheapx.inferior.standing import Frame, Standing
-from gdbheapx.inferior.types import Member, StructType, TypeSet
 from gdbheapx.jemalloc.plan import locks
 
 STACK = Mapping(0x7000000, 0x7800000, True, True, False, False, "", None)

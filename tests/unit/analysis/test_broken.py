@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.allocators.rules import LOCKED, BrokenRule, Suspect
 from gdbheapx.analysis import broken
-from gdbheapx.attempts import SURE_ATTEMPTS, Attempts
+from gdbheapx.budget import SURE_ATTEMPTS, Attempts
 from gdbheapx.command import Style
 from gdbheapx.model import Address
 from gdbheapx.problems import Code, Severity

@@ -1,6 +1,6 @@
 """The declarations in commands/, and what they refuse before anything is opened or read.
 
-Files: parse.py.
+Files: command.py.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from typing import Any, List
 import pytest
 
 from gdbheapx import command
+from gdbheapx.command import COMMON
 from gdbheapx.errors import UsageError
-from gdbheapx.parse import COMMON
 from tests.support.paths import ROOT
 
 FILES = sorted(path.stem for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__")

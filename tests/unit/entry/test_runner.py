@@ -1,4 +1,4 @@
-"""gdbheapx/runner.py, parse.py, output.py and report/: from a command line to an answer, without gdb."""
+"""gdbheapx/runner.py, command.py, output.py and report/: from a command line to an answer, without gdb."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import command, invocation, output, parse, runner, units
+from gdbheapx import command, invocation, output, runner, units
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
@@ -267,10 +267,10 @@ def test_global_options_stand_anywhere() -> None:
     assert invocation.GlobalOptions.from_words(found.words()) == found
 
 
-@pytest.mark.parametrize("option", [one for one, _ in parse.COMMON], ids=lambda one: one[-1])
+@pytest.mark.parametrize("option", [one for one, _ in command.COMMON], ids=lambda one: one[-1])
 def test_options_of_every_command_stand_before_it_too(option: Tuple[str, ...]) -> None:
     """Each by each of its names: behind the command it is one of that command."""
-    declared_ = dict(parse.COMMON)[option]
+    declared_ = dict(command.COMMON)[option]
     for flag in option:
         value = [] if declared_.get("action") else ["5"]
         given = ["--pid", "1", flag, *value, "leaks", "--json"]
@@ -284,9 +284,9 @@ def test_another_option_before_its_command_is_told_where_it_belongs() -> None:
     """Not that `leaks` were a word that report does not know."""
     command.load_commands()
     with pytest.raises(UsageError, match="options of leaks stand behind its name"):
-        parse.parse(invocation.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
+        command.parse(invocation.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
     with pytest.raises(UsageError, match="^report: unrecognized arguments: --no-such$"):
-        parse.parse(["--no-such"], "gdbheapx")
+        command.parse(["--no-such"], "gdbheapx")
 
 
 @pytest.mark.parametrize("words", [["--pid"], ["--pid", "0"], ["--pid", "-3"], ["--pid", "1", "--core", "c"]], ids=" ".join)
@@ -308,14 +308,14 @@ def test_words_survive_the_environment() -> None:
 )
 def test_sizes(text_: str, bytes_: int) -> None:
     """A size is decimal, hex, or with a power of 1024 behind it."""
-    assert parse.size(text_) == bytes_
+    assert command.size(text_) == bytes_
 
 
 @pytest.mark.parametrize("text_", ["", "-1", "1.5K", "K", "0x", "64KB", "12 apples", "1_000", "\u0664", "1e3"])
 def test_what_is_no_size(text_: str) -> None:
     """Everything else is refused, a KB that is 1,000 or 1,024 as well."""
     with pytest.raises(argparse.ArgumentTypeError, match="64K"):
-        parse.size(text_)
+        command.size(text_)
 
 
 @pytest.mark.parametrize("line", ["plain", "a\tb"])

@@ -8,7 +8,7 @@ from gdbheapx.allocators.rules import LOCKED, BrokenRule
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.check.findings import RULE_NAMES, abort_of, code_of
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE, STATUS_USED
-from gdbheapx.layout.struct import Shape, place
+from gdbheapx.layout.view import Shape, place
 from gdbheapx.session import Session
 from tests.support.builders.process import WORLDS, Fake, World, make
 

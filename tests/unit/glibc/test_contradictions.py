@@ -1,13 +1,13 @@
 """Which contradictions are told, and as what, after how many looks.
 
-Files: attempts.py, glibc/codes.py.
+Files: budget.py, glibc/codes.py.
 """
 
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 import pytest
 
-from gdbheapx.attempts import SURE_ATTEMPTS, Attempts
+from gdbheapx.budget import SURE_ATTEMPTS, Attempts
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import passing_by, tell_if_it_stays
 from gdbheapx.problems import Code, Diagnostic

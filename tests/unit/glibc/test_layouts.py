@@ -1,6 +1,6 @@
 """The tables give the offsets that were measured on real builds, and the arithmetic is malloc.c's.
 
-Files: glibc/layouts.py, layout/struct.py.
+Files: glibc/layouts.py, layout/view.py.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, default_alignment, make_geometry, min_large_size
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.layout.struct import Shape, Version, place
+from gdbheapx.layout.view import Shape, Version, place
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
 GEOMETRIES = [make_geometry(8, 16, 4096, True), make_geometry(4, 16, 4096, True), make_geometry(4, 8, 4096, True)]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 SECONDS = 60
 NESTED = """
 import os, signal
-from gdbheapx.interrupt import Interrupts
+from gdbheapx.budget import Interrupts
 from gdbheapx.inferior.gdb.call_guard import Undisturbed
 heard = []
 number = int(signal.%s)

@@ -11,13 +11,13 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
+from gdbheapx.inferior.base import TypeSet
 from gdbheapx.inferior.elf import whole_file
 from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
 from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.elf.type_walk import Walk
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.inferior.types import TypeSet
 
 SOURCE = """
 #include <stdatomic.h>

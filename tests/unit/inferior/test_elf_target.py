@@ -1,6 +1,6 @@
 """gdbheapx/inferior/: link_map, tls, source and elf_target on a program that tells the truth about itself, live and as a core.
 
-Files: inferior/core/image.py, inferior/elf/file.py, inferior/elf/vtables.py, inferior/elf/tls.py, inferior/source.py, inferior/target.py.
+Files: inferior/core/file.py, inferior/elf/file.py, inferior/elf/vtables.py, inferior/elf/link_map.py, inferior/source.py, inferior/target.py.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from typing import Any, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Segment
-from gdbheapx.inferior.core import image
+from gdbheapx.inferior.core import file
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.source import CoreSource
@@ -278,11 +278,11 @@ def test_all_constants_are_those_of_every_read_only_segment(both: Both) -> None:
     assert all(target.has_all_constants(module) for module in target.modules() if target.module_file(module))
     loads = [ProgramHeader(PT_LOAD, flags, 0, start, size, size, PAGE) for flags, start, size in ((4, 0, 0x5D50), (5, 0x6000, 0x75675), (4, 0x7C000, 0xD918), (6, 0x8A080, 0x52F1))]
     whole = [Segment(BASE + one.vaddr, one.filesz, one.vaddr) for one in loads]
-    assert image.dumps_all_constants(loads, BASE, whole[:3])
+    assert file.dumps_all_constants(loads, BASE, whole[:3])
     for lost in range(3):
-        assert not image.dumps_all_constants(loads, BASE, [one for one in whole if one is not whole[lost]])
-        assert not image.dumps_all_constants(loads, BASE, [one._replace(size_bytes=one.size_bytes - (one is whole[lost])) for one in whole])
-    assert not image.dumps_all_constants([], BASE, whole) and not image.dumps_all_constants(loads[3:], BASE, whole)
+        assert not file.dumps_all_constants(loads, BASE, [one for one in whole if one is not whole[lost]])
+        assert not file.dumps_all_constants(loads, BASE, [one._replace(size_bytes=one.size_bytes - (one is whole[lost])) for one in whole])
+    assert not file.dumps_all_constants([], BASE, whole) and not file.dumps_all_constants(loads[3:], BASE, whole)
 
 
 def test_the_thread_local_image(both: Both) -> None:

@@ -1,6 +1,6 @@
 """What a process may still get: by its memory cgroup of either version, by those above it, by the machine; unknown where one cannot be seen.
 
-Files: inferior/live/swap_room.py.
+Files: inferior/live/headroom.py.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Dict, Optional
 
 import pytest
 
-from gdbheapx.inferior.live import headroom, swap_room
+from gdbheapx.inferior.live import headroom
 from gdbheapx.inferior.live.headroom import find
 from tests.support.cgroup_files import PID, V1_MOUNT, V2_MOUNT, Machine, v2
 
@@ -133,7 +133,7 @@ def test_no_groups_at_all(machine: Machine) -> None:
 
 
 @pytest.fixture
-def room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> swap_room.LiveSwapRoom:
+def room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> headroom.LiveSwapRoom:
     """Of a process in a group of 100 MiB that has 60 of them, and 200 in swap."""
     machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
     machine.group("/box", v2(100 * MIB, 60 * MIB))
@@ -141,11 +141,11 @@ def room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> swap_room.LiveSwa
     found, swapped = headroom.find, headroom.swapped_bytes
     monkeypatch.setattr(headroom, "find", lambda pid: found(pid, machine.files))
     monkeypatch.setattr(headroom, "swapped_bytes", lambda pid: swapped(pid, machine.files))
-    monkeypatch.setattr(swap_room, "FRESH_S", 0.0)
-    return swap_room.LiveSwapRoom(PID)
+    monkeypatch.setattr(headroom, "FRESH_S", 0.0)
+    return headroom.LiveSwapRoom(PID)
 
 
-def test_half_of_it_is_left(room: swap_room.LiveSwapRoom) -> None:
+def test_half_of_it_is_left(room: headroom.LiveSwapRoom) -> None:
     """No more than half of what is left is taken; the rest is refused, and told with the bytes and the limit."""
     assert not room.problems()
     taken = [room.take(4 * MIB, 4096) for _ in range(10)]
@@ -154,7 +154,7 @@ def test_half_of_it_is_left(room: swap_room.LiveSwapRoom) -> None:
     assert problem.code == "in-swap" and "200.0 MiB" in problem.what and "/box" in problem.what and "--read-swap" in (problem.hint or "")
 
 
-def test_what_others_take_is_gone(room: swap_room.LiveSwapRoom, machine: Machine) -> None:
+def test_what_others_take_is_gone(room: headroom.LiveSwapRoom, machine: Machine) -> None:
     """It is measured again while pages come in: less where others have grown, never more within one look."""
     assert room.take(4096, 4096) == 4096
     machine.group("/box", {"memory.current": 79 * MIB})
@@ -163,21 +163,21 @@ def test_what_others_take_is_gone(room: swap_room.LiveSwapRoom, machine: Machine
     assert room.take(5 * MIB, 4096) == 0
 
 
-def test_nothing_in_swap_costs_nothing(room: swap_room.LiveSwapRoom, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_in_swap_costs_nothing(room: headroom.LiveSwapRoom, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """With VmSwap 0 no limit is looked up; a few pages that go to swap meanwhile may be read."""
     machine.swapped(0)
     monkeypatch.setattr(headroom, "find", lambda pid: pytest.fail("limits were looked up"))
     assert room.lacking() is None and room.has_room_for_all() and room.take(4096, 4096) == 4096
 
 
-def test_all_of_it_where_the_user_says_so(room: swap_room.LiveSwapRoom) -> None:
+def test_all_of_it_where_the_user_says_so(room: headroom.LiveSwapRoom) -> None:
     """--read-swap."""
     assert room.lacking() is not None and not room.has_room_for_all()
     room.accept()
     assert room.take(200 * MIB, 4096) == 200 * MIB and room.lacking() is None and room.has_room_for_all()
 
 
-def test_all_of_it_where_it_fits(room: swap_room.LiveSwapRoom, machine: Machine) -> None:
+def test_all_of_it_where_it_fits(room: headroom.LiveSwapRoom, machine: Machine) -> None:
     """What fits into half of what is left is read."""
     machine.swapped(19 * MIB)
     assert room.lacking() is None and room.take(19 * MIB, 4096) == 19 * MIB and not room.problems()

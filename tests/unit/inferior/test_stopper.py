@@ -1,6 +1,6 @@
 """gdbheapx/inferior/live/stopper.py
 
-Files: inferior/live/keeper.py, inferior/live/priority.py, inferior/live/tracer.py.
+Files: inferior/live/keeper.py, inferior/live/tracer.py.
 """
 
 import os

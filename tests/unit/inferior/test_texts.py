@@ -1,16 +1,16 @@
 """What the target layer parses: /proc/PID/maps, gdb's tables of remote targets, string tables, holes in files.
 
-Files: inferior/gdb/remote_source.py, inferior/use.py.
+Files: inferior/gdb/remote_source.py, inferior/core/file.py.
 """
 
 import os
 from pathlib import Path
 
 from gdbheapx.inferior.base import Segment
+from gdbheapx.inferior.core.file import Extents
 from gdbheapx.inferior.elf.file import ElfFile, gnu_build_id_path, places
 from gdbheapx.inferior.gdb.remote_source import parse_auxv_text, parse_mappings_text
 from gdbheapx.inferior.live.procfs import parse_maps
-from gdbheapx.inferior.use import Extents
 
 GDB13 = """process 4949
 Mapped address spaces:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.glibc.detect import PACKAGES as LIBC
-from gdbheapx.inferior.elf import tree
+from gdbheapx.inferior import source
 from gdbheapx.jemalloc.detection.unread import PACKAGES as JEMALLOC
 
 
@@ -32,19 +32,19 @@ def test_links_stay_in_the_tree(tmp_path: Path, path: str, expected: str) -> Non
     (tmp_path / "lib64" / "ld.so").symlink_to("/lib/ld-2.31.so")
     (tmp_path / "up").symlink_to("../../../../usr/lib")
     (tmp_path / "gone").symlink_to("/nowhere")
-    assert tree.resolve(str(tmp_path), path) == str(tmp_path) + expected
+    assert source.resolve_in_tree(str(tmp_path), path) == str(tmp_path) + expected
 
 
 def test_a_circle_of_links_ends(tmp_path: Path) -> None:
     """A link to itself ends after as many steps as the kernel takes."""
     (tmp_path / "a").symlink_to("/a")
-    assert tree.resolve(str(tmp_path), "/a/b").startswith(str(tmp_path))
+    assert source.resolve_in_tree(str(tmp_path), "/a/b").startswith(str(tmp_path))
 
 
 def test_without_a_tree_paths_resolve_as_they_do_here() -> None:
     """An empty root is this machine's own tree."""
-    assert tree.resolve("", "/proc/self/../self/exe").startswith("/")
-    assert os.path.exists(tree.resolve("", "/etc"))
+    assert source.resolve_in_tree("", "/proc/self/../self/exe").startswith("/")
+    assert os.path.exists(source.resolve_in_tree("", "/etc"))
 
 
 @pytest.mark.parametrize("name, words", [("debian", "debian-debug"), ("ubuntu\nID_LIKE=debian", "ddebs"), ("fedora", "dnf"), ("void", None)])
@@ -52,7 +52,7 @@ def test_the_package_of_jemallocs_debug_file(tmp_path: Path, name: str, words: s
     """Debian and Ubuntu keep it in archives of their own, which the command says."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text("ID=%s\n" % name)
-    found = tree.package(str(tmp_path), JEMALLOC)
+    found = source.debug_package(str(tmp_path), JEMALLOC)
     assert (found is None) if words is None else words in (found or "")
 
 
@@ -70,20 +70,20 @@ def test_the_package_is_that_of_the_trees_release(tmp_path: Path, text: str, com
     """os-release of the tree decides which command is named; an unknown distribution gets none."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text(text)
-    assert tree.package(str(tmp_path), LIBC) == command
-    assert tree.release_name(str(tmp_path)) == ("Debian GNU/Linux 12 (bookworm)" if "PRETTY" in text else "")
+    assert source.debug_package(str(tmp_path), LIBC) == command
+    assert source.release_name(str(tmp_path)) == ("Debian GNU/Linux 12 (bookworm)" if "PRETTY" in text else "")
 
 
 def test_what_debuginfod_fetched_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache of debuginfod-find is looked into, where its variables say it is."""
     (tmp_path / "abcd").mkdir()
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path))
-    assert tree.downloaded("abcd") is None
+    assert source.downloaded("abcd") is None
     (tmp_path / "abcd" / "debuginfo").write_bytes(b"x")
-    assert tree.downloaded("abcd") == str(tmp_path / "abcd" / "debuginfo")
+    assert source.downloaded("abcd") == str(tmp_path / "abcd" / "debuginfo")
     monkeypatch.delenv("DEBUGINFOD_CACHE_PATH")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert tree.downloaded("abcd") is None
+    assert source.downloaded("abcd") is None
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_what_debuginfod_fetched_is_found(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_pip_installed_is_told_from_what_a_distribution_did(path: str, is_wheel: bool) -> None:
     """debuginfod serves the packages of distributions, not PyPI's wheels."""
-    assert tree.from_wheel(path) is is_wheel
+    assert source.from_wheel(path) is is_wheel
 
 
 def test_a_wheel_is_known_by_its_metadata_wherever_it_was_put(tmp_path: Path) -> None:
     """pip install --target names no site-packages, but leaves a .dist-info beside the package."""
     library = tmp_path / "duckdb" / "lib" / "duckdb.so"
     library.parent.mkdir(parents=True)
-    assert not tree.from_wheel(str(library))
+    assert not source.from_wheel(str(library))
     (tmp_path / "duckdb-1.1.3.dist-info").mkdir()
-    assert tree.from_wheel(str(library)) and not tree.from_wheel("/nowhere/at/all.so")
+    assert source.from_wheel(str(library)) and not source.from_wheel("/nowhere/at/all.so")

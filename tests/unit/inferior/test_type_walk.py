@@ -1,12 +1,12 @@
 """The one walk over types: what readers see is the same whatever the compiler and the build called it.
 
-Files: inferior/types.py.
+Files: inferior/base.py.
 """
 
 from typing import Any, Dict, List, Optional, Tuple
 
+from gdbheapx.inferior.base import Member
 from gdbheapx.inferior.elf.type_walk import RawMember, RawType, Reader, Walk, private_prefix
-from gdbheapx.inferior.types import Member
 
 
 class Raw(RawType):

@@ -5,7 +5,7 @@ Files: jemalloc/context.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_ta
 
 import pytest
 
-from gdbheapx.inferior.types import TypeSet
+from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import context
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.messages import stats as jemalloc_stats

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Module
-from gdbheapx.inferior.types import Member, StructType, TypeSet, Vtable
+from gdbheapx.inferior.base import Member, Module, StructType, TypeSet, Vtable
 from gdbheapx.layout import pack
 from gdbheapx.layout.pack import Classes
 from tests.support.searches import search

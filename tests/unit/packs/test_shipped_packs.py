@@ -14,7 +14,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import default_alignment
 from gdbheapx.layout import pack
-from gdbheapx.layout.struct import Shape, place
+from gdbheapx.layout.view import Shape, place
 from tests.support.paths import ROOT
 from tools import make_packs
 

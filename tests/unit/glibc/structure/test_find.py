@@ -12,7 +12,7 @@ import pytest
 from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc.structure import find as structure
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal
-from gdbheapx.layout.struct import Shape, place
+from gdbheapx.layout.view import Shape, place
 from tests.support.builders.process import WORLDS, Fake, FakeTarget, World, make
 
 OLD = [
