@@ -64,7 +64,7 @@ def ask(command: str, *options: str) -> Answer:
         said = json.loads("".join(pieces))
     except ValueError:
         raise UsageError("%s has no JSON" % escaped(" ".join(words[:-1])), "the command reference says which options write another form")
-    problems = [Problem(one["code"], one["where"], one["what"], one["hint"]) for one in said["problems"]]
+    problems = [Problem(problem["code"], problem["where"], problem["what"], problem["hint"]) for problem in said["problems"]]
     return Answer(said["data"], said["partial"], ended.code == runner.FINDING, problems, said["allocators"])
 
 

@@ -235,9 +235,11 @@ class Contradictions:
         self.attempts: Dict[int, Same] = {}
         """By the look's number: a command may read the same part twice in one."""
 
-    def add(self, look: int, found: Sequence[Diagnostic]) -> Same:
+    def add(self, look: int, diagnostics: Sequence[Diagnostic]) -> Same:
         """All that was seen at this look."""
-        self.attempts[look] = self.attempts.get(look, frozenset()).union((one.code, one.address, one.what) for one in found)
+        self.attempts[look] = self.attempts.get(look, frozenset()).union(
+            (diagnostic.code, diagnostic.address, diagnostic.what) for diagnostic in diagnostics
+        )
         return self.attempts[look]
 
     def stays(self, count: int) -> Same:
@@ -319,7 +321,7 @@ class Attempts:
         return bool(self._untold)
 
     def contradicts(
-        self, part: Hashable, found: Sequence[Diagnostic], tell: Callable[[Contradictions], None], is_explained: bool = False
+        self, part: Hashable, diagnostics: Sequence[Diagnostic], tell: Callable[[Contradictions], None], is_explained: bool = False
     ) -> None:
         """A part contradicts itself. `tell` records that as a problem: now, or once it is known that there is no further look.
 
@@ -327,7 +329,7 @@ class Attempts:
         """
         self._contradicted = True
         seen = self._seen.setdefault(part, Contradictions())
-        here = seen.add(self.count, found)
+        here = seen.add(self.count, diagnostics)
         is_sure = self.count >= SURE_ATTEMPTS and not is_explained and seen.stays(self.count) == here
         if self.can_wait and not is_sure and not self._tells_at_once:
             self._untold.append(lambda: tell(seen))
@@ -337,13 +339,13 @@ class Attempts:
     def tell(self) -> None:
         """There is no further look."""
         untold, self._untold = self._untold, []
-        for one in untold:
-            one()
+        for tell in untold:
+            tell()
 
     def between(self) -> None:
         """The process runs: do what was put off. What it gives is looked at again while the process stands still."""
         work = self.take_work()
         if not work:
             time.sleep(PAUSE_S)
-        for one in work:
-            one()
+        for step in work:
+            step()

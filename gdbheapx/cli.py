@@ -319,14 +319,14 @@ def prepare_core(core: str) -> Optional["HeapxError"]:
     from gdbheapx.problems import CANNOT_UNPACK
 
     try:
-        found = unpacking.unpack(core, form)
+        unpacked = unpacking.unpack(core, form)
     except unpacking.CannotUnpack as error:
         return refusal(error.cause, error.hint, CANNOT_UNPACK)
     except Exception as error:  # of a library, which may raise whatever it likes
         what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
         return refusal("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core), CANNOT_UNPACK)
-    os.set_inheritable(found.descriptor, True)
-    os.environ[UNPACKED] = pack([str(found.descriptor), found.trouble])
+    os.set_inheritable(unpacked.descriptor, True)
+    os.environ[UNPACKED] = pack([str(unpacked.descriptor), unpacked.trouble])
     return None
 
 
@@ -336,12 +336,16 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
 
     command.load_commands()
     name = next((word for word in rest if not word.startswith("-") and word != "help"), None)
-    found = command.find(name) if name else None
-    if name and found is None:
+    declared = command.find(name) if name else None
+    if name and declared is None:
         return wrong(rest, "no such command: %s" % name)
-    if found is not None:
-        return say(command.parser_of(found, "gdbheapx").format_help())
-    lines = ["  %-13s %s" % (one.name, one.help.strip().split("\n")[0]) for one in (command.find(word) for word in command.names()) if one]
+    if declared is not None:
+        return say(command.parser_of(declared, "gdbheapx").format_help())
+    lines = [
+        "  %-13s %s" % (known.name, known.help.strip().split("\n")[0])
+        for known in (command.find(word) for word in command.names())
+        if known
+    ]
     text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nThe default command is report. gdbheapx COMMAND --help shows its options.\n"
     if asked_for:
         return say(text)

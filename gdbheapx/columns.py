@@ -45,12 +45,12 @@ def hidden(sums: Optional[str] = None) -> Column:
 @cache
 def columns_of(record: Any) -> Tuple[Column, ...]:
     """The declared columns of a record, in its order."""
-    found = []
+    columns = []
     for name, declared in record.__annotations__.items():
-        for one in getattr(declared, "__metadata__", ()):
-            if isinstance(one, Column):
-                found.append(one._replace(field=name))
-    return tuple(found)
+        for column in getattr(declared, "__metadata__", ()):
+            if isinstance(column, Column):
+                columns.append(column._replace(field=name))
+    return tuple(columns)
 
 
 def add(values: Iterable[Optional[int]]) -> Optional[int]:
@@ -65,13 +65,13 @@ def add(values: Iterable[Optional[int]]) -> Optional[int]:
 
 def sums(record: Any, rows: Sequence[Any], must_exist: bool = False) -> Dict[str, Optional[int]]:
     """The sums of all columns that add up, by field; `must_exist`: without a row they are unknown, as there is always one."""
-    found: Dict[str, Optional[int]] = {}
+    totals: Dict[str, Optional[int]] = {}
     for column in columns_of(record):
         if column.sums is not None:
             values = [getattr(row, column.field) for row in rows]
             known = None not in values and not (must_exist and not rows)
-            found[column.field] = None if not known else sum(values) if column.sums == ADD else max(values, default=0)
-    return found
+            totals[column.field] = None if not known else sum(values) if column.sums == ADD else max(values, default=0)
+    return totals
 
 
 class Table(NamedTuple):

@@ -152,12 +152,12 @@ def command(
     return declare
 
 
-def full_help(one: Command) -> str:
+def full_help(declared: Command) -> str:
     """The help of a command, with what each allocator says of its part."""
     from gdbheapx import allocators
 
-    more = "\n".join(text.rstrip("\n") for text in allocators.paragraphs(one.name))
-    return "%s\n%s" % (one.help.rstrip("\n"), "\n%s\n" % more if more else "")
+    more = "\n".join(text.rstrip("\n") for text in allocators.paragraphs(declared.name))
+    return "%s\n%s" % (declared.help.rstrip("\n"), "\n%s\n" % more if more else "")
 
 
 def names() -> List[str]:
@@ -222,11 +222,15 @@ class Words(argparse.ArgumentParser):
 def parser_of(command: Command, program: str) -> argparse.ArgumentParser:
     """The parser of one command; `program` is `heapx` or `gdbheapx`."""
     parser = Words(command, program)
-    own = parser.add_argument_group("options of this command") if any(one.flags[0].startswith("-") for one in command.arguments) else parser
+    own = (
+        parser.add_argument_group("options of this command")
+        if any(given.flags[0].startswith("-") for given in command.arguments)
+        else parser
+    )
     taken: Set[str] = set()
-    for one in command.arguments:
-        (own if one.flags[0].startswith("-") else parser).add_argument(*one.flags, **one.options)
-        taken.update(one.flags)
+    for given in command.arguments:
+        (own if given.flags[0].startswith("-") else parser).add_argument(*given.flags, **given.options)
+        taken.update(given.flags)
     common = parser.add_argument_group("options of every command")
     for flags, options in COMMON:
         if not taken.intersection(flags):
@@ -259,8 +263,8 @@ def count(text: str) -> int:
 
 def address(text: str) -> int:
     """An address: hex with 0x, or decimal."""
-    found = ADDRESS.fullmatch(text.strip())
-    value = int(found.group(), 16 if found.group()[:2] in ("0x", "0X") else 10) if found is not None else 1 << 64
+    match = ADDRESS.fullmatch(text.strip())
+    value = int(match.group(), 16 if match.group()[:2] in ("0x", "0X") else 10) if match is not None else 1 << 64
     if value >= 1 << 64:
         raise argparse.ArgumentTypeError("%s is not an address: give hex with 0x, or decimal" % text)
     return value
@@ -273,10 +277,10 @@ def address_or_name(text: str) -> Union[int, str]:
 
 def size(text: str) -> int:
     """A number of bytes: decimal, hex with 0x, or with K, M, G or T behind it, which are powers of 1024 (`64K`, `64KiB`)."""
-    found = SIZE.fullmatch(text.strip())
-    if found is None:
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
         raise argparse.ArgumentTypeError("%s is not a size: %s" % (text, SIZE_HELP))
-    number, unit = found.groups()
+    number, unit = match.groups()
     return int(number, 0 if number[:2] in ("0x", "0X") else 10) << 10 * (" kmgt".index(unit.lower()) if unit else 0)
 
 

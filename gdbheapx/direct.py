@@ -37,10 +37,10 @@ def open_source(asked: GlobalOptions) -> Source:
 
         procfs.check_alive(asked.pid or 0)
         return LiveSource(asked.pid or 0, sysroot, program)
-    found = unpack(os.environ.pop(UNPACKED, ""))
-    if not found:
+    unpacked = unpack(os.environ.pop(UNPACKED, ""))
+    if not unpacked:
         return CoreSource(asked.core, program, sysroot)
-    return CoreSource("/proc/self/fd/%s" % found[0], program, sysroot, name=asked.core, trouble=found[1] or None)
+    return CoreSource("/proc/self/fd/%s" % unpacked[0], program, sysroot, name=asked.core, trouble=unpacked[1] or None)
 
 
 def check_executable(path: Optional[str]) -> None:
@@ -57,7 +57,7 @@ def check_executable(path: Optional[str]) -> None:
 
 def debug_directories(asked: GlobalOptions) -> List[str]:
     """The folders of --debug-dir."""
-    return [] if asked.no_debug_info else [os.path.abspath(one) for one in asked.debug_dirs]
+    return [] if asked.no_debug_info else [os.path.abspath(directory) for directory in asked.debug_dirs]
 
 
 def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
@@ -76,7 +76,7 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
         return open_alone(asked) if asked.pid is not None or asked.core is not None else None
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
-    settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
+    settings = runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
     return runner.perform(invocation.parsed, runner.Host("gdbheapx", out.write, fail, open_target, settings, out.flush))
 
 

@@ -103,10 +103,10 @@ def refuse(out: Out, command: str, error: BaseException, has_begun: bool) -> Non
     from gdbheapx import runner
 
     name, options = json.loads(command)
-    found = runner.internal(error, "gdbheapx %s --traceback" % name)
-    fail("gdbheapx: " + runner.error_line(found))
+    defect = runner.internal(error, "gdbheapx %s --traceback" % name)
+    fail("gdbheapx: " + runner.error_line(defect))
     if not has_begun and options["json"]:
-        out.write(runner.failed(name, found))
+        out.write(runner.failed(name, defect))
         out.flush()
 
 
@@ -133,7 +133,7 @@ def serve(out: Out, command: str) -> int:
     parsed = invocation.handed_over(command)
     gc.enable()
     runner.set_debugger_version(gdb_target.version())
-    settings = runner.Settings(symbols_path=[os.path.abspath(one) for one in asked.symbols], debug_directories=asked.debug_dirs)
+    settings = runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
     ended = runner.perform(parsed, runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush))
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)

@@ -37,9 +37,9 @@ class Ended(NamedTuple):
 
 def environment(names: Dict[str, str]) -> Dict[str, str]:
     """This process's environment for gdb, without what is meant for another Python than gdb's, and with `names`."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name in KEPT}
-    found.update(names)
-    return found
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name in KEPT}
+    kept.update(names)
+    return kept
 
 
 def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None) -> Ended:
@@ -80,10 +80,10 @@ def hold_back() -> List[int]:
     import signal
 
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
-    handed = [one for one in ending if signal.getsignal(one) != signal.SIG_IGN]  # nohup, or a shell's background
+    handed = [number for number in ending if signal.getsignal(number) != signal.SIG_IGN]  # nohup, or a shell's background
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: then nobody's end could be waited for
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, *handed))
-    return [int(one) for one in handed]
+    return [int(number) for number in handed]
 
 
 def wait(child: int, reading: Optional[int] = None) -> Tuple[int, Set[int]]:
@@ -103,13 +103,13 @@ def wait(child: int, reading: Optional[int] = None) -> Tuple[int, Set[int]]:
             return 0, sent
         if ended:
             return status, sent
-        found = signal.sigwaitinfo((signal.SIGCHLD, *handed))
-        number = found.si_signo
+        arrived = signal.sigwaitinfo((signal.SIGCHLD, *handed))
+        number = arrived.si_signo
         if number != signal.SIGCHLD and reading is not None and not has_started(reading):
             sent.add(number)
             os.kill(child, signal.SIGKILL)
         elif number == signal.SIGHUP or (
-            number != signal.SIGCHLD and found.si_code <= 0
+            number != signal.SIGCHLD and arrived.si_code <= 0
         ):  # kill(2) and its kin; of the terminal's gdb has got its own
             sent.add(number)
             os.kill(child, signal.SIGTERM if number == signal.SIGHUP else number)

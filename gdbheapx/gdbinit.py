@@ -110,7 +110,7 @@ class Sub(gdb.Command):
         last = text.split(" ")[-1]
         if not last.startswith("-"):
             return []
-        flags = [flag for one in self.command.arguments for flag in one.flags if flag.startswith("--")]
+        flags = [flag for argument in self.command.arguments for flag in argument.flags if flag.startswith("--")]
         flags += ["--json", "--output", "--bytes", "--max-seconds", "--max-stop", "--allocator", "--traceback", "--help"]
         skip = len(last) - len(word) if word is not None else 0
         return [flag[skip:] for flag in flags if flag.startswith(last)]
@@ -119,7 +119,7 @@ class Sub(gdb.Command):
 def help_text(command: declared.Command) -> str:
     """What the command was declared with, then one line for each option."""
     lines = [line.strip() for line in declared.full_help(command).strip().split("\n")]
-    options = [(", ".join(one.flags), one.options["help"]) for one in command.arguments]
+    options = [(", ".join(argument.flags), argument.options["help"]) for argument in command.arguments]
     if options:
         lines += ["", "Options:"] + ["  %-24s %s" % pair for pair in options]
     common = "--json, -o FILE, --bytes, --max-seconds N, --max-stop SECONDS, --allocator ID"
@@ -138,7 +138,7 @@ def settings() -> Any:
         gdb.parameter("heapx allocator") or None,
         bool(color),
         bool(gdb.parameter("heapx traceback")),
-        [one for one in (gdb.parameter("heapx symbols-path") or "").split(":") if one],
+        [directory for directory in (gdb.parameter("heapx symbols-path") or "").split(":") if directory],
     )
 
 
@@ -155,8 +155,8 @@ def run(words: List[str]) -> Any:
         try:
             return gdb_target.selected_target()
         except gdb_target.NoTarget:
-            found = declared.find(words[0]) if words else None
-            if found is not None and not found.needs_target:
+            command = declared.find(words[0]) if words else None
+            if command is not None and not command.needs_target:
                 return None
             raise
 
@@ -223,9 +223,9 @@ def register() -> None:
     Setting("color", gdb.PARAM_BOOLEAN, False, "whether heapx colors its text")
     Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
     for name in declared.names():
-        found = declared.find(name)
-        if found is not None:
-            Sub(found)
+        command = declared.find(name)
+        if command is not None:
+            Sub(command)
 
 
 register()

@@ -47,15 +47,15 @@ class GlobalOptions(NamedTuple):
 
     def words(self) -> List[str]:
         """As they would be typed."""
-        found: List[str] = []
+        words: List[str] = []
         singles: Tuple[Tuple[str, object], ...] = (("--pid", self.pid), ("--core", self.core), ("--snapshot", self.snapshot))
         singles += (("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
         for name, value in singles:
-            found += [name, str(value)] if value is not None else []
+            words += [name, str(value)] if value is not None else []
         for name, values in (("--debug-dir", self.debug_dirs), ("--symbols", self.symbols)):
             for value in values:
-                found += [name, value]
-        return found + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
+                words += [name, value]
+        return words + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
 
     @staticmethod
     def from_words(words: Sequence[str]) -> "GlobalOptions":
@@ -86,27 +86,27 @@ def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
             given.append((word, ""))
         else:
             rest.append(word)
-    every = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
-    last = {name: values[-1] if values else None for name, values in every.items()}
+    by_name = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
+    last = {name: values[-1] if values else None for name, values in by_name.items()}
     targets = [name for name in ("--pid", "--core", "--snapshot") if last[name] is not None]
     if len(targets) > 1:
         raise Wrong("%s cannot be combined" % " and ".join(targets))
     pid = last["--pid"]
     if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
         raise Wrong("--pid requires a process id, not %s" % pid)
-    found = GlobalOptions(
+    options = GlobalOptions(
         int(pid) if pid is not None else None,
         last["--core"],
         last["--snapshot"],
         last["--exe"],
         last["--gdb"],
         last["--sysroot"],
-        every["--debug-dir"],
-        every["--symbols"],
+        by_name["--debug-dir"],
+        by_name["--symbols"],
         last["--no-debug-info"] is not None,
         last["--debuginfod"] is not None,
     )
-    return found, command_first(rest)
+    return options, command_first(rest)
 
 
 def command_first(words: Sequence[str]) -> List[str]:

@@ -10,13 +10,13 @@ Range = Tuple[int, int]
 
 def union(ranges: Iterable[Range]) -> List[Range]:
     """Sorted, those made one that touch or overlap."""
-    found: List[Range] = []
+    joined: List[Range] = []
     for start, end in sorted(ranges):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            joined.append((start, end))
+    return joined
 
 
 def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> List[Range]:

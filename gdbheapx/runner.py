@@ -97,8 +97,8 @@ def failed(name: str, error: HeapxError) -> str:
 
 def tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None) -> str:
     """What stands behind the data of an envelope."""
-    every = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
-    return "".join(',\n"%s": %s' % (name, _encoded(value)) for name, value in every.items()) + "}"
+    members = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
+    return "".join(',\n"%s": %s' % (name, _encoded(value)) for name, value in members.items()) + "}"
 
 
 def _encoded(value: Any) -> str:
@@ -233,8 +233,8 @@ class Run:
 
     def _death(self) -> Optional[HeapxError]:
         """The cause of all other troubles, where the process ended while it was read: what was read since is no damage."""
-        found = self.target.death() if self.target is not None and self.target.has_ended() else None
-        return HeapxError(found.what, found.hint, code=found.code) if found is not None else None
+        death = self.target.death() if self.target is not None and self.target.has_ended() else None
+        return HeapxError(death.what, death.hint, code=death.code) if death is not None else None
 
     def _check_death(self) -> None:
         """Raises if the process has ended; where parts of the answer are out already, they are called partial instead.
@@ -265,13 +265,13 @@ class Run:
     def _about_target(self, error: HeapxError) -> HeapxError:
         """With what is wrong with the target as a whole, which may well be why there is no answer."""
         try:
-            found = self.target.problems() if self.target is not None else []
+            diagnostics = self.target.problems() if self.target is not None else []
         except HeapxError:
-            found = []
+            diagnostics = []
         if self.session is not None:
-            for complaint in found:
+            for complaint in diagnostics:
                 self.session.report(*complaint)
-        others = [complaint.what for complaint in found if complaint.code != error.code]
+        others = [complaint.what for complaint in diagnostics if complaint.code != error.code]
         if not others:
             return error
         return HeapxError(error.message, "; ".join(([error.hint] if error.hint else []) + others), error.address, error.code)

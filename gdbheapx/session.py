@@ -175,9 +175,9 @@ class Session:
         self.partial = self.partial or partial
         if code.nature in (Severity.DAMAGE, Severity.UNREAD) and self.budget.is_past_stop:
             return
-        same = [one for one in self.problems if (one.where, one.what) == (where, what)]
-        for one in same if first else ():  # a cause is told by its own code, and once
-            self.problems.remove(one)
+        same = [problem for problem in self.problems if (problem.where, problem.what) == (where, what)]
+        for problem in same if first else ():  # a cause is told by its own code, and once
+            self.problems.remove(problem)
         if (first or not same) and len(self.problems) < MAX_PROBLEMS:
             self.problems.insert(0 if first else len(self.problems), Problem(code, where, what, hint))
 
@@ -203,18 +203,18 @@ class Session:
     def again(self) -> "Session":
         """A session that knows nothing of what this one saw, for a process that ran meanwhile."""
         self.target.forget()
-        found = Session(self.target, self.budget, self.allocator_id)
-        found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
-        found.prepare()
-        return found
+        session = Session(self.target, self.budget, self.allocator_id)
+        session.debugger_version, session.pack_directories = self.debugger_version, self.pack_directories
+        session.prepare()
+        return session
 
     def rehearsal(self) -> "Session":
         """A session that knows what this one has found, and has no time for any walk."""
-        found = Session(self.target, Budget(-1.0), self.allocator_id, discovery=self.discovery.for_rehearsal())
-        found.debugger_version, found.pack_directories = self.debugger_version, self.pack_directories
-        found.process = self.process
-        found._kernel, found.is_rehearsal, found.constants = self._kernel, True, self.constants
-        return found
+        session = Session(self.target, Budget(-1.0), self.allocator_id, discovery=self.discovery.for_rehearsal())
+        session.debugger_version, session.pack_directories = self.debugger_version, self.pack_directories
+        session.process = self.process
+        session._kernel, session.is_rehearsal, session.constants = self._kernel, True, self.constants
+        return session
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
@@ -234,9 +234,9 @@ class Session:
 
         try:
             meters = [heap.capabilities["meter"]() if "meter" in heap.capabilities else None for heap in self.rehearsal().heaps.all()]
-            found = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
+            readings = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
         except HeapxError:
             return None, 0
-        large_bytes = sum(one.large_bytes or 0 for one in found)
-        small = [one.walked_bytes for one in found]
-        return (None if None in small else sum(one or 0 for one in small)), large_bytes
+        large_bytes = sum(reading.large_bytes or 0 for reading in readings)
+        small = [reading.walked_bytes for reading in readings]
+        return (None if None in small else sum(reading or 0 for reading in small)), large_bytes

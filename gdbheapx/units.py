@@ -90,18 +90,18 @@ class Said(str):
 
 def say(template: str, *parts: Any) -> Said:
     """A sentence: `template` with %s and the like for its parts, of which a Size or a Said has two forms."""
-    return Said(template % tuple(_form(one, False) for one in parts), template % tuple(_form(one, True) for one in parts))
+    return Said(template % tuple(_form(part, False) for part in parts), template % tuple(_form(part, True) for part in parts))
 
 
 def cells(template: str, *parts: Any) -> Said:
     """The same with sizes as in tables: `1,234-12.3 KiB`; unknown is `?`."""
-    forms = [[size(one.size_bytes, plain) if isinstance(one, Size) else _form(one, plain) for one in parts] for plain in (False, True)]
+    forms = [[size(part.size_bytes, plain) if isinstance(part, Size) else _form(part, plain) for part in parts] for plain in (False, True)]
     return Said(template % tuple(forms[0]), template % tuple(forms[1]))
 
 
 def join_sentences(between: str, parts: Sequence[str]) -> Said:
     """Sentences side by side."""
-    return Said(between.join(parts), between.join(plain_form(one) for one in parts))
+    return Said(between.join(parts), between.join(plain_form(part) for part in parts))
 
 
 def _form(part: Any, plain: bool) -> Any:

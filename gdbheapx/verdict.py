@@ -55,7 +55,7 @@ def outcomes(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
     `decide(ask)` asks one condition after the other, each of them linear in the figures: what holds at all corners holds everywhere between
     them. Where a condition holds at some corners only, both answers are followed.
     """
-    found: List[T] = []
+    results: List[T] = []
     scripts: List[List[bool]] = [[]]
     while scripts:
         script = scripts.pop()
@@ -65,16 +65,16 @@ def outcomes(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
             if len(asked) < len(script):
                 asked.append(script[len(asked)])
             else:
-                seen = {condition(one) for one in cases}
+                seen = {condition(case) for case in cases}
                 if len(seen) > 1:
                     scripts.append([*asked, False])
                 asked.append(True in seen)
             return asked[-1]
 
         answer = decide(ask)
-        if answer not in found:
-            found.append(answer)
-    return found
+        if answer not in results:
+            results.append(answer)
+    return results
 
 
 def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
@@ -104,12 +104,12 @@ def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_b
     known. `beyond_bytes`: the most that could not be read."""
     gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
     weights = [Weight(held_bytes - gone, used_bytes - part) for part in {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}]
-    weights += [Weight(one.held + beyond_bytes, one.used + part) for one in weights for part in (0, beyond_bytes) if beyond_bytes]
+    weights += [Weight(weight.held + beyond_bytes, weight.used + part) for weight in weights for part in (0, beyond_bytes) if beyond_bytes]
     kinds = outcomes(_usual_kind, weights)
     missing = ["what is in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
     known = say(
         "at least %s are in use by the program, at least %s are free in the allocator",
-        *(Size(min(part)) for part in zip(*((one.used, one.free) for one in weights))),
+        *(Size(min(part)) for part in zip(*((weight.used, weight.free) for weight in weights))),
     )
     if len(kinds) > 1:
         what = "no verdict: cannot read %s, and the verdict hangs on that" % (" and ".join(missing) or "which blocks are in RAM")
@@ -134,15 +134,15 @@ _USUAL = {
 
 def _usual_kind(ask: Ask[Weight]) -> str:
     """The decision; each condition is linear in the figures."""
-    if ask(lambda one: one.held < SMALL_BYTES):
+    if ask(lambda weight: weight.held < SMALL_BYTES):
         return SMALL
-    if ask(lambda one: one.used >= 0.8 * one.held):
+    if ask(lambda weight: weight.used >= 0.8 * weight.held):
         return LEAK_LIKE
-    return HOARDING if is_much(ask, lambda one: one.free, lambda one: one.held) else MIXED
+    return HOARDING if is_much(ask, lambda weight: weight.free, lambda weight: weight.held) else MIXED
 
 
 def is_much(ask: Ask[F], part: Callable[[F], int], held: Callable[[F], int]) -> bool:
     """Enough of what is held to be the verdict; `ask` as in outcomes()."""
-    return ask(lambda one: 2 * part(one) >= held(one)) or (
-        ask(lambda one: part(one) > MUCH_BYTES) and ask(lambda one: 3 * part(one) >= held(one))
+    return ask(lambda figures: 2 * part(figures) >= held(figures)) or (
+        ask(lambda figures: part(figures) > MUCH_BYTES) and ask(lambda figures: 3 * part(figures) >= held(figures))
     )

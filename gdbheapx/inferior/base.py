@@ -97,19 +97,19 @@ class TypeSet:
         return self._places[key]
 
     def _find(self, struct: str, path: str) -> Optional[Member]:
-        offset, found = 0, None
+        offset, member = 0, None
         for step in path.split("."):
             if struct not in self.structs:
                 return None
             name, index = _split(step)
-            found = self.structs[struct].members.get(name)
-            if found is None:
+            member = self.structs[struct].members.get(name)
+            if member is None:
                 return None
-            offset += found.offset + (index or 0) * found.size_bytes
+            offset += member.offset + (index or 0) * member.size_bytes
             if index is not None:
-                found = found._replace(count=1)
-            struct = found.struct or ""
-        return found._replace(offset=offset) if found is not None else None
+                member = member._replace(count=1)
+            struct = member.struct or ""
+        return member._replace(offset=offset) if member is not None else None
 
     def first(self, struct: str, *paths: str) -> Optional[str]:
         """The first of these paths that this build has: newest first, as its sources moved members about."""
@@ -588,11 +588,11 @@ class Mappings(ABC):
     def file_ranges(self) -> Sequence[Tuple[int, int]]:
         """Begin and end of what is mapped of files, sorted and without overlap; loaded objects as a whole, of which a core (gdb's) may lack
         what is only read."""
-        return [(one.start, one.end) for one in self.mappings() if one.is_file]
+        return [(mapping.start, mapping.end) for mapping in self.mappings() if mapping.is_file]
 
     def code_mappings(self) -> Sequence[Mapping]:
         """Mappings of code, sorted; those of loaded objects also where a core (gdb's) has no header for them."""
-        return [one for one in self.mappings() if one.executable]
+        return [mapping for mapping in self.mappings() if mapping.executable]
 
     def maps_text(self) -> str:
         """The address space in the format of /proc/PID/maps, which other tools read; empty where file offsets are not known."""

@@ -72,8 +72,8 @@ def without_debug_info(path: str) -> int:
         os.ftruncate(descriptor, os.fstat(source).st_size)
         spans = [(0, header.phoff + header.phnum * header.phentsize), (header.shoff, header.shnum * header.shentsize)]
         spans += [(entry.offset, entry.filesz) for entry in file.program_headers() if entry.type == PT_LOAD]
-        kept = [one for one in file.sections() if one.type != SHT_NOBITS and not one.name.startswith(DEBUG)]
-        for at, size_bytes in spans + [(one.offset, one.size_bytes) for one in kept]:
+        kept = [part for part in file.sections() if part.type != SHT_NOBITS and not part.name.startswith(DEBUG)]
+        for at, size_bytes in spans + [(part.offset, part.size_bytes) for part in kept]:
             os.lseek(descriptor, at, os.SEEK_SET)
             send(descriptor, source, at, size_bytes)
         for number, section in enumerate(file.sections()):
@@ -90,10 +90,10 @@ def without_debug_info(path: str) -> int:
 def resolves(path: str) -> bool:
     """The path with its links resolved as text is the same file, or none: then gdb keeps the path as it is."""
     try:
-        found = os.stat(os.path.realpath(path))
+        status = os.stat(os.path.realpath(path))
     except OSError:
         return True
     try:
-        return os.path.samestat(found, os.stat(path))
+        return os.path.samestat(status, os.stat(path))
     except OSError:
         return False

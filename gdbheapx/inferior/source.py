@@ -57,20 +57,25 @@ def executable(path: str, name: str, program_headers: int, read: Read) -> Option
         return None
     at = file.header.phoff
     place = next(
-        (one.vaddr - one.offset for one in file.program_headers() if one.type == PT_LOAD and one.offset <= at < one.offset + one.filesz), 0
+        (
+            header.vaddr - header.offset
+            for header in file.program_headers()
+            if header.type == PT_LOAD and header.offset <= at < header.offset + header.filesz
+        ),
+        0,
     )
     return account(file, name, program_headers - at - place, read)  # the place is 0 but for a program that is linked to a fixed one
 
 
 def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[FileShare]:
     """Everything in the dynamic linker's list that has a file here."""
-    found = []
+    shares = []
     for loaded in link_map.objects():
         path = host_path(loaded.name) if loaded.name.startswith("/") else ""
         file = open_elf(path) if path else None
         if file is not None:
-            found.append(account(file, loaded.name, loaded.base, read))
-    return found
+            shares.append(account(file, loaded.name, loaded.base, read))
+    return shares
 
 
 def open_elf(path: str) -> Optional[ElfFile]:
@@ -254,9 +259,9 @@ def image_build_id(read: Read, start: int) -> Optional[str]:
     for entry in entries if first else ():
         if entry.type == PT_NOTE and first:
             data = read(start - (first.vaddr - first.offset) + entry.vaddr, min(entry.filesz, 4096))
-            found = build_id_of(parse_notes(header.order, data, entry.align))
-            if found:
-                return found
+            build_id = build_id_of(parse_notes(header.order, data, entry.align))
+            if build_id:
+                return build_id
     return None
 
 
@@ -297,14 +302,14 @@ class CoreSource(Source):
         link_map = LinkMap(self.read_prefix, self.header, self.auxv())
         self._take(libraries(link_map, self.host_path, self.core.read_dumped))
 
-    def _take(self, found: Sequence[FileShare]) -> bool:
+    def _take(self, shares: Sequence[FileShare]) -> bool:
         """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
         files = self.core.notes().files
-        for one in found:
-            if one.matches:
-                files += one.mappings
+        for share in shares:
+            if share.matches:
+                files += share.mappings
             else:
-                is_program = one.name == self.executable
+                is_program = share.name == self.executable
                 hint = (
                     "give the program with --exe FILE"
                     if is_program
@@ -314,14 +319,14 @@ class CoreSource(Source):
                     Diagnostic(
                         WRONG_FILE,
                         None,
-                        "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % one.path,
+                        "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % share.path,
                         hint,
                     )
                 )
         files.sort()
         self._names = {entry.start: entry for entry in files}
         self._starts = sorted(self._names)
-        return all(one.matches for one in found)
+        return all(share.matches for share in shares)
 
     def _find_executable(self) -> Optional[str]:
         """The file that holds the program headers the kernel told the process of; else what execve was given."""
@@ -397,11 +402,11 @@ class CoreSource(Source):
             file = ElfFile(path)
         except (OSError, ValueError):
             return None
-        wanted = self.build_id_in_core(name)
-        if wanted and file.build_id() != wanted:
-            self._refuse(name, path, wanted, file.build_id())
+        build_id = self.build_id_in_core(name)
+        if build_id and file.build_id() != build_id:
+            self._refuse(name, path, build_id, file.build_id())
             return None
-        if not wanted and self.is_another(name, file):
+        if not build_id and self.is_another(name, file):
             hint = (
                 "give the program with --exe FILE"
                 if name == self.executable
@@ -446,22 +451,22 @@ class CoreSource(Source):
     def code_images(self) -> List[Tuple[str, int, int]]:
         """(path, start, end) of each file that was mapped to be run, the program first: objects, where the dynamic linker's list of them is
         not to be had. Its mappings follow each other, as their places in the file do."""
-        found: List[Tuple[str, int, int]] = []
+        images: List[Tuple[str, int, int]] = []
         runs = False
         last: Optional[FileMapping] = None
         for entry in self.core.notes().files:
             load = self.core.find(entry.start)
             code = load is not None and bool(load.flags & 1)
-            if last is not None and found and entry.name == last.name and entry.offset and entry.offset >= last.offset:
-                found[-1] = (entry.name, found[-1][1], entry.end)
+            if last is not None and images and entry.name == last.name and entry.offset and entry.offset >= last.offset:
+                images[-1] = (entry.name, images[-1][1], entry.end)
                 runs = runs or code
             else:
-                found = found if runs or not found else found[:-1]
+                images = images if runs or not images else images[:-1]
                 runs = code
-                found.append((entry.name, entry.start, entry.end))
+                images.append((entry.name, entry.start, entry.end))
             last = entry
-        found = found if runs or not found else found[:-1]
-        return sorted(found, key=lambda one: (one[0] != self.executable, one[1]))
+        images = images if runs or not images else images[:-1]
+        return sorted(images, key=lambda image: (image[0] != self.executable, image[1]))
 
     def build_id_in_core(self, name: str) -> Optional[str]:
         """The build-id of the file that was mapped when the core was written; None if its first page was not dumped.
@@ -469,16 +474,16 @@ class CoreSource(Source):
         Of several mappings of its start the first that has one counts: the others are data, which the program may have written to.
         """
         begins = [entry.start for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
-        return next((found for found in (image_build_id(self.core.read_dumped, start) for start in begins) if found), None)
+        return next((build_id for build_id in (image_build_id(self.core.read_dumped, start) for start in begins) if build_id), None)
 
-    def _refuse(self, name: str, path: str, wanted: str, found: Optional[str]) -> None:
+    def _refuse(self, name: str, path: str, in_core: str, here: Optional[str]) -> None:
         if name == self.executable:
             hint = "give the program that wrote the core with --exe FILE"
-            what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, found or "none", wanted)
+            what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, here or "none", in_core)
             self._refused.append(Diagnostic(WRONG_FILE, None, what, hint))
         else:
             hint = "give the file tree of the machine that wrote the core with --sysroot DIR"
-            what = "%s here has build-id %s, but the core was written with %s; gdbheapx does not use it" % (path, found or "none", wanted)
+            what = "%s here has build-id %s, but the core was written with %s; gdbheapx does not use it" % (path, here or "none", in_core)
             self._refused.append(Diagnostic(WRONG_FILE, None, what, hint))
 
     def mappings(self) -> List[Mapping]:
@@ -540,18 +545,18 @@ class CoreSource(Source):
 
     def problems(self) -> List[Diagnostic]:
         core = self.core
-        found: List[Diagnostic] = []
+        diagnostics: List[Diagnostic] = []
         if self._trouble is not None:
-            found.append(Diagnostic(CORE_CUT, None, self._trouble, "copy the core again, or take a new one"))
+            diagnostics.append(Diagnostic(CORE_CUT, None, self._trouble, "copy the core again, or take a new one"))
         lost = self._what_is_cut()
         if lost is not None:
             what = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
-            found.append(Diagnostic(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
+            diagnostics.append(Diagnostic(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
         if core.has_overlap:
             what = "the core is damaged: its program headers overlap, and what they claim twice is counted once"
-            found.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
+            diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
         if core.lacks_private_memory:
-            found.append(
+            diagnostics.append(
                 Diagnostic(
                     MEMORY_LEFT_OUT,
                     None,
@@ -561,7 +566,7 @@ class CoreSource(Source):
             )
         if self.executable and self.executable not in self._files:
             self._files[self.executable] = self._open(self.executable)
-        return found + self._refused
+        return diagnostics + self._refused
 
 
 def page_bytes(auxv: Dict[int, int]) -> int:

@@ -169,17 +169,17 @@ class ElfTarget(Target):
         return self.source.maps_text()
 
     def file_ranges(self) -> Sequence[Tuple[int, int]]:
-        found = [(one.start, one.end) for one in self.mappings() if one.is_file]
+        ranges = [(mapping.start, mapping.end) for mapping in self.mappings() if mapping.is_file]
         if isinstance(self.source, CoreSource):
-            found += [one.span() for one in self.link_map().objects()]
-        return union(found)
+            ranges += [loaded.span() for loaded in self.link_map().objects()]
+        return union(ranges)
 
     def code_mappings(self) -> Sequence[Mapping]:
         mappings = self.mappings()
-        ends, page = [one.end for one in mappings], self.page_bytes
-        found = {one for one in mappings if one.executable}
+        ends, page = [mapping.end for mapping in mappings], self.page_bytes
+        code = {mapping for mapping in mappings if mapping.executable}
         if not isinstance(self.source, CoreSource):
-            return sorted(found)
+            return sorted(code)
         for module in self.modules():
             loaded = self.loaded_at(module.base)
             for entry in loaded.program_headers() if loaded is not None else ():
@@ -189,12 +189,12 @@ class ElfTarget(Target):
                 if entry.type == PT_LOAD and entry.executable and not is_known:
                     file = self.source.core.file_at(start)
                     name = module.name if file is None else file.name
-                    found.add(Mapping(start, end, True, False, True, False, name, 0, entry.offset & -page))
-        return sorted(found)
+                    code.add(Mapping(start, end, True, False, True, False, name, 0, entry.offset & -page))
+        return sorted(code)
 
     def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
         spans = [(*loaded.span(), module) for loaded, module in zip(self.link_map().objects(), self.modules())]
-        return sorted(((start, end, module) for start, end, module in spans if start < end), key=lambda one: one[:2])
+        return sorted(((start, end, module) for start, end, module in spans if start < end), key=lambda span: span[:2])
 
     def has_section(self, module: Module, name: str) -> Optional[bool]:
         files = self.symbol_files(module)
@@ -313,13 +313,18 @@ class ElfTarget(Target):
         return self._functions[module]
 
     def _functions_of(self, module: Module) -> List[Function]:
-        every = [
+        named = [
             entry
             for file in self.symbol_files(module)
             for entry in file.every_symbol()
             if entry[1].type == STT_FUNC and entry[1].size_bytes
         ]
-        return sorted({Function(module.base + one.value, module.base + one.value + one.size_bytes, name, one.local) for name, one in every})
+        return sorted(
+            {
+                Function(module.base + symbol.value, module.base + symbol.value + symbol.size_bytes, name, symbol.local)
+                for name, symbol in named
+            }
+        )
 
     def exported_functions(self, module: Module) -> Iterator[str]:
         loaded = self.loaded_at(module.base)
@@ -328,19 +333,19 @@ class ElfTarget(Target):
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
         from gdbheapx.inferior.elf.demangle import rust_type  # few commands name types of Rust
 
-        found: Dict[int, Set[str]] = {address: set() for address in addresses}
+        types: Dict[int, Set[str]] = {address: set() for address in addresses}
         for file in self.symbol_files(module):
             for name, symbol in file.every_symbol():
                 address = module.base + symbol.value
-                type_ = rust_type(name) if address in found and symbol.type == STT_FUNC else None
+                type_ = rust_type(name) if address in types and symbol.type == STT_FUNC else None
                 if type_ is not None:
-                    found[address].add(type_)
-        return [found[address] for address in addresses]
+                    types[address].add(type_)
+        return [types[address] for address in addresses]
 
     def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
         loaded = self.loaded_at(module.base)
         start, end = loaded.span() if loaded is not None else (0, 0)
-        return [(one.start, one.end) for one in self.mappings() if one.executable and start <= one.start < end]
+        return [(mapping.start, mapping.end) for mapping in self.mappings() if mapping.executable and start <= mapping.start < end]
 
     def find_static(self, name: str) -> Sequence[Symbol]:
         if name not in self._statics:
@@ -389,11 +394,11 @@ class ElfTarget(Target):
             return None
         try:
             reader = whole_file.WholeReader(elf, near.name)
-            found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+            types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         except (whole_file.Unreadable, *whole_file.errors()):
             return None
-        found.origin = reader.origin
-        return found
+        types.origin = reader.origin
+        return types
 
     def unread_types(self, module: Module) -> Optional[str]:
         from gdbheapx.inferior.elf import whole_file
@@ -438,11 +443,11 @@ class ElfTarget(Target):
         return self._threads
 
     def _held_threads(self, stopper: "Stopper") -> List[Thread]:
-        found = []
+        threads = []
         for thread in self.source.threads():
             held = stopper.registers(thread.lwp, self.source.header)
-            found.append(Thread(thread.lwp, thread.name, held.thread_pointer, held.sp, held.pc))
-        return found
+            threads.append(Thread(thread.lwp, thread.name, held.thread_pointer, held.sp, held.pc))
+        return threads
 
     def register_words(self, thread: Thread) -> Sequence[int]:
         header, stopper = self.source.header, self._stopper
@@ -506,7 +511,7 @@ class ElfTarget(Target):
         self.stopped_ms = max(self.stopped_ms or 0.0, round(took_ms, 1))
 
     def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
-        found = []
+        named = []
         for loaded, module in zip(self.link_map().objects(), self.modules()):
             if only is not None and module.base != only.base:
                 continue
@@ -515,16 +520,16 @@ class ElfTarget(Target):
                 names.update(file.names_ending(suffix))
             if loaded.dynamic():
                 names.update(loaded.names_ending(suffix))
-            found += [(name, module) for name in sorted(names)]
-        return found
+            named += [(name, module) for name in sorted(names)]
+        return named
 
     def names_starting(self, module: Module, start: str) -> List[str]:
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
     def exported(self, module: Module, name: str) -> Optional[Symbol]:
         loaded = self.loaded_at(module.base)
-        found = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
-        return Symbol(name, module.base + found.value, module, "symbol") if found is not None and found.type != STT_TLS else None
+        symbol = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
+        return Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != STT_TLS else None
 
     def constant_data(self, module: Module) -> Iterator[bytes]:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
@@ -566,10 +571,10 @@ class ElfTarget(Target):
         return self.elf_file(path, module.build_id) if path else None
 
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
-        every = [one for file in self.symbol_files(module) for one in file.every_symbol() if one[1].type in (STT_OBJECT, STT_TLS)]
+        entries = [entry for file in self.symbol_files(module) for entry in file.every_symbol() if entry[1].type in (STT_OBJECT, STT_TLS)]
         from gdbheapx.inferior.elf.demangle import variable_name  # few commands name variables
 
-        return sorted({(variable_name(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in every})
+        return sorted({(variable_name(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in entries})
 
     def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
         file = self._own_file(module)
@@ -578,8 +583,8 @@ class ElfTarget(Target):
         if module not in self._vtables:
             from gdbheapx.inferior.elf import demangle, vtables  # few commands name classes
 
-            found = vtables.find(file, [one for one in self.symbol_files(module) if one.path != file.path])
-            self._vtables[module] = {at: Vtable(demangle.class_name(one.mangled), one.within) for at, one in found.items()}
+            by_address = vtables.find(file, [other for other in self.symbol_files(module) if other.path != file.path])
+            self._vtables[module] = {at: Vtable(demangle.class_name(vtable.mangled), vtable.within) for at, vtable in by_address.items()}
         return self._vtables[module]
 
     def class_name(self, module: Module, address: int) -> Optional[str]:
@@ -635,14 +640,14 @@ class ElfTarget(Target):
             if module.base not in self._call_frames:
                 file = self._own_file(module)
                 self._call_frames[module.base] = None if file is None else unwind.CallFrames(file)
-            found = self._call_frames[module.base]
-            return None if found is None else found.row(address - module.base)
+            frames = self._call_frames[module.base]
+            return None if frames is None else frames.row(address - module.base)
 
         return unwind.walk_calls(copy, row, self.arch)
 
     def static_blocks(self) -> Sequence[StaticBlock]:
         pointer = next((thread.thread_pointer for thread in self.threads() if thread.thread_pointer), None)
-        found = []
+        blocks = []
         for module in self.modules() if pointer else ():
             loaded, size = self.loaded_at(module.base), self.thread_local_size(module)
             place = self.tls_place(loaded) if loaded is not None and size else None
@@ -653,16 +658,16 @@ class ElfTarget(Target):
                 block = tls_block(place, pointer, loaded.memory).address
                 distance = block - (pointer or 0) if block is not None else None
             if distance is not None and abs(distance) <= MOST_STATIC_BYTES:
-                found.append(StaticBlock(distance, size, module))
-        return found
+                blocks.append(StaticBlock(distance, size, module))
+        return blocks
 
     def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
         return self._in_blocks(TlsPlace(distance, None), Numbers(self.source.read_prefix, self.source.header), 0)
 
     def _in_blocks(self, place: TlsPlace, memory: Numbers, offset: int) -> ThreadLocal:
         blocks = self._blocks(place, memory)
-        found = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
-        return ThreadLocal(found, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
+        addresses = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
+        return ThreadLocal(addresses, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
 
     def _blocks(self, place: TlsPlace, memory: Numbers) -> Dict[int, TlsBlock]:
         """lwp -> the thread's block of thread-local storage.
@@ -670,19 +675,19 @@ class ElfTarget(Target):
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
         threads have, is damage.
         """
-        is_live, found = self.kind == "live", {}
+        is_live, blocks = self.kind == "live", {}
         times = Counter(thread.thread_pointer for thread in self.threads() if thread.thread_pointer)
         met: Set[int] = set()
         for thread in self.threads():
             pointer = thread.thread_pointer
             if is_live and (pointer == 0 or pointer in met):
-                found[thread.lwp] = TlsBlock(None, None)
+                blocks[thread.lwp] = TlsBlock(None, None)
             elif pointer and times[pointer] > 1 and not is_live:
-                found[thread.lwp] = TlsBlock(None, "another thread has the same thread pointer 0x%x" % pointer)
+                blocks[thread.lwp] = TlsBlock(None, "another thread has the same thread pointer 0x%x" % pointer)
             else:
-                found[thread.lwp] = tls_block(place, pointer, memory)
+                blocks[thread.lwp] = tls_block(place, pointer, memory)
             met.add(pointer or 0)
-        return found
+        return blocks
 
     def tls_place(self, loaded: Loaded) -> Optional[TlsPlace]:
         """Where the object's thread-local block lies."""
@@ -700,18 +705,18 @@ class ElfTarget(Target):
         """Where the thread-local `name` lies in its object's block."""
         key = (name, module.base, module.name)
         if key not in self._tls_offsets:
-            found = [symbol.value for symbol in self._thread_locals(name, module)]
-            self._tls_offsets[key] = found[0] if found else None
+            offsets = [symbol.value for symbol in self._thread_locals(name, module)]
+            self._tls_offsets[key] = offsets[0] if offsets else None
         return self._tls_offsets[key]
 
     def _thread_locals(self, name: str, module: Module) -> List[ElfSymbol]:
         """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
         loaded = self.loaded_at(module.base)
         exported = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
-        every = [symbol for file in self.symbol_files(module) for symbol in file.symbols(name)] + (
+        symbols = [symbol for file in self.symbol_files(module) for symbol in file.symbols(name)] + (
             [exported] if exported is not None else []
         )
-        return [symbol for symbol in every if symbol.type == STT_TLS]
+        return [symbol for symbol in symbols if symbol.type == STT_TLS]
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
         if any(self.tls_offset(name, near.module) is not None for name in names):
@@ -735,11 +740,11 @@ class ElfTarget(Target):
         return starts is None or starts.loaded.base != base
 
     def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
-        found = lookup(self.link_map().searched(), name)
-        if found is None or (name in LINKERS_OWN and self._is_linker_alone(found.loaded.base)):
+        symbol = lookup(self.link_map().searched(), name)
+        if symbol is None or (name in LINKERS_OWN and self._is_linker_alone(symbol.loaded.base)):
             return None
-        module = next((module for module in self.modules() if module.base == found.loaded.base), None)
-        return Symbol(name, found.address, module, "symbol") if module else None
+        module = next((module for module in self.modules() if module.base == symbol.loaded.base), None)
+        return Symbol(name, symbol.address, module, "symbol") if module else None
 
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
@@ -766,24 +771,24 @@ class ElfTarget(Target):
         program = link_map.objects()[:1]
         if not linker or not program or DT_NEEDED not in program[0].dynamic() or not link_map.complete or self.lost_bytes() != 0:
             return False
-        spans = [program[0].span()] + [(one.start, one.end) for one in self.mappings() if one.start == linker]
-        names = {one.name for one in self.mappings() if any(start <= one.start < end for start, end in spans)}
-        return not any(one.executable and one.is_file and one.name not in names for one in self.mappings())
+        spans = [program[0].span()] + [(mapping.start, mapping.end) for mapping in self.mappings() if mapping.start == linker]
+        names = {mapping.name for mapping in self.mappings() if any(start <= mapping.start < end for start, end in spans)}
+        return not any(mapping.executable and mapping.is_file and mapping.name not in names for mapping in self.mappings())
 
     def knows_objects(self) -> bool:
         return bool(self.link_map().objects()) and self.link_map().complete
 
     def problems(self) -> List[Diagnostic]:
-        found = list(self.source.problems())
+        diagnostics = list(self.source.problems())
         if not self.link_map().objects():
-            found.append(self._nothing_loaded())
+            diagnostics.append(self._nothing_loaded())
         if not self.link_map().complete:
-            found.append(
+            diagnostics.append(
                 Diagnostic(
                     OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None
                 )
             )
-        return found
+        return diagnostics
 
     def _nothing_loaded(self) -> Diagnostic:
         """Why no program was found."""

@@ -55,7 +55,7 @@ class Classes:
 
     def tree(self) -> Dict[str, Any]:
         """As JSON has it."""
-        return {"%x" % at: [_cut(one.name), one.within] if one.within else _cut(one.name) for at, one in self.all().items()}
+        return {"%x" % at: [_cut(vtable.name), vtable.within] if vtable.within else _cut(vtable.name) for at, vtable in self.all().items()}
 
 
 def _cut(name: str) -> str:
@@ -63,10 +63,10 @@ def _cut(name: str) -> str:
 
 
 def _address(key: str) -> int:
-    found = int(key, 16)
-    if not 0 <= found < MOST_ADDRESS:
+    address = int(key, 16)
+    if not 0 <= address < MOST_ADDRESS:
         raise ValueError("%s is not the place of a vtable" % key[:60])
-    return found
+    return address
 
 
 def _vtable(value: Any) -> Vtable:
@@ -133,21 +133,23 @@ class Listed(NamedTuple):
 def tree(pack: Pack) -> Dict[str, Any]:
     """As JSON has it."""
     names = ("allocator", "version_text", "build_id", "machine", "word_bytes", "prefix", "public_prefix", "made_from", "exactness")
-    found: Dict[str, Any] = {"schema": SCHEMA}
-    found.update({name: getattr(pack, name) for name in names})
-    found["constants"] = dict(sorted(pack.constants.items()))
+    members: Dict[str, Any] = {"schema": SCHEMA}
+    members.update({name: getattr(pack, name) for name in names})
+    members["constants"] = dict(sorted(pack.constants.items()))
     structs = pack.types.structs.items()
     tables: Dict[str, Dict[str, Any]] = {
         "symbols": {name: list(place) for name, place in pack.symbols.items()},
         "thread_locals": {name: list(place) for name, place in pack.thread_locals.items()},
         "variables": {name: list(place)[1:] for name, place in pack.types.variables.items()},
-        "enums": {name: dict(sorted(values.items(), key=lambda one: (one[1], one[0]))) for name, values in pack.types.enums.items()},
-        "structs": {name: [one.size_bytes, {field: list(place) for field, place in one.members.items()}] for name, one in structs},
+        "enums": {
+            name: dict(sorted(values.items(), key=lambda struct: (struct[1], struct[0]))) for name, values in pack.types.enums.items()
+        },
+        "structs": {name: [struct.size_bytes, {field: list(place) for field, place in struct.members.items()}] for name, struct in structs},
     }
-    found.update({name: {key: table[key] for key in sorted(table)} for name, table in tables.items()})
+    members.update({name: {key: table[key] for key in sorted(table)} for name, table in tables.items()})
     if pack.vtables:
-        found["vtables"] = pack.vtables.tree()
-    return found
+        members["vtables"] = pack.vtables.tree()
+    return members
 
 
 def dump(pack: Pack) -> str:
@@ -208,13 +210,13 @@ def _json_tree(data: bytes) -> Any:
 
 def _pack(tree: Dict[str, Any], path: str) -> Pack:
     structs = {
-        name: StructType(_number(one[0]), {field: _member(place) for field, place in one[1].items()})
-        for name, one in tree["structs"].items()
+        name: StructType(_number(struct[0]), {field: _member(place) for field, place in struct[1].items()})
+        for name, struct in tree["structs"].items()
     }
     variables = {name: _member([0] + place) for name, place in tree["variables"].items()}
     enums = {name: {key: _number(value, -MAX_OFFSET) for key, value in values.items()} for name, values in tree["enums"].items()}
     types = TypeSet(structs, enums, variables)
-    for name, members in [(name, one.members) for name, one in structs.items()] + [("variables", variables)]:
+    for name, members in [(name, struct.members) for name, struct in structs.items()] + [("variables", variables)]:
         for field, member in members.items():
             _check_reference("%s.%s" % (name, field), member, types)
     _check_nesting(types)
@@ -240,10 +242,10 @@ def _pack(tree: Dict[str, Any], path: str) -> Pack:
     )
 
 
-def _classes(found: Any, path: str) -> Classes:
-    if not isinstance(found, (bytes, dict, type(None))):
+def _classes(classes: Any, path: str) -> Classes:
+    if not isinstance(classes, (bytes, dict, type(None))):
         raise ValueError("its vtables are no table")
-    return Classes(found, path)
+    return Classes(classes, path)
 
 
 def _text(value: Any) -> str:
@@ -279,13 +281,13 @@ def _check_reference(name: str, member: Member, types: TypeSet) -> None:
 
 def _check_nesting(types: TypeSet) -> None:
     """No struct contains itself, and no member reaches beyond its struct."""
-    for name, one in types.structs.items():
-        for field, member in one.members.items():
-            if member.offset + member.size_bytes * member.count > one.size_bytes:
+    for name, struct in types.structs.items():
+        for field, member in struct.members.items():
+            if member.offset + member.size_bytes * member.count > struct.size_bytes:
                 raise ValueError("%s.%s reaches beyond its struct" % (name, field))
     if len(types.structs) > MAX_STRUCTS:
         raise ValueError("it has more than %d structs" % MAX_STRUCTS)
-    inside = {name: {member.struct for member in one.members.values() if member.struct} for name, one in types.structs.items()}
+    inside = {name: {member.struct for member in struct.members.values() if member.struct} for name, struct in types.structs.items()}
     while inside:
         leaves = [name for name, held in inside.items() if not any(other in inside for other in held)]
         if not leaves:
@@ -329,8 +331,8 @@ def _of_build(build_id: str, directories: Sequence[str]) -> Iterator[Pack]:
             if pack.build_id != build_id:
                 raise HeapxError("the pack %s belongs to build-id %s" % (path, pack.build_id), code=BAD_PACK)
             yield pack
-        yield from (one.pack for one in in_directory(directory) if one.pack is not None and one.pack.build_id == build_id)
-    yield from (one.pack for one in _shipped(lambda name: name == build_id + ".json") if one.pack is not None)
+        yield from (entry.pack for entry in in_directory(directory) if entry.pack is not None and entry.pack.build_id == build_id)
+    yield from (entry.pack for entry in _shipped(lambda name: name == build_id + ".json") if entry.pack is not None)
 
 
 def in_directory(directory: str) -> List[Listed]:
@@ -339,15 +341,15 @@ def in_directory(directory: str) -> List[Listed]:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".json"))[:MAX_FILES]
     except OSError as error:
         return [Listed(directory, None, "cannot read %s: %s" % (directory, error.strerror))]
-    found = []
+    packs = []
     for name in names:
         path = os.path.join(directory, name)
         try:
-            found.append(Listed(path, load(path), None))
+            packs.append(Listed(path, load(path), None))
         except HeapxError as problem:
             if BUILD_ID.fullmatch(name[:-5]) or _claims(path):
-                found.append(Listed(path, None, problem.message))
-    return found
+                packs.append(Listed(path, None, problem.message))
+    return packs
 
 
 def _claims(path: str) -> bool:
@@ -360,21 +362,21 @@ def _claims(path: str) -> bool:
 
 def shipped() -> List[Pack]:
     """The packs that come with gdbheapx, by build-id."""
-    return [one.pack for one in _shipped(lambda _: True) if one.pack is not None]
+    return [entry.pack for entry in _shipped(lambda _: True) if entry.pack is not None]
 
 
 def listed(directories: Sequence[str]) -> List[Listed]:
     """Every pack that would be found, in the order of the search, with the damaged ones."""
-    return [one for directory in directories for one in in_directory(directory)] + _shipped(lambda _: True)
+    return [entry for directory in directories for entry in in_directory(directory)] + _shipped(lambda _: True)
 
 
-def _shipped(wanted: Callable[[str], bool]) -> List[Listed]:
+def _shipped(is_asked: Callable[[str], bool]) -> List[Listed]:
     """Shipped packs whose file name is wanted; their directory may be text inside one large file."""
     if packs.EMBEDDED:
-        texts = [(name, text) for name, text in sorted(packs.EMBEDDED.items()) if name.endswith(".json") and wanted(name)]
+        texts = [(name, text) for name, text in sorted(packs.EMBEDDED.items()) if name.endswith(".json") and is_asked(name)]
         return [Listed(name, parse(text.encode(), name), None) for name, text in texts]
     folder = os.path.dirname(os.path.abspath(packs.__file__))
-    names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and wanted(name))
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and is_asked(name))
     return [Listed(os.path.join(folder, name), load(os.path.join(folder, name)), None) for name in names]
 
 

@@ -45,10 +45,10 @@ class View:
     def numbers(self, path: str) -> Any:
         """An array of unsigned numbers as array('Q'), for long ones."""
         member = self._member(path)
-        found = array(LETTERS[member.size_bytes], self._data[member.offset : member.offset + member.count * member.size_bytes])
+        values = array(LETTERS[member.size_bytes], self._data[member.offset : member.offset + member.count * member.size_bytes])
         if self._order != sys.byteorder:
-            found.byteswap()
-        return found if found.typecode == "Q" else array("Q", found)
+            values.byteswap()
+        return values if values.typecode == "Q" else array("Q", values)
 
     @property
     def size_bytes(self) -> int:
@@ -92,13 +92,13 @@ def read_view(target: Target, types: TypeSet, struct: str, address: int) -> View
 class Picker:
     """Unpacks chosen members from the bytes of one kind of struct."""
 
-    def __init__(self, types: TypeSet, name: str, wanted: Sequence[Tuple[str, ...]], little_endian: bool) -> None:
-        """`wanted`: for each number the paths it may have, newest first. What this build has not is None in every answer."""
-        places = [_place(types, name, paths) for paths in wanted]
+    def __init__(self, types: TypeSet, name: str, members: Sequence[Tuple[str, ...]], little_endian: bool) -> None:
+        """`members`: for each number the paths it may have, newest first. What this build has not is None in every answer."""
+        places = [_place(types, name, paths) for paths in members]
         offsets = [place.offset if place is not None else -1 for place in places]
         order = sorted(range(len(places)), key=lambda number: offsets[number])
         shape, at = "<" if little_endian else ">", 0
-        self._from: List[Optional[int]] = [None] * len(wanted)
+        self._from: List[Optional[int]] = [None] * len(members)
         count = 0
         for number in order:
             place = places[number]
@@ -116,13 +116,13 @@ class Picker:
     def columns(self, data: bytes, stride_bytes: int) -> List[Optional[Sequence[int]]]:
         """Each of the wanted numbers of every struct in an array; empty where there is no struct."""
         padded = struct.Struct("%s%dx" % (self._struct.format, stride_bytes - self._struct.size))
-        found: List[Sequence[int]] = list(zip(*padded.iter_unpack(data[: len(data) // stride_bytes * stride_bytes])))
-        return [None if place is None else found[place] if found else () for place in self._from]
+        columns: List[Sequence[int]] = list(zip(*padded.iter_unpack(data[: len(data) // stride_bytes * stride_bytes])))
+        return [None if place is None else columns[place] if columns else () for place in self._from]
 
     def pick(self, data: bytes) -> List[Optional[int]]:
         """The numbers in the order in which they were wanted."""
-        found = self._struct.unpack_from(data)
-        return [None if place is None else found[place] for place in self._from]
+        values = self._struct.unpack_from(data)
+        return [None if place is None else values[place] for place in self._from]
 
 
 def _place(types: TypeSet, name: str, paths: Sequence[str]) -> Optional[Member]:
@@ -209,8 +209,8 @@ class Needed(NamedTuple):
     """What it must have to be of use."""
 
 
-def take(found: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
-    """Add the struct to `found`: as the build's own types have it (True), else by the table's row for `version` (False).
+def take(types: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
+    """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False).
 
     None if neither has what is needed.
     """
@@ -221,5 +221,5 @@ def take(found: TypeSet, needed: Needed, own: Optional[TypeSet], version: Option
         layout = place(needed.struct, version, shape) if version is not None else None
     if layout is None or any(member not in layout.members for member in needed.members):
         return None
-    found.structs[name] = layout
+    types.structs[name] = layout
     return is_own

@@ -235,13 +235,13 @@ class CoreFile:
 
     def mappings(self) -> List[Mapping]:
         """One for each PT_LOAD, named after the file that NT_FILE says is mapped at its start."""
-        found = []
+        mappings = []
         for load in self.loads:
             file = self.file_at(load.start)
             rights = bool(load.flags & 4), bool(load.flags & 2), bool(load.flags & 1), False
             name, offset = (file.name, file.offset + load.start - file.start) if file is not None else ("", 0)
-            found.append(Mapping(load.start, load.end, *rights, name, load.dumped_bytes, offset))
-        return found
+            mappings.append(Mapping(load.start, load.end, *rights, name, load.dumped_bytes, offset))
+        return mappings
 
     def undumped_files(self) -> List[FileMapping]:
         """Mapped files of which the core has nothing, although the program may have written to them: shared ones are left out by default.
@@ -315,8 +315,8 @@ class Notes:
         if status is None or len(status) < registers_at:
             return
         lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
-        found = decode_registers(self._header, status[registers_at:], extra)
-        self.threads.append(Thread(lwp, None, found.thread_pointer, found.sp, found.pc))
+        registers = decode_registers(self._header, status[registers_at:], extra)
+        self.threads.append(Thread(lwp, None, registers.thread_pointer, registers.sp, registers.pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
 
     def _died(self, desc: bytes) -> None:
@@ -419,20 +419,27 @@ class WritableSegment(NamedTuple):
 
 def writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[WritableSegment]:
     """The writable segments of an object with this load bias."""
-    found = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
-    return [WritableSegment(base + one.vaddr, base + one.vaddr + min(one.filesz, one.memsz), base + one.vaddr + one.memsz) for one in found]
+    entries = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
+    return [
+        WritableSegment(base + header.vaddr, base + header.vaddr + min(header.filesz, header.memsz), base + header.vaddr + header.memsz)
+        for header in entries
+    ]
 
 
 def writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[WritableSegment]:
     """The same by what was mapped from `start` to `end`, where the object's headers cannot be read. What is behind its last mapping and has
     no name is its .bss."""
-    found = [WritableSegment(one.start, one.end, one.end) for one in mappings if one.writable and start <= one.start < end]
-    rest = next((one for one in mappings if one.start == end and one.writable and not one.name), None)
-    if rest is not None and found and found[-1].end == end:
-        found[-1] = found[-1]._replace(end=rest.end)
+    segments = [
+        WritableSegment(mapping.start, mapping.end, mapping.end)
+        for mapping in mappings
+        if mapping.writable and start <= mapping.start < end
+    ]
+    rest = next((mapping for mapping in mappings if mapping.start == end and mapping.writable and not mapping.name), None)
+    if rest is not None and segments and segments[-1].end == end:
+        segments[-1] = segments[-1]._replace(end=rest.end)
     elif rest is not None:
-        found.append(WritableSegment(end, end, rest.end))
-    return found
+        segments.append(WritableSegment(end, end, rest.end))
+    return segments
 
 
 def constants_of(file: ElfFile) -> Iterator[bytes]:
@@ -446,8 +453,12 @@ def constants_of(file: ElfFile) -> Iterator[bytes]:
 
 
 def _constant_spans(file: ElfFile) -> List[Tuple[int, int]]:
-    named = [(one.offset, one.size_bytes) for one in file.sections() if one.name.startswith(".rodata") and one.type != SHT_NOBITS]
-    return named or [(one.offset, one.filesz) for one in file.program_headers() if one.type == PT_LOAD and not one.writable]
+    named = [
+        (section.offset, section.size_bytes)
+        for section in file.sections()
+        if section.name.startswith(".rodata") and section.type != SHT_NOBITS
+    ]
+    return named or [(header.offset, header.filesz) for header in file.program_headers() if header.type == PT_LOAD and not header.writable]
 
 
 def has_all_constants(file: ElfFile) -> bool:
@@ -462,8 +473,11 @@ def dumps_all_constants(headers: Sequence[ProgramHeader], base: int, segments: S
     """`dumped_constants` gives all of them: gdb dumps the whole first segment of an object, with its dynamic symbols, and not the one that
     has .rodata; the kernel one page."""
     constant = [entry for entry in headers if entry.type == PT_LOAD and not entry.writable and entry.filesz]
-    sizes = [sum(high - low for low, high in dumped_ranges(segments, base + one.vaddr, base + one.vaddr + one.filesz)) for one in constant]
-    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and sizes == [one.filesz for one in constant]
+    sizes = [
+        sum(high - low for low, high in dumped_ranges(segments, base + header.vaddr, base + header.vaddr + header.filesz))
+        for header in constant
+    ]
+    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and sizes == [header.filesz for header in constant]
 
 
 def dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Iterator[Tuple[int, int]]:
@@ -480,23 +494,23 @@ def dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequ
 
 def thread_local_image(file: ElfFile) -> bytes:
     """What PT_TLS has in the file: what each thread's block begins with, without the zeros behind it."""
-    entry = next((one for one in file.program_headers() if one.type == PT_TLS), None)
+    entry = next((header for header in file.program_headers() if header.type == PT_TLS), None)
     return b"" if entry is None else file.pread(entry.offset, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
 
 
 def dumped_ranges(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:
     """The parts of this range whose bytes are in a core's file."""
-    parts = [(max(start, one.address), min(end, one.address + one.size_bytes)) for one in segments]
+    parts = [(max(start, segment.address), min(end, segment.address + segment.size_bytes)) for segment in segments]
     return [(low, high) for low, high in parts if low < high]
 
 
 def maps_text(mappings: Sequence[Mapping]) -> str:
     """As /proc/PID/maps would have shown them; device and inode, which no core holds, are 0."""
     lines = []
-    for one in mappings:
-        rights = "".join(letter if there else "-" for letter, there in zip("rwx", (one.readable, one.writable, one.executable)))
-        name = one.name.replace("\n", "\\012")  # as the kernel writes it
-        lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (one.start, one.end, rights, one.offset, name)).rstrip(" "))
+    for mapping in mappings:
+        rights = "".join(letter if there else "-" for letter, there in zip("rwx", (mapping.readable, mapping.writable, mapping.executable)))
+        name = mapping.name.replace("\n", "\\012")  # as the kernel writes it
+        lines.append(("%08x-%08x %sp %08x 00:00 0 %s" % (mapping.start, mapping.end, rights, mapping.offset, name)).rstrip(" "))
     return "\n".join(lines)
 
 
@@ -543,7 +557,7 @@ class Extents:
 
     def data_ranges(self, segments: Sequence[Segment], start: int, end: int, page: int) -> List[Tuple[int, int]]:
         """The addresses from `start` to `end` whose pages have data in the file; segments sorted by address."""
-        found: List[Tuple[int, int]] = []
+        ranges: List[Tuple[int, int]] = []
         for segment in segments[max(0, bisect_right(segments, (start,)) - 1) :]:
             if segment.address >= end:
                 break
@@ -553,9 +567,9 @@ class Extents:
             while low < high and place < len(self._starts) and self._starts[place] < high + shift:
                 begin, until = max(low, (self._starts[place] - shift) & -page), min(high, -(-(self._ends[place] - shift) // page) * page)
                 if begin < until:
-                    found.append((begin, until))
+                    ranges.append((begin, until))
                 place += 1
-        return union(found)
+        return union(ranges)
 
 
 def memory_use(
@@ -576,18 +590,18 @@ def memory_use(
         auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)
     }
     labels.update(named_pages)
-    found: List[MappingUse] = []
+    uses: List[MappingUse] = []
     for mapping in mappings:
         segment = by_start.get(mapping.start)
         label = next((label for address, label in labels.items() if mapping.start <= address < mapping.end), "")
         named = mapping._replace(name=label) if label and not mapping.name else mapping
-        found.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
-    for place in range(len(found) - 1, 0, -1):  # the kernel's data lies right below its code (vma.c: map_vdso)
-        mapping, below = found[place].mapping, found[place - 1].mapping
+        uses.append(MappingUse(named, extents.data_bytes((segment,), mapping.start, mapping.end) if segment else 0))
+    for place in range(len(uses) - 1, 0, -1):  # the kernel's data lies right below its code (vma.c: map_vdso)
+        mapping, below = uses[place].mapping, uses[place - 1].mapping
         if mapping.name in ("[vdso]", "[vvar]") and below.end == mapping.start and not (below.name or below.writable or below.executable):
-            found[place - 1] = found[place - 1]._replace(mapping=below._replace(name="[vvar]"))
+            uses[place - 1] = uses[place - 1]._replace(mapping=below._replace(name="[vvar]"))
     size_bytes = sum(segment.size_bytes for segment in segments)
     has_holes = (
         sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes
     )
-    return MemoryUse("dumped", found, None, by_kernel and has_holes)
+    return MemoryUse("dumped", uses, None, by_kernel and has_holes)

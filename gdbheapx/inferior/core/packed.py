@@ -86,9 +86,9 @@ class Gzip:
 
     def decompress(self, data: bytes, most_bytes: int) -> bytes:
         """Some of what it unpacks to."""
-        found = self._inner.decompress(self._left + data, most_bytes)
+        plain = self._inner.decompress(self._left + data, most_bytes)
         self._left = self._inner.unconsumed_tail
-        return bytes(found)
+        return bytes(plain)
 
 
 def gzip(descriptor: int) -> Iterator[bytes]:

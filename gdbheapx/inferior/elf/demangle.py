@@ -70,12 +70,12 @@ def plain(mangled: str) -> Optional[str]:
     if text.startswith("St") and text[2:3].isdigit():
         text, parts = text[2:], ["std"]
     while text:
-        found = re.match(r"[1-9]\d{0,3}", text)
-        if found is None:
+        match = re.match(r"[1-9]\d{0,3}", text)
+        if match is None:
             return None
-        end = found.end() + int(found.group())
-        part, text = text[found.end() : end], text[end:]
-        if len(part) < int(found.group()) or not re.fullmatch(r"[A-Za-z_$][\w$]*", part, re.A):
+        end = match.end() + int(match.group())
+        part, text = text[match.end() : end], text[end:]
+        if len(part) < int(match.group()) or not re.fullmatch(r"[A-Za-z_$][\w$]*", part, re.A):
             return None
         parts.append("(anonymous namespace)" if part.startswith("_GLOBAL__N") else part)
     return "::".join(parts) if parts else None
@@ -90,11 +90,11 @@ def _by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optio
         return None
     demangle, free = _RUNTIME[0]
     status = ctypes.c_int(0)
-    found = demangle((prefix + mangled).encode(), None, None, ctypes.byref(status))
-    if not found:
+    pointer = demangle((prefix + mangled).encode(), None, None, ctypes.byref(status))
+    if not pointer:
         return None
-    text = ctypes.string_at(found).decode("utf-8", "replace")
-    free(found)
+    text = ctypes.string_at(pointer).decode("utf-8", "replace")
+    free(pointer)
     return text[len(start) :] if status.value == 0 and text.startswith(start) else None
 
 
@@ -147,8 +147,8 @@ def _legacy(symbol: str) -> Optional[str]:
 
 def _unescaped(part: str) -> str:
     part = part[1:] if part.startswith("_$") else part
-    part = re.sub(r"\$u([0-9a-f]{1,6})\$", lambda found: chr(min(int(found[1], 16), 0x10FFFF)), part)
-    part = re.sub(r"\$([A-Z]{1,2})\$", lambda found: ESCAPES.get(found[1], found[0]), part)
+    part = re.sub(r"\$u([0-9a-f]{1,6})\$", lambda match: chr(min(int(match[1], 16), 0x10FFFF)), part)
+    part = re.sub(r"\$([A-Z]{1,2})\$", lambda match: ESCAPES.get(match[1], match[0]), part)
     return part.replace("..", "::")
 
 
@@ -187,9 +187,9 @@ class _Name:
         return self._text[self._at - 1]
 
     def _has(self, letter: str) -> bool:
-        found = self._text.startswith(letter, self._at)
-        self._at += len(letter) if found else 0
-        return found
+        has = self._text.startswith(letter, self._at)
+        self._at += len(letter) if has else 0
+        return has
 
     def _number(self) -> int:
         """Base 62, ended by _."""
@@ -222,9 +222,9 @@ class _Name:
         if to >= start:
             raise _Unread
         kept, self._at = self._at, to
-        found = self._path() if what == "path" else self._type()
+        text = self._path() if what == "path" else self._type()
         self._at = kept
-        return found
+        return text
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -233,9 +233,9 @@ class _Name:
 
     def _path(self, is_outer: bool = False) -> str:
         self._deeper()
-        found = self._path_at(is_outer)
+        text = self._path_at(is_outer)
         self._depth -= 1
-        return found
+        return text
 
     def _path_at(self, is_outer: bool) -> str:
         kind = self._step()
@@ -254,24 +254,24 @@ class _Name:
             space = self._step()
             path = self._path(is_outer)
             name = self._identifier()
-            found = "%s::%s" % (path, "{closure#%d}" % self._number_of if space == "C" else name or "{%s}" % space)
-            self._owner = found if is_outer and space == "C" else self._owner
-            return found
+            text = "%s::%s" % (path, "{closure#%d}" % self._number_of if space == "C" else name or "{%s}" % space)
+            self._owner = text if is_outer and space == "C" else self._owner
+            return text
         if kind == "I":
             path = self._path(is_outer)
             arguments = self._list(self._argument)
             if is_outer and path.endswith("::drop_in_place") and arguments:
                 self._owner = arguments[0]
-            return "%s<%s>" % (path, ", ".join(one for one in arguments if one))
+            return "%s<%s>" % (path, ", ".join(argument for argument in arguments if argument))
         if kind == "B":
             return self._back("path")
         raise _Unread
 
-    def _list(self, one: Callable[[], str]) -> List[str]:
-        found: List[str] = []
+    def _list(self, read: Callable[[], str]) -> List[str]:
+        texts: List[str] = []
         while not self._has("E"):
-            found.append(one())
-        return found
+            texts.append(read())
+        return texts
 
     def _argument(self) -> str:
         if self._has("L"):
@@ -296,9 +296,9 @@ class _Name:
 
     def _type(self) -> str:
         self._deeper()
-        found = self._type_at()
+        text = self._type_at()
         self._depth -= 1
-        return found
+        return text
 
     def _type_at(self) -> str:
         kind = self._step()
@@ -341,14 +341,14 @@ class _Name:
     def _bounds(self) -> str:
         if self._has("G"):
             self._number()
-        found = []
+        bounds = []
         while not self._has("E"):
             path = self._path()
             while self._has("p"):
                 self._identifier()
                 self._type()
-            found.append(path)
+            bounds.append(path)
         if not self._has("L"):
             raise _Unread
         self._number()
-        return "dyn " + " + ".join(found)
+        return "dyn " + " + ".join(bounds)

@@ -142,7 +142,9 @@ class Sections:
     def __init__(self, file: ElfFile) -> None:
         self._file = file
         self._found: Dict[str, Section] = {
-            one.name: one for one in file.sections() if one.type != SHT_NOBITS and one.name.startswith((".debug_", ".zdebug_"))
+            section.name: section
+            for section in file.sections()
+            if section.type != SHT_NOBITS and section.name.startswith((".debug_", ".zdebug_"))
         }
         self._plain: Dict[str, bytes] = {}
         self._blocks: Dict[Tuple[str, int], bytes] = {}
@@ -261,9 +263,9 @@ class Dwarf:
 
     def unit_of(self, address: int) -> Optional[Unit]:
         """The unit whose code holds this address of the file; None if none is known to."""
-        found = self._guarded(lambda: self._by_ranges(address))
-        if found is not None:
-            return self.unit_at(found)
+        offset = self._guarded(lambda: self._by_ranges(address))
+        if offset is not None:
+            return self.unit_at(offset)
         unit: Optional[Unit] = self._guarded(lambda: self._by_looking(address))
         return unit
 
@@ -350,23 +352,23 @@ class Dwarf:
         else:
             self._with_table(unit)
         data = unit.data or self.sections.read(".debug_info", unit.offset, min(unit.size_bytes, 4096))
-        found: Optional[Die] = self._guarded(lambda: self.die(unit, unit.first, data))
-        if found is None:
+        die: Optional[Die] = self._guarded(lambda: self.die(unit, unit.first, data))
+        if die is None:
             raise Unsupported("a unit without an entry")
-        if isinstance(found.values.get(AT_STR_OFFSETS_BASE), int):
-            unit.string_offsets = found.values[AT_STR_OFFSETS_BASE]
-        return found
+        if isinstance(die.values.get(AT_STR_OFFSETS_BASE), int):
+            unit.string_offsets = die.values[AT_STR_OFFSETS_BASE]
+        return die
 
     def entry(self, offset: int) -> Die:
         """The entry at this offset of .debug_info."""
-        found = self._entries.get(offset)
-        if found is None:
+        die = self._entries.get(offset)
+        if die is None:
             unit = self.load(self.unit_at(offset))
-            found = self._guarded(lambda: self.die(unit, offset - unit.offset, unit.data))
-            if found is None:
+            die = self._guarded(lambda: self.die(unit, offset - unit.offset, unit.data))
+            if die is None:
                 raise Unsupported("an offset that leads to no entry")
-            self._entries[offset] = found
-        return found
+            self._entries[offset] = die
+        return die
 
     def children(self, parent: Die, imported: Optional[Set[int]] = None) -> Iterator[Die]:
         """The entries right below one; those of partial units that it imports, once each, among them."""
@@ -479,19 +481,19 @@ class Dwarf:
 
     def name(self, die: Die) -> str:
         """DW_AT_name; empty without one."""
-        found = die.values.get(AT_NAME, b"")
-        if isinstance(found, tuple):
-            found = self.sections.string(*found)
-        if isinstance(found, Unsupported):
-            raise found
-        return str(found.decode("utf-8", "replace"))
+        value = die.values.get(AT_NAME, b"")
+        if isinstance(value, tuple):
+            value = self.sections.string(*value)
+        if isinstance(value, Unsupported):
+            raise value
+        return str(value.decode("utf-8", "replace"))
 
     def referred(self, die: Die, attribute: int) -> Optional[Die]:
         """The entry that an attribute leads to; None without the attribute."""
-        found = die.values.get(attribute)
-        if isinstance(found, Unsupported):
-            raise found
-        return None if found is None else self.entry(found)
+        value = die.values.get(attribute)
+        if isinstance(value, Unsupported):
+            raise value
+        return None if value is None else self.entry(value)
 
 
 def length_of(form: int, unit: Unit) -> int:
@@ -507,7 +509,7 @@ def length_of(form: int, unit: Unit) -> int:
 
 def abbreviations(data: bytes, unit: Unit) -> Dict[int, Abbreviation]:
     """One table of .debug_abbrev. IndexError if it goes on behind the data."""
-    found: Dict[int, Abbreviation] = {}
+    by_code: Dict[int, Abbreviation] = {}
     code, at = uleb(data, 0)
     while code:
         tag, at = uleb(data, at)
@@ -521,11 +523,11 @@ def abbreviations(data: bytes, unit: Unit) -> Dict[int, Abbreviation]:
             if not attribute and not form:
                 break
             size = length_of(form, unit)
-            wanted = attribute if attribute in WANTED else 0
-            if not wanted and size >= 0 and steps and not steps[-1].attribute and steps[-1].size_bytes >= 0:
+            kept = attribute if attribute in WANTED else 0
+            if not kept and size >= 0 and steps and not steps[-1].attribute and steps[-1].size_bytes >= 0:
                 steps[-1] = Step(0, 0, steps[-1].size_bytes + size, 0)
             else:
-                steps.append(Step(wanted, form, size, constant))
-        found[code] = Abbreviation(tag, bool(has_children), tuple(steps))
+                steps.append(Step(kept, form, size, constant))
+        by_code[code] = Abbreviation(tag, bool(has_children), tuple(steps))
         code, at = uleb(data, at)
-    return found
+    return by_code

@@ -120,25 +120,25 @@ class DwarfRaw(RawType):
 
     def enumerators(self) -> Dict[str, int]:
         if self._enumerators is None:
-            every = self._dwarf.children(self._die) if self._die is not None else ()
-            self._enumerators = {self._dwarf.name(die): number(die, AT_CONST_VALUE) or 0 for die in every if die.tag == ENUMERATOR}
+            children = self._dwarf.children(self._die) if self._die is not None else ()
+            self._enumerators = {self._dwarf.name(die): number(die, AT_CONST_VALUE) or 0 for die in children if die.tag == ENUMERATOR}
         return self._enumerators
 
 
 def number(die: Die, attribute: int) -> Optional[int]:
     """An attribute that is a number; None without it, or where it is computed."""
-    found = die.values.get(attribute)
-    return found if isinstance(found, int) else None
+    value = die.values.get(attribute)
+    return value if isinstance(value, int) else None
 
 
 def location(die: Die) -> int:
     """Where a member lies; old compilers write `DW_OP_plus_uconst N`."""
-    found: Any = die.values.get(AT_DATA_MEMBER_LOCATION, 0)
-    if isinstance(found, bytes) and found[:1] == bytes((PLUS_UCONST,)) and len(found) > 1:
-        return uleb(found + b"\0", 1)[0]
-    if not isinstance(found, int):
+    value: Any = die.values.get(AT_DATA_MEMBER_LOCATION, 0)
+    if isinstance(value, bytes) and value[:1] == bytes((PLUS_UCONST,)) and len(value) > 1:
+        return uleb(value + b"\0", 1)[0]
+    if not isinstance(value, int):
         raise Unsupported("a member that lies at no fixed place")
-    return found
+    return value
 
 
 class DwarfReader(Reader):

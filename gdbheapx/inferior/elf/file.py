@@ -233,16 +233,18 @@ class ElfFile:
         return self._build_id[0]
 
     def _find_build_id(self) -> Optional[str]:
-        for section in [one for one in self.sections() if one.type == SHT_NOTE][:MOST_NOTE_PARTS]:
+        for section in [part for part in self.sections() if part.type == SHT_NOTE][:MOST_NOTE_PARTS]:
             if section.size_bytes:
-                found = build_id_of(parse_notes(self.header.order, self.pread(section.offset, min(section.size_bytes, 1 << 16))))
-                if found:
-                    return found
-        for segment in [one for one in self.program_headers() if one.type == PT_NOTE][:MOST_NOTE_PARTS]:
+                build_id = build_id_of(parse_notes(self.header.order, self.pread(section.offset, min(section.size_bytes, 1 << 16))))
+                if build_id:
+                    return build_id
+        for segment in [part for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]:
             if segment.filesz:
-                found = build_id_of(parse_notes(self.header.order, self.pread(segment.offset, min(segment.filesz, 1 << 16)), segment.align))
-                if found:
-                    return found
+                build_id = build_id_of(
+                    parse_notes(self.header.order, self.pread(segment.offset, min(segment.filesz, 1 << 16)), segment.align)
+                )
+                if build_id:
+                    return build_id
         return None
 
     def sections(self) -> List[Section]:
@@ -266,34 +268,34 @@ class ElfFile:
 
         What .dynsym exports is found faster by its hash, in memory.
         """
-        found: List[ElfSymbol] = []
+        symbols: List[ElfSymbol] = []
         for table in self.sections():
             if table.type == SHT_SYMTAB:
                 text = self._table(table)[2]
                 renamed = {at for at in places(text, name.encode() + b".lto_priv.") if c_string(text, at)[len(name) + 10 :].isdigit()}
                 for offset in places(text, name.encode() + b"\0") + sorted(renamed):
-                    found += self._at_name(table, offset)
-        return found
+                    symbols += self._at_name(table, offset)
+        return symbols
 
     def names_ending(self, suffix: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that ends so."""
-        found: Set[str] = set()
+        names: Set[str] = set()
         for table in self.sections():
             if table.type in (SHT_SYMTAB, SHT_DYNSYM):
                 text = self._table(table)[2]
                 for start in starts(text, suffix.encode()):
                     if self._at_name(table, start):
-                        found.add(c_string(text, start))
-        return sorted(found)
+                        names.add(c_string(text, start))
+        return sorted(names)
 
     def names_starting(self, start: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that begins so."""
-        found: Set[str] = set()
+        names: Set[str] = set()
         for table in self.sections():
             if table.type in (SHT_SYMTAB, SHT_DYNSYM):
                 text = self._table(table)[2]
-                found.update(c_string(text, at) for at in places(text, start.encode()) if self._at_name(table, at))
-        return sorted(found)
+                names.update(c_string(text, at) for at in places(text, start.encode()) if self._at_name(table, at))
+        return sorted(names)
 
     def symbols_starting(self, start: str) -> Iterator[Tuple[str, ElfSymbol]]:
         """Every defined symbol of .symtab and .dynsym whose name begins so; where both have it, twice."""
@@ -336,35 +338,35 @@ class ElfFile:
         """The defined symbols whose name stands at this offset of the string table; several may share one."""
         size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
         names, entries, _ = self._table(table)
-        found = [parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in indexes(names, offset)]
-        return [symbol for symbol in found if symbol.section]
+        symbols = [parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in indexes(names, offset)]
+        return [symbol for symbol in symbols if symbol.section]
 
 
 def starts(text: bytes, suffix: bytes) -> List[int]:
     """Where in a string table a name that ends in `suffix` may start: at the start of a string or, as linkers share tails, later in it."""
-    found: List[int] = []
+    offsets: List[int] = []
     for at in places(text, suffix + b"\0"):
-        found += range(text.rfind(b"\0", 0, at) + 1, at + 1)
-    return found
+        offsets += range(text.rfind(b"\0", 0, at) + 1, at + 1)
+    return offsets
 
 
 def indexes(words: bytes, value: int) -> Iterator[int]:
     """Where `value` stands in an array of 32-bit words of this machine. (array.index takes no start before Python 3.10.)"""
-    wanted = array("I", [value]).tobytes()
-    at = words.find(wanted)
+    number = array("I", [value]).tobytes()
+    at = words.find(number)
     while at >= 0:
         if at % 4 == 0:
             yield at // 4
-        at = words.find(wanted, at + 1)
+        at = words.find(number, at + 1)
 
 
 def places(text: bytes, what: bytes) -> List[int]:
     """Every offset at which `what` stands in a string table; the linker lets a name share the tail of a longer one."""
-    found, at = [], text.find(what)
+    offsets, at = [], text.find(what)
     while at >= 0:
-        found.append(at)
+        offsets.append(at)
         at = text.find(what, at + 1)
-    return found
+    return offsets
 
 
 def c_string(data: bytes, at: int) -> str:
@@ -377,12 +379,12 @@ def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
     """The auxiliary vector: type -> value."""
     form = header.order + ("QQ" if header.word_bytes == 8 else "II")
     size = 2 * header.word_bytes
-    found: Dict[int, int] = {}
+    values: Dict[int, int] = {}
     for kind, value in struct.iter_unpack(form, data[: len(data) // size * size]):
         if kind == 0:
             break
-        found[kind] = value
-    return found
+        values[kind] = value
+    return values
 
 
 class Registers(NamedTuple):

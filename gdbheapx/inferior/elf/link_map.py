@@ -109,11 +109,11 @@ class Loaded:
         """From its notes in memory."""
         for entry in self.program_headers():
             if entry.type == PT_NOTE:
-                found = build_id_of(
+                build_id = build_id_of(
                     parse_notes(self.memory.header.order, self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096)), entry.align)
                 )
-                if found:
-                    return found
+                if build_id:
+                    return build_id
         return None
 
     def take_headers(self, end: int) -> None:
@@ -259,10 +259,10 @@ class LinkMap:
         """An object that is known from elsewhere; where the list could not be followed. Its headers tell where its dynamic section is, if
         they can be read, else `end` where it ends."""
         loaded = self.objects()
-        if not any(one.base == base for one in loaded):
-            one = Loaded(self.memory, "" if is_executable else name, base, 0, is_executable)
-            one.take_headers(end)
-            loaded.append(one)
+        if not any(known.base == base for known in loaded):
+            known = Loaded(self.memory, "" if is_executable else name, base, 0, is_executable)
+            known.take_headers(end)
+            loaded.append(known)
 
     def _executable(self) -> Optional[Loaded]:
         at, count = self._auxv.get(AT_PHDR), self._auxv.get(AT_PHNUM)
@@ -322,14 +322,14 @@ class LinkMap:
             seen.add(node)
             order = self.memory._order
             words = (data[i * word : (i + 1) * word] for i in range(4))
-            base, name_at, dynamic, following = (int.from_bytes(one, order) for one in words)
+            base, name_at, dynamic, following = (int.from_bytes(part, order) for part in words)
             name = self.memory.string(name_at) if name_at else b""
             text = (name or b"").decode("utf-8", "surrogateescape")
             if base == executable.base and (not text or dynamic == executable._dynamic_at):
                 # already there; a second namespace repeats ld.so, which is dropped below
                 if is_loader and self._loader_place is None:
                     self._loader_place = len(loaded)
-            elif "/" in text and not any(one.base == base for one in loaded):
+            elif "/" in text and not any(other.base == base for other in loaded):
                 loaded.append(Loaded(self.memory, text, base, dynamic, False))
             node = following
 
@@ -367,12 +367,12 @@ def gnu_candidates(memory: Numbers, table: int, name: bytes) -> Iterator[int]:
     for _ in range(1 << 16):
         if index < first:
             return
-        found = memory.number(chain + 4 * (index - first), 4)
-        if found is None:
+        hashed = memory.number(chain + 4 * (index - first), 4)
+        if hashed is None:
             return
-        if found | 1 == value | 1:
+        if hashed | 1 == value | 1:
             yield index
-        if found & 1:
+        if hashed & 1:
             return
         index += 1
 
@@ -462,7 +462,7 @@ def relocations(loaded: Loaded, types: Relocations) -> List[Tuple[int, int, int,
     dynamic = loaded.dynamic()
     tables = [(loaded.pointer(DT_RELA), dynamic.get(DT_RELASZ, 0), True), (loaded.pointer(DT_REL), dynamic.get(DT_RELSZ, 0), False)]
     tables.append((loaded.pointer(DT_JMPREL), dynamic.get(DT_PLTRELSZ, 0), dynamic.get(DT_PLTREL) == DT_RELA))
-    found: List[Tuple[int, int, int, Optional[int]]] = []
+    entries: List[Tuple[int, int, int, Optional[int]]] = []
     for table, size_bytes, has_addend in tables:
         if not table:
             continue
@@ -473,8 +473,8 @@ def relocations(loaded: Loaded, types: Relocations) -> List[Tuple[int, int, int,
         mask, shift = (0xFFFFFFFF, 32) if wide else (0xFF, 8)
         for entry in struct.iter_unpack(form, data[: len(data) // step * step]):
             if entry[1] & mask in (types.module, types.offset):
-                found.append((loaded.base + entry[0], entry[1] & mask, entry[1] >> shift, entry[2] if has_addend else None))
-    return found
+                entries.append((loaded.base + entry[0], entry[1] & mask, entry[1] >> shift, entry[2] if has_addend else None))
+    return entries
 
 
 def local_exec_offset(loaded: Loaded) -> Optional[int]:
@@ -519,10 +519,10 @@ def tls_block(place: TlsPlace, thread_pointer: Optional[int], memory: Numbers) -
     number = place.module_number or 0
     if number > slots:
         return TlsBlock(None, None)
-    found = memory.word(dtv + 2 * word * number)
-    if found is None:
+    address = memory.word(dtv + 2 * word * number)
+    if address is None:
         return TlsBlock(None, "cannot read its vector of thread-local blocks at 0x%x" % dtv)
-    return TlsBlock(None if found in (0, highest) else found, None)
+    return TlsBlock(None if address in (0, highest) else address, None)
 
 
 def round_up(value: int, align: int) -> int:

@@ -134,17 +134,17 @@ class Walk:
 
     def fill(self, raw: RawType, owner: str, base: int, members: Dict[str, Member]) -> None:
         """The members of `raw` as members of `owner`."""
-        for one in raw.members():
-            if one.is_bit_field:
+        for inner in raw.members():
+            if inner.is_bit_field:
                 continue
-            if not one.name:
-                if one.type.code == "struct":
-                    self.fill(one.type, owner, base + one.offset, members)
+            if not inner.name:
+                if inner.type.code == "struct":
+                    self.fill(inner.type, owner, base + inner.offset, members)
                 continue
-            name = self.plain(one.name)
-            member = self.place(one.type, owner, name)
+            name = self.plain(inner.name)
+            member = self.place(inner.type, owner, name)
             if member is not None:
-                members[name] = member._replace(offset=base + one.offset)
+                members[name] = member._replace(offset=base + inner.offset)
 
     def plain(self, name: str) -> str:
         """A member's name without what the build put before it."""

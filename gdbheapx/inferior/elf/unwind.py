@@ -17,11 +17,11 @@ from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile
 
 MASK = (1 << 64) - 1
 TWO: Dict[int, Callable[[int, int], int]] = {
-    0x1A: lambda one, two: one & two,
-    0x1C: lambda one, two: one - two,
-    0x22: lambda one, two: one + two,
-    0x24: lambda one, two: one << min(two, 64),
-    0x2A: lambda one, two: int(one >= two),
+    0x1A: lambda first, second: first & second,
+    0x1C: lambda first, second: first - second,
+    0x22: lambda first, second: first + second,
+    0x24: lambda first, second: first << min(second, 64),
+    0x2A: lambda first, second: int(first >= second),
 }
 """DW_OP_and, minus, plus, shl, ge."""
 PT_GNU_EH_FRAME = 0x6474E550
@@ -64,8 +64,8 @@ def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Opti
             offset, at = signed(data, at)
             value = registers[code - 0x70] + offset if code - 0x70 in registers else None
         elif code in TWO and len(stack) > 1:
-            two, one = stack.pop(), stack.pop()
-            value = TWO[code](one, two)
+            two, operand = stack.pop(), stack.pop()
+            value = TWO[code](operand, two)
         elif code == 0x06 and stack:
             value = word(stack.pop())
         elif code == 0x23 and stack:
@@ -112,9 +112,9 @@ class CallFrames:
         self._file, numbers = file, file.header.arch.unwinding
         self._return = numbers.pc if numbers is not None else None
         headers = file.program_headers()
-        self._loads = [one for one in headers if one.type == PT_LOAD]
+        self._loads = [header for header in headers if header.type == PT_LOAD]
         self._table: List[Tuple[int, int]] = []
-        entry = next((one for one in headers if one.type == PT_GNU_EH_FRAME), None)
+        entry = next((header for header in headers if header.type == PT_GNU_EH_FRAME), None)
         if entry is not None and numbers is not None and file.header.word_bytes == 8 and file.header.little_endian:
             self._read_table(entry.vaddr, file.pread(entry.offset, entry.filesz))
 
@@ -126,7 +126,7 @@ class CallFrames:
 
     def _bytes(self, address: int) -> bytes:
         """A length and so many bytes behind it."""
-        load = next((one for one in self._loads if one.vaddr <= address < one.vaddr + one.filesz), None)
+        load = next((segment for segment in self._loads if segment.vaddr <= address < segment.vaddr + segment.filesz), None)
         if load is None:
             return b""
         data = self._file.pread(load.offset + address - load.vaddr, 4)
@@ -238,35 +238,35 @@ class Machine:
         if code == 0x0B:
             self.register, self.offset, self.expression, self.rules = self._kept.pop()
             return at
-        one, after = unsigned(data, at)
+        operand, after = unsigned(data, at)
         if code == 0x0E:
-            self.offset = one
+            self.offset = operand
         elif code == 0x0F:
-            self.register, self.expression, after = None, data[after : after + one], after + one
+            self.register, self.expression, after = None, data[after : after + operand], after + operand
         elif code == 0x0D:
-            self.register = one
+            self.register = operand
         elif code == 0x06:
-            self._restore(one)
+            self._restore(operand)
         elif code in (0x07, 0x08):
-            self.rules[one] = (SAME if code == 0x08 else OTHER, -1, b"")
+            self.rules[operand] = (SAME if code == 0x08 else OTHER, -1, b"")
         elif code == 0x13:
             self.offset = signed(data, at)[0] * align
         elif code in (0x10, 0x16):
             size, after = unsigned(data, after)
-            self.rules[one] = (EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
+            self.rules[operand] = (EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
             after += size
         elif code in (0x05, 0x09, 0x0C):
             two, after = unsigned(data, after)
             if code == 0x0C:
-                self.register, self.offset = one, two
+                self.register, self.offset = operand, two
             else:
-                self.rules[one] = (SAVED, two * align, b"") if code == 0x05 else (OTHER, two, b"")
+                self.rules[operand] = (SAVED, two * align, b"") if code == 0x05 else (OTHER, two, b"")
         elif code in (0x11, 0x12):
             two, after = signed(data, after)
             if code == 0x12:
-                self.register, self.offset = one, two * align
+                self.register, self.offset = operand, two * align
             else:
-                self.rules[one] = (SAVED, two * align, b"")
+                self.rules[operand] = (SAVED, two * align, b"")
         elif code != 0x2E:
             raise ValueError(code)
         return after
@@ -280,7 +280,7 @@ def caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding)
         end = registers[row.register] + row.offset if row.register in registers else None
     if end is None:
         return None
-    found = {number: value for number, value in registers.items() if number in numbers.kept}
+    of_caller = {number: value for number, value in registers.items() if number in numbers.kept}
     for register, (how, number, expression) in row.rules.items():
         value: Optional[int] = None
         if how == SAVED:
@@ -292,11 +292,11 @@ def caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding)
         else:
             value = evaluated(expression, registers, word, end)
             value = word(value) if how == EXPRESSION and value is not None else value
-        found.pop(register, None)
+        of_caller.pop(register, None)
         if value is not None:
-            found[register] = value
-    found.setdefault(numbers.sp, end)
-    return found
+            of_caller[register] = value
+    of_caller.setdefault(numbers.sp, end)
+    return of_caller
 
 
 RowOf = Callable[[int], Optional[UnwindRow]]
@@ -314,22 +314,22 @@ def call_registers(words: Sequence[int], order: Sequence[str], numbers: Unwindin
 
 def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Call]:
     """As far as the files tell."""
-    found: List[Call] = []
+    calls: List[Call] = []
     numbers = arch.unwinding
     if numbers is None or arch.registers is None:
-        return found
+        return calls
 
     def word(address: int) -> Optional[int]:
         at = address - copy.pointer
         return int.from_bytes(copy.data[at : at + 8], "little") if 0 <= at <= len(copy.data) - 8 else None
 
     now, is_return = call_registers(copy.words, arch.registers.names, numbers, copy.pointer, copy.pc), False
-    while len(found) < MOST_CALLS and now.get(numbers.pc):
+    while len(calls) < MOST_CALLS and now.get(numbers.pc):
         pc, pointer = now[numbers.pc], now[numbers.sp]
         row = row_of(pc - is_return)
         after = caller(row, now, word, numbers) if row is not None else None
         if row is None or after is None or after[numbers.sp] <= pointer:
             break
-        found.append(Call(pointer, after[numbers.sp], pc, is_return))
+        calls.append(Call(pointer, after[numbers.sp], pc, is_return))
         now, is_return = after, not row.is_signal
-    return found
+    return calls

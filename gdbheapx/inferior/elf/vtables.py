@@ -61,7 +61,7 @@ class Image:
     def __init__(self, file: ElfFile) -> None:
         self.file = file
         self.word_bytes = file.header.word_bytes
-        self._loads: List[ProgramHeader] = [one for one in file.program_headers() if one.type == PT_LOAD]
+        self._loads: List[ProgramHeader] = [header for header in file.program_headers() if header.type == PT_LOAD]
         self._is_wide = self.word_bytes == 8
         self._dynamic = self._read_dynamic()
         self._names: Dict[int, Tuple[str, ElfSymbol]] = {}
@@ -87,8 +87,8 @@ class Image:
         """The address of this object that stands there in memory; None where it is another object's, or none."""
         if address in self.imported:
             return None
-        found = self.own.get(address)
-        return found if found is not None else self.number(address)
+        value = self.own.get(address)
+        return value if value is not None else self.number(address)
 
     def is_relocated(self, address: int) -> bool:
         """The dynamic linker writes there."""
@@ -108,17 +108,21 @@ class Image:
 
     def words_in(self, values: Set[int]) -> List[int]:
         """Every place of data where a pointer to one of these addresses of this object stands."""
-        found = {place for place, value in self.own.items() if value in values}
+        places = {place for place, value in self.own.items() if value in values}
         if self.file.header.type == 2:  # ET_EXEC: what it says of itself needs no relocation
             for start, data in self._data():
                 form = "%s%d%s" % (self.file.header.order, len(data) // self.word_bytes, "Q" if self._is_wide else "I")
                 words = struct.unpack_from(form, data)
-                found.update(start + self.word_bytes * at for at, word in enumerate(words) if word in values)
-        return sorted(place for place in found if place not in self.imported)
+                places.update(start + self.word_bytes * at for at, word in enumerate(words) if word in values)
+        return sorted(place for place in places if place not in self.imported)
 
     def _data(self) -> Iterator[Tuple[int, bytes]]:
         """(address, bytes) of what is no code, in pieces of whole words."""
-        code = [(one.address, one.address + one.size_bytes) for one in self.file.sections() if one.flags & 4 and one.address]
+        code = [
+            (section.address, section.address + section.size_bytes)
+            for section in self.file.sections()
+            if section.flags & 4 and section.address
+        ]
         left = MOST_BYTES
         for load in self._loads:
             if load.flags & PF_X and not code:
@@ -139,18 +143,18 @@ class Image:
 
     def find_text(self, text: bytes) -> List[int]:
         """Every address where this string starts, behind the end of another."""
-        found, wanted = [], b"\0" + text + b"\0"
+        addresses, pattern = [], b"\0" + text + b"\0"
         for load in self._loads:
             for start in range(0, min(load.filesz, MOST_BYTES), PIECE_BYTES):
-                data = self.read(load.vaddr + start, PIECE_BYTES + len(wanted))
-                at = data.find(wanted)
+                data = self.read(load.vaddr + start, PIECE_BYTES + len(pattern))
+                at = data.find(pattern)
                 while 0 <= at < PIECE_BYTES:
-                    found.append(load.vaddr + start + at + 1)
-                    at = data.find(wanted, at + 1)
-        return sorted(set(found))
+                    addresses.append(load.vaddr + start + at + 1)
+                    at = data.find(pattern, at + 1)
+        return sorted(set(addresses))
 
     def _read_dynamic(self) -> Dict[int, int]:
-        found: Dict[int, int] = {}
+        tags: Dict[int, int] = {}
         form = self.file.header.order + ("qQ" if self._is_wide else "iI")
         for entry in self.file.program_headers():
             if entry.type == PT_DYNAMIC:
@@ -158,8 +162,8 @@ class Image:
                 for tag, value in struct.iter_unpack(form, data[: len(data) // (2 * self.word_bytes) * 2 * self.word_bytes]):
                     if tag == 0:
                         break
-                    found.setdefault(tag, value)
-        return found
+                    tags.setdefault(tag, value)
+        return tags
 
     def _table(self, start: int, size: int, form: str) -> Iterator[Tuple[int, ...]]:
         step = struct.calcsize(form)
@@ -245,14 +249,14 @@ def find(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dict[int, RawVt
     image = Image(file)
     known = list(_symbols([file, *with_symbols]))
     infos = _type_infos(image, _kinds(image, known))
-    found = dict(_with_type_info(image, infos, [(start, end) for start, end, _ in known]))
+    by_address = dict(_with_type_info(image, infos, [(start, end) for start, end, _ in known]))
     word = image.word_bytes
-    points = sorted(found)
+    points = sorted(by_address)
     for start, end, name in known:
         is_plain = not (image.number(start) or image.number(start + word) or image.is_relocated(start + word))
         if is_plain and not _any_within(points, start, end):  # without RTTI, or a copy of another object's (R_..._COPY)
-            found.setdefault(start + 2 * word, RawVtable(name, 0))
-    return dict(sorted(found.items())[:MOST_VTABLES])
+            by_address.setdefault(start + 2 * word, RawVtable(name, 0))
+    return dict(sorted(by_address.items())[:MOST_VTABLES])
 
 
 def _symbols(files: Sequence[ElfFile]) -> Iterator[Tuple[int, int, str]]:
@@ -269,32 +273,36 @@ def _symbols(files: Sequence[ElfFile]) -> Iterator[Tuple[int, int, str]]:
 def _kinds(image: Image, symbols: Sequence[Tuple[int, int, str]]) -> Dict[int, str]:
     """The address points of the vtables of the type_infos themselves, where they lie in this object: those of which of KINDS."""
     word = image.word_bytes
-    found = {start + 2 * word: name for start, _, name in symbols if name in KINDS}
-    if found:
-        return found
+    by_address = {start + 2 * word: name for start, _, name in symbols if name in KINDS}
+    if by_address:
+        return by_address
     for kind in KINDS:  # a static executable without symbols: from the class's name to its type_info to its vtable
         names = set(image.find_text(kind.encode()))
         infos = {place - word for place in image.words_in(names)} if names else set()
         for place in image.words_in(infos) if infos else ():
             if image.number(place - word) == 0 and not image.is_relocated(place - word) and _has_code(image, place + word):
-                found[place + word] = kind
-    return found
+                by_address[place + word] = kind
+    return by_address
 
 
 def _type_infos(image: Image, kinds: Dict[int, str]) -> Dict[int, TypeInfo]:
     """Every type_info of a class, by its address."""
     word = image.word_bytes
-    wanted = {VTABLE + kind: kind for kind in KINDS}
+    by_symbol = {VTABLE + kind: kind for kind in KINDS}
     places = [(place, kinds[image.pointer(place) or 0]) for place in image.words_in(set(kinds))] if kinds else []
-    places += [(place, wanted[one.name]) for place, one in image.imported.items() if one.name in wanted and one.addend == 2 * word]
-    found = {}
+    places += [
+        (place, by_symbol[imported.name])
+        for place, imported in image.imported.items()
+        if imported.name in by_symbol and imported.addend == 2 * word
+    ]
+    infos = {}
     for place, kind in places:
         at = image.pointer(place + word)
         text = image.text(at) if at else None
         mangled = type_name(text + b"\0") if text else None
         if mangled:
-            found[place] = TypeInfo(mangled, kind)
-    return found
+            infos[place] = TypeInfo(mangled, kind)
+    return infos
 
 
 def type_name(data: bytes) -> Optional[str]:
@@ -311,7 +319,9 @@ def _with_type_info(image: Image, infos: Dict[int, TypeInfo], symbols: List[Tupl
     inside = _bases(image, infos)
     starts = sorted(symbols)
     named = [(place, infos[image.pointer(place) or 0].mangled) for place in image.words_in(set(infos))] if infos else []
-    others = [(place, one.name) for place, one in image.imported.items() if one.name.startswith(TYPE_INFO) and not one.addend]
+    others = [
+        (place, imported.name) for place, imported in image.imported.items() if imported.name.startswith(TYPE_INFO) and not imported.addend
+    ]
     named += [(place, name[len(TYPE_INFO) :]) for place, name in others]
     for place, name in named:
         distance = image.number(place - word)
@@ -324,26 +334,26 @@ def _with_type_info(image: Image, infos: Dict[int, TypeInfo], symbols: List[Tupl
 def _bases(image: Image, infos: Dict[int, TypeInfo]) -> Set[int]:
     """The places inside type_infos that lead to those of their bases."""
     word = image.word_bytes
-    found: Set[int] = set()
-    for start, one in infos.items():
+    bases: Set[int] = set()
+    for start, info in infos.items():
         first = start + 2 * word
-        if one.kind == KINDS[1]:
-            found.add(first)
-        elif one.kind == KINDS[2]:  # unsigned flags, count; then a pointer and a word for each base
+        if info.kind == KINDS[1]:
+            bases.add(first)
+        elif info.kind == KINDS[2]:  # unsigned flags, count; then a pointer and a word for each base
             count = int.from_bytes(image.read(first + 4, 4), image.file.header.byte_order)
-            found.update(first + 8 + 2 * word * number for number in range(min(count, MOST_BASES)))
-    return found
+            bases.update(first + 8 + 2 * word * number for number in range(min(count, MOST_BASES)))
+    return bases
 
 
 def _has_code(image: Image, place: int) -> bool:
     """A function is among the first entries: those of an abstract class's destructors may be empty."""
     word = image.word_bytes
     for at in (place, place + word, place + 2 * word):
-        found = image.pointer(at)
-        if found is None:
+        address = image.pointer(at)
+        if address is None:
             return at in image.imported
-        if found:
-            return image.is_code(found & ~1)
+        if address:
+            return image.is_code(address & ~1)
     return False
 
 

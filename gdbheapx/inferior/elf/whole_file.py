@@ -61,14 +61,14 @@ def errors() -> Any:
 
 def value(die: Any, name: str) -> Any:
     """An attribute's value; None without it."""
-    found = die.attributes.get(name)
-    return found.value if found is not None else None
+    attribute = die.attributes.get(name)
+    return attribute.value if attribute is not None else None
 
 
 def name_of(die: Any) -> str:
     """DW_AT_name; empty without one."""
-    found = value(die, "DW_AT_name")
-    return found.decode("utf-8", "replace") if found else ""
+    name = value(die, "DW_AT_name")
+    return name.decode("utf-8", "replace") if name else ""
 
 
 def type_of(die: Any) -> Any:
@@ -89,12 +89,12 @@ def plain(die: Any) -> Tuple[Any, str]:
 
 def location(die: Any) -> int:
     """Where a member lies; old compilers write `DW_OP_plus_uconst N`."""
-    found = value(die, "DW_AT_data_member_location")
-    if isinstance(found, list):
-        if found[:1] != [PLUS_UCONST]:
+    offset = value(die, "DW_AT_data_member_location")
+    if isinstance(offset, list):
+        if offset[:1] != [PLUS_UCONST]:
             raise ValueError("a member that lies at no fixed place")
-        return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1:]))
-    return int(found or 0)
+        return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(offset[1:]))
+    return int(offset or 0)
 
 
 class WholeRaw(RawType):
@@ -121,11 +121,11 @@ class WholeRaw(RawType):
         return {"DW_TAG_array_type": "array", "DW_TAG_enumeration_type": "enum"}.get(tag, "other")
 
     def members(self) -> List[RawMember]:
-        found = []
+        members = []
         for die in self._die.iter_children():
             if die.tag == "DW_TAG_member" and "DW_AT_declaration" not in die.attributes:
-                found.append(RawMember(name_of(die), location(die), "DW_AT_bit_size" in die.attributes, WholeRaw(type_of(die))))
-        return found
+                members.append(RawMember(name_of(die), location(die), "DW_AT_bit_size" in die.attributes, WholeRaw(type_of(die))))
+        return members
 
     def element(self) -> Tuple[RawType, int]:
         count = 1
@@ -157,38 +157,38 @@ class WholeReader(Reader):
         """Language and compiler of the first unit of C: `GNU C11 12.2.0`."""
         tops = (unit.get_top_DIE() for unit in elf.get_dwarf_info().iter_CUs())
         units = [self._unit(top) for top in tops if top.tag == "DW_TAG_partial_unit" or value(top, "DW_AT_language") in C_LANGUAGES]
-        for one in sorted(units, key=lambda one: near not in one.variables):
-            for name, dies in one.types.items():
+        for names in sorted(units, key=lambda names: near not in names.variables):
+            for name, dies in names.types.items():
                 self._types.setdefault(name, []).extend(dies)
-            self._variables = {**one.variables, **self._variables}
-            self._enumerators = {**one.enumerators, **self._enumerators}
-            self._constants = {**one.constants, **self._constants}
+            self._variables = {**names.variables, **self._variables}
+            self._enumerators = {**names.enumerators, **self._enumerators}
+            self._constants = {**names.constants, **self._constants}
 
     def _unit(self, top: Any) -> Names:
-        found = Names({}, {}, {}, {})
+        names = Names({}, {}, {}, {})
         self.producer = self.producer or " ".join((value(top, "DW_AT_producer") or b"").decode("utf-8", "replace").split()[:3])
         for die in top.iter_children():
             if die.tag == "DW_TAG_variable":
-                self._variable(die, found)
+                self._variable(die, names)
             elif die.tag in STRUCTS or die.tag in ("DW_TAG_typedef", "DW_TAG_enumeration_type"):
                 if name_of(die) and "DW_AT_declaration" not in die.attributes:
-                    found.types.setdefault(name_of(die), []).append(die)
+                    names.types.setdefault(name_of(die), []).append(die)
                 if die.tag == "DW_TAG_enumeration_type":
-                    for one in die.iter_children():
-                        found.enumerators.setdefault(name_of(one), die)
-        return found
+                    for child in die.iter_children():
+                        names.enumerators.setdefault(name_of(child), die)
+        return names
 
-    def _variable(self, die: Any, found: Names) -> None:
+    def _variable(self, die: Any, names: Names) -> None:
         if "DW_AT_declaration" in die.attributes:
             return
         first = die.get_DIE_from_attribute("DW_AT_specification") if "DW_AT_specification" in die.attributes else die
         typed, name = die if "DW_AT_type" in die.attributes else first, name_of(first)
         if isinstance(value(die, "DW_AT_const_value"), int):
-            found.constants.setdefault(name, value(die, "DW_AT_const_value"))
+            names.constants.setdefault(name, value(die, "DW_AT_const_value"))
         if "DW_AT_location" in die.attributes:
-            found.variables[name] = typed
+            names.variables[name] = typed
         else:  # a constant of a header, in a unit that does not keep it
-            found.variables.setdefault(name, typed)
+            names.variables.setdefault(name, typed)
 
     def struct(self, name: str) -> Optional[RawType]:
         tags_first = sorted(self._types.get(name, ()), key=lambda die: die.tag == "DW_TAG_typedef")  # as gdb's domains are asked

@@ -294,7 +294,7 @@ class Control(Frames):
                 "use gdb 11 or newer",
                 code=GDB_FAILED,
             )
-        points = [gdb_inferior.hardware_breakpoint(one) for one in addresses]
+        points = [gdb_inferior.hardware_breakpoint(point) for point in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:
             with Settings({"scheduler-locking": "off"}):
@@ -304,8 +304,8 @@ class Control(Frames):
         finally:
             self._began += time.monotonic() - began  # it ran meanwhile
             guard.cancel()
-            for one in points:
-                one.delete()
+            for point in points:
+                point.delete()
             self._swallow(guard)
         self.limit()
         self.target.gdb_holds(True)

@@ -41,8 +41,8 @@ class Mask:
             raise HeapxError(what, code=NOT_PERMITTED)
         self._ptrace = libc.ptrace
         mask = 0xFFFFFFFFFFFFFFFF
-        for one in NEVER_BLOCKED:
-            mask &= ~(1 << one - 1)
+        for number in NEVER_BLOCKED:
+            mask &= ~(1 << number - 1)
         self._put(mask)
 
     def _put(self, mask: int) -> None:

@@ -77,7 +77,7 @@ class Hold:
     def _linker(self) -> Optional[Module]:
         """The dynamic linker: the object at AT_BASE."""
         base = self.target.auxv().get(AT_BASE)
-        return next((one for one in self.target.modules() if base and one.base == base), None)
+        return next((module for module in self.target.modules() if base and module.base == base), None)
 
     def hold(self) -> None:
         """Stop the process, if it is not stopped already."""
@@ -169,34 +169,38 @@ class Frames(Hold):
 
     def threads(self) -> List[Standing]:
         """Every thread with its frames."""
-        found = self._standings()
+        standings = self._standings()
         linker = self._linker() if self.ours and self._linker_at is None else None
         path = self.target.module_file(linker) if linker is not None else None
         if linker is None or path is None:
-            return found
-        name = next((one.name for one in self.target.mappings() if one.start <= linker.base < one.end), None)
-        code = [range(one.start, one.end) for one in self.target.mappings() if one.executable and name and one.name == name]
-        self._linker_at = next((frame.pc for thread in found for frame in thread.frames if any(frame.pc in span for span in code)), None)
+            return standings
+        name = next((mapping.name for mapping in self.target.mappings() if mapping.start <= linker.base < mapping.end), None)
+        code = [
+            range(mapping.start, mapping.end) for mapping in self.target.mappings() if mapping.executable and name and mapping.name == name
+        ]
+        self._linker_at = next(
+            (frame.pc for thread in standings for frame in thread.frames if any(frame.pc in span for span in code)), None
+        )
         if self._linker_at is None:
-            return found
+            return standings
         self._add_tables(path, linker.base)
         return self._standings()
 
     def _standings(self) -> List[Standing]:
         shown = self.target.arch.in_system_call
         stacks = gdb_inferior.stacks(self.target.still.check, shown.number if shown is not None else None)
-        return [self._standing(lwp, name, found) for lwp, name, found in stacks]
+        return [self._standing(lwp, name, stack) for lwp, name, stack in stacks]
 
-    def _standing(self, lwp: int, name: Optional[str], found: gdb_inferior.Stack) -> Standing:
+    def _standing(self, lwp: int, name: Optional[str], stack: gdb_inferior.Stack) -> Standing:
         name = procfs.thread_name(self.pid, lwp) or name
-        return Standing(lwp, name, found.pc, found.sp, self._system_call(found), found.frames, found.whole)
+        return Standing(lwp, name, stack.pc, stack.sp, self._system_call(stack), stack.frames, stack.whole)
 
-    def _system_call(self, found: gdb_inferior.Stack) -> Optional[int]:
-        asked, shown = found.asked, self.target.arch.in_system_call
+    def _system_call(self, stack: gdb_inferior.Stack) -> Optional[int]:
+        asked, shown = stack.asked, self.target.arch.in_system_call
         if asked is None or shown is None or asked >= 1 << 63 or asked == 0xFFFFFFFF:
             return None
         size = len(shown.instruction)
-        return asked if self.target.read_prefix(found.pc - size, size) == shown.instruction else None
+        return asked if self.target.read_prefix(stack.pc - size, size) == shown.instruction else None
 
     def signal_masks(self) -> Dict[str, int]:
         """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""

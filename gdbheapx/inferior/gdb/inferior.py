@@ -92,24 +92,24 @@ def stack(asking: Optional[str]) -> Stack:
 
 def unwind(frame: Any) -> Tuple[List[Frame], bool]:
     """The frames from this one on, and whether the last one is the thread's first function."""
-    found: List[Frame] = []
-    while frame is not None and len(found) < MAX_FRAMES:
+    frames: List[Frame] = []
+    while frame is not None and len(frames) < MAX_FRAMES:
         try:
-            found.append(Frame(number(frame.pc()), frame.name(), frame.type() == gdb.SIGTRAMP_FRAME))
+            frames.append(Frame(number(frame.pc()), frame.name(), frame.type() == gdb.SIGTRAMP_FRAME))
             older = frame.older()
             reason = frame.unwind_stop_reason()
         except (gdb.error, ValueError):
-            return found, False
+            return frames, False
         if older is None:
-            return found, reason == gdb.FRAME_UNWIND_OUTERMOST
+            return frames, reason == gdb.FRAME_UNWIND_OUTERMOST
         frame = older
-    return found, False
+    return frames, False
 
 
 def disassembled(start: int, end: int) -> Optional[List[str]]:
     """The instructions of a range; None if gdb cannot."""
     try:
-        return [str(one["asm"]) for one in gdb.newest_frame().architecture().disassemble(start, end - 1)]
+        return [str(instruction["asm"]) for instruction in gdb.newest_frame().architecture().disassemble(start, end - 1)]
     except gdb.error:
         return None
 

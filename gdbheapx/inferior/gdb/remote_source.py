@@ -69,18 +69,18 @@ def first_header(program_headers: int, read: Callable[[int, int], bytes]) -> Opt
 
 def parse_auxv_text(text: str) -> Dict[int, int]:
     """What `info auxv` prints."""
-    found: Dict[int, int] = {}
+    values: Dict[int, int] = {}
     for line in text.splitlines():
         match = AUXV.match(line)
         if match:
-            found[int(match.group(1))] = int(match.group(2), 0)
-    return found
+            values[int(match.group(1))] = int(match.group(2), 0)
+    return values
 
 
 def parse_mappings_text(text: str) -> List[Mapping]:
     """What `info proc mappings` prints. Without the rights (gdb before 12) anonymous memory is taken as writable, a file's first mapping as
     not."""
-    found = []
+    mappings = []
     seen: Dict[str, int] = {}
     for line in text.splitlines():
         match = MAPPING.match(line)
@@ -91,7 +91,7 @@ def parse_mappings_text(text: str) -> List[Mapping]:
         seen[name] = seen.get(name, 0) + 1
         if rights is None:
             rights = "r--p" if name.startswith("/") and seen[name] <= 4 else "rw-p"
-        found.append(
+        mappings.append(
             Mapping(
                 int(match.group(1), 16),
                 int(match.group(2), 16),
@@ -103,4 +103,4 @@ def parse_mappings_text(text: str) -> List[Mapping]:
                 None,
             )
         )
-    return sorted(found)
+    return sorted(mappings)

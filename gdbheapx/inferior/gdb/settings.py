@@ -10,8 +10,8 @@ OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 class Settings:
     """gdb settings for the length of a block; those that this gdb lacks are left out."""
 
-    def __init__(self, wanted: Dict[str, str]) -> None:
-        self._wanted = wanted
+    def __init__(self, values: Dict[str, str]) -> None:
+        self._wanted = values
         self._before: Dict[str, str] = {}
 
     def __enter__(self) -> None:
@@ -57,10 +57,10 @@ class Signals:
 
 def signal_table() -> Dict[str, Tuple[str, str, str]]:
     """What gdb does with each signal, in the words of `handle`."""
-    found = {}
+    table = {}
     for line in (quiet("info signals") or "").splitlines():
         words = line.split()
         if len(words) >= 4 and words[0].startswith("SIG") and all(word in ("Yes", "No") for word in words[1:4]):
             no = ["" if word == "Yes" else "no" for word in words[1:4]]
-            found[words[0]] = (no[0] + "stop", no[1] + "print", no[2] + "pass")
-    return found
+            table[words[0]] = (no[0] + "stop", no[1] + "print", no[2] + "pass")
+    return table

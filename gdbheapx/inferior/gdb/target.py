@@ -103,11 +103,11 @@ class GdbTarget(ElfTarget):
             self._symbols.update(symbols)
             self._tls.update(places)
 
-    def add_symbols(self, wanted: Callable[[Module], bool]) -> None:
+    def add_symbols(self, is_needed: Callable[[Module], bool]) -> None:
         """Have gdb read the debug information of the wanted modules at their addresses, whether or not gdb has the process or core
         itself."""
         for module in self.modules():
-            if module.base in self._added or not self._debug_info or not wanted(module):
+            if module.base in self._added or not self._debug_info or not is_needed(module):
                 continue
             self._added.add(module.base)
             path = self.debug_file(module.build_id)
@@ -134,16 +134,16 @@ class GdbTarget(ElfTarget):
         plain = self.elf_symbols(name)
         homes = {symbol.module.base for symbol in plain}  # read debug information only where it turned out to be needed
         self.add_symbols(lambda module: module.base in homes or self.is_needed(module))
-        found: Dict[int, Symbol] = {}
-        for objfile in [one for one in gdb.objfiles() if self._may_define(one, homes)]:
+        by_address: Dict[int, Symbol] = {}
+        for objfile in [other for other in gdb.objfiles() if self._may_define(other, homes)]:
             for candidate in variables(objfile, name):
                 symbol = self._with_debug_info(name, candidate, objfile)
                 if symbol is not None:
-                    found.setdefault(symbol.address, symbol)
-        known = {symbol.module.base for symbol in found.values()}
-        every = list(found.values()) + [symbol for symbol in plain if symbol.module.base not in known]
+                    by_address.setdefault(symbol.address, symbol)
+        known = {symbol.module.base for symbol in by_address.values()}
+        symbols = list(by_address.values()) + [symbol for symbol in plain if symbol.module.base not in known]
         order = {module.base: place for place, module in enumerate(self.modules())}
-        return sorted(every, key=lambda symbol: (order.get(symbol.module.base, len(order)), symbol.address))
+        return sorted(symbols, key=lambda symbol: (order.get(symbol.module.base, len(order)), symbol.address))
 
     def _may_define(self, objfile: Any, homes: Set[int]) -> bool:
         """The object has the name in its symbol table, or has none to read: gdb searches a whole object's units for a name in vain."""
@@ -158,8 +158,8 @@ class GdbTarget(ElfTarget):
         plain = self.module_symbol(module, name)
         if plain is None:
             return None
-        self.add_symbols(lambda one: one.base == module.base)
-        for objfile in [one for one in gdb.objfiles() if self._may_define(one, {module.base})]:
+        self.add_symbols(lambda other: other.base == module.base)
+        for objfile in [other for other in gdb.objfiles() if self._may_define(other, {module.base})]:
             symbol = objfile.lookup_global_symbol(name)
             if symbol is not None and symbol.is_function and symbol.symtab is not None:
                 self._symbols[(name, plain.address)] = symbol
@@ -199,14 +199,14 @@ class GdbTarget(ElfTarget):
         prefix: Optional[str] = None,
         thorough: bool = True,
     ) -> Optional[TypeSet]:
-        found = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
-        symbol = self._gdb_symbol(near) if found is None else None
+        types = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
+        symbol = self._gdb_symbol(near) if types is None else None
         if symbol is None:  # gdb reads what is not here as a file: behind a stub, or from debuginfod
-            return found
+            return types
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
-        found = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
-        found.origin = "debug information read by gdb %s" % self.debugger_version
-        return found
+        types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        types.origin = "debug information read by gdb %s" % self.debugger_version
+        return types
 
     def unread_types(self, module: Module) -> Optional[str]:
         return None  # what is here gdb reads
@@ -215,20 +215,20 @@ class GdbTarget(ElfTarget):
         if self._unit_reader(near.module, near.address) is not None:
             return ElfTarget.constant(self, name, near)
         symbol = self._gdb_symbol(near)
-        found = next((one for one in symbol.symtab.static_block() if one.name == name), None) if symbol is not None else None
-        if found is None or found.addr_class not in (gdb.SYMBOL_LOC_CONST, gdb.SYMBOL_LOC_CONST_BYTES):
+        variable = next((entry for entry in symbol.symtab.static_block() if entry.name == name), None) if symbol is not None else None
+        if variable is None or variable.addr_class not in (gdb.SYMBOL_LOC_CONST, gdb.SYMBOL_LOC_CONST_BYTES):
             return None
         try:
-            return int(found.value())
+            return int(variable.value())
         except gdb.error:
             return None
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
-        found = ElfTarget.symbol_bytes(self, symbol)
-        if found is None and symbol.source == "debug-info":
+        size_bytes = ElfTarget.symbol_bytes(self, symbol)
+        if size_bytes is None and symbol.source == "debug-info":
             known = self._gdb_symbol(symbol)
-            found = int(known.type.sizeof) if known is not None else None
-        return found
+            size_bytes = int(known.type.sizeof) if known is not None else None
+        return size_bytes
 
     def _gdb_symbol(self, near: Symbol) -> Any:
         key = (near.name, near.address)
@@ -264,14 +264,14 @@ class GdbTarget(ElfTarget):
         if not self.held_by_gdb or self.kind == "core":
             return ElfTarget.register_words(self, thread)
         if self._register_words is None:
-            self._register_words = dict(in_every_thread(lambda one: (one.ptid[1], register_words(self.arch))))
+            self._register_words = dict(in_every_thread(lambda selected: (selected.ptid[1], register_words(self.arch))))
         return self._register_words.get(thread.lwp, ())
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
-        found = ElfTarget.thread_local(self, name, near)
-        if found is None and self.held_by_gdb:
-            found = self._by_libthread_db(name, near)
-        return found
+        places = ElfTarget.thread_local(self, name, near)
+        if places is None and self.held_by_gdb:
+            places = self._by_libthread_db(name, near)
+        return places
 
     def _by_libthread_db(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         """gdb's own way, where it has a libthread_db that matches."""
@@ -286,9 +286,9 @@ class GdbTarget(ElfTarget):
             except (gdb.error, TypeError):
                 return thread.ptid[1], None
 
-        found = dict(in_every_thread(look))
-        unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in found.items() if address is None}
-        return ThreadLocal(found, "libthread_db", unknown) if any(found.values()) else None
+        addresses = dict(in_every_thread(look))
+        unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in addresses.items() if address is None}
+        return ThreadLocal(addresses, "libthread_db", unknown) if any(addresses.values()) else None
 
     def bulk_source(self) -> BulkSource:
         if self._bulk is None:
@@ -314,10 +314,10 @@ class GdbTarget(ElfTarget):
         shown = self.arch.in_system_call
         if not (shown is not None and self.held_by_gdb and self.kind == "live" and self.pid and procfs.entry(self.pid)):
             return []
-        found = [lwp for lwp in procfs.threads(self.pid) if tracer.is_in_danger(lwp)]
-        if not found:
+        lwps = [lwp for lwp in procfs.threads(self.pid) if tracer.is_in_danger(lwp)]
+        if not lwps:
             return []
-        who = "thread %d" % found[0] if len(found) == 1 else "%d threads, thread %d first," % (len(found), found[0])
+        who = "thread %d" % lwps[0] if len(lwps) == 1 else "%d threads, thread %d first," % (len(lwps), lwps[0])
         what = (
             "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
         )
@@ -341,36 +341,36 @@ def number(value: Any) -> int:
 
 def register_words(arch: Architecture) -> List[int]:
     """Every word in the selected thread's general and vector registers, as far as gdb names them so."""
-    frame, found = gdb.newest_frame(), []
+    frame, words = gdb.newest_frame(), []
     for names, fields, count in arch.gdb_words:
         for name in names:
             try:
                 value = frame.read_register(name)
                 for field in fields:
                     value = value[field]
-                found += [number(value[place]) for place in range(count)] if fields else [number(value)]
+                words += [number(value[place]) for place in range(count)] if fields else [number(value)]
             except (gdb.error, ValueError, KeyError):  # not on this CPU
                 break
-    return found
+    return words
 
 
 def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:
     """What `look` gives with each thread selected in turn; the user's thread and frame are selected again afterwards."""
-    thread, frame, found = gdb.selected_thread(), None, []
+    thread, frame, results = gdb.selected_thread(), None, []
     try:
         frame = gdb.selected_frame() if thread is not None else None
     except gdb.error:
         pass
     try:
-        for one in sorted(gdb.selected_inferior().threads(), key=lambda one: one.num):
-            one.switch()
-            found.append(look(one))
+        for other in sorted(gdb.selected_inferior().threads(), key=lambda other: other.num):
+            other.switch()
+            results.append(look(other))
     finally:
         if thread is not None and thread.is_valid():
             thread.switch()
             if frame is not None and frame.is_valid():
                 frame.select()
-    return found
+    return results
 
 
 def read_memory(address: int, size_bytes: int) -> bytes:
@@ -393,9 +393,9 @@ def read_memory(address: int, size_bytes: int) -> bytes:
 def connection() -> str:
     """How gdb is connected to the selected inferior: `core`, `native`, `remote`, ...; empty if it has no process."""
     inferior = gdb.selected_inferior()
-    found = getattr(inferior, "connection", None)
-    if found is not None:
-        return str(found.type)
+    known = getattr(inferior, "connection", None)
+    if known is not None:
+        return str(known.type)
     for line in (quiet("info inferiors") or "").splitlines():  # gdb 10 has no such attribute
         match = re.match(r"\* +%d +.*?\d+ \((\S+?)( .*)?\)" % inferior.num, line)
         if match:

@@ -69,10 +69,10 @@ class GdbReader(Reader):
         return None
 
     def variable(self, name: str) -> Optional[RawType]:
-        found = variables(self._objfile, name)
-        if self._thorough and found and not any(symbol.is_variable for symbol in found):
-            found = self._defined(name)
-        for symbol in found:
+        symbols = variables(self._objfile, name)
+        if self._thorough and symbols and not any(symbol.is_variable for symbol in symbols):
+            symbols = self._defined(name)
+        for symbol in symbols:
             if self._is_own(symbol) and (symbol.is_variable or symbol.addr_class == self._api.SYMBOL_LOC_UNRESOLVED):
                 return GdbRaw(self._api, symbol.type)
         return None
@@ -80,16 +80,16 @@ class GdbReader(Reader):
     def _defined(self, name: str) -> List[Any]:
         """The variable where only declarations of it are read so far, which may lack an array's length: gdb is made to read the unit that
         defines it."""
-        found: List[Any] = []
+        symbols: List[Any] = []
         for command in ("info line '%s'", "info variables -q ^%s$"):
             try:
                 self._api.execute(command % name, False, True)
             except self._api.error:
                 pass
-            found = variables(self._objfile, name)
-            if any(symbol.is_variable for symbol in found):
+            symbols = variables(self._objfile, name)
+            if any(symbol.is_variable for symbol in symbols):
                 break
-        return found
+        return symbols
 
     def enum_with(self, enumerator: str) -> Optional[RawType]:
         for symbol in self._symbols(enumerator, [self._api.SYMBOL_VAR_DOMAIN]):
@@ -98,7 +98,7 @@ class GdbReader(Reader):
         return None
 
     def _symbols(self, name: str, domains: List[Any]) -> List[Any]:
-        found = list(self._of_unit().get(name, ()))
+        symbols = list(self._of_unit().get(name, ()))
         for domain in domains if self._thorough else ():
             for look in (self._objfile.lookup_static_symbol, self._objfile.lookup_global_symbol):
                 try:
@@ -106,8 +106,8 @@ class GdbReader(Reader):
                 except self._api.error:
                     continue
                 if symbol is not None and self._is_own(symbol):
-                    found.append(symbol)
-        return found
+                    symbols.append(symbol)
+        return symbols
 
     def _of_unit(self) -> Dict[str, List[Any]]:
         """The symbols of the unit by name. gdb's own lookup goes on in all other units for a name that this one lacks."""

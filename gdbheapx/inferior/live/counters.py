@@ -69,8 +69,8 @@ class Counters:
         """Counted page by page (smaps_rollup, Linux 4.14), under a lock that the process needs for mmap and page faults: to be asked
         rarely."""
         fields = _fields(self._slurp("smaps_rollup") or b"", (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages"))
-        found = [_bytes(fields.get(key)) for key in (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages")]
-        return None if found[0] is None else ProcessPages(*found)
+        values = [_bytes(fields.get(key)) for key in (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages")]
+        return None if values[0] is None else ProcessPages(*values)
 
     def _slurp(self, name: str) -> Optional[bytes]:
         try:
@@ -85,14 +85,14 @@ class Counters:
             os.close(descriptor)
 
 
-def _fields(data: bytes, wanted: "tuple[bytes, ...]") -> Dict[bytes, bytes]:
+def _fields(data: bytes, keys: "tuple[bytes, ...]") -> Dict[bytes, bytes]:
     """`KEY: value` lines. The kernel writes a newline in a name as backslash and n, so no line of it can be another's."""
-    found: Dict[bytes, bytes] = {}
+    values: Dict[bytes, bytes] = {}
     for line in data.split(b"\n"):
         key, colon, value = line.partition(b":")
-        if colon and key in wanted:
-            found[key] = value.strip()
-    return found
+        if colon and key in keys:
+            values[key] = value.strip()
+    return values
 
 
 def _bytes(text: Optional[bytes]) -> Optional[int]:

@@ -106,12 +106,12 @@ class Files:
 
     def fields(self, path: str) -> Dict[str, int]:
         """Lines `key number` or `key: number kB`; those in kB as bytes."""
-        found: Dict[str, int] = {}
+        values: Dict[str, int] = {}
         for line in (self.text(path) or "").splitlines():
             parts = line.split()
             if len(parts) > 1 and parts[1].isdigit():
-                found[parts[0].rstrip(":")] = int(parts[1]) << (10 if parts[2:] == ["kB"] else 0)
-        return found
+                values[parts[0].rstrip(":")] = int(parts[1]) << (10 if parts[2:] == ["kB"] else 0)
+        return values
 
 
 def swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
@@ -136,13 +136,13 @@ def find(pid: int, files: Optional[Files] = None) -> Headroom:
     free = files.fields("%s/meminfo" % files.proc).get("MemAvailable")
     if free is None:
         return Headroom(0, say("this machine does not tell how much memory is free"), False)
-    found = [Headroom(free, say("this machine has %s of memory left", Size(free)))]
+    bounds = [Headroom(free, say("this machine has %s of memory left", Size(free)))]
     try:
         for group, shown, kind in groups(pid, files):
-            found += of_group(group, shown, kind, files)
+            bounds += of_group(group, shown, kind, files)
     except Hidden as hidden:
         return Headroom(0, say("%s", str(hidden)), False)
-    return min(found, key=lambda one: one.left_bytes)
+    return min(bounds, key=lambda bound: bound.left_bytes)
 
 
 def of_group(folder: str, shown: str, kind: str, files: Files) -> Iterator[Headroom]:
@@ -196,7 +196,7 @@ def groups(pid: int, files: Files) -> Iterator[Tuple[str, str, str]]:
 
 def _mount(files: Files, kind: str, path: str) -> Optional[Mount]:
     """The mount of this version that has the group of this path."""
-    found: List[Mount] = []
+    mounts: List[Mount] = []
     for line in (files.text("%s/self/mountinfo" % files.proc) or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, what = before.split(), after.split(" ", 2)
@@ -205,8 +205,8 @@ def _mount(files: Files, kind: str, path: str) -> Optional[Mount]:
         mount = Mount(kind, unescaped(fields[4]), unescaped(fields[3]))
         top = mount.root.rstrip("/")
         if (path == top or path.startswith(top + "/")) and "/../" not in path[len(top) :] + "/":
-            found.append(mount)
-    return min(found, key=lambda one: len(one.root), default=None)
+            mounts.append(mount)
+    return min(mounts, key=lambda candidate: len(candidate.root), default=None)
 
 
 def unescaped(text: str) -> str:
@@ -250,8 +250,8 @@ class Deaths:
         """What waitpid gave its tracer; None: nothing yet."""
 
     def _start_time(self) -> Optional[str]:
-        found = stat_fields(self._pid)
-        return found[START_TIME] if len(found) > START_TIME and found[0] not in ("Z", "X") else None
+        fields = stat_fields(self._pid)
+        return fields[START_TIME] if len(fields) > START_TIME and fields[0] not in ("Z", "X") else None
 
     def _count(self) -> Dict[str, int]:
         """Kills for memory so far, by group."""
@@ -259,8 +259,8 @@ class Deaths:
 
     def _ended_with(self) -> Optional[int]:
         """Its status in the form of wait(2)."""
-        found = stat_fields(self._pid)
-        told = found[EXIT_CODE] if len(found) > EXIT_CODE and found[0] in ("Z", "X") else ""
+        fields = stat_fields(self._pid)
+        told = fields[EXIT_CODE] if len(fields) > EXIT_CODE and fields[0] in ("Z", "X") else ""
         return self.status if self.status is not None else int(told) if told.isdigit() and int(told) else None
 
     def cause(self) -> Diagnostic:
@@ -329,13 +329,13 @@ class LiveSwapRoom(SwapRoom):
             self.cells[0] = self.cells[0] if self._headroom is not None else FEW_BYTES
             return
         self._swapped_bytes = swapped
-        found = find(self._pid)
+        headroom = find(self._pid)
         if now - self._granted_s > NEW_GRANT_S:
             self._granted_s = now
-            self._reserved_bytes = min(found.left_bytes // 2, MOST_RESERVED_BYTES)
+            self._reserved_bytes = min(headroom.left_bytes // 2, MOST_RESERVED_BYTES)
             self.cells[0] = ALL
-        self._headroom = found
-        self.cells[0] = min(self.cells[0], max(found.left_bytes - self._reserved_bytes, 0))
+        self._headroom = headroom
+        self.cells[0] = min(self.cells[0], max(headroom.left_bytes - self._reserved_bytes, 0))
 
     def has_room_for_all(self) -> bool:
         self.renew()

@@ -80,8 +80,8 @@ def _open_flags() -> int:
 
 def kernel_release() -> Tuple[int, int]:
     """Version of the running kernel, such as (6, 1)."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+    match = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 def touched(pid: int, start: int, end: int) -> List[Tuple[int, int]]:
@@ -90,8 +90,8 @@ def touched(pid: int, start: int, end: int) -> List[Tuple[int, int]]:
     return [part for at in range(start, end, step) for part in present(pid, at, min(at + step, end), PRESENT | SWAPPED)]
 
 
-def present(pid: int, start: int, end: int, wanted: int = PRESENT) -> List[Tuple[int, int]]:
-    """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read. `wanted`: bits of which an
+def present(pid: int, start: int, end: int, bits: int = PRESENT) -> List[Tuple[int, int]]:
+    """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read. `bits`: of which an
     entry of pagemap must have one."""
     page_bytes = os.sysconf("SC_PAGESIZE")
     first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
@@ -101,5 +101,5 @@ def present(pid: int, start: int, end: int, wanted: int = PRESENT) -> List[Tuple
     except (OSError, OverflowError):
         return []
     entries = enumerate(array("Q", data[: len(data) & -ENTRY_BYTES]), first)
-    pages = (number * page_bytes for number, entry in entries if entry & wanted and not entry & GUARD)
+    pages = (number * page_bytes for number, entry in entries if entry & bits and not entry & GUARD)
     return [(max(low, start), min(high, end)) for low, high in union((page, page + page_bytes) for page in pages)]

@@ -91,10 +91,10 @@ def capabilities(pid: Optional[int] = None) -> int:
 def threads(pid: int) -> List[int]:
     """Kernel ids of its threads, sorted; without a main thread that has ended."""
     try:
-        found = sorted(int(name) for name in os.listdir("/proc/%d/task" % pid))
+        lwps = sorted(int(name) for name in os.listdir("/proc/%d/task" % pid))
     except (OSError, ValueError):
         return []
-    return [lwp for lwp in found if lwp != pid] if len(found) > 1 and is_over(pid, pid) else found
+    return [lwp for lwp in lwps if lwp != pid] if len(lwps) > 1 and is_over(pid, pid) else lwps
 
 
 def thread_name(pid: int, lwp: int) -> Optional[str]:
@@ -128,8 +128,8 @@ class Tracer(NamedTuple):
 
 def tracer(pid: int) -> Optional[Tracer]:
     """The debugger that holds the process; None if nobody does."""
-    found = int(status(pid).get("TracerPid", "0") or 0)
-    return Tracer(found, thread_name(found, found) or "?") if found else None
+    tracer_pid = int(status(pid).get("TracerPid", "0") or 0)
+    return Tracer(tracer_pid, thread_name(tracer_pid, tracer_pid) or "?") if tracer_pid else None
 
 
 def check_numbers() -> None:
@@ -218,7 +218,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
         )
     users, groups = fields.get("Uid", "").split()[:3], fields.get("Gid", "").split()[:3]
     owner = _owner(pid)
-    is_other = any(int(one) != user for one in users) or any(int(one) != os.getegid() for one in groups)
+    is_other = any(int(uid) != user for uid in users) or any(int(gid) != os.getegid() for gid in groups)
     is_hidden = bool(users) and owner == 0 != int(users[1])
     has_more = bool(int(fields.get("CapPrm", "0"), 16) & ~int(mine.get("CapPrm", "0"), 16))
     trace = not capable >> SYS_PTRACE & 1
@@ -239,7 +239,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
             "run gdbheapx on the host, with the pid seen there",
             code=NOT_PERMITTED,
         )
-    missing = " and ".join("CAP_" + one for one in lacking)
+    missing = " and ".join("CAP_" + capability for capability in lacking)
     verb = "is missing" if len(lacking) == 1 else "are missing"
     if is_hidden or has_more and not is_other:
         return HeapxError(
@@ -264,7 +264,7 @@ def _owner(pid: int) -> Optional[int]:
 
 def _granted(lacking: List[str]) -> str:
     """How to get these capabilities."""
-    added = " ".join("--cap-add=" + one for one in lacking)
+    added = " ".join("--cap-add=" + capability for capability in lacking)
     if os.geteuid():
         return "run the same command with sudo, in a container with --user 0 %s" % added
     return "in a container add %s" % added

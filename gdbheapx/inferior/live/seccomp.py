@@ -50,10 +50,10 @@ class Rules(NamedTuple):
 
 def system_calls() -> SystemCalls:
     """Those of this computer's programs; HeapxError where they are not known."""
-    found = native().system_calls
-    if found is None:
+    calls = native().system_calls
+    if calls is None:
         raise HeapxError("the system calls of this machine are not known here", code=SECCOMP)
-    return found
+    return calls
 
 
 def rules(lwp: int) -> Rules:
@@ -72,18 +72,18 @@ def fetch(lwp: int) -> List[bytes]:
     """The filters of a thread that this process traces and that stands still, the newest first. HeapxError says why not."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
-    found: List[bytes] = []
-    while len(found) < MOST_FILTERS:
+    filters: List[bytes] = []
+    while len(filters) < MOST_FILTERS:
         ctypes.set_errno(0)
-        count = libc.ptrace(GET_FILTER, lwp, len(found), None)
+        count = libc.ptrace(GET_FILTER, lwp, len(filters), None)
         if count < 0 and ctypes.get_errno() == ENOENT:
-            return found
+            return filters
         if not 0 < count <= MOST_INSTRUCTIONS:
             raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
         data = ctypes.create_string_buffer(8 * count)
-        if libc.ptrace(GET_FILTER, lwp, len(found), ctypes.addressof(data)) != count:
+        if libc.ptrace(GET_FILTER, lwp, len(filters), ctypes.addressof(data)) != count:
             raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
-        found.append(data.raw)
+        filters.append(data.raw)
     raise HeapxError("there are more than %d" % MOST_FILTERS, code=SECCOMP)
 
 
@@ -103,9 +103,9 @@ def answers(filters: Sequence[bytes], number: int, arguments: Sequence[Optional[
     """All that these filters together may answer; the kernel takes the strictest, and of equal ones the newest. `arguments`: None and those
     that are left out are not known. HeapxError where a program is not understood."""
     together: Set[int] = {ALLOW}
-    for one in filters:
-        every = run(one, number, arguments)
-        together = {ours if _rank(ours) <= _rank(theirs) else theirs for ours in together for theirs in every}
+    for program in filters:
+        results = run(program, number, arguments)
+        together = {ours if _rank(ours) <= _rank(theirs) else theirs for ours in together for theirs in results}
     return frozenset(together)
 
 
@@ -133,7 +133,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
     """Everything that one filter may answer."""
     code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program) - 7, 8)]
     data = _data(number, arguments)
-    found: Set[int] = set()
+    results: Set[int] = set()
     seen: Set[State] = set()
     waiting: List[State] = [(0, 0, 0, (0,) * WORDS)]
     steps = 0
@@ -149,7 +149,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
                 value = a if what & 0x18 == A_SOURCE else k
                 if value is None:
                     raise HeapxError("a filter answers with what is not known here", code=SECCOMP)
-                found.add(value)
+                results.add(value)
                 break
             if kind == LD:
                 a = _loaded(what, k, data, memory)
@@ -175,7 +175,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
                     if what & 0xF0 == JEQ:
                         a = x if what & X_SOURCE else k  # it is known now
                 at += no if taken is False else yes
-    return found
+    return results
 
 
 def _data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional[int]]:

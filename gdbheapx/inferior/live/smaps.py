@@ -107,18 +107,18 @@ def _numbers(key: bytes, lines: List[bytes]) -> Optional[List[Optional[int]]]:
 def _by_line(lines: List[bytes]) -> Table:
     """Any order of keys, and keys that only some mappings have (Nonlinear of Linux 3.x)."""
     heads: List[bytes] = []
-    found: List[Dict[bytes, bytes]] = []
+    values: List[Dict[bytes, bytes]] = []
     for line in lines:
         if line and line[0] in HEX:
             heads.append(line)
-            found.append({})
-        elif found:
+            values.append({})
+        elif values:
             key, colon, rest = line.partition(b":")
             if colon and (key in NEEDED or key == FLAGS):
-                found[-1][key] = rest
-    kept = [(head, one) for head, one in zip(heads, found) if b"Rss" in one]
-    columns: Dict[bytes, Column] = {key: [_number(one.get(key)) for _, one in kept] for key in NEEDED}
-    return Table([head for head, _ in kept], columns, [one.get(FLAGS) for _, one in kept])
+                values[-1][key] = rest
+    kept = [(head, fields) for head, fields in zip(heads, values) if b"Rss" in fields]
+    columns: Dict[bytes, Column] = {key: [_number(fields.get(key)) for _, fields in kept] for key in NEEDED}
+    return Table([head for head, _ in kept], columns, [fields.get(FLAGS) for _, fields in kept])
 
 
 def _number(text: Optional[bytes]) -> Optional[int]:
@@ -128,15 +128,15 @@ def _number(text: Optional[bytes]) -> Optional[int]:
 
 
 def _records(table: Table, filesystems: Dict[str, str]) -> List[MappingUse]:
-    found = [procfs.parse_maps_line(head) for head in os.fsdecode(b"\n".join(table.heads)).split("\n")]
-    mappings = [mapping or NO_MAPPING for mapping in found]
+    parsed = [procfs.parse_maps_line(head) for head in os.fsdecode(b"\n".join(table.heads)).split("\n")]
+    mappings = [mapping or NO_MAPPING for mapping in parsed]
     sums = [_sum([table.columns[key] for key in keys if key in table.columns], len(table.heads)) for _, keys in SUMS]
     known = {text: None if text is None else frozenset(os.fsdecode(text).split()) for text in set(table.flags)}  # a handful of combinations
     types = [filesystems.get(mapping.device) if mapping.inode else None for mapping in mappings]
     made = map(MappingUse._make, zip(mappings, *sums, [known[text] for text in table.flags], types))
-    if None not in found and None not in sums[0]:
+    if None not in parsed and None not in sums[0]:
         return list(made)
-    return [use for use, mapping in zip(made, found) if mapping is not None and use.resident_bytes is not None]
+    return [use for use, mapping in zip(made, parsed) if mapping is not None and use.resident_bytes is not None]
 
 
 def _sum(columns: Sequence[Column], count: int) -> Column:
@@ -154,22 +154,22 @@ def _sum(columns: Sequence[Column], count: int) -> Column:
 
 def mounts(pid: int) -> Dict[str, str]:
     """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it."""
-    found: Dict[str, str] = {}
+    types: Dict[str, str] = {}
     for line in (procfs.slurp("/proc/%d/mountinfo" % procfs.entry(pid)) or b"").decode("utf-8", "surrogateescape").splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if dash and len(fields) > 2 and kind:
             major, _, minor = fields[2].partition(":")
             if major.isdigit() and minor.isdigit():
-                found["%02x:%02x" % (int(major), int(minor))] = kind[0]
-    return found
+                types["%02x:%02x" % (int(major), int(minor))] = kind[0]
+    return types
 
 
 def machine_setting() -> Optional[str]:
     """The word in brackets of transparent_hugepage/enabled."""
     text = (procfs.slurp(SETTING) or b"").decode("ascii", "replace")
-    found = re.search(r"\[(\w+)\]", text)
-    return found.group(1) if found else None
+    match = re.search(r"\[(\w+)\]", text)
+    return match.group(1) if match else None
 
 
 def find_huge_pages(pid: int, setting: Optional[str]) -> HugePages:

@@ -91,9 +91,9 @@ class LiveMemory:
         if size_bytes <= 0:
             return b""
         self._still.check()
-        found = self._read_small(address, size_bytes) if self._keeps and size_bytes < SMALL_BYTES else self._read(address, size_bytes)
+        data = self._read_small(address, size_bytes) if self._keeps and size_bytes < SMALL_BYTES else self._read(address, size_bytes)
         self._still.check()
-        return found
+        return data
 
     def _read_small(self, address: int, size_bytes: int) -> bytes:
         """Through whole pages, which many small reads share: those of a thread's control block, for example."""
@@ -217,7 +217,7 @@ class LiveMemory:
         descriptor = self._file(mapping)[0] if mapping is not None else None
         if mapping is None or descriptor is None:
             return None
-        found, base = [], mapping.start - mapping.offset
+        ranges, base = [], mapping.start - mapping.offset
         place, last = start - base, min(end, mapping.end) - base
         while place < last:
             try:
@@ -228,8 +228,8 @@ class LiveMemory:
                     return None
                 break  # no data behind that
             if low < last:
-                found.append((base + low, base + min(place, last)))
-        return found
+                ranges.append((base + low, base + min(place, last)))
+        return ranges
 
     def _file(self, mapping: Mapping) -> Tuple[Optional[int], bool]:
         """The mapped file, and whether pages of it may be in swap; of one that cannot be had they may."""
@@ -354,14 +354,14 @@ class LiveSource(Source):
         return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
 
     def environment_variable(self, name: str) -> Optional[str]:
-        place, wanted = procfs.environment_range(self._pid), name.encode() + b"="
+        place, prefix = procfs.environment_range(self._pid), name.encode() + b"="
         for entry in self.read_prefix(place[0], place[1] - place[0]).split(b"\0") if place else ():
-            if entry.startswith(wanted):
-                return entry[len(wanted) :].decode("utf-8", "surrogateescape")
+            if entry.startswith(prefix):
+                return entry[len(prefix) :].decode("utf-8", "surrogateescape")
         return None
 
     def bulk_source(self) -> BulkSource:
-        zeros = union((one.start, one.end) for one in self.mappings() if one.is_untouched_zero)
+        zeros = union((mapping.start, mapping.end) for mapping in self.mappings() if mapping.is_untouched_zero)
         table = self.page_table()
         return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, table is not None and table.scans)
 

@@ -74,14 +74,14 @@ def _ask(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
 
 
 def _may_restart(lwp: int) -> bool:
-    found = seccomp.rules(lwp)
-    if found.mode != seccomp.FILTER:
+    rules = seccomp.rules(lwp)
+    if rules.mode != seccomp.FILTER:
         return True
     try:
         answers = seccomp.answers(seccomp.fetch(lwp), seccomp.system_calls().numbers[seccomp.RESTART], ())
     except HeapxError:  # they are not given: those of a container, under which this process is as well, allow what a debugger needs
         mine = seccomp.rules(os.getpid())
-        return found.filters is not None and mine == found
+        return rules.filters is not None and mine == rules
     return answers <= {seccomp.ALLOW, seccomp.LOG}
 
 
