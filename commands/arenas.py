@@ -15,17 +15,17 @@ def arenas(session: Session, options: Options) -> Answer:
     from gdbheapx.allocators.records import HeapArenas
     from gdbheapx.columns import add
 
-    found = session.kept(
+    heaps = session.kept(
         "arenas", List[HeapArenas], lambda: [HeapArenas(heap.info, heap.arenas(), heap.totals()) for heap in session.heaps.all()]
     )
-    totals = {one.info.id: one.totals for one in found}
-    mapped = [one for one in totals.values() if "mmapped_bytes" in one]
+    totals = {heap.info.id: heap.totals for heap in heaps}
+    mapped = [total for total in totals.values() if "mmapped_bytes" in total]
 
     def data() -> Any:
-        rows = [row for one in found for row in one.rows]
+        rows = [row for heap in heaps for row in heap.rows]
         return {
             "arenas": rows,
-            "mmapped": {what: add(one["mmapped_" + what] for one in mapped) for what in ("chunks", "bytes")},
+            "mmapped": {what: add(sums["mmapped_" + what] for sums in mapped) for what in ("chunks", "bytes")},
             "totals": totals,
         }
 
@@ -34,7 +34,7 @@ def arenas(session: Session, options: Options) -> Answer:
         from gdbheapx.report import pages
 
         return pages.of_heaps(
-            style, [(one.info, allocators.named(one.info.name, one.rows).arenas_page(one.rows, one.totals)) for one in found]
+            style, [(heap.info, allocators.named(heap.info.name, heap.rows).arenas_page(heap.rows, heap.totals)) for heap in heaps]
         )
 
     return Answer(data, text, read=True)

@@ -16,11 +16,11 @@ def bins(session: Session, options: Options) -> Answer:
     from gdbheapx import allocators
 
     kind = List[Tuple[AllocatorInfo, Sequence[Annotated[Any, allocators.OfAllocator("bins")]]]]
-    found = session.kept("bins", kind, lambda: [(heap.info, heap.bins()) for heap in session.heaps.all()])
+    heaps = session.kept("bins", kind, lambda: [(heap.info, heap.bins()) for heap in session.heaps.all()])
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(info, allocators.named(info.name, rows).page("bins", rows)) for info, rows in found])
+        return pages.of_heaps(style, [(info, allocators.named(info.name, rows).page("bins", rows)) for info, rows in heaps])
 
-    return Answer(lambda: {"bins": [row for _, rows in found for row in rows]}, text, read=True)
+    return Answer(lambda: {"bins": [row for _, rows in heaps for row in rows]}, text, read=True)

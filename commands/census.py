@@ -34,6 +34,6 @@ def census(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.census import find
     from gdbheapx.report import census_text
 
-    found = session.kept("census", find.Census, lambda: find.find(session))
-    found = found._replace(rows=find.chosen_rows(session, found, options.by, options.like))
-    return Answer(lambda: census_text.data(found, options.limit), lambda style: census_text.lines(style, found, options.limit), read=True)
+    answer = session.kept("census", find.Census, lambda: find.find(session))
+    answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
+    return Answer(lambda: census_text.data(answer, options.limit), lambda style: census_text.lines(style, answer, options.limit), read=True)

@@ -19,8 +19,6 @@ def check(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis import broken
     from gdbheapx.report import pages
 
-    found = broken.look(session.heaps.all(), session.attempts, session.problem)
-    found = broken.with_suspects(session, found)
-    return Answer(
-        lambda: {"findings": found.rows}, lambda style: pages.broken_rules(style, found.rows), finding=found.is_finding, read=True
-    )
+    look = broken.look(session.heaps.all(), session.attempts, session.problem)
+    look = broken.with_suspects(session, look)
+    return Answer(lambda: {"findings": look.rows}, lambda style: pages.broken_rules(style, look.rows), finding=look.is_finding, read=True)

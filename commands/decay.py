@@ -19,12 +19,12 @@ def decay(session: Session, options: Options) -> Answer:
     from gdbheapx.allocators import OfAllocator
 
     kind = List[Annotated[Any, OfAllocator("decay")]]
-    found = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.with_capability("decay")])
-    rows = [row for one in found for row in one.rows]
+    answers = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.with_capability("decay")])
+    rows = [row for answer in answers for row in answer.rows]
 
     def text(style: Style) -> Any:
         from gdbheapx.report.text import show
 
-        return show(style, found[0]._replace(rows=rows).page)
+        return show(style, answers[0]._replace(rows=rows).page)
 
     return Answer(lambda: {"arenas": rows}, text, read=True)

@@ -46,15 +46,15 @@ def diff(session: Session, options: Options) -> Answer:
     else:
         new, name, form = None, options.new, take.form(options.new)
     old = take.opened(options.old)
-    found = model.diff(old, new or take.opened(options.new), (options.old, name), (take.form(options.old), form))
-    limit, grown = options.fail_on_growth, found.growth
+    answer = model.diff(old, new or take.opened(options.new), (options.old, name), (take.form(options.old), form))
+    limit, grown = options.fail_on_growth, answer.growth
     failed = limit is not None and grown.at_least(options.of) >= limit
     if limit is not None and not failed and grown.of(options.of) is None:
         what = say("the growth of %s is unknown: it may be %s or more (%s)", options.of, Size(limit), "; ".join(grown.lacking))
         session.problem(problems.GROWTH_UNKNOWN, None, what, "compare two of a kind: two processes, two cores, or snapshots of them")
     return Answer(
-        lambda: diff_text.data(found, options.limit),
-        lambda style: diff_text.lines(style, found, options.limit),
+        lambda: diff_text.data(answer, options.limit),
+        lambda style: diff_text.lines(style, answer, options.limit),
         finding=failed,
         read=True,
     )

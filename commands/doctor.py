@@ -18,11 +18,11 @@ def doctor(session: Session, options: Options) -> Answer:
     """The command `doctor`."""
     from gdbheapx.analysis.checkup import checkup
 
-    found = checkup(session)
+    checks = checkup(session)
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.checks(found)
+        return pages.checks(checks)
 
-    return Answer(lambda: {"checks": found}, text, read=True)
+    return Answer(lambda: {"checks": checks}, text, read=True)

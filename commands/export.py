@@ -75,20 +75,20 @@ def export(session: Session, options: Options) -> Answer:
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
     images: List[owned.Image] = owned.images(session.target) if session.target.has_memory else []
     if of == "census":
-        found = owned.of_census(session.kept("census", find.Census, lambda: find.find(session)))
+        stacks = owned.of_census(session.kept("census", find.Census, lambda: find.find(session)))
     elif of == "owners":
-        found = owned.find_stacks(session)
+        stacks = owned.find_stacks(session)
     else:
         sampled = session.heaps.one_with_capability("profile").capabilities["profile"]()
-        found, period = owned.of_calls(sampled.stacks()), sampled.sample_bytes
+        stacks, period = owned.of_calls(sampled.stacks()), sampled.sample_bytes
     if options.format == "folded":
-        lines = list(csv_rows.folded_lines(found))
-        return Answer(lambda: {"stacks": found}, lambda style: lines, read=True, document=True)
+        lines = list(csv_rows.folded_lines(stacks))
+        return Answer(lambda: {"stacks": stacks}, lambda style: lines, read=True, document=True)
 
     def file() -> List[str]:
-        return [pprof.encoded(found, images, period).decode("utf-8", "surrogateescape")]
+        return [pprof.encoded(stacks, images, period).decode("utf-8", "surrogateescape")]
 
-    return Answer(lambda: {"stacks": found}, lambda style: file(), read=True, document=True, pieces=True)
+    return Answer(lambda: {"stacks": stacks}, lambda style: file(), read=True, document=True, pieces=True)
 
 
 def _perfetto(session: Session, options: Options) -> Answer:
@@ -101,9 +101,9 @@ def _perfetto(session: Session, options: Options) -> Answer:
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
         raise UsageError("a trace is not text", "name the file with -o FILE")
-    found = perfetto.find_objects(session, options.of == "owners")
+    objects = perfetto.find_objects(session, options.of == "owners")
     command = session.target.executable or "?"
-    packets = (one.decode("utf-8", "surrogateescape") for one in perfetto.pieces(found, session.target.pid or 1, command))
+    packets = (piece.decode("utf-8", "surrogateescape") for piece in perfetto.pieces(objects, session.target.pid or 1, command))
     return Answer(dict, lambda style: packets, read=True, document=True, pieces=True)
 
 

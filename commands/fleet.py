@@ -22,10 +22,10 @@ documents come back to DIR here. Only on a trusted network or with tls://: who c
 def share(given: str) -> Tuple[int, int]:
     """I/N as numbers."""
     index, _, of = given.partition("/")
-    found = count(index), count(of)
-    if found[0] >= found[1]:
+    numbers = count(index), count(of)
+    if numbers[0] >= numbers[1]:
         raise argparse.ArgumentTypeError("%s is no share: the first of four is 0/4, the last 3/4" % given)
-    return found
+    return numbers
 
 
 @command(

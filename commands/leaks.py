@@ -58,17 +58,17 @@ def leaks(session: Session, options: Options) -> Answer:
         return made._replace(is_upper_bound=heap_graph.lacks_holders(session))
 
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
-    found = session.kept("leaks", model.Leaks, find) if as_kept else find()
+    answer = session.kept("leaks", model.Leaks, find) if as_kept else find()
     heap_graph.check_time(session)
     has_blocks = session.target.has_memory or session.shared(heap_graph.REACH) is not None
-    rows = listed if options.list and found.roots is not None else None
-    is_over = options.fail_on_leak is not None and found.leaked.bytes >= options.fail_on_leak
-    if is_over and found.is_upper_bound:
+    rows = listed if options.list and answer.roots is not None else None
+    is_over = options.fail_on_leak is not None and answer.leaked.bytes >= options.fail_on_leak
+    if is_over and answer.is_upper_bound:
         what = "whether %d bytes or more are leaked is unknown: not everything that may hold blocks was read" % options.fail_on_leak
         session.problem(problems.LEAK_UNKNOWN, None, what, "the other entries say what that is")
     return Answer(
-        lambda: leaks_text.data(found, rows, options.limit),
-        lambda style: leaks_text.lines(style, found, rows, options.limit, has_blocks),
-        finding=is_over and not found.is_upper_bound,
+        lambda: leaks_text.data(answer, rows, options.limit),
+        lambda style: leaks_text.lines(style, answer, rows, options.limit, has_blocks),
+        finding=is_over and not answer.is_upper_bound,
         read=True,
     )

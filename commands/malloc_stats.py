@@ -35,16 +35,16 @@ def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[st
     from gdbheapx.analysis import beside
 
     heap = session.heaps.one_with_capability("native-stats")
-    found = heap.capabilities["native-stats"]()
+    stats = heap.capabilities["native-stats"]()
     if is_merged:
-        if not hasattr(found, "merged_only"):
+        if not hasattr(stats, "merged_only"):
             raise UsageError(
                 "--merged-only does not apply to %s, which owns malloc here" % heap.kind, "omit it, or select another with --allocator"
             )
-        found = found.merged_only()
+        stats = stats.merged_only()
     if session.allocator_id is None:
         for what, hint in beside.larger(
-            found.held_bytes, [one for one in session.heaps.all() if one is not heap and "held-bytes" in one.capabilities]
+            stats.held_bytes, [other for other in session.heaps.all() if other is not heap and "held-bytes" in other.capabilities]
         ):
             session.problem(OTHER_IS_LARGER, heap.info.id, what, hint, partial=False)
-    return found.data(), list(found.lines())
+    return stats.data(), list(stats.lines())

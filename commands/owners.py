@@ -53,20 +53,22 @@ def owners(session: Session, options: Options) -> Answer:
         return made._replace(leaked_is_upper_bound=heap_graph.lacks_holders(session))
 
     if options.of is None:
-        found = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
-        return Answer(lambda: found, lambda style: reach_text.owners_lines(style, found), read=True)
+        answer = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
+        return Answer(lambda: answer, lambda style: reach_text.owners_lines(style, answer), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
     if session.store is not None and session.shared(heap_graph.REACH) is None:
-        one = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
+        owned_row = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
     else:
         tallied = read()
-        one = model.of(tallied, name, address, options.depth, limit)
-        if one is not None:
-            alone = model.Owners([], [one], tallied.used, tallied.leaked, 0)
-            one = block.with_names(session, tallied, alone).owners[0]
+        owned_row = model.of(tallied, name, address, options.depth, limit)
+        if owned_row is not None:
+            alone = model.Owners([], [owned_row], tallied.used, tallied.leaked, 0)
+            owned_row = block.with_names(session, tallied, alone).owners[0]
         heap_graph.check_time(session)
-    if one is None:
+    if owned_row is None:
         raise HeapxError("no used block or symbol matches %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND)
     return Answer(
-        lambda: {"suspects": [], "owners": [one], "shared_bytes": None}, lambda style: reach_text.owner_lines(style, one), read=True
+        lambda: {"suspects": [], "owners": [owned_row], "shared_bytes": None},
+        lambda style: reach_text.owner_lines(style, owned_row),
+        read=True,
     )

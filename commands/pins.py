@@ -31,5 +31,5 @@ def pins(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis import pins as model
     from gdbheapx.report import pins_text
 
-    found = session.kept("pins", model.Kept, lambda: model.find(session, not options.no_owners))
-    return Answer(lambda: pins_text.data(found, options.limit), lambda style: pins_text.lines(style, found, options.limit), read=True)
+    kept = session.kept("pins", model.Kept, lambda: model.find(session, not options.no_owners))
+    return Answer(lambda: pins_text.data(kept, options.limit), lambda style: pins_text.lines(style, kept, options.limit), read=True)

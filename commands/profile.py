@@ -16,10 +16,10 @@ Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE
 def profile(session: Session, options: Options) -> Answer:
     """The command `profile`."""
     heap = session.heaps.one_with_capability("profile")
-    found, maps = heap.capabilities["profile"](), session.target.maps_text()
+    sampled, maps = heap.capabilities["profile"](), session.target.maps_text()
 
     def data() -> Any:
-        text = "\n".join(found.lines(maps)) + "\n"
-        return {"allocator": heap.info.id, **found.data(), "profile": text}
+        text = "\n".join(sampled.lines(maps)) + "\n"
+        return {"allocator": heap.info.id, **sampled.data(), "profile": text}
 
-    return Answer(data, lambda style: found.lines(maps), document=True, read=True)
+    return Answer(data, lambda style: sampled.lines(maps), document=True, read=True)

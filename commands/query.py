@@ -44,5 +44,5 @@ def query(session: Session, options: Options) -> Answer:
     asked = table_rows.wanted()
     if asked is None:
         raise HeapxError("query runs from a shell, not inside gdb", 'run: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
-    found = table_rows.find(session, asked)
-    return Answer(lambda: {"tables": found}, lambda style: [], read=True)
+    tables = table_rows.find(session, asked)
+    return Answer(lambda: {"tables": tables}, lambda style: [], read=True)

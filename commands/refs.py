@@ -39,16 +39,16 @@ def refs(session: Session, options: Options) -> Answer:
 
     memory_budget.check(session)
     reach = heap_graph.look(session, slots=True, names=True, further=pieces.further(session))
-    found = model.find(reach, names.Names(session.target, reach), options.address)
+    answer = model.find(reach, names.Names(session.target, reach), options.address)
     heap_graph.check_time(session)
-    if found is not None and block.can_tell(session):
-        told = block.signatures(session, model.blocks(reach, found))
-        found = model.named(found, {address: one.name for address, one in told.items()})
-    if found is None:
+    if answer is not None and block.can_tell(session):
+        told = block.signatures(session, model.blocks(reach, answer))
+        answer = model.named(answer, {address: signature.name for address, signature in told.items()})
+    if answer is None:
         hint = "`gdbheapx whatis 0x%x` says what is there" % options.address
         raise HeapxError("no block in use has the address 0x%x" % options.address, hint, code=NOT_FOUND)
     return Answer(
-        lambda: reach_text.data(found, options.limit, options.depth),
-        lambda style: reach_text.lines(style, found, options.limit, options.depth),
+        lambda: reach_text.data(answer, options.limit, options.depth),
+        lambda style: reach_text.lines(style, answer, options.limit, options.depth),
         read=True,
     )

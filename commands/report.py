@@ -64,17 +64,17 @@ def report(session: Session, options: Options) -> Answer:
     if options.page and not options.json:
         raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
     made = functools.cache(functools.partial(read, session, options))
-    found = session.kept("report", Overview, lambda: made()[0])
+    overview = session.kept("report", Overview, lambda: made()[0])
     page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None
 
     def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines
         from gdbheapx.report.text import show
 
-        return show(style, lines(found))
+        return show(style, lines(overview))
 
     def data() -> Any:
-        return found if page is None else {**found._asdict(), "page": page}
+        return overview if page is None else {**overview._asdict(), "page": page}
 
     return Answer(data, text, read=True)
 

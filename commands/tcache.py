@@ -14,11 +14,11 @@ HELP = """What each thread's cache holds: freed chunks that only this thread can
 def tcache(session: Session, options: Options) -> Answer:
     """The command `tcache`."""
     kind = List[Tuple[AllocatorInfo, Sequence[ThreadCache]]]
-    found = session.kept("tcache", kind, lambda: [(heap.info, heap.caches()) for heap in session.heaps.all()])
+    heaps = session.kept("tcache", kind, lambda: [(heap.info, heap.caches()) for heap in session.heaps.all()])
 
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(info, pages.tcache(rows)) for info, rows in found])
+        return pages.of_heaps(style, [(info, pages.tcache(rows)) for info, rows in heaps])
 
-    return Answer(lambda: {"threads": [row for _, rows in found for row in rows]}, text, read=True)
+    return Answer(lambda: {"threads": [row for _, rows in heaps for row in rows]}, text, read=True)

@@ -56,13 +56,13 @@ def read(session: Session) -> Any:
     """What jemalloc's structures tell, without advice that would be refused."""
     from gdbheapx.actions import foreseen
 
-    found: Any = session.heaps.together("tickers")
-    heaps = session.heaps.with_capability("tickers") if found.found else ()  # no jemalloc is an answer, and no error
+    report: Any = session.heaps.together("tickers")
+    heaps = session.heaps.with_capability("tickers") if report.found else ()  # no jemalloc is an answer, and no error
     known = {heap.info.id: foreseen.advisable(session, heap) for heap in heaps}
     refused = [
         (name, capability) for name, capabilities in known.items() for capability in ("cure", "purge") if capability not in capabilities
     ]
-    return found.without(refused)
+    return report.without(refused)
 
 
 def cure(session: Session, options: Options) -> Answer:
@@ -72,8 +72,8 @@ def cure(session: Session, options: Options) -> Answer:
     return _answer(action.run(session, options), options.strict)
 
 
-def _answer(found: "Answered", is_strict: bool) -> Answer:
+def _answer(answered: "Answered", is_strict: bool) -> Answer:
     from gdbheapx.report.text import show
 
-    finding = found.is_strict_finding if is_strict else found.is_finding
-    return Answer(lambda: found.data, lambda style: show(style, found.page), finding=finding, read=not found.is_done)
+    finding = answered.is_strict_finding if is_strict else answered.is_finding
+    return Answer(lambda: answered.data, lambda style: show(style, answered.page), finding=finding, read=not answered.is_done)

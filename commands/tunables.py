@@ -16,9 +16,9 @@ def tunables(session: Session, options: Options) -> Answer:
     from gdbheapx import allocators
 
     kind = List[Tuple[AllocatorInfo, Annotated[Any, allocators.OfAllocator("tunables")]]]
-    found = session.kept("tunables", kind, lambda: [(heap.info, heap.tunables()) for heap in session.heaps.all()])
+    heaps = session.kept("tunables", kind, lambda: [(heap.info, heap.tunables()) for heap in session.heaps.all()])
     data: Dict[str, Dict[str, Any]] = {}
-    for info, settings in found:
+    for info, settings in heaps:
         for key, value in settings._asdict().items():
             data.setdefault(key, {})[info.id] = value
 
@@ -26,7 +26,7 @@ def tunables(session: Session, options: Options) -> Answer:
         from gdbheapx.report import pages
 
         return pages.of_heaps(
-            style, [(info, allocators.named(info.name, [settings]).page("tunables", settings)) for info, settings in found]
+            style, [(info, allocators.named(info.name, [settings]).page("tunables", settings)) for info, settings in heaps]
         )
 
     return Answer(lambda: data, text, read=True)

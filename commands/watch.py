@@ -85,9 +85,9 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
         for event in events(sampler, history, options.every, options.times, session.budget):
             shown: Any
             if isinstance(event, Sample):
-                for one in (of_csv, of_json, metrics, page):
-                    if one is not None:
-                        one.sample(event)
+                for writer in (of_csv, of_json, metrics, page):
+                    if writer is not None:
+                        writer.sample(event)
                 shown = [encoded.sample(event)] if options.json else told.sample(event)
             elif isinstance(event, Step):
                 if of_json is not None:
@@ -123,11 +123,11 @@ def again(options: Options, style: Style) -> Iterator[str]:
         history.add(sample)
         if page is not None:
             page.sample(sample)
-    found = kept.ended(history)
+    replayed = kept.ended(history)
     if options.json:
-        yield table.Lines(kept.source).end(found.over)
+        yield table.Lines(kept.source).end(replayed.over)
     else:
-        yield from text.Text(kept.source, style).end(found.over, history)
+        yield from text.Text(kept.source, style).end(replayed.over, history)
     if page is not None:
-        page.left_out = found.left_out
-        yield from page.end(found.over, history) if not options.json else ()
+        page.left_out = replayed.left_out
+        yield from page.end(replayed.over, history) if not options.json else ()

@@ -41,18 +41,18 @@ def whatis(session: Session, options: Options) -> Answer:
             kept = kept._replace(held_by=refs.find_holders(session, [options.address]).get(options.address))
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
-    found = locate.look(session.target, session.heaps.all(), options.address)
+    location = locate.look(session.target, session.heaps.all(), options.address)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
-    blocks = [place.block for place in found.places if place.block is not None and place.block.status in words[place.allocator]]
+    blocks = [place.block for place in location.places if place.block is not None and place.block.status in words[place.allocator]]
     used = [(block.address, block.usable_bytes) for block in blocks]
-    if not found.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
+    if not location.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
         piece = pieces.at(session, options.address)
-        found = locate.with_piece(found, piece)
+        location = locate.with_piece(location, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
     if used and (memory_budget.is_small(session) if options.holders is None else options.holders):
         what = block.look(session, *used[0])
-        found = found._replace(signature=block.words(what) if what is not None else None)
+        location = location._replace(signature=block.words(what) if what is not None else None)
         held = refs.find_holders(session, [options.address], pieces.further(session))
-        found = found._replace(held_by=held.get(options.address))
-    return Answer(lambda: found, lambda style: shown.text(style, found), read=True)
+        location = location._replace(held_by=held.get(options.address))
+    return Answer(lambda: location, lambda style: shown.text(style, location), read=True)

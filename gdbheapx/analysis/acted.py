@@ -54,7 +54,7 @@ class Acted(NamedTuple):
     @property
     def data(self) -> Dict[str, Any]:
         """The contract's keys of `trim` and `purge`."""
-        found: Dict[str, Any] = {
+        data: Dict[str, Any] = {
             "call": self.call,
             "way": self.way,
             "way_reason": self.way_reason,
@@ -62,9 +62,9 @@ class Acted(NamedTuple):
             **self.predicted.data,
         }
         for name, before, after in figures(self.before, self.after):
-            found.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": difference(before, after)})
-        found.pop("swap_diff_bytes")
-        found.update(
+            data.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": difference(before, after)})
+        data.pop("swap_diff_bytes")
+        data.update(
             elapsed_ms=self.elapsed_ms,
             stopped_ms=self.stopped_ms,
             thread=self.caller,
@@ -73,8 +73,8 @@ class Acted(NamedTuple):
             trouble=self.trouble,
         )
         for when, kept in (("before", self.predicted.kept), ("after", self.kept_after)):
-            found.update(kept_keys(when, kept))
-        return found
+            data.update(kept_keys(when, kept))
+        return data
 
 
 def figures(before: Measure, after: Measure) -> Sequence[Any]:

@@ -27,17 +27,17 @@ def missing_files(session: Session) -> List[Check]:
     target, discovery = session.target, session.discovery
     if target.kind != "core":
         return []
-    modules = [one for one in target.modules() if not one.is_executable]
-    lacking = {one.module.base for one in discovery.missing()}
-    homes = {one.located.module.base for one in discovery.copies()} | {one.module.base for one in discovery.unread()} | lacking
-    absent = {one.base for one in modules if target.module_file(one) is None}
+    modules = [module for module in target.modules() if not module.is_executable]
+    lacking = {debug.module.base for debug in discovery.missing()}
+    homes = {copy.located.module.base for copy in discovery.copies()} | {unread.module.base for unread in discovery.unread()} | lacking
+    absent = {module.base for module in modules if target.module_file(module) is None}
     rows: List[Check] = []
-    for module in [one for one in modules if one.base in homes]:
+    for module in [object_ for object_ in modules if object_.base in homes]:
         if module.base in absent:
             rows.append(Check("library", False, "%s: no such build here" % _named(module), LIBRARY))
         if not module.has_debug_info and module.base not in lacking:  # of those it is said already
             rows.append(Check("debug file", None, "%s: none here" % module.file_name, DEBUG % _debug(target, module)))
-    others = [one for one in modules if one.base in absent and one.base not in homes]
+    others = [module for module in modules if module.base in absent and module.base not in homes]
     if others:
         what = "%d more of %d objects were not found here: %s" % (len(others), len(modules) + 1, _list(others))
         rows.append(Check("libraries", None, what, OTHERS))
@@ -53,7 +53,7 @@ def _debug(target: Target, module: Module) -> str:
 
 
 def _list(modules: List[Module]) -> str:
-    names = [one.file_name for one in modules]
+    names = [module.file_name for module in modules]
     return ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
 
 
@@ -113,7 +113,7 @@ def _target(target: Target) -> List[Check]:
     rows.append(_executable(target))
     rows.append(Check("machine", None, geometry, None))
     complaints = target.problems()
-    rows += [Check("target", False, one.what, one.hint) for one in complaints]
+    rows += [Check("target", False, complaint.what, complaint.hint) for complaint in complaints]
     if target.kind == "core" and not complaints:
         dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
         whole = "complete: %s of memory in %s" % (plural(dumped, "byte"), plural(len(target.mappings()), "mapping"))
@@ -128,7 +128,7 @@ def _executable(target: Target) -> Check:
     name = target.executable
     if name is None:
         return Check("executable", False, "unknown", hint)
-    module = next((one for one in target.modules() if one.is_executable), None)
+    module = next((object_ for object_ in target.modules() if object_.is_executable), None)
     path = target.module_file(module) if module is not None else None
     if path is None:
         return Check("executable", False, "%s: this file was not found here, or is not the program that ran" % name, hint)
@@ -173,11 +173,11 @@ def _allocators(session: Session) -> List[Check]:
     """The heaps that can be read, each with what it says itself; then those that cannot."""
     discovery = session.discovery
     unread, owner = discovery.unread(), discovery.foreign_owner()
-    untold = [(one.module.file_name, one.module.build_id) for one in unread]
-    copies = {one.located.id: one for one in discovery.copies()}
-    found = discovery.infos()
+    untold = [(unreadable.module.file_name, unreadable.module.build_id) for unreadable in unread]
+    copies = {copy.located.id: copy for copy in discovery.copies()}
+    infos = discovery.infos()
     rows: List[Check] = []
-    for info in found:
+    for info in infos:
         if info.layout is None and (info.object, info.build_id) in untold:
             continue
         owns = {True: "owns malloc", False: "does not own malloc", None: "cannot determine whether it owns malloc"}[info.owns_malloc]
@@ -195,10 +195,10 @@ def _allocators(session: Session) -> List[Check]:
         if info.id in copies:
             rows += session.heaps.open(copies[info.id]).checks()
     for allocator in allocators.every():
-        for one in discovery.found(allocator).unread:
-            owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == one.module.base else ""
-            rows.append(Check(allocator.name, False, one.what + owns, one.hint))
-        rows += [Check(allocator.name, None, one.what, one.hint) for one in discovery.found(allocator).unused]
+        for unreadable in discovery.found(allocator).unread:
+            owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == unreadable.module.base else ""
+            rows.append(Check(allocator.name, False, unreadable.what + owns, unreadable.hint))
+        rows += [Check(allocator.name, None, unused.what, unused.hint) for unused in discovery.found(allocator).unused]
     for inside in discovery.inner():
         rows.append(
             Check(

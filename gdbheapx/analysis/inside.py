@@ -80,42 +80,42 @@ NOTHING = Looked(None, None, None)
 def look(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
     """What is in use, where the verdict, a runtime, a page or the user asks for it; None where it was not looked for, or not found: the
     problems say why."""
-    found = _looked(session, kind, deep, runtimes, page)
-    return found if found.page is not None else found._replace(page=page)
+    looked = _looked(session, kind, deep, runtimes, page)
+    return looked if looked.page is not None else looked._replace(page=page)
 
 
 def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
-    wanted, found = deep or (deep is None and memory_budget.is_small(session)), NOTHING
+    is_deep, looked = deep or (deep is None and memory_budget.is_small(session)), NOTHING
     if not session.heaps.all():
-        return found
+        return looked
     is_core, told = session.target.kind == "core", "what is in use, and who keeps it"
     try:
-        asked = wanted and (kind in HELD_BY_PROGRAM or (page is not None and is_core))
+        asked = is_deep and (kind in HELD_BY_PROGRAM or (page is not None and is_core))
         if asked or runtimes.found or (deep and (is_core or kind != verdict.FRAGMENTED)):
-            found = _look(session, runtimes, page)
+            looked = _look(session, runtimes, page)
         told = "which blocks keep free memory from being returned"
-        if wanted and kind in PINNED and (is_core or found is NOTHING):  # a process runs on after one look
-            found = found._replace(pinned=pins.pins_finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
+        if is_deep and kind in PINNED and (is_core or looked is NOTHING):  # a process runs on after one look
+            looked = looked._replace(pinned=pins.pins_finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
     except HeapxError as error:
         session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
-    return found
+    return looked
 
 
 def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
     memory_budget.check(session)
     split = runtimes.split
     watch = Watch(split, session.target.page_bytes) if split is not None else None
-    found = find.looked(session, runtimes.world, watch)
-    made = runtime_tables.tables(runtimes.found, split, found, watch) if split is not None and watch is not None else None
+    looked = find.looked(session, runtimes.world, watch)
+    made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
     suspect, leaked = None, None
-    if found.reach is not None and found.names is not None:
+    if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
-        tallied = owners.tally(session, found.reach, found.names)
+        tallied = owners.tally(session, looked.reach, looked.names)
         told = block.with_names(session, tallied, owners.find(tallied, depth, rows))
         suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
         page = page._replace(owners=told) if page is not None else None
-    census = found.census
+    census = looked.census
     if page is not None:
         more = max(0, len(census.rows) - page_parts.MOST_ROWS)
         largest = census.rows[: page_parts.MOST_ROWS]

@@ -86,7 +86,7 @@ class Location(NamedTuple):
 def look(target: Target, heaps: Sequence[Heap], address: int) -> Location:
     """Asks every heap, and the process."""
     places = [place for place in (heap.block_at(address) for heap in heaps) if place is not None]
-    mapping = next((one for one in target.mappings() if one.start <= address < one.end), None)
+    mapping = next((span for span in target.mappings() if span.start <= address < span.end), None)
     return Location(
         Address(address),
         places,
@@ -96,9 +96,9 @@ def look(target: Target, heaps: Sequence[Heap], address: int) -> Location:
     )
 
 
-def with_piece(found: Location, piece: Optional[Piece]) -> Location:
+def with_piece(location: Location, piece: Optional[Piece]) -> Location:
     """With what a runtime has there: it is no stack then."""
-    return found if piece is None else found._replace(piece=piece, named=None, thread=None)
+    return location if piece is None else location._replace(piece=piece, named=None, thread=None)
 
 
 def kept(told: LabelSet, address: int) -> Location:
@@ -118,10 +118,16 @@ def kept(told: LabelSet, address: int) -> Location:
     return Location(Address(address), (), None, None, None, None, words(name) if name is not None else None, block)
 
 
-def _mapped(one: Mapping, address: int) -> Mapped:
-    letters = ((one.readable, "r"), (one.writable, "w"), (one.executable, "x"))
-    permissions = "".join(letter if is_set else "-" for is_set, letter in letters) + ("s" if one.shared else "p")
-    return Mapped(Address(one.start), Address(one.end), permissions, one.name, one.offset + address - one.start if one.is_file else None)
+def _mapped(mapping: Mapping, address: int) -> Mapped:
+    letters = ((mapping.readable, "r"), (mapping.writable, "w"), (mapping.executable, "x"))
+    permissions = "".join(letter if is_set else "-" for is_set, letter in letters) + ("s" if mapping.shared else "p")
+    return Mapped(
+        Address(mapping.start),
+        Address(mapping.end),
+        permissions,
+        mapping.name,
+        mapping.offset + address - mapping.start if mapping.is_file else None,
+    )
 
 
 def _named(target: Target, address: int) -> Optional[Named]:
@@ -137,7 +143,7 @@ def _named(target: Target, address: int) -> Optional[Named]:
 
 def _symbols(target: Target, module: Module) -> "List[tuple[int, int, str]]":
     """(start, end, name) of functions and variables of the object's full symbol table, sorted."""
-    functions = [(one.start, one.end, one.name) for one in target.functions(module)]
+    functions = [(function.start, function.end, function.name) for function in target.functions(module)]
     variables = [(module.base + at, module.base + at + size, name) for name, at, size, is_local in target.variables(module) if not is_local]
     return sorted([*functions, *variables])
 
@@ -146,7 +152,7 @@ def _thread(target: Target, mapping: Mapping, address: int) -> Optional[OfThread
     near: List[OfThread] = []
     for thread in target.threads():
         near += [one for one in (_of_thread(thread, mapping, address, target.arch),) if one is not None]
-    return min(near, key=lambda one: abs(one.offset), default=None)
+    return min(near, key=lambda of_thread: abs(of_thread.offset), default=None)
 
 
 def _of_thread(thread: Thread, mapping: Mapping, address: int, arch: Architecture) -> Optional[OfThread]:

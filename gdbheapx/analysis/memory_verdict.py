@@ -69,12 +69,12 @@ def judged(part: MemoryPart) -> int:
 
 def groups(parts: Sequence[MemoryPart]) -> List[Group]:
     """Largest first."""
-    found: Dict[str, List[MemoryPart]] = {}
+    by_owner: Dict[str, List[MemoryPart]] = {}
     for part in parts:
         key = kinds.ALLOCATOR if part.allocator is not None else part.program or part.kind
-        found.setdefault(key, []).append(part)
+        by_owner.setdefault(key, []).append(part)
     made = []
-    for members in found.values():
+    for members in by_owner.values():
         members.sort(key=lambda part: -judged(part))
         first = members[0]
         kind = kinds.ALLOCATOR if first.allocator is not None else first.kind
@@ -132,38 +132,38 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
     """
     if split is None or (not split.parts and not is_open and lost_bytes == 0):
         return None
-    found = groups(split.parts)
-    total = sum(group.bytes for group in found)
-    if not _stands(split, found, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
+    by_size = groups(split.parts)
+    total = sum(group.bytes for group in by_size)
+    if not _stands(split, by_size, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
         what = "no verdict: the core is cut or incomplete, and what it lacks may be most of the memory"
-        if lost_bytes is not None and _stands(split, found, lost_bytes, False):
+        if lost_bytes is not None and _stands(split, by_size, lost_bytes, False):
             what = "no verdict: malloc's own state could not all be read, and memory whose owner is unknown may be its"
         lost = say(", %s are missing", Size(lost_bytes)) if lost_bytes is not None else ", and it is unknown how much is missing"
         finding = Finding(
             what, say("%s were read%s", Size(total), lost), "take a whole core: check disk space and ulimit -c", codes.EVIDENCE_MISSING
         )
         return Large(of_lines(UNREAD, [finding]), kinds.ANONYMOUS, None)
-    if not found:
+    if not by_size:
         return None
-    largest = found[0]
-    held = sum(group.bytes for group in found if group.kind == kinds.ALLOCATOR)
+    largest = by_size[0]
+    held = sum(group.bytes for group in by_size if group.kind == kinds.ALLOCATOR)
     if largest.kind == kinds.ALLOCATOR or total <= SMALL_PROCESS_BYTES:
         return None
     line = _main_line(largest, total, held, split)
     return Large(of_lines(NOT_MALLOC, [line], largest.sure), largest.kind, largest.program)
 
 
-def _stands(split: Split, found: Sequence[Group], lost: int, is_open: bool) -> bool:
+def _stands(split: Split, by_size: Sequence[Group], lost: int, is_open: bool) -> bool:
     """The same group is the largest, whoever has what was lost, and whether allocators have what nobody is known to have."""
-    unclaimed = {group.kind: sum(judged(part) for part in group.parts if _may_be_mallocs(part)) for group in found} if is_open else {}
-    total = sum(group.bytes for group in found)
+    unclaimed = {group.kind: sum(judged(part) for part in group.parts if _may_be_mallocs(part)) for group in by_size} if is_open else {}
+    total = sum(group.bytes for group in by_size)
     if not lost and not any(unclaimed.values()):
         return True
     if total + lost <= SMALL_PROCESS_BYTES:
         return True
     if total <= SMALL_PROCESS_BYTES:
         return False
-    first, rest = found[0], found[1:]
+    first, rest = by_size[0], by_size[1:]
     moved = sum(unclaimed.values())
     if first.kind == kinds.ALLOCATOR:
         return all(group.bytes + lost < first.bytes for group in rest) and lost < first.bytes
@@ -206,12 +206,12 @@ def beside(split: Optional[Split]) -> List[Finding]:
     """What is to be said where allocators are the largest part, and have not nearly all."""
     if split is None:
         return []
-    found = groups(split.parts)
-    total = sum(group.bytes for group in found)
-    others = [group for group in found if group.kind != kinds.ALLOCATOR and group.bytes >= MUCH * total]
-    if not others or total <= SMALL_PROCESS_BYTES or found[0].kind != kinds.ALLOCATOR:
+    by_size = groups(split.parts)
+    total = sum(group.bytes for group in by_size)
+    others = [group for group in by_size if group.kind != kinds.ALLOCATOR and group.bytes >= MUCH * total]
+    if not others or total <= SMALL_PROCESS_BYTES or by_size[0].kind != kinds.ALLOCATOR:
         return []
-    outside = sum(group.bytes for group in found if group.kind != kinds.ALLOCATOR)
+    outside = sum(group.bytes for group in by_size if group.kind != kinds.ALLOCATOR)
     named = join_sentences(", ", [say("%s %s", _name(group.parts[0]), Size(group.bytes)) for group in others])
     evidence = say("%s of %s (%s): %s", Size(outside), Size(total), share(outside, total), named)
     return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC)]

@@ -72,51 +72,53 @@ def overview(
     )  # files are read in the rehearsal, not while the process stands still
     facts = [heap.facts() for heap in heaps]
     known = allocators.by_name()
-    names = {one.info.id: known[one.info.name].part_name(one.info.id, len(facts) == 1) for one in facts}
-    found = split(target, session.kernel, {one.info.id: one.claims for one in facts}, session.budget, names)
-    if found is not None and found.zeros_until is not None:
+    names = {fact.info.id: known[fact.info.name].part_name(fact.info.id, len(facts) == 1) for fact in facts}
+    memory = split(target, session.kernel, {fact.info.id: fact.claims for fact in facts}, session.budget, names)
+    if memory is not None and memory.zeros_until is not None:
         what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
-        session.report(ZEROS_NOT_SOUGHT, found.zeros_until, what, "the split includes memory that was reserved and never used")
-    classes = sorted((row for one in facts for row in one.sizes), key=lambda row: -row.used_bytes)
-    judged = _judged(target, facts, found, {one.info.id: advisable(heap) for heap, one in zip(heaps, facts)})
-    shown = [one for one in judged if memory_verdict.matters(found, one.ids)]
-    main, steps = _verdict(session, found, judged, shown)
-    known_runtimes = inside.Runtimes(session, found, deep)
+        session.report(ZEROS_NOT_SOUGHT, memory.zeros_until, what, "the split includes memory that was reserved and never used")
+    classes = sorted((row for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
+    judged = _judged(target, facts, memory, {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)})
+    shown = [judgement for judgement in judged if memory_verdict.matters(memory, judgement.ids)]
+    main, steps = _verdict(session, memory, judged, shown)
+    known_runtimes = inside.Runtimes(session, memory, deep)
     steps = [*steps, *known_runtimes.steps()]
     looked = inside.look(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
-    said = [*main.lines, *(line for one in shown for line in one.verdict.lines)]
+    said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
     made = Overview(
-        split=found.parts if found is not None else None,
-        memory=found.memory if found is not None else None,
+        split=memory.parts if memory is not None else None,
+        memory=memory.memory if memory is not None else None,
         verdict=main,
-        verdicts={one.allocator: one.verdict for one in judged},
-        held={one.allocator: one.parts for one in judged if one.parts},
-        totals={one.info.id: one.totals for one in facts},
-        heaps=[heap_sum(one.info.id, one.sizes, one.arenas, one.totals) for one in facts],
-        arenas=[row for one in facts for row in one.arenas],
+        verdicts={judgement.allocator: judgement.verdict for judgement in judged},
+        held={judgement.allocator: judgement.parts for judgement in judged if judgement.parts},
+        totals={fact.info.id: fact.totals for fact in facts},
+        heaps=[heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts],
+        arenas=[row for fact in facts for row in fact.arenas],
         sizes=sizes,
         findings=list(
-            dict.fromkeys([*said, *memory_verdict.findings(found), *(finding for one in judged for finding in one.findings), *pinned])
+            dict.fromkeys(
+                [*said, *memory_verdict.findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
+            )
         ),
         next=[NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step) for step in steps],
-        allocators=[one.info for one in facts],
-        shown=[one.allocator for one in shown],
+        allocators=[fact.info for fact in facts],
+        shown=[judgement.allocator for judgement in shown],
         inside=looked.inside,
         runtimes=looked.tables,
     )
     return made, looked.page
 
 
-def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:
+def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:
     """What is large, or the allocator that holds most of it; and what to do next."""
     target = session.target
     is_hidden = session.discovery.may_be_hidden()
-    is_open = is_hidden or any(one.verdict.code == findings.EVIDENCE_MISSING for one in judged)
-    large = memory_verdict.judge(found, target.lost_bytes(), is_open)
+    is_open = is_hidden or any(judgement.verdict.code == findings.EVIDENCE_MISSING for judgement in judged)
+    large = memory_verdict.judge(memory, target.lost_bytes(), is_open)
     if large is not None and large.verdict.kind == verdict.UNREAD:
-        beside = [line for one in judged for line in _beside(one.verdict)]
+        beside = [line for judgement in judged for line in _beside(judgement.verdict)]
         return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [Step("doctor", "shows what was found and what is missing")]
     foreign = session.discovery.foreign_owner()
     if large is None or large.may_be_mallocs or (foreign is not None and foreign.is_anywhere):
@@ -124,12 +126,12 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
         if unread is not None:
             return verdict.of_lines(verdict.UNREAD, [unread]), steps
     if large is not None:
-        lines = [*large.verdict.lines, *(line for one in shown for line in _beside(one.verdict))]
+        lines = [*large.verdict.lines, *(line for judgement in shown for line in _beside(judgement.verdict))]
         within = fingerprints.steps(session.discovery.inner()) if large.may_be_mallocs else []
         steps = [*within, *runtime_tables.steps(target, large.verdict.code, large.program)]
-        return large.verdict._replace(lines=lines), [*steps, *(step for one in shown for step in one.next_steps)]
+        return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
-        unused = [Finding(one.what, "its heap is empty", one.hint, findings.SMALL_HEAP) for one in session.discovery.unused()]
+        unused = [Finding(copy.what, "its heap is empty", copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
         return verdict.of_lines(verdict.SMALL, unused), []
     if not judged:
         nothing = Finding("no allocator could be read", "cannot determine what is in use and what is free", None, findings.NO_ALLOCATOR)
@@ -138,38 +140,40 @@ def _verdict(session: Session, found: Optional[Split], judged: Sequence[Judged],
     if is_hidden and main.kind != verdict.UNREAD:
         main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
     steps = [*inside.steps(main.kind, session), *_steps(target, shown or judged)]
-    return main._replace(lines=[*main.lines, *memory_verdict.beside(found)]), steps
+    return main._replace(lines=[*main.lines, *memory_verdict.beside(memory)]), steps
 
 
-def _judged(target: Target, facts: Sequence[Facts], found: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[Judged]:
+def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[Judged]:
     """Each allocator by itself, the one that holds most first."""
     if not facts:
         return []
-    ids = [one.info.id for one in facts]
+    ids = [fact.info.id for fact in facts]
     around = Surroundings(
         len(target.threads()),
         target.modules(),
         target.huge_pages(),
         is_core=target.kind == "core",
-        taken_bytes=memory_verdict.taken(found, ids),
-        hugetlb_bytes=memory_verdict.taken(found, ids, kinds.HUGETLB),
-        taken=found.in_ram_or_swap if found is not None else lambda ranges: None,
-        beyond_bytes=memory_verdict.beyond(found, target.lost_bytes()),
+        taken_bytes=memory_verdict.taken(memory, ids),
+        hugetlb_bytes=memory_verdict.taken(memory, ids, kinds.HUGETLB),
+        taken=memory.in_ram_or_swap if memory is not None else lambda ranges: None,
+        beyond_bytes=memory_verdict.beyond(memory, target.lost_bytes()),
         advisable=advisable,
         is_cut=target.lost_bytes() != 0,
     )
     made: List[Judged] = []
     for allocator in allocators.every():
-        own = [one for one in facts if one.info.name == allocator.name]
+        own = [fact for fact in facts if fact.info.name == allocator.name]
         made += allocator.judge(own, around) if own else ()
-    returning = {one.returning.command for one in allocators.every() if one.returning is not None}
+    returning = {allocator.returning.command for allocator in allocators.every() if allocator.returning is not None}
 
     def is_refused(step: str, ids: Sequence[str]) -> bool:
         command = step.command if isinstance(step, Step) else None
-        return command is not None and command.split()[0] in returning and not any(command in advisable.get(one, ()) for one in ids)
+        return command is not None and command.split()[0] in returning and not any(command in advisable.get(name, ()) for name in ids)
 
-    made = [one._replace(next_steps=[step for step in one.next_steps if not is_refused(step, one.ids)]) for one in made]
-    return sorted(made, key=lambda one: -one.held_bytes)
+    made = [
+        judgement._replace(next_steps=[step for step in judgement.next_steps if not is_refused(step, judgement.ids)]) for judgement in made
+    ]
+    return sorted(made, key=lambda judgement: -judgement.held_bytes)
 
 
 def _beside(judged: Verdict) -> Sequence[Finding]:
@@ -184,23 +188,23 @@ def _unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional[Find
     if owner is None:
         if outside is None or not unread:
             return None, []
-        name = next(one.name for one in allocators.every() if session.discovery.found(one).unread)
+        name = next(allocator.name for allocator in allocators.every() if session.discovery.found(allocator).unread)
         what = "no verdict: an allocator is present that gdbheapx cannot read (%s), and it may own most of the memory" % name
         finding = Finding(what, outside.evidence, unread[0].what, findings.ALLOCATOR_UNREAD)
-        return finding, [one.hint for one in unread if one.hint] or ["doctor shows what is missing"]
+        return finding, [unreadable.hint for unreadable in unread if unreadable.hint] or ["doctor shows what is missing"]
     what = "no verdict: %s owns malloc, and gdbheapx cannot read it" % (owner.allocator or "another allocator")
     where = "generated code, bss or others" if owner.is_anywhere else "other anonymous mappings"
     hint = "its memory is not in the arenas below; it counts as %s above" % where if session.heaps.all() else None
     finding = Finding(what, "the process calls malloc in %s" % owner.file, hint, findings.OWNER_UNREAD)
-    hints = [one.hint for one in unread if one.module.base == owner.module.base and one.hint]
+    hints = [unreadable.hint for unreadable in unread if unreadable.module.base == owner.module.base and unreadable.hint]
     return finding, hints or [owner.hint or "use the statistics of the allocator that owns malloc"]
 
 
 def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     """Of the allocators that hold enough to be worth it."""
     steps: List[str] = []
-    for one in judged:
-        steps += [step for step in one.next_steps if step not in steps]
+    for judgement in judged:
+        steps += [step for step in judgement.next_steps if step not in steps]
     if not steps:
         return (
             ["if the process is still large, its memory is not in this heap"]

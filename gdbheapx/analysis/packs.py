@@ -35,26 +35,36 @@ class PackRow(NamedTuple):
 def listed(session: Session) -> List[PackRow]:
     """Every pack, in the order in which they are asked: of one build the first is used."""
     used = (
-        {(one.name, one.build_id) for one in session.discovery.infos() if "pack" in (one.layout, one.address_source)}
+        {(info.name, info.build_id) for info in session.discovery.infos() if "pack" in (info.layout, info.address_source)}
         if session.has_target
         else None
     )
     rows = []
-    for found in pack.listed(session.pack_directories):
-        one = found.pack
-        if one is None:
-            rows.append(PackRow(found.path, None, None, None, None, None, None if used is None else False, found.problem))
+    for listed_pack in pack.listed(session.pack_directories):
+        content = listed_pack.pack
+        if content is None:
+            rows.append(PackRow(listed_pack.path, None, None, None, None, None, None if used is None else False, listed_pack.problem))
             continue
         try:
-            vtables = len(one.vtables.all())
+            vtables = len(content.vtables.all())
         except HeapxError as damage:
-            rows.append(PackRow(found.path, None, None, None, None, None, None if used is None else False, damage.message))
+            rows.append(PackRow(listed_pack.path, None, None, None, None, None, None if used is None else False, damage.message))
             continue
-        in_use = None if used is None else (one.allocator, one.build_id) in used
+        in_use = None if used is None else (content.allocator, content.build_id) in used
         if used is not None:
-            used.discard((one.allocator, one.build_id))
+            used.discard((content.allocator, content.build_id))
         rows.append(
-            PackRow(found.path, one.build_id, one.allocator or None, one.version_text, one.machine, one.exactness, in_use, None, vtables)
+            PackRow(
+                listed_pack.path,
+                content.build_id,
+                content.allocator or None,
+                content.version_text,
+                content.machine,
+                content.exactness,
+                in_use,
+                None,
+                vtables,
+            )
         )
     return rows
 
@@ -67,7 +77,7 @@ def export(session: Session, name: Optional[str]) -> Pack:
     target = session.target
     if name is None:
         made = session.heaps.pack()
-        module = next((one for one in target.modules() if one.build_id == made.build_id), None)
+        module = next((object_ for object_ in target.modules() if object_.build_id == made.build_id), None)
         return made._replace(vtables=Classes(target.vtables(module) if module is not None else None))
     module = _module(session, name)
     if not module.build_id:
@@ -75,19 +85,19 @@ def export(session: Session, name: Optional[str]) -> Pack:
             "%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id", code=MISSING_SYMBOLS
         )
     vtables = target.vtables(module)
-    found, reason = _of_allocator(session, module)
-    if found is None and not vtables:
+    made_pack, reason = _of_allocator(session, module)
+    if made_pack is None and not vtables:
         raise _nothing(session, module, reason, vtables is None)
-    return (found or _without_allocator(session, module))._replace(vtables=Classes(vtables))
+    return (made_pack or _without_allocator(session, module))._replace(vtables=Classes(vtables))
 
 
 def _module(session: Session, name: str) -> Module:
     """The one with this path, base name or build-id; the executable, too."""
-    every = session.target.modules()
-    for module in every:
+    modules = session.target.modules()
+    for module in modules:
         if name in (module.name, module.file_name, module.build_id):
             return module
-    bases = [module.file_name for module in every]
+    bases = [module.file_name for module in modules]
     stem = name.rsplit("/", 1)[-1].split(".")[0].split("-")[0]
     near = [base for base in bases if stem and stem in base] or bases
     more = ", ..." if len(near) > MOST_NAMED else ""
@@ -100,11 +110,11 @@ def _of_allocator(session: Session, module: Module) -> Tuple[Optional[Pack], Opt
     """The pack of the allocator in this module, or why there is none."""
     reason = None
     for allocator in session.discovery.with_capability("pack"):
-        found = session.discovery.found(allocator)
-        for located in found.located:
+        copies = session.discovery.found(allocator)
+        for located in copies.located:
             if located.module.base == module.base:
                 try:
-                    return allocator.pack(session.target, found, located.id), None
+                    return allocator.pack(session.target, copies, located.id), None
                 except HeapxError as error:
                     reason = error
     return None, reason

@@ -76,14 +76,14 @@ def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
     )
     made = session.compiled.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
     made.stream(iter(heap.blocks()))
-    found, knows_ram = made.cells(), session.ram.pages is not None
-    cells = [_cell(address, one, knows_ram) for address, one in zip(_addresses(ranges, shape.cell_bytes), found)]
-    sums = Cell(*(sum(column) for column in zip(*found)))
+    counted, knows_ram = made.cells(), session.ram.pages is not None
+    cells = [_cell(address, cell, knows_ram) for address, cell in zip(_addresses(ranges, shape.cell_bytes), counted)]
+    sums = Cell(*(sum(column) for column in zip(*counted)))
     return HeapMap(heap.info.id, page, shape.cell_bytes, _cell(ranges[0][0], sums, knows_ram), cells)
 
 
-def _cell(address: int, found: Cell, knows_ram: bool) -> MapCell:
-    figures: Dict[str, Optional[int]] = found._asdict()
+def _cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
+    figures: Dict[str, Optional[int]] = cell._asdict()
     unsure_bytes = figures.pop("unsure_bytes")
     if unsure_bytes or not knows_ram:
         figures.update(free_resident_bytes=None, returned_resident_bytes=None)
@@ -92,14 +92,14 @@ def _cell(address: int, found: Cell, knows_ram: bool) -> MapCell:
 
 def _addresses(ranges: Sequence[Range], cell_bytes: int) -> List[int]:
     """Of the first page of each cell."""
-    found, left = [], 0
+    addresses, left = [], 0
     for start, end in ranges:
         at = start + left
         while at < end:
-            found.append(at)
+            addresses.append(at)
             at += cell_bytes
         left = at - end
-    return found
+    return addresses
 
 
 class SizeClasses(NamedTuple):
@@ -139,10 +139,10 @@ class PageParts(NamedTuple):
 def still(session: Session, facts: Sequence[Facts]) -> PageParts:
     """What is asked of the heaps while they stand still."""
     answers = [heap.capabilities["decay"]() for heap in session.heaps.all() if "decay" in heap.capabilities]
-    rows: List[Any] = [row for one in answers for row in one.rows]
+    rows: List[Any] = [row for answer in answers for row in answer.rows]
     return PageParts(
         map=_maps(session, facts),
-        histogram=[SizeClasses(one.info.id, one.sizes) for one in facts],
+        histogram=[SizeClasses(fact.info.id, fact.sizes) for fact in facts],
         decay=rows[:MOST_DECAYS] if answers else None,
         more_decay=max(0, len(rows) - MOST_DECAYS),
     )
@@ -151,8 +151,8 @@ def still(session: Session, facts: Sequence[Facts]) -> PageParts:
 def _maps(session: Session, facts: Sequence[Facts]) -> Sequence[HeapMap]:
     """Of every heap that holds anything, in the order of `facts`. Of the look at which these were made."""
     try:
-        made = (_of(session, heap, one) for heap, one in zip(session.heaps.all(), facts))
-        return [one for one in made if one is not None]
+        made = (_of(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
+        return [heap_map for heap_map in made if heap_map is not None]
     except HeapxError as error:
         if error.code != problems.KERNEL_MISSING:
             raise

@@ -163,48 +163,48 @@ def find(session: Session, owners: bool = True) -> Kept:
     heaps = session.shared(HEAPS) or heaps
     session.budget.progress.stage = "looking at what is free beside what is in use"
     first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
-    for one in heaps:
-        keeping, page = one.keeping, session.target.page_bytes
-        shape = plain_shape(one.heap.shape) if keeping is None else keeping.shape
+    for asked in heaps:
+        keeping, page = asked.keeping, session.target.page_bytes
+        shape = plain_shape(asked.heap.shape) if keeping is None else keeping.shape
         shape = shape._replace(page_bytes=max(page, shape.page_bytes))
-        pins = session.compiled.pins(session.target.bulk_source(), shape, _own(labelled.labels, one.heap), first, session.budget)
-        pins.stream(iter(one.blocks))
-        found = pins.found()
+        pins = session.compiled.pins(session.target.bulk_source(), shape, _own(labelled.labels, asked.heap), first, session.budget)
+        pins.stream(iter(asked.blocks))
+        pinned = pins.found()
         first = pins.used_blocks
         if keeping is None:
-            what = "which free memory %s cannot return is not known: there is no rule for it here" % one.heap.info.id
+            what = "which free memory %s cannot return is not known: there is no rule for it here" % asked.heap.info.id
             session.problem(problems.NO_RULE, None, what, "see `arenas` and `chunks --histogram` for what is free")
             continue
-        made = _groups(one.heap, keeping, found, labelled)
+        made = _groups(asked.heap, keeping, pinned, labelled)
         total, known = sum(row.kept_bytes for row in made), keeping.kept_bytes
         sums.append(
             Sum(
-                allocator=one.heap.info.id,
+                allocator=asked.heap.info.id,
                 kept_bytes=total,
                 arenas_bytes=known,
                 difference_bytes=None if known is None else total - known,
                 terms=keeping.terms,
                 returnable_bytes=keeping.returnable_bytes,
-                command=one.heap.returning.command if one.heap.returning is not None and session.heaps.dry_run(one.heap) else None,
+                command=asked.heap.returning.command if asked.heap.returning is not None and session.heaps.dry_run(asked.heap) else None,
             )
         )
         groups += made
     session.target.let_go()
-    whole, is_cut = sum(one.kept_bytes for one in groups), session.budget.expired()
+    whole, is_cut = sum(group.kept_bytes for group in groups), session.budget.expired()
     if is_cut and not groups:
         raise session.budget.cut("it was known what is kept")
     if is_cut:
         what = "%s before all blocks were looked at: what is kept is more" % session.budget.reason
         session.problem(session.budget.code, None, what, session.budget.next_step)
-    is_unknown = any(one.keeping is None or any(arena.kept_bytes is None for arena in one.keeping.arenas) for one in heaps)
+    is_unknown = any(asked.keeping is None or any(arena.kept_bytes is None for arena in asked.keeping.arenas) for asked in heaps)
     return Kept(
         kept_bytes=None if is_unknown and not whole else whole,
         groups=ranked(groups, whole),
         sums=sums,
         has_owners=labelled.owners is not None,
-        held_bytes=sum(one.held_bytes for one in heaps),
+        held_bytes=sum(asked.held_bytes for asked in heaps),
         is_cut=is_cut or is_unknown,
-        may_be_stale=any(one.heap.shape.keeps_freed_content for one in heaps),
+        may_be_stale=any(asked.heap.shape.keeps_freed_content for asked in heaps),
     )
 
 
@@ -228,9 +228,9 @@ def _look(session: Session, heaps: List[Looked], copy: bool) -> None:
 def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
     """Those that keep a hundredth or more by what they keep for each byte of their own, then the rest by what they keep."""
 
-    def place(one: Group) -> Tuple[bool, float, int, int]:
-        is_small = one.kept_for_each is None or one.kept_bytes < SMALL_SHARE * whole
-        return is_small, 0.0 if is_small else -(one.kept_for_each or 0.0), -one.kept_bytes, one.sample or 0
+    def place(group: Group) -> Tuple[bool, float, int, int]:
+        is_small = group.kept_for_each is None or group.kept_bytes < SMALL_SHARE * whole
+        return is_small, 0.0 if is_small else -(group.kept_for_each or 0.0), -group.kept_bytes, group.sample or 0
 
     return sorted(groups, key=place)
 
@@ -258,61 +258,61 @@ def _own(labels: PinLabels, heap: Heap) -> PinLabels:
     return labels._replace(own=array("Q", sorted(heap.own_places())))
 
 
-def _groups(heap: Heap, keeping: Keeping, found: Sequence[PinGroup], labelled: Labelled) -> List[Group]:
+def _groups(heap: Heap, keeping: Keeping, groups: Sequence[PinGroup], labelled: Labelled) -> List[Group]:
     """Named, the same of all arenas together."""
-    arenas: Dict[int, ArenaKeeps] = {one.arena: one for one in keeping.arenas}
+    arenas: Dict[int, ArenaKeeps] = {kept.arena: kept for kept in keeping.arenas}
     sums: Dict[Tuple[object, ...], Group] = {}
-    for one in found:
-        arena = arenas.get(one.arena)
-        row = _group(heap, keeping, arena, one, labelled)
+    for group in groups:
+        arena = arenas.get(group.arena)
+        row = _group(heap, keeping, arena, group, labelled)
         if not row.kept_bytes:
             continue
-        key = (row.signature, row.module, row.sure, row.owner, row.where, row.status, one.size)
+        key = (row.signature, row.module, row.sure, row.owner, row.where, row.status, group.size)
         sums[key] = _together(sums[key], row) if key in sums else row
     return [_with_share(row) for row in sums.values()]
 
 
-def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], one: PinGroup, labelled: Labelled) -> Group:
-    returned = arena.returned_end_bytes if arena is not None and one.situation == RESERVE else 0
-    where = keeping.words.get(one.situation, "")
-    if arena is not None and one.situation == RESERVE:
+def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], group: PinGroup, labelled: Labelled) -> Group:
+    returned = arena.returned_end_bytes if arena is not None and group.situation == RESERVE else 0
+    where = keeping.words.get(group.situation, "")
+    if arena is not None and group.situation == RESERVE:
         where = arena.reserve or where
-    is_rest = one.situation == RESERVE and arena is not None and not arena.is_end_pinned
-    name = labelled.names[one.label - 1] if one.label and one.status == PIN_USED and not is_rest else None
+    is_rest = group.situation == RESERVE and arena is not None and not arena.is_end_pinned
+    name = labelled.names[group.label - 1] if group.label and group.status == PIN_USED and not is_rest else None
     return Group(
-        kept_bytes=one.kept_bytes - returned,
-        pins_blocks=0 if is_rest else one.blocks,
-        pins_bytes=0 if is_rest else one.block_bytes,
+        kept_bytes=group.kept_bytes - returned,
+        pins_blocks=0 if is_rest else group.blocks,
+        pins_bytes=0 if is_rest else group.block_bytes,
         kept_for_each=None,
-        size_bytes=one.least_bytes if one.blocks and one.least_bytes == one.most_bytes and not is_rest else None,
+        size_bytes=group.least_bytes if group.blocks and group.least_bytes == group.most_bytes and not is_rest else None,
         signature=name.name if name is not None else None,
         module=name.module if name is not None else "",
         sure=name.sure if name is not None else "",
-        owner=_owner(one, labelled) if not is_rest else None,
+        owner=_owner(group, labelled) if not is_rest else None,
         where=where,
-        status=None if is_rest else STATUSES.get(one.status),
-        places=one.places,
-        alone_bytes=0 if is_rest else one.alone_bytes,
+        status=None if is_rest else STATUSES.get(group.status),
+        places=group.places,
+        alone_bytes=0 if is_rest else group.alone_bytes,
         allocator=heap.info.id,
-        arenas=[one.arena],
-        sample=Address(one.sample) if one.sample and not is_rest else None,
+        arenas=[group.arena],
+        sample=Address(group.sample) if group.sample and not is_rest else None,
     )
 
 
-def _owner(one: PinGroup, labelled: Labelled) -> Optional[str]:
-    return None if labelled.owners is None or one.status != PIN_USED else labelled.owners.name(one.top)
+def _owner(group: PinGroup, labelled: Labelled) -> Optional[str]:
+    return None if labelled.owners is None or group.status != PIN_USED else labelled.owners.name(group.top)
 
 
-def _together(one: Group, other: Group) -> Group:
-    return one._replace(
-        kept_bytes=one.kept_bytes + other.kept_bytes,
-        pins_blocks=one.pins_blocks + other.pins_blocks,
-        pins_bytes=one.pins_bytes + other.pins_bytes,
-        size_bytes=one.size_bytes if one.size_bytes == other.size_bytes else None,
-        places=one.places + other.places,
-        alone_bytes=one.alone_bytes + other.alone_bytes,
-        arenas=sorted({*one.arenas, *other.arenas}),
-        sample=one.sample if one.sample is not None else other.sample,
+def _together(group: Group, other: Group) -> Group:
+    return group._replace(
+        kept_bytes=group.kept_bytes + other.kept_bytes,
+        pins_blocks=group.pins_blocks + other.pins_blocks,
+        pins_bytes=group.pins_bytes + other.pins_bytes,
+        size_bytes=group.size_bytes if group.size_bytes == other.size_bytes else None,
+        places=group.places + other.places,
+        alone_bytes=group.alone_bytes + other.alone_bytes,
+        arenas=sorted({*group.arenas, *other.arenas}),
+        sample=group.sample if group.sample is not None else other.sample,
     )
 
 
@@ -339,19 +339,19 @@ def group_sentence(group: Group) -> Said:
     return say("%s %s %s", blocks_sentence(group), "keeps" if group.pins_blocks == 1 else "keep", Size(group.kept_bytes))
 
 
-def largest_group(found: Kept) -> Optional[Group]:
+def largest_group(kept: Kept) -> Optional[Group]:
     """The group that keeps most; None where no block keeps anything."""
-    return max((one for one in found.groups if one.pins_blocks), key=lambda one: one.kept_bytes, default=None)
+    return max((group for group in kept.groups if group.pins_blocks), key=lambda group: group.kept_bytes, default=None)
 
 
-def pins_finding(found: Kept) -> Optional[Finding]:
+def pins_finding(kept: Kept) -> Optional[Finding]:
     """The group that keeps most, for an answer about all of memory; None where no block keeps anything."""
-    group = largest_group(found)
+    group = largest_group(kept)
     if group is None:
         return None
-    part = share(group.kept_bytes, found.kept_bytes or 0)
+    part = share(group.kept_bytes, kept.kept_bytes or 0)
     evidence = "%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s"
     what = say("%s of free memory from being returned", group_sentence(group))
     return Finding(
-        what, say(evidence, part, Size(found.kept_bytes), Size(group.alone_bytes)), "`gdbheapx pins` lists all such blocks", PINNED
+        what, say(evidence, part, Size(kept.kept_bytes), Size(group.alone_bytes)), "`gdbheapx pins` lists all such blocks", PINNED
     )

@@ -124,8 +124,8 @@ class Watch:
 
     def __call__(self, inner: Sequence[Inner], large: Sequence[Tuple[int, int]]) -> None:
         """`large`: (address, size) of blocks in use that are large."""
-        for module in {one.module for one in inner}:
-            self.pools[module] = self._split.held([part for one in inner if one.module == module for part in one.taken])
+        for module in {memory.module for memory in inner}:
+            self.pools[module] = self._split.held([part for memory in inner if memory.module == module for part in memory.taken])
         whole: List[Range] = []
         for address, size in large:
             start, end = -(-address // self._page) * self._page, (address + size) & -self._page
@@ -199,13 +199,13 @@ NAMES = frozenset(words.name for words in WORDS.values())
 
 def here(world: World) -> List[Recogniser]:
     """The runtimes in this process that have a table."""
-    recognisers = [one for module in registry.MODULES for one in module.RECOGNISERS if one.module in WORDS]
-    return [one for one in recognisers if one.is_here(world)]
+    recognisers = [recogniser for module in registry.MODULES for recogniser in module.RECOGNISERS if recogniser.module in WORDS]
+    return [recogniser for recogniser in recognisers if recogniser.is_here(world)]
 
 
-def tables(found: Sequence[Recogniser], split: Split, looked: Looked, watch: Watch) -> List[RuntimeTable]:
+def tables(recognisers: Sequence[Recogniser], split: Split, looked: Looked, watch: Watch) -> List[RuntimeTable]:
     """One for each."""
-    return [_table(one.module, split, looked, watch) for one in found]
+    return [_table(recogniser.module, split, looked, watch) for recogniser in recognisers]
 
 
 def _table(module: str, split: Split, looked: Looked, watch: Watch) -> RuntimeTable:
@@ -247,15 +247,15 @@ def _has_pieces(part: MemoryPart, held: Dict[Owner, int]) -> bool:
 
 def _pools(module: str, words: Words, looked: Looked, held_bytes: int, absent: str) -> List[RuntimeRow]:
     """What it cut up itself."""
-    managed = [one for one in looked.census.managed if one.module == module]
+    managed = [memory for memory in looked.census.managed if memory.module == module]
     if not managed:
         return []
     rows = [
-        RuntimeRow(USED, "%s: blocks in use" % words.pools, sum(one.used_bytes for one in managed)),
-        RuntimeRow(FREE, "%s: free blocks and pools" % words.pools, sum(one.free_bytes for one in managed)),
-        RuntimeRow(OVERHEAD, "%s: headers, and rest of pools" % words.pools, sum(one.overhead_bytes for one in managed)),
+        RuntimeRow(USED, "%s: blocks in use" % words.pools, sum(memory.used_bytes for memory in managed)),
+        RuntimeRow(FREE, "%s: free blocks and pools" % words.pools, sum(memory.free_bytes for memory in managed)),
+        RuntimeRow(OVERHEAD, "%s: headers, and rest of pools" % words.pools, sum(memory.overhead_bytes for memory in managed)),
     ]
-    missing = sum(one.taken_bytes for one in managed) - held_bytes
+    missing = sum(memory.taken_bytes for memory in managed) - held_bytes
     return [*rows, RuntimeRow(ABSENT, "%s: of the above, %s" % (words.pools, absent), -missing)] if missing else rows
 
 
@@ -271,7 +271,7 @@ def _malloc(
             own[words.owned] = own.get(words.owned, 0) + size
         elif signature.sure == EXACT:
             own["malloc: %s" % signature.name] = size
-    rows = [RuntimeRow(OWNED, name, size) for name, size in sorted(own.items(), key=lambda one: -one[1])]
+    rows = [RuntimeRow(OWNED, name, size) for name, size in sorted(own.items(), key=lambda pair: -pair[1])]
     used = sum(outside.values())
     rows.append(RuntimeRow(OTHER, words.other if own else words.none, used - sum(own.values())))
     kept = held_bytes - used + absent_bytes
@@ -287,12 +287,12 @@ def _names(modules: Sequence[Module]) -> List[str]:
 def steps(target: Target, code: Optional[str], program: Optional[str]) -> List[str]:
     """What to do where most of the memory is not malloc's: by the program whose it is, else by its kind (`code` of the verdict)."""
     names = _names(target.modules())
-    found: Sequence[str] = _BY_PROGRAM.get(program or "", ())
-    found = found or [text for prefix, text in _BY_OBJECT if any(name.startswith(prefix) for name in names)]
-    found = found or next((texts for kind, texts in _BY_KIND.items() if code == codes.MOSTLY + kind), ())
-    if not found:
+    texts_: Sequence[str] = _BY_PROGRAM.get(program or "", ())
+    texts_ = texts_ or [text for prefix, text in _BY_OBJECT if any(name.startswith(prefix) for name in names)]
+    texts_ = texts_ or next((texts for kind, texts in _BY_KIND.items() if code == codes.MOSTLY + kind), ())
+    if not texts_:
         return ["look at the mappings listed above: this memory is not malloc's"]
-    return [_with_pid(step, target.pid if target.kind == "live" else None) for step in found]
+    return [_with_pid(step, target.pid if target.kind == "live" else None) for step in texts_]
 
 
 def _with_pid(step: str, pid: Optional[int]) -> str:

@@ -86,16 +86,16 @@ class Tally:
 
 def _with_few_names(sums: Dict[Owner, Sum]) -> Dict[Owner, Sum]:
     """The smallest of many names of one kind become one part."""
-    found: Dict[Owner, Sum] = {}
+    few: Dict[Owner, Sum] = {}
     seen: Dict[str, int] = {}
     for owner, total in sorted(sums.items(), key=lambda row: -row[1].taken_bytes):
         seen[owner.kind] = seen.get(owner.kind, 0) + 1
         key = owner if seen[owner.kind] <= MOST_NAMES else Owner(owner.kind, "other memory of kind %s, under many names" % owner.kind)
-        if key in found:
-            found[key].join(total)
+        if key in few:
+            few[key].join(total)
         else:
-            found[key] = total
-    return found
+            few[key] = total
+    return few
 
 
 def _share(value: Optional[int], piece: Piece, use: MappingUse) -> Optional[int]:
@@ -206,10 +206,10 @@ def split(
 ) -> Optional[Split]:
     """The split, by what each allocator claims (`names`: what its part is called, by id); None where the target tells neither what is in
     RAM nor what was dumped (remote)."""
-    found = target.memory_use()
-    if found is None:
+    measured = target.memory_use()
+    if measured is None:
         return None
-    told = tell(target, kernel, found, budget or Budget())
+    told = tell(target, kernel, measured, budget or Budget())
     use = told.use
     tally, largest = Tally(use.measure), Largest(use.measure)
     attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names), cast(Dict[int, List[Piece]], {})

@@ -19,47 +19,47 @@ WORDS = {
 }
 
 
-def data(found: Census, limit: Optional[int]) -> Dict[str, Any]:
+def data(census: Census, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
     return {
-        "rows": list(found.rows[:limit]),
-        "used": {"blocks": found.blocks, "bytes": found.bytes},
-        "named_bytes": found.named_bytes,
-        "placed_bytes": found.placed_bytes,
-        "managed": list(found.managed),
-        "may_be_stale": found.may_be_stale,
-        "copies": found.copies,
+        "rows": list(census.rows[:limit]),
+        "used": {"blocks": census.blocks, "bytes": census.bytes},
+        "named_bytes": census.named_bytes,
+        "placed_bytes": census.placed_bytes,
+        "managed": list(census.managed),
+        "may_be_stale": census.may_be_stale,
+        "copies": census.copies,
     }
 
 
-def lines(style: Style, found: Census, limit: Optional[int]) -> Iterator[str]:
+def lines(style: Style, census: Census, limit: Optional[int]) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, page(found, limit))
+    yield from text.show(style, page(census, limit))
 
 
-def page(found: Census, limit: Optional[int]) -> Page:
+def page(census: Census, limit: Optional[int]) -> Page:
     """How much is named, the rows, what runtimes manage themselves."""
-    yield say("In use: %s in %s", Size(found.bytes), plural(found.blocks, "block"))
-    named, placed = share(found.named_bytes, found.bytes), share(found.placed_bytes, found.bytes)
-    yield say("Typed:  %s (%s); inferred from references: %s (%s)", Size(found.named_bytes), named, Size(found.placed_bytes), placed)
-    shown = found.rows[: limit if limit is not None else MOST_ROWS]
+    yield say("In use: %s in %s", Size(census.bytes), plural(census.blocks, "block"))
+    named, placed = share(census.named_bytes, census.bytes), share(census.placed_bytes, census.bytes)
+    yield say("Typed:  %s (%s); inferred from references: %s (%s)", Size(census.named_bytes), named, Size(census.placed_bytes), placed)
+    shown = census.rows[: limit if limit is not None else MOST_ROWS]
     yield ""
     by_name = any(row.signature is not None for row in shown)
     yield Table(columns_of(CensusRow), [_row(row, by_name) for row in shown])
-    if len(shown) < len(found.rows):
-        yield "%s: --limit N" % plural(len(found.rows) - len(shown), "more row")
+    if len(shown) < len(census.rows):
+        yield "%s: --limit N" % plural(len(census.rows) - len(shown), "more row")
     sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
     if sorts:
         yield ""
         yield from sorts
-    if found.may_be_stale and any(row.sure == EXACT for row in shown):
+    if census.may_be_stale and any(row.sure == EXACT for row in shown):
         yield "some blocks may show a class from an earlier use: this allocator does not clear freed memory"
-    if found.copies is not None and found.copies.blocks:
+    if census.copies is not None and census.copies.blocks:
         yield ""
-        yield from _copies(found.copies)
-    if found.managed:
+        yield from _copies(census.copies)
+    if census.managed:
         yield ""
-        yield Table(columns_of(Managed), [one._asdict() for one in found.managed])
+        yield Table(columns_of(Managed), [memory._asdict() for memory in census.managed])
 
 
 def _copies(copies: Copies) -> Page:
@@ -69,7 +69,7 @@ def _copies(copies: Copies) -> Page:
     yield say(what, blocks, Size(copies.bytes), contents, Size(copies.spare_bytes))
     if copies.largest:
         shown = copies.largest[:MOST_SAME]
-        rows = [{**one._asdict(), "signature": one.signature or "not named", "sample": str(one.sample)} for one in shown]
+        rows = [{**same._asdict(), "signature": same.signature or "not named", "sample": str(same.sample)} for same in shown]
         yield Table(columns_of(Same), rows)
 
 

@@ -15,48 +15,51 @@ TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
 """By what was named, the option that names it; what gdb has needs none."""
 
 
-def data(found: Diff, limit: Optional[int]) -> Dict[str, Any]:
+def data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
-    lists = {name: getattr(found, name) for name in ("arenas", "classes", "owners", "leaks")}
-    return {**found._asdict(), **{name: None if rows is None else list(rows[:limit]) for name, rows in lists.items()}}
+    lists = {name: getattr(diff, name) for name in ("arenas", "classes", "owners", "leaks")}
+    return {**diff._asdict(), **{name: None if rows is None else list(rows[:limit]) for name, rows in lists.items()}}
 
 
-def lines(style: Style, found: Diff, limit: Optional[int]) -> Iterator[str]:
+def lines(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, page(found, MOST_ROWS if limit is None else limit))
+    yield from text.show(style, page(diff, MOST_ROWS if limit is None else limit))
 
 
-def page(found: Diff, limit: int) -> Page:
+def page(diff: Diff, limit: int) -> Page:
     """Verdict, states, then whose it is."""
-    yield "old: %s" % _side(found.old)
-    yield "new: %s" % _side(found.new)
-    if found.old.executable != found.new.executable:
+    yield "old: %s" % _side(diff.old)
+    yield "new: %s" % _side(diff.new)
+    if diff.old.executable != diff.new.executable:
         yield "these are two programs"
     yield ""
-    yield found.verdict.what
-    parts = found.growth.parts
+    yield diff.verdict.what
+    parts = diff.growth.parts
     if parts:
         yield ""
-        yield "Parts of the memory%s" % (", bytes in the core" if found.growth.measure == DUMPED else "")
-        yield from (_part(one) for one in parts[:limit])
+        yield "Parts of the memory%s" % (", bytes in the core" if diff.growth.measure == DUMPED else "")
+        yield from (_part(part) for part in parts[:limit])
         if len(parts) > limit:
             yield "  %d more: --limit N" % (len(parts) - limit)
-    yield from ("  %s" % one for one in found.growth.lacking)
-    states = changed(found.states)
+    yield from ("  %s" % why for why in diff.growth.lacking)
+    states = changed(diff.states)
     yield from _rows("RSS, and what allocators have" if parts else "", states, len(states))
-    yield from _rows("Arenas: in use", found.arenas, limit)
+    yield from _rows("Arenas: in use", diff.arenas, limit)
     for title, name in (("What it is", "classes"), ("Who keeps it", "owners"), ("Leaked or held", "leaks")):
-        rows = getattr(found, name)
+        rows = getattr(diff, name)
         if rows is not None:
             yield from _rows(title, rows, limit)
             continue
         yield ""
-        yield "%s: not known of %s" % (title, "; ".join("%s: %s" % (one.side, one.why) for one in found.missing if one.what == name))
-    if found.next:
+        yield "%s: not known of %s" % (
+            title,
+            "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == name),
+        )
+    if diff.next:
         yield ""
         yield "Next"
-    for one in found.next:
-        yield "  %s %s" % (_asking(found.new if one.side == "new" else found.old, one.command), one.why)
+    for step in diff.next:
+        yield "  %s %s" % (_asking(diff.new if step.side == "new" else diff.old, step.command), step.why)
 
 
 def _asking(side: Side, command: str) -> str:
@@ -75,16 +78,16 @@ def _side(side: Side) -> str:
     return "%s (%s%s, %s)" % (side.what, side.executable or side.kind, pid, when)
 
 
-def _part(one: Part) -> Said:
+def _part(part: Part) -> Said:
     """`+ BYTES (NEW - OLD) what`, and what of it is in use."""
     used = say("")
-    if one.used_diff_bytes:
-        sign = "-" if one.used_diff_bytes < 0 else "+"
-        used = say("; in use %s %s (%s - %s)", sign, Size(abs(one.used_diff_bytes)), Size(one.used_new_bytes), Size(one.used_old_bytes))
-    if one.diff_bytes is None:
-        return say("  ? %s%s", one.what, used)
-    sign = "-" if one.diff_bytes < 0 else "+" if one.diff_bytes else " "
-    return say("  %s %s (%s - %s)  %s%s", sign, Size(abs(one.diff_bytes)), Size(one.new_bytes), Size(one.old_bytes), one.what, used)
+    if part.used_diff_bytes:
+        sign = "-" if part.used_diff_bytes < 0 else "+"
+        used = say("; in use %s %s (%s - %s)", sign, Size(abs(part.used_diff_bytes)), Size(part.used_new_bytes), Size(part.used_old_bytes))
+    if part.diff_bytes is None:
+        return say("  ? %s%s", part.what, used)
+    sign = "-" if part.diff_bytes < 0 else "+" if part.diff_bytes else " "
+    return say("  %s %s (%s - %s)  %s%s", sign, Size(abs(part.diff_bytes)), Size(part.new_bytes), Size(part.old_bytes), part.what, used)
 
 
 def _rows(title: str, rows: Sequence[Change], limit: int) -> Page:
@@ -94,15 +97,15 @@ def _rows(title: str, rows: Sequence[Change], limit: int) -> Page:
     yield ""
     if title:
         yield title
-    for one in rows[:limit]:
-        yield _line(one)
+    for row in rows[:limit]:
+        yield _line(row)
     if len(rows) > limit:
         yield "  %d more: --limit N" % (len(rows) - limit)
 
 
-def _line(one: Change) -> Said:
-    sign = "-" if one.diff_bytes < 0 else "+" if one.diff_bytes else " "
-    count = "" if one.diff_count is None else " %+d blocks" % one.diff_count
-    whose = " of %s" % one.whose if one.whose else ""
+def _line(change: Change) -> Said:
+    sign = "-" if change.diff_bytes < 0 else "+" if change.diff_bytes else " "
+    count = "" if change.diff_count is None else " %+d blocks" % change.diff_count
+    whose = " of %s" % change.whose if change.whose else ""
     what = "  %s %s (%s - %s)%s  %s%s"
-    return say(what, sign, Size(abs(one.diff_bytes)), Size(one.new_bytes), Size(one.old_bytes), count, one.what, whose)
+    return say(what, sign, Size(abs(change.diff_bytes)), Size(change.new_bytes), Size(change.old_bytes), count, change.what, whose)

@@ -19,12 +19,12 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         if names is not None:
-            return {name: jsonable(one) for name, one in zip(names, value)}
-        return [jsonable(one) for one in value]
+            return {name: jsonable(member) for name, member in zip(names, value)}
+        return [jsonable(member) for member in value]
     if isinstance(value, dict):
-        return {str(name): jsonable(one) for name, one in value.items()}
+        return {str(name): jsonable(member) for name, member in value.items()}
     if isinstance(value, (list, set, frozenset)) or hasattr(value, "__iter__"):
-        return [jsonable(one) for one in value]
+        return [jsonable(member) for member in value]
     if isinstance(value, int):
         return int(value)
     return str(value)
@@ -54,19 +54,19 @@ def write(value: Any, out: Write, guard: Callable[[Callable[[], None]], bool]) -
     """
     if isinstance(value, JsonLines):
         _stream(value, out, guard)
-    elif isinstance(value, dict) and any(callable(one) or isinstance(one, JsonLines) for one in value.values()):
+    elif isinstance(value, dict) and any(callable(member) or isinstance(member, JsonLines) for member in value.values()):
         out("{")
-        for place, (name, one) in enumerate(value.items()):
+        for place, (name, member) in enumerate(value.items()):
             out("%s%s: " % (", " if place else "", dumps(name)))
-            write(_called(one, guard) if callable(one) else one, out, guard)
+            write(_called(member, guard) if callable(member) else member, out, guard)
         out("}")
     else:
         out(encode(value))
 
 
 def _called(make: Callable[[], Any], guard: Callable[[Callable[[], None]], bool]) -> Any:
-    found = []
-    return found[0] if guard(lambda: found.append(make())) else None
+    results = []
+    return results[0] if guard(lambda: results.append(make())) else None
 
 
 def _stream(lines: JsonLines, out: Write, guard: Callable[[Callable[[], None]], bool]) -> None:

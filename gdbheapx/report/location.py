@@ -8,44 +8,50 @@ from gdbheapx.command import Style
 from gdbheapx.units import Size, plain_form, say
 
 
-def text(style: Style, found: Location) -> Iterator[str]:
+def text(style: Style, location: Location) -> Iterator[str]:
     """A line for each thing that is known."""
-    for line in _lines(found):
+    for line in _lines(location):
         yield plain_form(line) if style.plain_bytes else str(line)
 
 
-def _lines(found: Location) -> Iterator[Any]:
-    if found.used is not None:
-        used = found.used
-        yield say("%s: offset %d in block %s, %s usable, in use", found.address, used.offset, used.address, Size(used.usable_bytes))
-    for place in found.places:
-        yield from _place(found.address, place)
-    if found.piece is not None:
-        piece = found.piece
+def _lines(location: Location) -> Iterator[Any]:
+    if location.used is not None:
+        used = location.used
+        yield say("%s: offset %d in block %s, %s usable, in use", location.address, used.offset, used.address, Size(used.usable_bytes))
+    for place in location.places:
+        yield from _place(location.address, place)
+    if location.piece is not None:
+        piece = location.piece
         if piece.address is None:
-            yield "%s: in memory of %s (%s), in no block that it has handed out" % (found.address, piece.module, piece.name)
+            yield "%s: in memory of %s (%s), in no block that it has handed out" % (location.address, piece.module, piece.name)
         else:
             text_ = "%s: offset %d in block %s of %s (%s), %s usable, in use"
-            yield say(text_, found.address, piece.offset, piece.address, piece.module, piece.name, Size(piece.usable_bytes))
-    if found.signature is not None:
-        yield "  what      %s" % found.signature
-    if found.held_by is not None:
-        held = found.held_by
+            yield say(text_, location.address, piece.offset, piece.address, piece.module, piece.name, Size(piece.usable_bytes))
+    if location.signature is not None:
+        yield "  what      %s" % location.signature
+    if location.held_by is not None:
+        held = location.held_by
         by = ", by %s" % held.by if held.by is not None else ""
         yield "  held by   %s%s" % (held.words(), by)
-    if found.thread is not None:
-        who = found.thread.name or "unnamed"
-        yield "%s: %s of thread %d (%s), offset %+d" % (found.address, found.thread.what, found.thread.lwp, who, found.thread.offset)
-    if found.named is not None:
-        named = found.named
+    if location.thread is not None:
+        who = location.thread.name or "unnamed"
+        yield "%s: %s of thread %d (%s), offset %+d" % (
+            location.address,
+            location.thread.what,
+            location.thread.lwp,
+            who,
+            location.thread.offset,
+        )
+    if location.named is not None:
+        named = location.named
         symbol = ", symbol %s+0x%x" % (named.symbol, named.symbol_offset or 0) if named.symbol is not None else ""
-        yield "%s: in %s at offset 0x%x%s" % (found.address, named.module, named.module_offset, symbol)
-    if found.mapping is None and found.used is None:
-        yield "%s: nothing is mapped at this address" % found.address
-    elif not found.places and found.used is None and found.piece is None and found.thread is None and found.named is None:
-        yield "%s: in no heap, stack or object" % found.address
-    if found.mapping is not None:
-        mapping = found.mapping
+        yield "%s: in %s at offset 0x%x%s" % (location.address, named.module, named.module_offset, symbol)
+    if location.mapping is None and location.used is None:
+        yield "%s: nothing is mapped at this address" % location.address
+    elif not location.places and location.used is None and location.piece is None and location.thread is None and location.named is None:
+        yield "%s: in no heap, stack or object" % location.address
+    if location.mapping is not None:
+        mapping = location.mapping
         at = ", file offset 0x%x" % mapping.file_offset if mapping.file_offset is not None else ""
         yield "  mapping   %s-%s %s %s%s" % (mapping.start, mapping.end, mapping.permissions, mapping.name or "anonymous", at)
 
@@ -80,6 +86,6 @@ def _parts(parts: Sequence[Part]) -> Iterator[str]:
         yield "  %-9s %s%s" % (part.kind, part.name, span)
 
 
-def _neighbour(which: str, one: Optional[Neighbour]) -> Iterator[Any]:
-    if one is not None:
-        yield say("  %s %s of %s, %s", which.ljust(9), one.address, Size(one.size_bytes), one.status)
+def _neighbour(which: str, neighbour: Optional[Neighbour]) -> Iterator[Any]:
+    if neighbour is not None:
+        yield say("  %s %s of %s, %s", which.ljust(9), neighbour.address, Size(neighbour.size_bytes), neighbour.status)

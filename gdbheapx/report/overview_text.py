@@ -36,34 +36,34 @@ MORE = tuple(
 """Shown where any part has some."""
 
 
-def lines(found: Overview) -> Page:
+def lines(overview: Overview) -> Page:
     """Split, verdict, findings, what allocators hold, arenas, size classes, next steps."""
-    if found.split is not None and found.memory is not None:
-        yield from _split(found.split, found.memory)
+    if overview.split is not None and overview.memory is not None:
+        yield from _split(overview.split, overview.memory)
         yield ""
-    yield from _verdicts(found)
-    verdicts = [line for one in (found.verdict, *found.verdicts.values()) for line in one.lines]
-    for finding in found.findings:
+    yield from _verdicts(overview)
+    verdicts = [line for verdict in (overview.verdict, *overview.verdicts.values()) for line in verdict.lines]
+    for finding in overview.findings:
         if finding not in verdicts:
             yield from _line("Note: ", finding)
-    if found.inside is not None:
+    if overview.inside is not None:
         yield ""
-        yield from _inside(found.inside)
-    for table in found.runtimes or ():
+        yield from _inside(overview.inside)
+    for table in overview.runtimes or ():
         yield ""
-        yield from _runtime(table, found.memory is not None and found.memory.measure == "resident")
-    for heap, parts in found.held.items():
+        yield from _runtime(table, overview.memory is not None and overview.memory.measure == "resident")
+    for heap, parts in overview.held.items():
         yield ""
-        yield from allocators.named(heap.split("#")[0]).parts_page(heap, parts, found.totals.get(heap, {}))
+        yield from allocators.named(heap.split("#")[0]).parts_page(heap, parts, overview.totals.get(heap, {}))
     yield ""
-    yield from _arenas(found)
-    if found.sizes:
+    yield from _arenas(overview)
+    if overview.sizes:
         yield ""
         yield "Size classes that hold the most memory"
-        yield from pages.histogram(found.sizes)
+        yield from pages.histogram(overview.sizes)
     yield ""
     yield "Next"
-    for step in found.next:
+    for step in overview.next:
         yield say("  %s", step.sentence)
 
 
@@ -89,8 +89,8 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
         yield "?  a guess: no other owner of such memory is known in a program like this"
     if memory.largest:
         yield "Largest parts that are not malloc's:"
-        for one in memory.largest:
-            yield Said(*(printable("  %10s  %-13s %s" % (size(one.bytes, plain), one.kind, one.name)) for plain in (False, True)))
+        for part in memory.largest:
+            yield Said(*(printable("  %10s  %-13s %s" % (size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
 
 
 def _rows(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:
@@ -109,12 +109,12 @@ def _part_name(part: MemoryPart) -> str:
     return "%s%s%s" % (part.name, spread, " ?" if part.sure == GUESS else "")
 
 
-def _verdicts(found: Overview) -> Page:
+def _verdicts(overview: Overview) -> Page:
     """The verdict, then a line for each further allocator that holds enough to be judged."""
     yield "Verdict"
-    yield from _verdict(found.verdict)
-    for name, judged in list(found.verdicts.items())[1:]:
-        if judged.kind != SMALL and name in found.shown and found.verdict.kind != NOT_MALLOC:
+    yield from _verdict(overview.verdict)
+    for name, judged in list(overview.verdicts.items())[1:]:
+        if judged.kind != SMALL and name in overview.shown and overview.verdict.kind != NOT_MALLOC:
             yield "Also in this target: %s" % name
             yield from _verdict(judged)
 
@@ -125,24 +125,24 @@ def _verdict(judged: Verdict) -> Page:
         yield from _line("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
 
 
-def _inside(found: Inside) -> Page:
+def _inside(inside: Inside) -> Page:
     """What is in use."""
-    yield say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
-    if found.leaked is not None and SMALL_PART * found.leaked.bytes > found.used.bytes:
+    yield say("In use: %s in %s", Size(inside.used.bytes), plural(inside.used.blocks, "block"))
+    if inside.leaked is not None and SMALL_PART * inside.leaked.bytes > inside.used.bytes:
         yield say(
             "  %s%s of it (%s) in %s leaked: nothing %spoints to %s",
-            "at most " if found.leaked_is_upper_bound else "",
-            Size(found.leaked.bytes),
-            share(found.leaked.bytes, found.used.bytes),
-            plural(found.leaked.blocks, "block") + (" is" if found.leaked.blocks == 1 else " are"),
-            "that was read " if found.leaked_is_upper_bound else "",
-            "it" if found.leaked.blocks == 1 else "them",
+            "at most " if inside.leaked_is_upper_bound else "",
+            Size(inside.leaked.bytes),
+            share(inside.leaked.bytes, inside.used.bytes),
+            plural(inside.leaked.blocks, "block") + (" is" if inside.leaked.blocks == 1 else " are"),
+            "that was read " if inside.leaked_is_upper_bound else "",
+            "it" if inside.leaked.blocks == 1 else "them",
         )
-    if found.suspect is not None:
-        yield say("  %s", reach_text.suspicion(found.suspect))
-    elif found.leaked is not None:
+    if inside.suspect is not None:
+        yield say("  %s", reach_text.suspicion(inside.suspect))
+    elif inside.leaked is not None:
         yield "  no owner retains 20 % or more"
-    for row in found.classes:
+    for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
         what = row.signature or (
             say("blocks of %s that nothing names", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
@@ -159,7 +159,7 @@ def _runtime(table: RuntimeTable, live: bool) -> Page:
         if len(small) < 2 or row not in small:
             rows.append((row.name, row.bytes))
         elif row == small[0]:
-            rows.append(("malloc: %d smaller ones of %s" % (len(small), table.name), sum(one.bytes for one in small)))
+            rows.append(("malloc: %d smaller ones of %s" % (len(small), table.name), sum(row.bytes for row in small)))
     body = [{"name": name, "bytes": size, "share": exact_share(size, table.sum_bytes)} for name, size in rows]
     yield Table(ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": exact_share(table.sum_bytes, table.sum_bytes)})
 
@@ -171,10 +171,10 @@ def _line(mark: str, finding: Finding) -> Page:
         yield say("    %s", finding.hint)
 
 
-def _arenas(found: Overview) -> Page:
-    several = len(found.allocators) > 1
-    for place, info in enumerate(found.allocators):
-        rows, totals = [row for row in found.arenas if row.allocator == info.id], found.totals.get(info.id, {})
+def _arenas(overview: Overview) -> Page:
+    several = len(overview.allocators) > 1
+    for place, info in enumerate(overview.allocators):
+        rows, totals = [row for row in overview.arenas if row.allocator == info.id], overview.totals.get(info.id, {})
         if several:
             yield from pages.heading(info, first=not place)
         if several and not sum(row.held_bytes for row in rows) and not totals.get("mmapped_bytes"):

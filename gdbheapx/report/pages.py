@@ -24,10 +24,10 @@ def heading(info: AllocatorInfo, first: bool) -> Iterator[str]:
     yield "%s: %s %s in %s%s" % (info.id, info.name, info.version or "of unknown version", info.object, owns)
 
 
-def of_heaps(style: Style, found: Sequence[Tuple[AllocatorInfo, Page]]) -> Iterator[str]:
+def of_heaps(style: Style, heap_pages: Sequence[Tuple[AllocatorInfo, Page]]) -> Iterator[str]:
     """The page of each heap, with a heading where there are several."""
-    for place, (info, page) in enumerate(found):
-        if len(found) > 1:
+    for place, (info, page) in enumerate(heap_pages):
+        if len(heap_pages) > 1:
             yield from heading(info, first=not place)
         yield from show(style, page)
 
@@ -50,14 +50,14 @@ def tcache(rows: Sequence[ThreadCache]) -> Page:
 
 
 def _cache(row: ThreadCache) -> Dict[str, Any]:
-    largest = sorted(row.bins, key=lambda found: -(found.bytes or 0))[:3]
+    largest = sorted(row.bins, key=lambda cached: -(cached.bytes or 0))[:3]
     return {
         **row._asdict(),
         "lwp": "explicit %d" % row.explicit if row.explicit is not None else row.lwp,
         "name": row.name or "",
         "arena": "none" if row.arena is None else row.arena,
         "tcache": str(row.tcache or "none"),
-        "bins": join_sentences(", ", [cells("%d x %s", found.chunks, Size(found.size_bytes)) for found in largest]),
+        "bins": join_sentences(", ", [cells("%d x %s", cached.chunks, Size(cached.size_bytes)) for cached in largest]),
     }
 
 
@@ -75,27 +75,27 @@ def broken_rules(style: Style, rows: Sequence[BrokenRule]) -> Iterator[str]:
     if not rows:
         yield NOTHING
         return
-    yield from show(style, [Table(columns_of(BrokenRule), [_broken_row(one) for one in rows])])
+    yield from show(style, [Table(columns_of(BrokenRule), [_broken_row(row) for row in rows])])
     yield ""
-    for one in rows:
-        yield "%s%s: %s" % ("%s: " % one.address if one.address is not None else "", one.rule, one.what)
+    for row in rows:
+        yield "%s%s: %s" % ("%s: " % row.address if row.address is not None else "", row.rule, row.what)
 
 
-def _broken_row(one: BrokenRule) -> Dict[str, Any]:
+def _broken_row(rule: BrokenRule) -> Dict[str, Any]:
     return {
-        **one._asdict(),
-        "arena": "-" if one.arena is None else str(one.arena),
-        "address": str(one.address) if one.address is not None else "-",
-        "abort": one.abort or "-",
-        "suspect": _suspect(one.suspect),
+        **rule._asdict(),
+        "arena": "-" if rule.arena is None else str(rule.arena),
+        "address": str(rule.address) if rule.address is not None else "-",
+        "abort": rule.abort or "-",
+        "suspect": _suspect(rule.suspect),
     }
 
 
-def _suspect(one: Optional[Suspect]) -> Any:
-    if one is None:
+def _suspect(suspect: Optional[Suspect]) -> Any:
+    if suspect is None:
         return "-"
-    what = "%s, %s" % (one.signature, one.owner or one.status) if one.signature else one.owner or one.status
-    said: Said = say("%s (%s, %s)", one.address, Size(one.size_bytes), what)
+    what = "%s, %s" % (suspect.signature, suspect.owner or suspect.status) if suspect.signature else suspect.owner or suspect.status
+    said: Said = say("%s (%s, %s)", suspect.address, Size(suspect.size_bytes), what)
     return said
 
 

@@ -26,15 +26,15 @@ WHERE = {
 NOT_IN_USE = {CACHED: "(in thread caches)", OWN: "(the allocator's own)", None: "(nothing in use)"}
 
 
-def data(found: Kept, limit: Optional[int]) -> Dict[str, Any]:
+def data(kept: Kept, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
     return {
-        "kept_bytes": found.kept_bytes,
-        "groups": list(found.groups[:limit]),
-        "groups_in_all": len(found.groups),
-        "sums": [{**one._asdict(), "terms": [_term(term) for term in one.terms]} for one in found.sums],
-        "has_owners": found.has_owners,
-        "may_be_stale": found.may_be_stale,
+        "kept_bytes": kept.kept_bytes,
+        "groups": list(kept.groups[:limit]),
+        "groups_in_all": len(kept.groups),
+        "sums": [{**amount._asdict(), "terms": [_term(term) for term in amount.terms]} for amount in kept.sums],
+        "has_owners": kept.has_owners,
+        "may_be_stale": kept.may_be_stale,
     }
 
 
@@ -43,61 +43,61 @@ def _term(term: keeping.Term) -> Dict[str, Any]:
     return {"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes}
 
 
-def lines(style: Style, found: Kept, limit: Optional[int]) -> Iterator[str]:
+def lines(style: Style, kept: Kept, limit: Optional[int]) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, page(found, limit))
+    yield from text.show(style, page(kept, limit))
 
 
-def page(found: Kept, limit: Optional[int]) -> Page:
+def page(kept: Kept, limit: Optional[int]) -> Page:
     """The sentence, the rows, how it closes with `arenas`."""
-    if found.kept_bytes is None:
+    if kept.kept_bytes is None:
         yield "How much free memory is kept by blocks in use is not known"
-    elif not found.kept_bytes:
+    elif not kept.kept_bytes:
         yield "No free memory is kept by blocks in use"
     else:
         yield say(
             "Free memory that cannot be returned: %s%s (%s of what the arenas hold)",
-            "at least " if found.is_cut else "",
-            Size(found.kept_bytes),
-            share(found.kept_bytes, found.held_bytes),
+            "at least " if kept.is_cut else "",
+            Size(kept.kept_bytes),
+            share(kept.kept_bytes, kept.held_bytes),
         )
-        first = pins.largest_group(found)
+        first = pins.largest_group(kept)
         if first is not None:
             yield say("%s", pins.group_sentence(first))
-    for one in found.sums:
-        if one.kept_bytes or one.arenas_bytes or (one.arenas_bytes == 0 and len(found.sums) == 1):
-            yield _closing(one)
-        if one.returnable_bytes and one.returnable_bytes >= (found.kept_bytes or 0) // 8:
-            way = ": `gdbheapx %s --dry-run`" % one.command if one.command is not None else ""
-            yield say("%s more is free and could be returned%s", Size(one.returnable_bytes), way)
-    shown = found.groups[: limit if limit is not None else MOST_ROWS]
+    for amount in kept.sums:
+        if amount.kept_bytes or amount.arenas_bytes or (amount.arenas_bytes == 0 and len(kept.sums) == 1):
+            yield _closing(amount)
+        if amount.returnable_bytes and amount.returnable_bytes >= (kept.kept_bytes or 0) // 8:
+            way = ": `gdbheapx %s --dry-run`" % amount.command if amount.command is not None else ""
+            yield say("%s more is free and could be returned%s", Size(amount.returnable_bytes), way)
+    shown = kept.groups[: limit if limit is not None else MOST_ROWS]
     if shown:
         yield ""
         yield Table(columns_of(Group), [_row(row) for row in shown])
-        if len(shown) < len(found.groups):
-            left = sum(row.kept_bytes for row in found.groups[len(shown) :])
-            yield say("%s not shown, keeping %s: --limit N", plural(len(found.groups) - len(shown), "more row"), Size(left))
+        if len(shown) < len(kept.groups):
+            left = sum(row.kept_bytes for row in kept.groups[len(shown) :])
+            yield say("%s not shown, keeping %s: --limit N", plural(len(kept.groups) - len(shown), "more row"), Size(left))
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
-    if found.may_be_stale and any(row.sure == EXACT for row in shown):
+    if kept.may_be_stale and any(row.sure == EXACT for row in shown):
         yield "some blocks may show a class from an earlier use: this allocator does not clear freed memory"
-    if not found.has_owners and any(row.status == USED for row in shown):
+    if not kept.has_owners and any(row.status == USED for row in shown):
         yield "who holds the blocks was not looked for, nor what they are by what points to them: `gdbheapx pins`"
 
 
-def _closing(one: Sum) -> Any:
+def _closing(amount: Sum) -> Any:
     """How the sum comes about by the figures of `arenas`."""
-    if one.arenas_bytes is None:
-        return say("%s: %s; `arenas` has no figure to compare with", one.allocator, Size(one.kept_bytes))
+    if amount.arenas_bytes is None:
+        return say("%s: %s; `arenas` has no figure to compare with", amount.allocator, Size(amount.kept_bytes))
     template, parts = "%s: ", []
-    for number, term in enumerate(one.terms):
+    for number, term in enumerate(amount.terms):
         sign = "" if not number else " - " if term.is_taken_off else " + "
         template += sign + "%s %s"
         parts += [term.name, Size(term.bytes)]
-    told = say(template + " = %s", one.allocator, *parts, Size(one.arenas_bytes))
-    if not one.difference_bytes:
+    told = say(template + " = %s", amount.allocator, *parts, Size(amount.arenas_bytes))
+    if not amount.difference_bytes:
         return say("%s, as `arenas` has it", told)
-    return say("%s by `arenas`; found here: %s", told, Size(one.kept_bytes))
+    return say("%s by `arenas`; found here: %s", told, Size(amount.kept_bytes))
 
 
 def _row(row: Group) -> Dict[str, Any]:

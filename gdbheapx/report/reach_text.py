@@ -25,35 +25,35 @@ WORDS = {
 }
 
 
-def data(found: Refs, limit: int, depth: int) -> Dict[str, Any]:
+def data(refs: Refs, limit: int, depth: int) -> Dict[str, Any]:
     """The `data` member."""
     return {
-        "address": found.address,
-        "offset": found.offset,
-        "size_bytes": found.size_bytes,
-        "class": found.class_,
-        "evidence": found.evidence,
-        "referrers": len(found.chains),
-        "more_referrers": found.more,
-        "chains": [shortened(chain.steps, depth) for chain in found.chains[:limit]],
+        "address": refs.address,
+        "offset": refs.offset,
+        "size_bytes": refs.size_bytes,
+        "class": refs.class_,
+        "evidence": refs.evidence,
+        "referrers": len(refs.chains),
+        "more_referrers": refs.more,
+        "chains": [shortened(chain.steps, depth) for chain in refs.chains[:limit]],
     }
 
 
-def lines(style: Style, found: Refs, limit: int, depth: int) -> Iterator[str]:
+def lines(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
     """The text."""
-    inside = "+%d" % found.offset if found.offset else ""
-    head = say("Block %s%s of %s: %s", found.address, inside, Size(found.size_bytes), _verdict(found))
+    inside = "+%d" % refs.offset if refs.offset else ""
+    head = say("Block %s%s of %s: %s", refs.address, inside, Size(refs.size_bytes), _verdict(refs))
     yield text.said(style, head)
-    for number, chain in enumerate(found.chains[:limit], 1):
+    for number, chain in enumerate(refs.chains[:limit], 1):
         yield ""
         yield "%d. %s" % (number, _title(chain))
         for step in shortened(chain.steps, depth):
             if step.left_out:
                 yield "      ... %s not shown: --depth N" % plural(step.left_out, "step")
             yield "   <- %s%s" % (_where(step), WORDS.get(step.evidence, ""))
-    if len(found.chains) > limit:
+    if len(refs.chains) > limit:
         yield ""
-        yield "%s%s: --limit N" % (plural(len(found.chains) - limit, "more chain"), " at least" if found.more else "")
+        yield "%s%s: --limit N" % (plural(len(refs.chains) - limit, "more chain"), " at least" if refs.more else "")
 
 
 def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
@@ -67,13 +67,13 @@ def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
     return [*steps[:below], above[0]._replace(left_out=hidden), *(step._replace(left_out=0) for step in above[1:])]
 
 
-def _verdict(found: Refs) -> str:
-    if not found.chains:
+def _verdict(refs: Refs) -> str:
+    if not refs.chains:
         return "nothing points to it"
-    count = "%s%s" % (plural(len(found.chains), "pointer"), " or more" if found.more else "")
-    if found.class_ == "maybe":
-        return "%s; maybe leaked: %s" % (count, MAYBE.get(found.evidence, "only weak pointers lead there"))
-    return "%s; %s" % (count, "no root leads to them: it is leaked" if found.class_ == "leaked" else "held")
+    count = "%s%s" % (plural(len(refs.chains), "pointer"), " or more" if refs.more else "")
+    if refs.class_ == "maybe":
+        return "%s; maybe leaked: %s" % (count, MAYBE.get(refs.evidence, "only weak pointers lead there"))
+    return "%s; %s" % (count, "no root leads to them: it is leaked" if refs.class_ == "leaked" else "held")
 
 
 def _title(chain: Chain) -> str:
@@ -87,37 +87,37 @@ def _where(step: Step) -> str:
     return "%s%s" % (step.signature, place) if step.signature else "block %s%s" % (step.address, place)
 
 
-def owners_lines(style: Style, found: Owners) -> Iterator[str]:
+def owners_lines(style: Style, owners: Owners) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, owners_page(found))
+    yield from text.show(style, owners_page(owners))
 
 
-def owner_lines(style: Style, found: Owned) -> Iterator[str]:
+def owner_lines(style: Style, owned_row: Owned) -> Iterator[str]:
     """The text of --of."""
-    yield from text.show(style, [Table(columns_of(Owned), flat([found], 0))])
+    yield from text.show(style, [Table(columns_of(Owned), flat([owned_row], 0))])
 
 
-def owners_page(found: Owners) -> Page:
+def owners_page(owners: Owners) -> Page:
     """Suspects, then all owners."""
-    parts = say("In use: %s in %s", Size(found.used.bytes), plural(found.used.blocks, "block"))
-    leaked = say("%s%s", "at most " if found.leaked_is_upper_bound and found.leaked.bytes else "", Size(found.leaked.bytes))
-    yield say("%s; leaked: %s; held by several owners: %s", parts, leaked, Size(found.shared_bytes))
+    parts = say("In use: %s in %s", Size(owners.used.bytes), plural(owners.used.blocks, "block"))
+    leaked = say("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", Size(owners.leaked.bytes))
+    yield say("%s; leaked: %s; held by several owners: %s", parts, leaked, Size(owners.shared_bytes))
     yield ""
-    for suspect in found.suspects:
+    for suspect in owners.suspects:
         yield suspicion(suspect)
-    if not found.suspects:
+    if not owners.suspects:
         yield "no owner retains 20 % or more"
     yield ""
-    yield Table(columns_of(Owned), flat(found.owners, 0))
+    yield Table(columns_of(Owned), flat(owners.owners, 0))
 
 
-def suspicion(found: Suspect) -> str:
+def suspicion(suspect: Suspect) -> str:
     """Who keeps much, and where it piles up."""
     what = "Suspect: %s keeps %s (%.1f %%)"
-    if found.kind == "shared":
+    if suspect.kind == "shared":
         what = "Suspect: %s, which several owners hold, keeps %s (%.1f %%)"
-    said = say(what, _called(found.owner, found.signature), Size(found.retained_bytes), found.share_percent)
-    point = found.accumulation
+    said = say(what, _called(suspect.owner, suspect.signature), Size(suspect.retained_bytes), suspect.share_percent)
+    point = suspect.accumulation
     if not point.children:
         return said
     where = _called(point.name, point.signature)
@@ -137,8 +137,8 @@ def _called(name: str, signature: Optional[str]) -> str:
 
 def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
     """Rows with those below them indented."""
-    found: List[Owned] = []
+    owned_rows: List[Owned] = []
     for row in rows:
-        found.append(row._replace(owner="  " * depth + row.owner, signature=row.signature or ""))
-        found += flat(row.children, depth + 1)
-    return found
+        owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=row.signature or ""))
+        owned_rows += flat(row.children, depth + 1)
+    return owned_rows

@@ -14,7 +14,9 @@ BY_GRAPH_ALONE = ("export", "query", "refs", "whatis")
 def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
     """The `data` member: what is in the file, and which commands have no answer there."""
     has_graph = GRAPH in record.models
-    answered = sorted([*(name for name, one in record.outcomes.items() if one.error is None), *(BY_GRAPH_ALONE if has_graph else ())])
+    answered = sorted(
+        [*(name for name, outcome in record.outcomes.items() if outcome.error is None), *(BY_GRAPH_ALONE if has_graph else ())]
+    )
     return {
         "file": path,
         "file_bytes": size_bytes,
@@ -22,7 +24,7 @@ def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
         "has_graph": has_graph,
         "taken": record.head.taken,
         "answers": answered,
-        "unanswered": {name: one.error for name, one in sorted(record.outcomes.items()) if one.error is not None},
+        "unanswered": {name: outcome.error for name, outcome in sorted(record.outcomes.items()) if outcome.error is not None},
     }
 
 

@@ -75,7 +75,9 @@ def printable(text: str) -> str:
     """Text from the target with its control and non-ASCII characters escaped, so that it cannot drive the terminal."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(one if " " <= one <= "~" else one.encode("unicode_escape", "backslashreplace").decode("ascii") for one in text)
+    return "".join(
+        letter if " " <= letter <= "~" else letter.encode("unicode_escape", "backslashreplace").decode("ascii") for letter in text
+    )
 
 
 def escaped(line: str, document: bool = False) -> str:
@@ -88,25 +90,25 @@ def escaped(line: str, document: bool = False) -> str:
     if line.isascii() and line.isprintable():
         return line
     if document:
-        return CONTROL.sub(lambda found: "\\%03o" % ord(found.group()), line)
+        return CONTROL.sub(lambda match: "\\%03o" % ord(match.group()), line)
     return "\t".join(printable(part) for part in line.split("\t"))
 
 
 def show(style: Style, page: Page) -> Iterator[str]:
     """The lines of a page."""
-    for one in page:
-        if isinstance(one, Table):
-            yield from described(style, one)
+    for part in page:
+        if isinstance(part, Table):
+            yield from described(style, part)
         else:
-            yield said(style, one)
+            yield said(style, part)
 
 
-def described(style: Style, found: Table) -> List[str]:
+def described(style: Style, described_table: Table) -> List[str]:
     """The lines of a table that describes itself."""
-    columns = found.shown()
-    rows = [[cell(column, value(row, column.field), style.plain_bytes) for column in columns] for row in found.rows]
-    if found.total is not None:
-        total = found.total
+    columns = described_table.shown()
+    rows = [[cell(column, value(row, column.field), style.plain_bytes) for column in columns] for row in described_table.rows]
+    if described_table.total is not None:
+        total = described_table.total
         rows.append([cell(column, total[column.field], style.plain_bytes) if column.field in total else "" for column in columns])
     return table([column.heading for column in columns], rows, "".join("l" if column.unit == TEXT else "r" for column in columns))
 

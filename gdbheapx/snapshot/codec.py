@@ -27,10 +27,10 @@ def encoded(value: Any) -> Any:
         return int(value)
     names = getattr(value, "_fields", None)
     if names is not None:
-        return {name: encoded(one) for name, one in zip(names, value)}
+        return {name: encoded(member) for name, member in zip(names, value)}
     if isinstance(value, Mapping):
-        return {str(name): encoded(one) for name, one in value.items()}
-    return [encoded(one) for one in value]
+        return {str(name): encoded(member) for name, member in value.items()}
+    return [encoded(member) for member in value]
 
 
 def decoded(kind: Any, value: Any) -> Any:
@@ -46,10 +46,10 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
     if kind is Any:
         return _untyped
     if origin is Annotated:
-        own = [one for one in kind.__metadata__ if isinstance(one, OfAllocator)]
+        own = [mark for mark in kind.__metadata__ if isinstance(mark, OfAllocator)]
         return (lambda value: decoded(own[0].kind(), value)) if own else _decoder(inner[0])
     if origin is Union:
-        return functools.partial(_one_of, [_decoder(one) for one in inner])
+        return functools.partial(_one_of, [_decoder(choice) for choice in inner])
     if origin is not None:
         return functools.partial(_many, origin, inner)
     if hasattr(kind, "_fields"):
@@ -70,10 +70,10 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
 def _untyped(value: Any) -> Any:
     """What json has made of it, and sentences."""
     if isinstance(value, list):
-        return [_untyped(one) for one in value]
+        return [_untyped(member) for member in value]
     if not isinstance(value, dict):
         return value
-    return _text(value) if set(value) == {TEXT, PLAIN} else {name: _untyped(one) for name, one in value.items()}
+    return _text(value) if set(value) == {TEXT, PLAIN} else {name: _untyped(member) for name, member in value.items()}
 
 
 def _plain(fits: bool, value: Any) -> Any:
@@ -83,7 +83,7 @@ def _plain(fits: bool, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, dict) and set(value) == {TEXT, PLAIN} and all(isinstance(one, str) for one in value.values()):
+    if isinstance(value, dict) and set(value) == {TEXT, PLAIN} and all(isinstance(form, str) for form in value.values()):
         return Said(value[TEXT], value[PLAIN])
     return str(_plain(isinstance(value, str), value))
 
@@ -110,13 +110,13 @@ def _one_of(decoders: Sequence[Callable[[Any], Any]], value: Any) -> Any:
 def _many(origin: Any, kinds: Tuple[Any, ...], value: Any) -> Any:
     if issubclass(origin, Mapping):
         decoder = _decoder(kinds[1])
-        return {str(name): decoder(one) for name, one in _plain(isinstance(value, dict), value).items()}
+        return {str(name): decoder(member) for name, member in _plain(isinstance(value, dict), value).items()}
     _plain(isinstance(value, list), value)
     if issubclass(origin, tuple) and kinds[-1] is not ...:
         _plain(len(value) == len(kinds), value)
-        return tuple(decoded(kind, one) for kind, one in zip(kinds, value))
-    found = list(map(_decoder(kinds[0]), value))
-    return tuple(found) if issubclass(origin, tuple) else found
+        return tuple(decoded(kind, member) for kind, member in zip(kinds, value))
+    members = list(map(_decoder(kinds[0]), value))
+    return tuple(members) if issubclass(origin, tuple) else members
 
 
 @functools.cache

@@ -121,14 +121,14 @@ def _parts(file: BinaryIO, size: int, path: str) -> Dict[str, Packed]:
         raise HeapxError(
             "%s was made by a gdbheapx that this one does not know" % path, "read it with a later version", code=NOT_A_SNAPSHOT
         )
-    found: Dict[str, Packed] = {}
+    parts: Dict[str, Packed] = {}
     while reader.left:
         name = reader.take(reader.take(1)[0]).decode("ascii", "replace")
         length, small, checksum = PART.unpack(reader.take(PART.size))
         if length > small * MOST_RATIO + (FREE_OF_STREAM if name.startswith(STREAMS) else FREE_BYTES):
             raise damaged(path)
-        found[name] = Packed(length, checksum, reader.take(small))
-    return found
+        parts[name] = Packed(length, checksum, reader.take(small))
+    return parts
 
 
 class _Reader:

@@ -121,15 +121,15 @@ Unsure = Dict[Tuple[str, str], Optional[Tuple[int, Optional[int]]]]
 def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str] = ("snapshot", "snapshot")) -> Diff:
     """From the one to the other. `names`, `forms`: how they were named, and what that is."""
     heads = old.head, new.head
-    sides = [Side(name, one.kind, one.pid, one.executable, one.as_of, form) for name, one, form in zip(names, heads, forms)]
+    sides = [Side(name, head.kind, head.pid, head.executable, head.as_of, form) for name, head, form in zip(names, heads, forms)]
     states, grown = _states(old, new), growth(old, new)
     named = old.head.has_names and new.head.has_names
-    found = _verdict(states, grown)
+    judged = _verdict(states, grown)
     return Diff(
         old=sides[0],
         new=sides[1],
-        verdict=found,
-        growth_bytes=next((one.diff_bytes for one in states if one.what == IN_USE), 0),
+        verdict=judged,
+        growth_bytes=next((state.diff_bytes for state in states if state.what == IN_USE), 0),
         growth=grown,
         states=states,
         arenas=_sorted(_known(_arenas(old), _arenas(new))),
@@ -137,19 +137,19 @@ def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str
         owners=_of_models(old, new, "owners", Owners, _owners) if named else None,
         leaks=_of_models(old, new, "leaks", Leaks, _leaks),
         missing=[*_missing("old", old), *_missing("new", new)],
-        next=NEXT[found.code],
+        next=NEXT[judged.code],
     )
 
 
 def _missing(side: str, record: Record) -> List[Missing]:
     """What this one does not have."""
-    found = []
+    lacking = []
     for what, model in (("classes", "census"), ("owners", "owners"), ("leaks", "leaks")):
         if model not in record.models:
-            found.append(Missing(what, side, record.outcomes.get(model, Outcome()).error or "it was not looked for"))
+            lacking.append(Missing(what, side, record.outcomes.get(model, Outcome()).error or "it was not looked for"))
         elif not record.head.has_names and what != "leaks":
-            found.append(Missing(what, side, "it was taken with --no-names, and numbers mean nothing elsewhere"))
-    return found
+            lacking.append(Missing(what, side, "it was taken with --no-names, and numbers mean nothing elsewhere"))
+    return lacking
 
 
 def _changes(old: Sums, new: Sums) -> List[Change]:
@@ -166,28 +166,28 @@ def _changes(old: Sums, new: Sums) -> List[Change]:
 
 def _sorted(rows: Iterable[Change]) -> List[Change]:
     """What has not changed is left out."""
-    return sorted((one for one in rows if one.diff_bytes or one.diff_count), key=lambda one: (-abs(one.diff_bytes), one.what, one.whose))
+    return sorted((row for row in rows if row.diff_bytes or row.diff_count), key=lambda row: (-abs(row.diff_bytes), row.what, row.whose))
 
 
 def _states(old: Record, new: Record) -> List[Change]:
     """RSS, what each heap has in use and keeps, and the allocator's own words for parts of it, as `arenas` has them."""
-    found: List[Change] = []
+    changes: List[Change] = []
     if old.head.rss_bytes is not None and new.head.rss_bytes is not None:
-        found += _changes({(RSS, ""): (old.head.rss_bytes, None)}, {(RSS, ""): (new.head.rss_bytes, None)})
-    sums = [_sums(one) for one in (old, new)]
-    found += _changes(*sums)
-    found += _known(_parts(old), _parts(new))
-    return [one for one in found if one.old_bytes or one.new_bytes or not one.whose]
+        changes += _changes({(RSS, ""): (old.head.rss_bytes, None)}, {(RSS, ""): (new.head.rss_bytes, None)})
+    sums = [_sums(record) for record in (old, new)]
+    changes += _changes(*sums)
+    changes += _known(_parts(old), _parts(new))
+    return [change for change in changes if change.old_bytes or change.new_bytes or not change.whose]
 
 
 def changed(rows: Sequence[Change]) -> List[Change]:
     """Those that are no row of zeros."""
-    return [one for one in rows if one.diff_bytes or one.diff_count]
+    return [row for row in rows if row.diff_bytes or row.diff_count]
 
 
 def _sums(record: Record) -> Sums:
     heaps = record.head.heaps
-    return {(IN_USE, ""): (sum(one.used_bytes for one in heaps), None), (KEPT, ""): (sum(one.kept_bytes for one in heaps), None)}
+    return {(IN_USE, ""): (sum(heap.used_bytes for heap in heaps), None), (KEPT, ""): (sum(heap.kept_bytes for heap in heaps), None)}
 
 
 def _known(old: Unsure, new: Unsure) -> List[Change]:
@@ -199,38 +199,38 @@ def _known(old: Unsure, new: Unsure) -> List[Change]:
 
 def _parts(record: Record) -> Unsure:
     """Every sum of the arenas that both allocator and name tell."""
-    found: Unsure = {}
+    unsure: Unsure = {}
     for heap in _heaps(record):
         for name, value in heap.totals.items():
             if name.endswith("_bytes") and not name.startswith(("max_", "largest_")):
-                found[name[: -len("_bytes")].replace("_", " "), heap.info.id] = (value, None) if value is not None else None
-    return found
+                unsure[name[: -len("_bytes")].replace("_", " "), heap.info.id] = (value, None) if value is not None else None
+    return unsure
 
 
 def _heaps(record: Record) -> List[HeapArenas]:
     """Those of which the arenas are known."""
-    found: List[HeapArenas] = record.model("arenas", List[HeapArenas]) if "arenas" in record.models else []
-    return found
+    heaps: List[HeapArenas] = record.model("arenas", List[HeapArenas]) if "arenas" in record.models else []
+    return heaps
 
 
 def _arenas(record: Record) -> Unsure:
     """What each arena has in use."""
-    found: Unsure = {}
+    unsure: Unsure = {}
     for row in (row for heap in _heaps(record) for row in heap.rows):
         used, count = getattr(row, "used_bytes", None), getattr(row, "used_chunks", None)
-        found["arena %s" % row.index, row.allocator] = (used, count) if used is not None else None
-    return found
+        unsure["arena %s" % row.index, row.allocator] = (used, count) if used is not None else None
+    return unsure
 
 
 def _of_models(old: Record, new: Record, name: str, kind: Any, sums: Callable[[Any], Sums]) -> Optional[List[Change]]:
-    if not all(name in one.models for one in (old, new)):
+    if not all(name in record.models for record in (old, new)):
         return None
-    return _sorted(_changes(*(sums(one.model(name, kind)) for one in (old, new))))
+    return _sorted(_changes(*(sums(record.model(name, kind)) for record in (old, new))))
 
 
-def _classes(found: Census) -> Sums:
+def _classes(census: Census) -> Sums:
     sums: Sums = {}
-    for row in found.rows:
+    for row in census.rows:
         size = say("not named, %s each", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
         key = row.signature if row.signature is not None else str(size), row.module
         before = sums.get(key, (0, 0))
@@ -238,48 +238,50 @@ def _classes(found: Census) -> Sums:
     return sums
 
 
-def _owners(found: Owners) -> Sums:
+def _owners(owners: Owners) -> Sums:
     """Blocks have addresses, which mean nothing in another process."""
     sums: Sums = {}
-    for one in found.owners:
-        if one.kind not in (SHARED, BLOCK):
-            before = sums.get((one.owner, ""), (0, 0))  # a variable may lie in two mappings
-            sums[one.owner, ""] = before[0] + one.retained_bytes, (before[1] or 0) + one.retained_blocks
+    for owner in owners.owners:
+        if owner.kind not in (SHARED, BLOCK):
+            before = sums.get((owner.owner, ""), (0, 0))  # a variable may lie in two mappings
+            sums[owner.owner, ""] = before[0] + owner.retained_bytes, (before[1] or 0) + owner.retained_blocks
     return sums
 
 
-def _leaks(found: Leaks) -> Sums:
-    return {(name, ""): (one.bytes, one.blocks) for name, one in (("held", found.held), ("maybe", found.maybe), ("leaked", found.leaked))}
+def _leaks(leaks: Leaks) -> Sums:
+    return {
+        (name, ""): (part.bytes, part.blocks) for name, part in (("held", leaks.held), ("maybe", leaks.maybe), ("leaked", leaks.leaked))
+    }
 
 
 def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
-    used, kept = (next(one for one in states if one.what == what) for what in (IN_USE, KEPT))
+    used, kept = (next(state for state in states if state.what == what) for what in (IN_USE, KEPT))
     least = LEAST_SHARE * max(1, used.old_bytes + kept.old_bytes)
     grew = used.diff_bytes > least, kept.diff_bytes > least
-    parts = say("in use: %s before, %s now; kept: %s before, %s now", *(Size(value) for one in (used, kept) for value in one[3:5]))
-    elsewhere = sum(one.grown_bytes for one in grown.parts if one.allocator is None)
-    total = next((one.old_bytes for one in states if one.what == RSS), used.old_bytes + kept.old_bytes)
+    parts = say("in use: %s before, %s now; kept: %s before, %s now", *(Size(value) for change in (used, kept) for value in change[3:5]))
+    elsewhere = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
+    total = next((state.old_bytes for state in states if state.what == RSS), used.old_bytes + kept.old_bytes)
     is_elsewhere = elsewhere > LEAST_SHARE * total and elsewhere > max(used.diff_bytes, kept.diff_bytes)
     whole = _whole(grown) if is_elsewhere or any(grew) else []
     if is_elsewhere:
         heaps = say("in allocators: %s", parts)
         return Verdict(ELSEWHERE_GREW, join_sentences("; ", [*whole, heaps]))
     if all(grew):
-        found, what = BOTH_GREW, say("both grew in allocators: what the program has in use, and what the allocator keeps (%s)", parts)
+        code, what = BOTH_GREW, say("both grew in allocators: what the program has in use, and what the allocator keeps (%s)", parts)
     elif grew[0]:
-        found, what = USED_GREW, say("what the program has in use grew: the allocator does not hoard it (%s)", parts)
+        code, what = USED_GREW, say("what the program has in use grew: the allocator does not hoard it (%s)", parts)
     elif grew[1]:
-        found, what = KEPT_GREW, say("of allocators only what they keep grew: the program has no more in use there (%s)", parts)
+        code, what = KEPT_GREW, say("of allocators only what they keep grew: the program has no more in use there (%s)", parts)
     elif used.diff_bytes < -least or kept.diff_bytes < -least:
-        found, what = FELL, say("nothing grew, and something fell (%s)", parts)
+        code, what = FELL, say("nothing grew, and something fell (%s)", parts)
     else:
-        found, what = SAME, say("nothing changed by more than 1 %% (%s)", parts)
-    return Verdict(found, join_sentences("; ", [*whole, what]))
+        code, what = SAME, say("nothing changed by more than 1 %% (%s)", parts)
+    return Verdict(code, join_sentences("; ", [*whole, what]))
 
 
 def _whole(grown: Growth) -> List[Said]:
     """`RSS grew 29.6 MiB: 21.9 MiB in one part, 7.7 MiB in another`; nothing where that is not known, or it did not grow."""
-    rising = sorted(((one.diff_bytes or 0, one.what) for one in grown.parts if (one.diff_bytes or 0) > 0), reverse=True)
+    rising = sorted(((part.diff_bytes or 0, part.what) for part in grown.parts if (part.diff_bytes or 0) > 0), reverse=True)
     if not rising:
         return []
     least = LEAST_SHARE * sum(size for size, _ in rising)

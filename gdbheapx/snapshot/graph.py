@@ -161,11 +161,11 @@ def _model(
         has_slots=with_offsets and reach.graph.shape.all_slots,
         is_low=any(start < 1 << 32 for start, _ in reach.heaps),
         roots=[_root(part) for part in tallied.parts],
-        nodes=[_node(one) for one in reach.regions.nodes],
+        nodes=[_node(node) for node in reach.regions.nodes],
         variables=_variables(tallied, told.called),
         places=_places(tallied, told.called) if has_names else [],
-        labels=[KeptLabel(one.name, one.module, one.sure) for one in told.names if one is not None],
-        by_row=sum(one is not None for one in told.names[: told.by_row]),
+        labels=[KeptLabel(name.name, name.module, name.sure) for name in told.names if name is not None],
+        by_row=sum(name is not None for name in told.names[: told.by_row]),
         label_bytes=label_bytes,
         habits=reach.habits,
         looked_again=session.shared(heap_graph.LOOKED_AGAIN) is not None,
@@ -174,40 +174,40 @@ def _model(
 
 def _root(part: owners.Part) -> KeptRoot:
     root = part.root
-    found = KeptRoot(root.kind, Address(root.start), root.end - root.start, part.slot)
+    kept_root = KeptRoot(root.kind, Address(root.start), root.end - root.start, part.slot)
     if root.module is not None:
-        found = found._replace(base_bytes=root.start - root.module.base, module=root.module.file_name)
-    return found if root.thread is None else found._replace(lwp=root.thread.lwp, thread=root.thread.name)
+        kept_root = kept_root._replace(base_bytes=root.start - root.module.base, module=root.module.file_name)
+    return kept_root if root.thread is None else kept_root._replace(lwp=root.thread.lwp, thread=root.thread.name)
 
 
-def _node(one: regions.Node) -> KeptNode:
-    mapping = one.use.mapping
-    is_whole = (one.start, one.end) == (mapping.start, mapping.end)
-    resident = one.use.resident_bytes if is_whole and one.use.pss_bytes is not None else None
-    return KeptNode(Address(one.start), one.end - one.start, one.whose or mapping.name, resident)
+def _node(node: regions.Node) -> KeptNode:
+    mapping = node.use.mapping
+    is_whole = (node.start, node.end) == (mapping.start, mapping.end)
+    resident = node.use.resident_bytes if is_whole and node.use.pss_bytes is not None else None
+    return KeptNode(Address(node.start), node.end - node.start, node.whose or mapping.name, resident)
 
 
 def _variables(tallied: owners.Tallied, called: Names) -> List[KeptVariable]:
-    found = []
+    variables = []
     for number, (root, slot) in enumerate(tallied.parts):
         if root.kind == regions.DATA and root.module is not None:  # one that points nowhere is called by its start
-            one = called.variable(root.module, root.start + (slot * tallied.reach.word_bytes if slot != NO_SLOT else 0))
-            if one is not None:
-                found.append(KeptVariable(number, one.start - root.start, one.end - one.start, one.name))
-    return found
+            variable = called.variable(root.module, root.start + (slot * tallied.reach.word_bytes if slot != NO_SLOT else 0))
+            if variable is not None:
+                variables.append(KeptVariable(number, variable.start - root.start, variable.end - variable.start, variable.name))
+    return variables
 
 
 def _places(tallied: owners.Tallied, called: Names) -> List[KeptPlace]:
-    found: List[KeptPlace] = []
+    places: List[KeptPlace] = []
     word = tallied.reach.word_bytes
     for number, (root, _) in enumerate(tallied.parts):
         if root.kind not in (regions.STACK, regions.THREAD_LOCAL):
             continue
-        for edge in tallied.graph.edges(tallied.reach.roots_from + number)[: MOST_PLACES - len(found)]:
+        for edge in tallied.graph.edges(tallied.reach.roots_from + number)[: MOST_PLACES - len(places)]:
             place = called.place(root, root.start + edge.slot * word)
             if place is not None:
-                found.append(KeptPlace(number, edge.slot, place))
-    return found
+                places.append(KeptPlace(number, edge.slot, place))
+    return places
 
 
 class FileSymbols:
@@ -216,11 +216,13 @@ class FileSymbols:
     def __init__(self, model: KeptGraph, roots: Sequence[regions.Root]) -> None:
         self._variables: Dict[Tuple[int, int], List[Variable]] = {}
         self._places: Dict[Tuple[int, int], str] = {}
-        for one in model.variables:
-            root = roots[one.root]
+        for variable in model.variables:
+            root = roots[variable.root]
             if root.module is not None:
-                start = root.start + one.offset
-                self._variables.setdefault((root.module.base, root.start), []).append(Variable(start, start + one.bytes, one.owner))
+                start = root.start + variable.offset
+                self._variables.setdefault((root.module.base, root.start), []).append(
+                    Variable(start, start + variable.bytes, variable.owner)
+                )
         for place in model.places:
             root = roots[place.root]
             if root.thread is not None:
@@ -258,14 +260,14 @@ def told(session: Session, record: Record, path: str) -> find.LabelSet:
 
 
 def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path: str) -> find.LabelSet:
-    nodes = [_kept_node(one) for one in model.nodes]
+    nodes = [_kept_node(node) for node in model.nodes]
     mappings = [(node.start, node.end) for node in nodes]
     habits = [habit.offset for habit in model.habits]
     data = {number: streams[PREFIX + name].bytes(path) for number, name in enumerate(STREAMS) if PREFIX + name in streams}
     kept_ = PackedGraph(model.word_bytes, model.unit_bytes, model.has_slots, mappings, habits, data)
     graph = session.compiled.unpacked(kept_, session.budget)
     count = graph.numbers()
-    roots = [_kept_root(one) for one in model.roots]
+    roots = [_kept_root(root) for root in model.roots]
     if count.nodes != count.blocks + len(nodes) + len(roots):
         raise ValueError("its graph has other roots")
     labels = _labels(model, streams, path, count)
@@ -275,11 +277,11 @@ def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path
         weak = list(zip(row[::2], row[1::2]))
         if len(row) % 2 or any(node >= count.blocks or evidence >= LEAKED for node, evidence in weak):
             raise ValueError("evidence of no block")
-    known = heap_graph.Kept(FileSymbols(model, roots), [one.slot for one in model.roots], weak)
+    known = heap_graph.Kept(FileSymbols(model, roots), [root.slot for root in model.roots], weak)
     heaps = [(0, 1 << 32)] if model.is_low else []
-    found = regions.Regions(roots, nodes, ())
-    reach = heap_graph.Reach(graph, found, count, model.habits, heaps, model.word_bytes, {}, [], known)
-    names = [Signature(one.signature, one.module, one.sure) for one in model.labels]
+    outside = regions.Regions(roots, nodes, ())
+    reach = heap_graph.Reach(graph, outside, count, model.habits, heaps, model.word_bytes, {}, [], known)
+    names = [Signature(label.signature, label.module, label.sure) for label in model.labels]
     return find.LabelSet(reach, labels, {}, names, Names(session.target, reach), model.by_row)
 
 
@@ -287,26 +289,26 @@ def _labels(model: KeptGraph, streams: Parted[str, Packed], path: str, count: Gr
     letter = {array(letter).itemsize: letter for _, letter in WIDTHS}.get(model.label_bytes)
     if letter is None:
         raise ValueError("labels of no size")
-    found = array(letter)
-    found.frombytes(streams[PREFIX + LABELS].bytes(path) if PREFIX + LABELS in streams else b"")
+    row = array(letter)
+    row.frombytes(streams[PREFIX + LABELS].bytes(path) if PREFIX + LABELS in streams else b"")
     if sys.byteorder != "little":
-        found.byteswap()
-    if len(found) != count.blocks or max(found, default=0) > len(model.labels):
+        row.byteswap()
+    if len(row) != count.blocks or max(row, default=0) > len(model.labels):
         raise ValueError("labels of other blocks")
-    return array("I", found)
+    return array("I", row)
 
 
-def _kept_node(one: KeptNode) -> regions.Node:
-    start, end = one.start, one.start + one.bytes
-    is_known = one.resident_bytes is not None
-    mapping = Mapping(start, end if is_known else end + 1, True, True, False, False, one.file, None)
-    resident = one.resident_bytes or 0
+def _kept_node(node: KeptNode) -> regions.Node:
+    start, end = node.start, node.start + node.bytes
+    is_known = node.resident_bytes is not None
+    mapping = Mapping(start, end if is_known else end + 1, True, True, False, False, node.file, None)
+    resident = node.resident_bytes or 0
     return regions.Node(start, end, MappingUse(mapping, resident, pss_bytes=resident if is_known else None))
 
 
-def _kept_root(one: KeptRoot) -> regions.Root:
-    if one.bytes < 0 or not 0 <= one.slot <= NO_SLOT:
+def _kept_root(root: KeptRoot) -> regions.Root:
+    if root.bytes < 0 or not 0 <= root.slot <= NO_SLOT:
         raise ValueError("a root of no size")
-    module = Module(one.module, one.start - one.base_bytes, False, None, None) if one.module is not None else None
-    thread = Thread(one.lwp, one.thread, None, None, None) if one.lwp is not None else None
-    return regions.Root(one.kind, int(one.start), one.start + one.bytes, module, thread)
+    module = Module(root.module, root.start - root.base_bytes, False, None, None) if root.module is not None else None
+    thread = Thread(root.lwp, root.thread, None, None, None) if root.lwp is not None else None
+    return regions.Root(root.kind, int(root.start), root.start + root.bytes, module, thread)

@@ -62,7 +62,7 @@ class Growth(NamedTuple):
         known = self.of(what)
         if known is not None:
             return known
-        return sum(one.grown_bytes for one in self.parts) if what == ALL else 0
+        return sum(part.grown_bytes for part in self.parts) if what == ALL else 0
 
 
 class Looked(NamedTuple):
@@ -89,7 +89,7 @@ def growth(old: Record, new: Record) -> Growth:
     by_name = old.head.has_names and new.head.has_names
     sides = [_looked(name, record, by_name) for name, record in (("old", old), ("new", new))]
     before, after = sides
-    lacking = [why for one in sides for why in one.lacking]
+    lacking = [why for side in sides for why in side.lacking]
     measure = before.measure if before.measure == after.measure else None
     if measure is None and None not in (before.measure, after.measure):
         lacking.append("one is a process and one a core: bytes in RAM and bytes in a file cannot be compared")
@@ -99,26 +99,28 @@ def growth(old: Record, new: Record) -> Growth:
     rss = None
     if measure is not None and before.total_bytes is not None and after.total_bytes is not None:
         rss = after.total_bytes - before.total_bytes
-    all_ = sum(one.grown_bytes for one in parts) if measure is not None else None  # what an allocator has in RAM is known without its heaps
+    all_ = (
+        sum(part.grown_bytes for part in parts) if measure is not None else None
+    )  # what an allocator has in RAM is known without its heaps
     return Growth(measure, all_, used, rss, parts, lacking)
 
 
 def _parts(old: Looked, new: Looked, is_comparable: bool) -> List[Part]:
-    before, after = ((one.parts or {}) if is_comparable else {} for one in (old, new))
+    before, after = ((side.parts or {}) if is_comparable else {} for side in (old, new))
     keys: Dict[Key, None] = dict.fromkeys([*before, *after])
     with_part = {allocator for _, _, allocator in keys}
     for name in dict.fromkeys([*old.used, *new.used]):
         if name not in with_part:
             keys[KIND_OF_ALLOCATOR, name, name] = None
-    found = []
+    parts = []
     for key in keys:
         kind, name, allocator = key
         was, now = (side.get(key, 0) if is_comparable else None for side in (before, after))
         is_known = old.is_used_known and new.is_used_known
         used_then, used_now = (side.used.get(allocator, 0) if is_known and allocator is not None else None for side in (old, new))
-        found.append(Part(name, kind, allocator, _less(was, now), was, now, _less(used_then, used_now), used_then, used_now))
-    changed = [one for one in found if one.diff_bytes or one.used_diff_bytes]
-    return sorted(changed, key=lambda one: (-one.grown_bytes, one.diff_bytes or 0, one.what))
+        parts.append(Part(name, kind, allocator, _less(was, now), was, now, _less(used_then, used_now), used_then, used_now))
+    changed = [part for part in parts if part.diff_bytes or part.used_diff_bytes]
+    return sorted(changed, key=lambda part: (-part.grown_bytes, part.diff_bytes or 0, part.what))
 
 
 def _less(before: Optional[int], after: Optional[int]) -> Optional[int]:
@@ -133,7 +135,7 @@ def _looked(side: str, record: Record, by_name: bool) -> Looked:
     if parts is None:
         why = record.outcomes.get("report", Outcome()).error or "it has no split of the memory"
         lacking.append("%s: what is not malloc's is unknown: %s" % (side, why))
-    unread = [one.id for one in record.head.allocators if one.layout is None]
+    unread = [allocator.id for allocator in record.head.allocators if allocator.layout is None]
     is_cut = record.outcomes.get("arenas", Outcome()).partial
     if unread or not record.head.heaps:
         why = "%s could not be read" % unread[0] if unread else "no allocator was read"
@@ -142,8 +144,8 @@ def _looked(side: str, record: Record, by_name: bool) -> Looked:
         lacking.append("%s: the heaps were not read whole" % side)
     is_used_known = bool(record.head.heaps) and not unread and not is_cut
     used: Dict[str, int] = {}
-    for one in record.head.heaps:
-        used[one.allocator] = used.get(one.allocator, 0) + one.used_bytes
+    for heap in record.head.heaps:
+        used[heap.allocator] = used.get(heap.allocator, 0) + heap.used_bytes
     total = None if memory is None else memory.total_bytes
     return Looked(memory.measure if memory is not None and parts is not None else None, total, parts, used, is_used_known, lacking)
 
@@ -151,12 +153,12 @@ def _looked(side: str, record: Record, by_name: bool) -> Looked:
 def _split(rows: Sequence[MemoryPart], is_live: bool, by_name: bool) -> Optional[Dict[Key, int]]:
     """By part; None where there is none. Names that were replaced by numbers mean nothing elsewhere: then by kind alone. Memory in swap and
     in pages of hugetlbfs is not in RSS, and memory all the same."""
-    found: Dict[Key, int] = {}
+    sizes: Dict[Key, int] = {}
     for row in rows:
         size = row.resident_bytes if is_live else row.dumped_bytes
         if size is None:
             return None
         key = row.kind, row.name if by_name else row.kind, row.allocator
         beside = (row.swapped_bytes or 0) + (row.hugetlb_bytes or 0) if is_live else 0
-        found[key] = found.get(key, 0) + size + beside
-    return found or None
+        sizes[key] = sizes.get(key, 0) + size + beside
+    return sizes or None

@@ -51,14 +51,14 @@ class Moved:
         self._starts: List[int] = []
         self._rows: List[Tuple[int, int, int, str]] = []
         at, end = FIRST, 0
-        for one in sorted(mappings):
-            if one.start < FIXED:
+        for mapping in sorted(mappings):
+            if mapping.start < FIXED:
                 continue
-            if one.start != end:  # what lies side by side stays so
+            if mapping.start != end:  # what lies side by side stays so
                 at = -(-at // STEP) * STEP
-            self._starts.append(one.start)
-            self._rows.append((one.start, one.end, at, one.name))
-            at, end = at + one.end - one.start, one.end
+            self._starts.append(mapping.start)
+            self._rows.append((mapping.start, mapping.end, at, mapping.name))
+            at, end = at + mapping.end - mapping.start, mapping.end
 
     def places(self) -> List[RecordedMapping]:
         """Of all mappings, as they seem."""
@@ -80,7 +80,7 @@ class Moved:
 
     def text(self, text: str) -> str:
         """With all addresses in it."""
-        return HEX.sub(lambda found: "0x%0*x" % (len(found.group(1)), self.address(int(found.group(1), 16))), text)
+        return HEX.sub(lambda match: "0x%0*x" % (len(match.group(1)), self.address(int(match.group(1), 16))), text)
 
     def value(self, value: Any) -> Any:
         """Records with addresses in them."""
@@ -97,29 +97,31 @@ def walked(value: Any, text: Callable[[str], str], address: Callable[[int], int]
         return text(value)
     names = getattr(value, "_fields", None)
     if names is not None:
-        return type(value)(*(walked(one, text, address) for one in value))
+        return type(value)(*(walked(member, text, address) for member in value))
     if isinstance(value, dict):
-        return {key: walked(one, text, address) for key, one in value.items()}
+        return {key: walked(member, text, address) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(walked(one, text, address) for one in value)
+        return type(value)(walked(member, text, address) for member in value)
     return value
 
 
 def strings(record: Record) -> List[str]:
     """Every text in it, once, sorted."""
-    found: Set[str] = set()
+    all_texts: Set[str] = set()
 
     def keep(text: str) -> str:
-        found.add(text)
+        all_texts.add(text)
         return text
 
     walked([record.head, record.outcomes, record.models], keep, int)
-    return sorted(found)
+    return sorted(all_texts)
 
 
 def shown(name: str) -> str:
     """A name as lines of text have it, control and non-ASCII characters escaped: what report.text.printable() makes of it."""
-    return "".join(one if " " <= one <= "~" else one.encode("unicode_escape", "backslashreplace").decode("ascii") for one in name)
+    return "".join(
+        letter if " " <= letter <= "~" else letter.encode("unicode_escape", "backslashreplace").decode("ascii") for letter in name
+    )
 
 
 class Nameless:
@@ -152,20 +154,20 @@ class Nameless:
             if key in KEYS:
                 self.instead(value, KEYS[key])
         elif isinstance(value, dict):
-            for name, one in value.items():
-                self.gather(one, name)
+            for name, member in value.items():
+                self.gather(member, name)
         elif names:
-            for name, one in zip(names, value):
-                self.gather(one, name)
+            for name, member in zip(names, value):
+                self.gather(member, name)
         elif isinstance(value, (list, tuple)):
-            for one in value:
-                self.gather(one, key)
+            for member in value:
+                self.gather(member, key)
 
     def text(self, text: str) -> str:
         """A text without them: whole, or where they stand in it as words."""
         if text in self._numbers:
             return self._numbers[text]
-        return WORDS.sub(lambda found: self._word(found.group()), self._long(text))
+        return WORDS.sub(lambda match: self._word(match.group()), self._long(text))
 
     def _word(self, word: str) -> str:
         if word.strip(".:()[],") in SENTENCES:
@@ -206,11 +208,11 @@ def without(record: Record, known: Iterable[str]) -> Record:
         core_written=record.head.core_written,
         kind=record.head.kind,
         has_names=False,
-        allocators=[_info(one, nameless) for one in record.head.allocators],
+        allocators=[_info(allocator, nameless) for allocator in record.head.allocators],
     )
-    outcomes = {command: swap(one) for command, one in record.outcomes.items()}
+    outcomes = {command: swap(outcome) for command, outcome in record.outcomes.items()}
     return Record(head, outcomes, {name: swap(model) for name, model in record.models.items()}, record.streams)
 
 
-def _info(one: AllocatorInfo, nameless: Nameless) -> AllocatorInfo:
-    return one._replace(object=nameless.instead(one.object, "module"), build_id=None)
+def _info(info: AllocatorInfo, nameless: Nameless) -> AllocatorInfo:
+    return info._replace(object=nameless.instead(info.object, "module"), build_id=None)

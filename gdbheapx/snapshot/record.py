@@ -148,8 +148,8 @@ class Taking:
         """Made once."""
         if name not in self._known:
             self._known[name] = make()
-        found: T = self._known[name]
-        return found
+        model: T = self._known[name]
+        return model
 
     def known(self, name: str) -> Any:
         """What stands under this name by now; None: nothing."""
@@ -179,9 +179,9 @@ class Reading:
         """As it was; what the graph tells better is made of it."""
         if name in OF_GRAPH and GRAPH in self._record.models:
             return make()
-        found: T = self._record.model(name, kind)
+        model: T = self._record.model(name, kind)
         self._record.outcomes.get(name, Outcome()).tell(self._session)
-        return found
+        return model
 
     def shared(self, name: str) -> Any:
         """What the graph tells, or an earlier part of this command has made of it; None: nothing."""

@@ -96,7 +96,7 @@ def _run(session: Session, words: Sequence[str], walked: Sequence[Problem]) -> O
         declared.run(session, command.parse(words, "gdbheapx").options)
     except HeapxError as error:
         return Outcome(error=error.message, hint=error.hint, code=error.code)
-    problems = [RecordedProblem(*one) for one in [*walked, *session.problems[before:]]]
+    problems = [RecordedProblem(*problem) for problem in [*walked, *session.problems[before:]]]
     return Outcome(session.partial and bool(problems), problems)
 
 
@@ -144,9 +144,9 @@ def _written(path: Optional[str]) -> Optional[str]:
 
 def _known(target: Target) -> List[str]:
     """Names that sentences may have in them: of files, mappings, threads and the program."""
-    found = {one.name for one in target.mappings()} | {module.file_name for module in target.modules()} | {target.executable or ""}
-    found |= {thread.name or "" for thread in target.threads()}
-    return sorted(name for name in found if name and not name.startswith("["))
+    names_ = {mapping.name for mapping in target.mappings()} | {module.file_name for module in target.modules()} | {target.executable or ""}
+    names_ |= {thread.name or "" for thread in target.threads()}
+    return sorted(name for name in names_ if name and not name.startswith("["))
 
 
 def form(name: str) -> str:
@@ -213,16 +213,16 @@ def _program() -> List[str]:
 def _python() -> str:
     """gdb's own sys.executable may be gdb."""
     own = sys.executable or ""
-    found = own if os.path.basename(own).startswith("python") and os.path.isfile(own) else shutil.which("python3")
-    if found is None:
+    program = own if os.path.basename(own).startswith("python") and os.path.isfile(own) else shutil.which("python3")
+    if program is None:
         raise HeapxError(
             "there is no python3 to take a snapshot with", "take it in a shell: gdbheapx --pid N snapshot FILE", code=SHELL_ONLY
         )
-    return found
+    return program
 
 
 def _environment() -> Dict[str, str]:
     """The child has no target of ours, and finds our modules."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(gdbheapx.__file__)))
-    path = os.pathsep.join(one for one in (home, os.environ.get("PYTHONPATH")) if one)
+    path = os.pathsep.join(folder for folder in (home, os.environ.get("PYTHONPATH")) if folder)
     return {**os.environ, GLOBALS: "", "PYTHONPATH": path}

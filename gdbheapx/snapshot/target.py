@@ -23,8 +23,8 @@ class WithoutMemory:
 class Infos(WithoutMemory):
     """Stands for the discovery of allocators."""
 
-    def __init__(self, found: Sequence[AllocatorInfo]) -> None:
-        self._found = found
+    def __init__(self, infos: Sequence[AllocatorInfo]) -> None:
+        self._found = infos
 
     def infos(self) -> Sequence[AllocatorInfo]:
         """As the envelope shows them."""

@@ -27,26 +27,26 @@ def signatures(session: Session, blocks: Sequence[Tuple[int, int]]) -> Dict[int,
     """By address, of those that something knows; `blocks`: (address, usable bytes). Memory is read: the process must be held still. What
     cannot be looked at is left out: the answer it was for stands without it."""
     rows = sorted(set(blocks))
-    found = labels(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
-    return {} if found is None else _by_address(rows, found)
+    told = labels(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
+    return {} if told is None else _by_address(rows, told)
 
 
-def _by_address(rows: Sequence[Tuple[int, int]], found: "Labels") -> Dict[int, Signature]:
-    told = ((address, found.names[place]) for (address, _), place in zip(rows, found.of))
+def _by_address(rows: Sequence[Tuple[int, int]], told_labels: "Labels") -> Dict[int, Signature]:
+    told = ((address, told_labels.names[place]) for (address, _), place in zip(rows, told_labels.of))
     return {address: name for address, name in told if name is not None}
 
 
-def with_names(session: Session, tallied: owners.Tallied, found: owners.Owners) -> owners.Owners:
+def with_names(session: Session, tallied: owners.Tallied, answer: owners.Owners) -> owners.Owners:
     """Owners with what their blocks are, where that can be told."""
     if not can_tell(session):
-        return found
-    rows = owners.blocks(tallied, found)
+        return answer
+    rows = owners.blocks(tallied, answer)
     if not session.target.has_memory:
         kept = _kept(session, array("Q", (address for address, _ in rows)), by_row=False)
         told = {} if kept is None else _by_address(rows, kept)
     else:
         told = signatures(session, rows)
-    return owners.named(found, {address: one.name for address, one in told.items()})
+    return owners.named(answer, {address: one.name for address, one in told.items()})
 
 
 class Labels(NamedTuple):
@@ -70,10 +70,10 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
             yield used_blocks(addresses[some], usable_bytes[some])
 
     try:
-        found, called = find.signed(session, [rows()])
+        label_row, called = find.signed(session, [rows()])
     except HeapxError:
         return None
-    return _together(found, called)
+    return _together(label_row, called)
 
 
 def _kept(session: Session, addresses: "array[int]", by_row: bool = True) -> Optional[Labels]:
@@ -83,15 +83,15 @@ def _kept(session: Session, addresses: "array[int]", by_row: bool = True) -> Opt
         return None
     places = (told.reach.graph.find(address) for address in addresses)
     blocks, last = told.reach.numbers.blocks, told.by_row if by_row else len(told.names)
-    labels_ = (told.labels[one[0]] if one is not None and one[0] < blocks else 0 for one in places)
+    labels_ = (told.labels[place[0]] if place is not None and place[0] < blocks else 0 for place in places)
     return _together(array("I", (label if label <= last else 0 for label in labels_)), told.names[:last])
 
 
-def _together(found: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:
+def _together(label_row: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:
     """With each name once."""
     places: Dict[Optional[Signature], int] = {None: 0}
     moved = [0, *(places.setdefault(name, len(places)) for name in called)]
-    return Labels(array("I", map(moved.__getitem__, found)), list(places))
+    return Labels(array("I", map(moved.__getitem__, label_row)), list(places))
 
 
 def words(signature: Signature) -> str:

@@ -64,8 +64,8 @@ class Classes:
         self._packs: Dict[Module, Dict[int, Any]] = {}
         for module in world.modules():
             if not module.base:  # at a fixed address: its vtables are constants, which no core has
-                found = self._of_build(module)
-                self._named.update({at: Class(one.name, module.file_name, one.within) for at, one in found.items()})
+                of_build = self._of_build(module)
+                self._named.update({at: Class(vtable.name, module.file_name, vtable.within) for at, vtable in of_build.items()})
 
     def _of_build(self, module: Module) -> Dict[int, Any]:
         """By its pack or its file; empty without both."""
@@ -75,8 +75,10 @@ class Classes:
 
     def firsts(self) -> List[int]:
         """The address points to which whole objects lead."""
-        found = {at for at, one in self._found.items() if not one.within} | {at for at, one in self._named.items() if not one.within}
-        return sorted(found)
+        points = {at for at, vtable in self._found.items() if not vtable.within} | {
+            at for at, vtable in self._named.items() if not vtable.within
+        }
+        return sorted(points)
 
     def at(self, address: int) -> Optional[Class]:
         """The class of an address point."""
@@ -98,8 +100,8 @@ class Classes:
     def known(self, address: int) -> Optional[str]:
         """The name by a pack of the build, or by the symbols of its file."""
         span = self.images.span_at(address)
-        found = self._of_build(span[2]).get(address - span[2].base) if span is not None else None
-        return found.name if found is not None else None
+        vtable = self._of_build(span[2]).get(address - span[2].base) if span is not None else None
+        return vtable.name if vtable is not None else None
 
     def by_place(self, address: int) -> str:
         """`CLASS@build-id+offset`."""
@@ -111,7 +113,7 @@ class Classes:
 
 def is_used(world: World) -> bool:
     """Some of the process is C++: its library is loaded, or there are classes; or nothing tells, because all is linked into one file."""
-    names = [one.file_name for one in world.modules()]
+    names = [module.file_name for module in world.modules()]
     if any(part in name for name in names for part in ("libstdc++", "libc++")):
         return True
     return not any(name.startswith("libc") for name in names) or bool(world.constant(Classes).firsts())
@@ -152,24 +154,24 @@ class Objects:
         self._unproven: Set[int] = set()
         """Keys of blocks in which further objects begin that may be its members."""
 
-    def settle(self, found: Sequence[Signed]) -> None:
+    def settle(self, matches: Sequence[Signed]) -> None:
         """The size that most blocks of a class have. What an allocator leaves in freed memory begins so as well, and may be of any size.
         Blocks that are larger than the smallest of their class, or large, may hold several objects: the first of each size is looked at,
         those that take most first."""
         least: Dict[int, int] = {}
-        for number, sizes in by_number(found).items():
+        for number, sizes in by_number(matches).items():
             self._usual[number] = max(sizes, key=lambda size: (sizes[size], -size))
             least[number] = min(sizes)
         looked = 0
-        for one in sorted(found, key=lambda one: -one.bytes):
-            number, size = sized(one.key)
-            if not one.blocks or (size < LEAST_LARGE_BYTES and size <= least[number] + SLACK_BYTES):
+        for match in sorted(matches, key=lambda match: -match.bytes):
+            number, size = sized(match.key)
+            if not match.blocks or (size < LEAST_LARGE_BYTES and size <= least[number] + SLACK_BYTES):
                 continue
             looked += min(size, MOST_ARRAY_BYTES)
             if looked > MOST_LOOKED_BYTES:
-                self._unproven.add(one.key)
+                self._unproven.add(match.key)
             else:
-                self._look(one.key, one.sample, number, one.bytes // one.blocks)
+                self._look(match.key, match.sample, number, match.bytes // match.blocks)
 
     def _look(self, key: int, address: int, number: int, usable: int) -> None:
         """An object has no other of its own class in it: where one begins, there are several. Those of other classes may be members;
@@ -194,21 +196,21 @@ class Objects:
 
     def _slab(self, numbers: Sequence[int]) -> str:
         """`slab of A, B and others`: those of which there are most, by name."""
-        often = sorted(set(numbers), key=lambda one: (-numbers.count(one), one))
-        found = [one.name for one in map(self._classes.at, often[:MOST_NAMED]) if one is not None]
-        return "slab of %s%s" % (", ".join(sorted(found)), " and others" if len(often) > MOST_NAMED else "")
+        often = sorted(set(numbers), key=lambda number: (-numbers.count(number), number))
+        names_ = [class_.name for class_ in map(self._classes.at, often[:MOST_NAMED]) if class_ is not None]
+        return "slab of %s%s" % (", ".join(sorted(names_)), " and others" if len(often) > MOST_NAMED else "")
 
     def name(self, key: int) -> Optional[Signature]:
         """The class; of an unusual size, or where other objects begin in the block, it is less sure."""
         number, size = sized(key)
-        found = self._classes.at(number)
-        if found is None:
+        class_ = self._classes.at(number)
+        if class_ is None:
             return None
         several = self._several.get(key)
         if several is not None:
-            return Signature(found.name + several if several == ARRAY else several, found.module, SHAPE)
+            return Signature(class_.name + several if several == ARRAY else several, class_.module, SHAPE)
         is_usual = abs(size - self._usual.get(number, size)) <= SLACK_BYTES
-        return Signature(found.name, found.module, EXACT if is_usual and key not in self._unproven else SHAPE)
+        return Signature(class_.name, class_.module, EXACT if is_usual and key not in self._unproven else SHAPE)
 
 
 def _steps(places: Sequence[int]) -> List[int]:
@@ -222,11 +224,11 @@ class Arrays:
         self._world, self._classes = world, classes
         self._arrays: Set[int] = set()
 
-    def settle(self, found: Sequence[Signed]) -> None:
+    def settle(self, matches: Sequence[Signed]) -> None:
         """Looks at the first block of each class and size: all its elements begin with that vtable."""
-        for one in found:
-            if self._is_array(one.sample, sized(one.key)[0], one.bytes // one.blocks):
-                self._arrays.add(one.key)
+        for match in matches:
+            if self._is_array(match.sample, sized(match.key)[0], match.bytes // match.blocks):
+                self._arrays.add(match.key)
 
     def _is_array(self, address: int, vtable: int, usable: int) -> bool:
         """So many elements of one size fill the block."""
@@ -242,8 +244,8 @@ class Arrays:
 
     def name(self, key: int) -> Optional[Signature]:
         """`T[]`; a struct of the same size, with a number before an object, would be told so too."""
-        found = self._classes.at(sized(key)[0]) if key in self._arrays else None
-        return Signature(found.name + "[]", found.module, SHAPE) if found is not None else None
+        class_ = self._classes.at(sized(key)[0]) if key in self._arrays else None
+        return Signature(class_.name + "[]", class_.module, SHAPE) if class_ is not None else None
 
 
 class Constants:
@@ -254,9 +256,9 @@ class Constants:
         self._told: Dict[int, Signature] = {}
         self.ranges = constant_ranges(world, classes.images)
 
-    def settle(self, found: Sequence[Signed]) -> None:
+    def settle(self, matches: Sequence[Signed]) -> None:
         """A table that many blocks of one size begin with is told; one that looks like a vtable is a class from the first block on."""
-        for number, sizes in by_number(found).items():
+        for number, sizes in by_number(matches).items():
             usual = max(sizes.values())
             span = self._images.span_at(number)
             if span is None:
@@ -282,13 +284,13 @@ class Constants:
         return self._told.get(sized(key)[0])
 
 
-def by_number(found: Sequence[Signed]) -> Dict[int, Dict[int, int]]:
+def by_number(matches: Sequence[Signed]) -> Dict[int, Dict[int, int]]:
     """Number -> usable bytes -> blocks, of the keys of a row that is `sized`."""
     numbers: Dict[int, Dict[int, int]] = {}
-    for one in found:
-        number, size = sized(one.key)
+    for match in matches:
+        number, size = sized(match.key)
         sizes = numbers.setdefault(number, {})
-        sizes[size] = sizes.get(size, 0) + one.blocks
+        sizes[size] = sizes.get(size, 0) + match.blocks
     return numbers
 
 

@@ -171,12 +171,12 @@ class Tally:
         self._rows: Dict[Tuple[Optional[str], str, str, Optional[int], int], List[int]] = {}
         self.copies: Optional[Copies] = None
 
-    def add(self, signature: Optional[Signature], size_bytes: Optional[int], one: Signed, apart: int = 0) -> None:
+    def add(self, signature: Optional[Signature], size_bytes: Optional[int], match: Signed, apart: int = 0) -> None:
         """Some blocks more. `apart`: another number, another row."""
         name, module, sure = signature if signature is not None else (None, "", "")
-        row = self._rows.setdefault((name, module, sure, size_bytes, apart), [0, 0, one.sample])
-        row[0] += one.blocks
-        row[1] += one.bytes
+        row = self._rows.setdefault((name, module, sure, size_bytes, apart), [0, 0, match.sample])
+        row[0] += match.blocks
+        row[1] += match.bytes
 
     def census(self, managed: Sequence[Managed], may_be_stale: bool) -> Census:
         """All of them."""
@@ -238,9 +238,9 @@ def _prepared(session: Session, world: World) -> Prepared:
         *([TREE_NODE] if containers & signatures.CPLUSPLUS else []),
         *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & signatures.RUST else []),
     ]
-    asked = together([*own, *(ask for one in recognisers for ask in one.asks(world))])
-    inner = [made for one in recognisers for made in one.inner(world)]
-    fields = {key: name for one in recognisers for key, name in one.fields(world).items()}
+    asked = together([*own, *(ask for recogniser in recognisers for ask in recogniser.asks(world))])
+    inner = [made for recogniser in recognisers for made in recogniser.inner(world)]
+    fields = {key: name for recogniser in recognisers for key, name in recogniser.fields(world).items()}
     session.budget.progress.stage = "reading all blocks"
     signer = world.signer(asked.rows, asked.sets)
     if session.store is not None:  # whichever command reads first, the census will ask for them
@@ -255,7 +255,7 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
     made = _prepared(session, seen if seen is not None else World(session))
     asked, signer, inner, _ = made
-    tally, managed = Tally(), [_managed(one) for one in inner]
+    tally, managed = Tally(), [_managed(memory) for memory in inner]
     lacking = memory_budget.fits(session, CENSUS_BYTES)
     reach, names = None, None
     if lacking is None:
@@ -264,13 +264,13 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
         reach, names, outside = _by_graph(session, made, tally, watch)
     else:
         memory_budget.check_least(session, memory_budget.SIGNED_BYTES)
-        gone = sorted(address for one in inner for address in one.instead)
+        gone = sorted(address for memory in inner for address in memory.instead)
         for heap in session.heaps.all():
             signer.stream(heap_graph.apart(heap.blocks(), gone))
-        for cut in (one for one in inner if one.instead):
+        for cut in (memory for memory in inner if memory.instead):
             signer.stream(cut.blocks)
-        first = [one.bytes for one in signer.found()]
-        for cut in (one for one in inner if not one.instead):
+        first = [match.bytes for match in signer.found()]
+        for cut in (memory for memory in inner if not memory.instead):
             signer.stream(cut.blocks)
         if watch is not None:
             watch(inner, ())
@@ -278,20 +278,20 @@ def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)
-        for one in signed:
-            tally.add(named(asked, one), None, one)
+        for match in signed:
+            tally.add(named(asked, match), None, match)
         tally.add(None, None, signer.rest())
-        outside = _by_signature([named(asked, one) for one in signed], first)
+        outside = _by_signature([named(asked, match) for match in signed], first)
         session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
     return Looked(census, reach, names, outside)
 
 
-def named(asked: Asked, one: Signed) -> Optional[Signature]:
+def named(asked: Asked, match: Signed) -> Optional[Signature]:
     """By a row, or by content."""
-    beyond = one.row - len(asked.rows)
-    return asked.signature(one) if beyond < 0 else BEYOND.get(beyond)
+    beyond = match.row - len(asked.rows)
+    return asked.signature(match) if beyond < 0 else BEYOND.get(beyond)
 
 
 def _managed(inner: Inner) -> Managed:
@@ -317,22 +317,24 @@ def _by_graph(
             watch(made.inner, graph.large(LARGE_BYTES))
 
     label_blocks = _told(session, made, then)
-    for label, one in label_blocks.found.items():
+    for label, match in label_blocks.found.items():
         name = label_blocks.names[label - 1]
         if name in SAME:
-            tally.add(name, one.most_bytes, one, label)
+            tally.add(name, match.most_bytes, match, label)
         else:
-            tally.add(name, _one_size(one) if name is None and label > label_blocks.by_row else None, one)
+            tally.add(name, _one_size(match) if name is None and label > label_blocks.by_row else None, match)
     tally.copies = _copies(label_blocks, made.signer.copied())
-    within = made.signer.within(label_blocks.reach.graph, union(part for one in made.inner if not one.instead for part in one.taken))
-    sizes = (one.bytes - within[label - 1] for label, one in label_blocks.found.items())
+    within = made.signer.within(
+        label_blocks.reach.graph, union(part for memory in made.inner if not memory.instead for part in memory.taken)
+    )
+    sizes = (match.bytes - within[label - 1] for label, match in label_blocks.found.items())
     outside = _by_signature((label_blocks.names[label - 1] for label in label_blocks.found), sizes)
     return label_blocks.reach, label_blocks.called, outside
 
 
-def _one_size(one: Signed) -> Optional[int]:
+def _one_size(match: Signed) -> Optional[int]:
     """Of each of the blocks, where all have the same: the key of some rows, but not of the one that has all beyond the labels."""
-    return one.least_bytes if one.least_bytes == one.most_bytes else None
+    return match.least_bytes if match.least_bytes == match.most_bytes else None
 
 
 def _copies(label_blocks: LabelSet, copied: Copied) -> Copies:
@@ -351,9 +353,9 @@ def _told(session: Session, made: Prepared, then: Then) -> LabelSet:
     if shared is not None:
         then(shared.reach.graph)
         return shared
-    found = session.share(TOLD, _read(session, made, then))
-    session.share(heap_graph.REACH, found.reach)
-    return found
+    label_set = session.share(TOLD, _read(session, made, then))
+    session.share(heap_graph.REACH, label_set.reach)
+    return label_set
 
 
 def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
@@ -363,35 +365,37 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     signed = signer.found(frequent)
     asked.settle(signed)
     names: List[Optional[Signature]] = [None] * known
-    for label, one in zip(frequent, signed):
-        names[label - 1] = named(asked, one)
+    for label, match in zip(frequent, signed):
+        names[label - 1] = named(asked, match)
     then(read.graph)
     reach = heap_graph.finish(session, read)
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
     if beyond.containers & signatures.RUST:
         rows = {asked.asks.index(rust.STRONG_ROW): signatures.STRONG, asked.asks.index(rust.COUNTS_ROW): signatures.COUNTS}
-        for label, one in zip(frequent, signed):
-            is_begin = one.row < len(asked.asks) and asked.asks[one.row].order == rust.HEADS_ORDER and worth[label - 1] == signatures.KNOWN
-            worth[label - 1] = signatures.BY_BEGIN if is_begin else rows.get(one.row, worth[label - 1])
+        for label, match in zip(frequent, signed):
+            is_begin = (
+                match.row < len(asked.asks) and asked.asks[match.row].order == rust.HEADS_ORDER and worth[label - 1] == signatures.KNOWN
+            )
+            worth[label - 1] = signatures.BY_BEGIN if is_begin else rows.get(match.row, worth[label - 1])
     trees = asked.asks.index(TREE_NODE) if beyond.containers & signatures.CPLUSPLUS else None
-    tree = next((label for label, one in zip(frequent, signed) if one.row == trees), 0)
+    tree = next((label for label, match in zip(frequent, signed) if match.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
-    least_same = (sum(one.bytes for one in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
+    least_same = (sum(match.bytes for match in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
     beyond.objects.look(signer.vtables())
     asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
     signer.refer(reach.graph, worth, asking)
     roots = Names(session.target, reach)
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
-    found = dict(zip(labels, signer.found(labels)))
+    by_label = dict(zip(labels, signer.found(labels)))
     for label in range(known + 1, signer.label_count() + 1):
-        one = found[label]
-        if one.row == len(asked.rows) + signatures.COPIES:
-            names.append(SAME[one.key & 1])
+        match = by_label[label]
+        if match.row == len(asked.rows) + signatures.COPIES:
+            names.append(SAME[match.key & 1])
         else:
-            names.append(_place(one, len(asked.rows), found, names, roots, reach, beyond))
-    return LabelSet(reach, signer.labels(), found, names, roots, known)
+            names.append(_place(match, len(asked.rows), by_label, names, roots, reach, beyond))
+    return LabelSet(reach, signer.labels(), by_label, names, roots, known)
 
 
 def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) -> Dict[Optional[Signature], int]:
@@ -412,57 +416,59 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
     made = _prepared(session, World(session))
     if contents:
         made.signer.keep_contents()
-    return _told(session, made if is_cut else made._replace(inner=[one for one in made.inner if not one.instead]), then)
+    return _told(session, made if is_cut else made._replace(inner=[memory for memory in made.inner if not memory.instead]), then)
 
 
 def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
     """(labels, names) of blocks by what stands in them alone, in the order in which they come: one pass. A label is the place of its
     name + 1; 0: nothing knows the block."""
     world = World(session)
-    asked = together(ask for one in registry.here(world) for ask in one.asks(world))
+    asked = together(ask for recogniser in registry.here(world) for ask in recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
     for stream in streams:
         signer.stream(stream)
     frequent = signer.frequent(asked.least_blocks())
-    found = signer.found(frequent)
-    asked.settle(found)
+    matches = signer.found(frequent)
+    asked.settle(matches)
     names: List[Optional[Signature]] = [None] * signer.label_count()
-    for label, one in zip(frequent, found):
-        names[label - 1] = named(asked, one)
+    for label, match in zip(frequent, matches):
+        names[label - 1] = named(asked, match)
     return signer.labels(), names
 
 
 def _place(
-    one: Signed,
+    match: Signed,
     rows: int,
-    found: Mapping[int, Signed],
+    matches: Mapping[int, Signed],
     names: Sequence[Optional[Signature]],
     roots: Names,
     reach: heap_graph.Reach,
     beyond: Beyond,
 ) -> Optional[Signature]:
     """A name by who alone points there. Where there are more places than labels, the others share one that tells nothing."""
-    if one.key == signatures.OTHERS and one.row - rows in (signatures.REFERRED, signatures.ROOTED):
+    if match.key == signatures.OTHERS and match.row - rows in (signatures.REFERRED, signatures.ROOTED):
         return None
-    above, slot, word = one.key >> 32, one.key & NO_SLOT, reach.word_bytes
-    if one.row == rows + signatures.REFERRED:
+    above, slot, word = match.key >> 32, match.key & NO_SLOT, reach.word_bytes
+    if match.row == rows + signatures.REFERRED:
         parent = names[above - 1]
         if parent is None:
             return None
         known = beyond.fields.get((parent.name, slot * word))
-        if found[above].row == rows + signatures.ROOTED:  # it has no type, and the offset is not one in what holds it
+        if matches[above].row == rows + signatures.ROOTED:  # it has no type, and the offset is not one in what holds it
             name = "in an array held by %s" if slot == signatures.ELEMENT else "%%s -> +0x%x" % (slot * word)
         else:
             name = "element of %s" if slot == signatures.ELEMENT else "%%s+0x%x" % (slot * word)
         return Signature(known, parent.module, parent.sure) if known is not None else Signature(name % parent.name, parent.module, PLACE)
-    if one.row == rows + signatures.ROOTED:
+    if match.row == rows + signatures.ROOTED:
         return _of_root(roots, reach.regions.roots[above], slot, word)
-    if one.row - rows in (signatures.DYNS, signatures.SHARED_DYNS):
-        return beyond.objects.name(one.key, one.row - rows == signatures.SHARED_DYNS)
-    if one.row - rows == signatures.STRING and beyond.has_buffers:
+    if match.row - rows in (signatures.DYNS, signatures.SHARED_DYNS):
+        return beyond.objects.name(match.key, match.row - rows == signatures.SHARED_DYNS)
+    if match.row - rows == signatures.STRING and beyond.has_buffers:
         return BUFFER
-    found_ = BEYOND.get(one.row - rows)
-    return found_._replace(name=found_.name + VEC_WORDS[one.key]) if found_ is not None and one.row - rows == signatures.VECS else found_
+    found_ = BEYOND.get(match.row - rows)
+    return (
+        found_._replace(name=found_.name + VEC_WORDS[match.key]) if found_ is not None and match.row - rows == signatures.VECS else found_
+    )
 
 
 def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signature:
@@ -473,11 +479,11 @@ def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signatur
     return Signature(names.of_root(root, NO_SLOT).partition(", 0x")[0], "", PLACE)
 
 
-def chosen_rows(session: Session, found: Census, by: str, like: Optional[str]) -> List[CensusRow]:
+def chosen_rows(session: Session, census: Census, by: str, like: Optional[str]) -> List[CensusRow]:
     """The rows. `like`: a part of what they are called, small and large letters alike."""
-    chosen = [row for row in found.rows if like is None or like.lower() in (row.signature or "not named").lower()]
+    chosen = [row for row in census.rows if like is None or like.lower() in (row.signature or "not named").lower()]
     if by == MODULE:
-        return _by_module(chosen, found.bytes)
+        return _by_module(chosen, census.bytes)
     return session.kept("census by size", List[CensusRow], lambda: _by_size(session)) if by == SIZE else chosen
 
 

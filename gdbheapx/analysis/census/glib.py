@@ -89,19 +89,19 @@ def fundamentals(world: World) -> Fundamentals:
             if own is None or not own[0] or own[0] % 4 or own[0] >= 4 * FUNDAMENTALS:
                 continue
             first = at - 2 * own[0]
-            found: Dict[int, int] = {}
+            nodes: Dict[int, int] = {}
             for number in range(1, FUNDAMENTALS):
-                one = images.word(first + 8 * number)
-                if one and world.words(one + supers, 2) == (4 * number, 0):
-                    found[number] = one
-            if len(found) >= LEAST_FUNDAMENTALS and GOBJECT in found:
-                return Fundamentals(supers, found)
+                type_node = images.word(first + 8 * number)
+                if type_node and world.words(type_node + supers, 2) == (4 * number, 0):
+                    nodes[number] = type_node
+            if len(nodes) >= LEAST_FUNDAMENTALS and GOBJECT in nodes:
+                return Fundamentals(supers, nodes)
     return Fundamentals(SUPERS[0], {})
 
 
 def classes(world: World) -> Dict[int, Type]:
     """Address of a class -> its type: of all types that have instances."""
-    found: Dict[int, Type] = {}
+    types: Dict[int, Type] = {}
     seen: Set[int] = set()
     left = MOST_TYPES
     supers, nodes = world.once(fundamentals)
@@ -114,14 +114,14 @@ def classes(world: World) -> Dict[int, Type]:
         seen.add(node)
         of_type = _class(world, own, words)
         if of_type is not None:
-            found[of_type[0]] = of_type[1]
+            types[of_type[0]] = of_type[1]
         count, first = words[0] & 0xFFFFFFFF, words[(N_CHILDREN - CHILDREN) // 8]
         children = world.words(first, count) if 0 < count <= left and first else None
         left -= len(children or ())
         for child in children or ():
             if world.words(child + supers, 2) == (child, own):
                 rest.append((child, child))
-    return found
+    return types
 
 
 def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, Type]]:
@@ -140,7 +140,7 @@ def quarks(world: World) -> int:
     """Where the names of quarks stand (glib/gquark.c: quarks); 0: they are not found. A core may lack those that are constants of a
     library: all types have one, some can be read, and those that are known are not others."""
     supers, known = world.once(fundamentals)
-    asked: Dict[int, Optional[str]] = {one.quark: None for one in world.once(classes).values()}
+    asked: Dict[int, Optional[str]] = {class_.quark: None for class_ in world.once(classes).values()}
     for number, name in NAMED.items():
         words = world.words(known[number] + supers - QNAME, 1) if number in known else None
         asked[words[0] & 0xFFFFFFFF if words is not None else 0] = name
@@ -176,7 +176,7 @@ def page_bytes(chunk_bytes: int) -> int:
 def slabs(world: World) -> List[Slab]:
     """GSlice's pages, by address; none where it hands out malloc's blocks."""
     images = world.once(Images)
-    found: Dict[int, Slab] = {}
+    slabs_: Dict[int, Slab] = {}
     for start, end in images.ranges:
         span = images.span_at(start)
         if span is None or "libglib" not in span[2].file_name:
@@ -186,52 +186,52 @@ def slabs(world: World) -> List[Slab]:
                 for place in range(at + 16, at + 16 + 8 * SEARCHED_WORDS, 8):
                     stacks = world.words(images.word(place) or 0, SLAB_SIZES)
                     for number, first in enumerate(stacks or ()):
-                        made = ring(world, first, UNIT_BYTES * (number + 1), MOST_SLABS - len(found))
-                        found.update((one.address, one) for one in made)
-                    if found:
-                        return without_overlap(found)
+                        made = ring(world, first, UNIT_BYTES * (number + 1), MOST_SLABS - len(slabs_))
+                        slabs_.update((slab.address, slab) for slab in made)
+                    if slabs_:
+                        return without_overlap(slabs_)
     return []
 
 
-def without_overlap(found: Dict[int, Slab]) -> List[Slab]:
+def without_overlap(slabs_: Dict[int, Slab]) -> List[Slab]:
     """By address; what damage leads to twice counts once."""
     kept: List[Slab] = []
-    for address in sorted(found):
+    for address in sorted(slabs_):
         if not kept or address >= kept[-1].end + SLAB_INFO_BYTES - PADDING_BYTES:
-            kept.append(found[address])
+            kept.append(slabs_[address])
     return kept
 
 
 def ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> List[Slab]:
     """The pages of one size; none if their list does not close."""
-    found: List[Slab] = []
+    pages: List[Slab] = []
     size, at, before = page_bytes(chunk_bytes), first, 0
-    while first and len(found) < most_slabs:
+    while first and len(pages) < most_slabs:
         words = world.words(at, 4) if (at + SLAB_INFO_BYTES) % size == 0 else None
-        if words is None or (found and words[3] != before):
+        if words is None or (pages and words[3] != before):
             return []
         address = at + SLAB_INFO_BYTES - size
         free = _free(world, words[0], address, at)
         most = (at - address) // chunk_bytes
         if free is None or (words[1] & 0xFFFFFFFF) + len(free) != most:
             return []
-        found.append(Slab(address, at, chunk_bytes, free))
+        pages.append(Slab(address, at, chunk_bytes, free))
         before, at = at, words[2]
         if at == first:
-            return found
+            return pages
     return []
 
 
 def _free(world: World, first: int, start: int, end: int) -> Optional[List[int]]:
     """The pieces on a page's list; None if it leaves the page."""
-    found: List[int] = []
+    unused: List[int] = []
     while first:
-        words = world.words(first, 1) if start <= first < end and len(found) <= MOST_PAGE // UNIT_BYTES else None
+        words = world.words(first, 1) if start <= first < end and len(unused) <= MOST_PAGE // UNIT_BYTES else None
         if words is None:
             return None
-        found.append(first)
+        unused.append(first)
         first = words[0]
-    return found
+    return unused
 
 
 def begin(world: World, slab: Slab) -> Optional[int]:
@@ -295,32 +295,32 @@ class Glib(Recogniser):
             by_offset.setdefault(of_type.private_bytes, {})[address] = of_type
         for offset, known in sorted(by_offset.items()):
             if offset + 8 <= SIGNED_BYTES:
-                least = offset + min(one.instance_bytes for one in known.values())
-                most = room(offset + max(one.instance_bytes for one in known.values()))
+                least = offset + min(of_type.instance_bytes for of_type in known.values())
+                most = room(offset + max(of_type.instance_bytes for of_type in known.values()))
                 row = SignatureRow([Condition(offset, 8, IN_SET, 0)], least, most, key=(offset, 8, ALL), sized=True)
                 yield Ask(row, self._named(world, known), [NumberSet(sorted(known))], 20)
 
     def _named(self, world: World, known: Dict[int, Type]) -> Callable[[int], Optional[Signature]]:
         def name(key: int) -> Optional[Signature]:
             address, usable = sized(key)
-            found = known.get(address)
-            if found is None or not found.private_bytes + found.instance_bytes <= usable + 7:
+            of_type = known.get(address)
+            if of_type is None or not of_type.private_bytes + of_type.instance_bytes <= usable + 7:
                 return None
-            if usable > room(found.private_bytes + found.instance_bytes):
+            if usable > room(of_type.private_bytes + of_type.instance_bytes):
                 return None
-            text = _quark(world, world.once(quarks), found.quark) if world.once(quarks) else None
-            return Signature(text or "GType 0x%x" % found.address, self.module, EXACT)
+            text = _quark(world, world.once(quarks), of_type.quark) if world.once(quarks) else None
+            return Signature(text or "GType 0x%x" % of_type.address, self.module, EXACT)
 
         return name
 
     def inner(self, world: World) -> Sequence[Inner]:
         """GSlice's pages."""
-        found = world.once(pieces)
-        if found is None:
+        cut = world.once(pieces)
+        if cut is None:
             return ()
-        blocks = iter([found.used])
-        pages = [start for start, _ in found.taken]
-        return [Inner(blocks, self.module, "GSlice's pages", found.taken, found.free_bytes, found.overhead_bytes, UNIT_BYTES, pages)]
+        blocks = iter([cut.used])
+        pages = [start for start, _ in cut.taken]
+        return [Inner(blocks, self.module, "GSlice's pages", cut.taken, cut.free_bytes, cut.overhead_bytes, UNIT_BYTES, pages)]
 
 
 def room(asked_bytes: int) -> int:

@@ -68,7 +68,7 @@ def tables(world: World) -> Tables:
             methods += [at for at in places if is_method(images, at)]
         elif "libcrypto" in name:
             bios += [at for at in places if is_bio(images, at)]
-            objects += next((found for found in (identifiers(images, at) for at in places) if found), [])
+            objects += next((identifier for identifier in (identifiers(images, at) for at in places) if identifier), [])
     return Tables(methods, bios, objects)
 
 
@@ -102,14 +102,14 @@ def identifiers(images: Images, at: int) -> List[int]:
     """The objects of nid_objs, if it begins there; numbers that are not in use have an empty one."""
     if images.half(at + OBJECT_BYTES + 16) != 1 or images.half(at + 2 * OBJECT_BYTES + 16) != 2 or images.half(at + 16):
         return []
-    found = []
+    objects = []
     for number in range(MOST_OBJECTS):
         place = at + number * OBJECT_BYTES
         if images.half(place + 16) == number and images.word(place):
-            found.append(place)
+            objects.append(place)
         elif images.half(place + 16) != 0 or images.word(place):
             break
-    return found if len(found) >= LEAST_OBJECTS else []
+    return objects if len(objects) >= LEAST_OBJECTS else []
 
 
 class OpenSsl(Recogniser):
@@ -119,28 +119,28 @@ class OpenSsl(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Those whose tables are there."""
-        found = world.constant(tables)
-        if found.methods:
-            yield from self._of_ssl(found)
-        if found.bios:
+        constants = world.constant(tables)
+        if constants.methods:
+            yield from self._of_ssl(constants)
+        if constants.bios:
             row = SignatureRow([Condition(8, 8, IN_SET, 0)], LEAST_BIO_BYTES, MOST_BIO_BYTES, key=(8, 8, ALL))
-            yield Ask(row, lambda key: Signature(self._bio(world, key), self.module, EXACT), [NumberSet(found.bios)], 20)
-        if found.objects:
-            yield from self._of_x509(found)
+            yield Ask(row, lambda key: Signature(self._bio(world, key), self.module, EXACT), [NumberSet(constants.bios)], 20)
+        if constants.objects:
+            yield from self._of_x509(constants)
 
-    def _of_ssl(self, found: Tables) -> Iterator[Ask]:
+    def _of_ssl(self, constants: Tables) -> Iterator[Ask]:
         """SSL begins with the version that it speaks, SSL_CTX with a pointer to a library context, or 0. From 3.2 on an SSL begins with its
         sort and its context, and then has two methods, its own and the usual one."""
-        sets, method = [NumberSet(found.methods)], Condition(8, 8, IN_SET, 0)
+        sets, method = [NumberSet(constants.methods)], Condition(8, 8, IN_SET, 0)
         speaks = [Condition(0, 8, AT_LEAST, 0x100), Condition(0, 8, AT_MOST, 0xFFFF)]
         yield Ask(SignatureRow([method, *speaks], LEAST_SSL_BYTES), self._named("SSL"), sets, 20)
         both = [Condition(16, 8, IN_SET, 0), Condition(24, 8, IN_SET, 0), Condition(0, 8, AT_MOST, 0xFF)]
         yield Ask(SignatureRow(both, LEAST_SSL_BYTES), self._named("SSL"), sets, 20)
         yield Ask(SignatureRow([method], LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES), self._named("SSL_CTX"), sets, 21)
 
-    def _of_x509(self, found: Tables) -> Iterator[Ask]:
+    def _of_x509(self, constants: Tables) -> Iterator[Ask]:
         """A certificate names the algorithm of its signature twice (RFC 5280, 4.1.1.2); the value of an extension is an OCTET STRING."""
-        sets = [NumberSet(found.objects)]
+        sets = [NumberSet(constants.objects)]
         twice = [Condition(32, 8, IN_SET, 0), Condition(136, 8, EQUAL, 0, FIELD, other=32), Condition(12, 4, EQUAL, 2, mask=0xFEFF)]
         yield Ask(SignatureRow(twice, LEAST_X509_BYTES, MOST_X509_BYTES), self._named(X509), sets, 20)
         value = [Condition(0, 8, IN_SET, 0), Condition(20, 4, EQUAL, 4)]

@@ -51,7 +51,7 @@ class Image(NamedTuple):
     build_id: Optional[str]
 
 
-def of_census(found: Census) -> List[Stack]:
+def of_census(census: Census) -> List[Stack]:
     """Module, signature, and the size where all blocks of a row have the same. Their sum is what is in use."""
     return [
         Stack(
@@ -63,15 +63,15 @@ def of_census(found: Census) -> List[Stack]:
             row.blocks,
             row.bytes,
         )
-        for row in found.rows
+        for row in census.rows
     ]
 
 
-def of_calls(found: Iterable[Tuple[Sequence[int], int, int]]) -> List[Stack]:
+def of_calls(calls: Iterable[Tuple[Sequence[int], int, int]]) -> List[Stack]:
     """Of (return addresses, innermost first; blocks; bytes). An address is put into the call that it returns from."""
     return [
         Stack(tuple(Frame("", "", address - 1) for address in reversed(addresses) if address), blocks, size)
-        for addresses, blocks, size in found
+        for addresses, blocks, size in calls
     ]
 
 
@@ -80,9 +80,9 @@ def images(target: Target) -> List[Image]:
     modules = {module.name: module for module in target.modules()}
     programs = {name for name, module in modules.items() if module.is_executable}
     ids = {name: module.build_id for name, module in modules.items()}
-    mapped = (one for one in target.code_mappings() if one.name)
-    found = [Image(one.name, one.start, one.end, one.offset, ids.get(one.name)) for one in mapped]
-    return sorted(found, key=lambda one: one.name not in programs)
+    mapped = (mapping for mapping in target.code_mappings() if mapping.name)
+    files = [Image(mapping.name, mapping.start, mapping.end, mapping.offset, ids.get(mapping.name)) for mapping in mapped]
+    return sorted(files, key=lambda image: image.name not in programs)
 
 
 LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = Frame("[leaked]"), Frame("[held by several owners]"), Frame("[smaller]")
@@ -103,15 +103,15 @@ class Paths:
         """The stack with one frame more. Equal ones in a row are one: nodes of a list own each other."""
         if above != NO_PATH and (self.frames[above] == frame or self.depth[above] >= MOST_FRAMES):
             return above
-        found = self._known.get((above, frame))
-        if found is None:
-            found = self._known[above, frame] = len(self.above)
+        path = self._known.get((above, frame))
+        if path is None:
+            path = self._known[above, frame] = len(self.above)
             self.above.append(above)
             self.frames.append(frame)
             self.depth.append(1 if above == NO_PATH else self.depth[above] + 1)
             self.blocks.append(0)
             self.bytes.append(0)
-        return found
+        return path
 
     def stacks(self) -> List[Stack]:
         """All of them, each with its own blocks; small ones are put together. No byte is lost."""
@@ -159,16 +159,16 @@ def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) ->
                 break
             node = above[node]
         path = at[node]
-        for one in reversed(way):
-            if one >= blocks:
-                path = paths.below(path, Frame(tallied.name(one)))
+        for step in reversed(way):
+            if step >= blocks:
+                path = paths.below(path, Frame(tallied.name(step)))
             else:
-                label = told.labels[one]
+                label = told.labels[step]
                 frame = names[label - 1] if label else Frame(NOT_NAMED)
                 if path == NO_PATH:
-                    path = paths.below(NO_PATH, LEAKED_FRAME if is_leaked[one] else SHARED_FRAME)
+                    path = paths.below(NO_PATH, LEAKED_FRAME if is_leaked[step] else SHARED_FRAME)
                 path = paths.below(path, frame)
-            at[one] = path
+            at[step] = path
     for node, path in enumerate(at[:blocks]):
         paths.blocks[path] += 1
         paths.bytes[path] += sizes[node]

@@ -32,11 +32,11 @@ class Php(Recogniser):
 
     def inner(self, world: World) -> Sequence[Inner]:
         """Its chunks: what lies in them is not told apart."""
-        found = world.once(manager)
-        if found is None:
+        memory = world.once(manager)
+        if memory is None:
             return ()
-        taken = sum(end - start for start, end in found.taken)
-        return [Inner(iter(()), self.module, "Zend memory manager", found.taken, taken - found.size_bytes, 0, is_told_apart=False)]
+        taken = sum(end - start for start, end in memory.taken)
+        return [Inner(iter(()), self.module, "Zend memory manager", memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
 
 
 def manager(world: World) -> Optional[Manager]:
@@ -76,15 +76,15 @@ def _of_heap(world: World, heap: int) -> Optional[Manager]:
 
 
 def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
-    found, at = [main], main
-    while len(found) < MOST_MEMBERS:
+    chunks, at = [main], main
+    while len(chunks) < MOST_MEMBERS:
         head = world.words(at, 2)
         if head is None or head[0] != heap or head[1] % CHUNK_BYTES:
             return None
         if head[1] == main:
-            return found
+            return chunks
         at = head[1]
-        found.append(at)
+        chunks.append(at)
     return None
 
 

@@ -28,11 +28,11 @@ class Piece(NamedTuple):
 def inner(session: Session) -> List[Inner]:
     """Memory that runtimes manage themselves. Memory is read: the process must be held still."""
     world = World(session)
-    found: List[Inner] = []
-    for one in registry.cutting(world):
-        list(one.asks(world))  # which finds its types and its memory
-        found += one.inner(world)
-    return found
+    memories: List[Inner] = []
+    for recogniser in registry.cutting(world):
+        list(recogniser.asks(world))  # which finds its types and its memory
+        memories += recogniser.inner(world)
+    return memories
 
 
 def further(session: Session) -> heap_graph.Further:
@@ -40,25 +40,25 @@ def further(session: Session) -> heap_graph.Further:
     return heap_graph.NO_FURTHER if session.shared(heap_graph.REACH) is not None else of(inner(session))
 
 
-def of(found: Sequence[Inner]) -> heap_graph.Further:
+def of(memories: Sequence[Inner]) -> heap_graph.Further:
     """As the graph takes them: malloc's blocks that a runtime cut up are left out, their pieces come instead."""
-    unit = min((one.unit_bytes for one in found), default=UNIT_BYTES)
-    gone = sorted(address for one in found for address in one.instead)
-    taken = [part for one in found if one.is_told_apart for part in one.taken]
-    return heap_graph.Further([one.blocks for one in found], taken, unit, gone)
+    unit = min((memory.unit_bytes for memory in memories), default=UNIT_BYTES)
+    gone = sorted(address for memory in memories for address in memory.instead)
+    taken = [part for memory in memories if memory.is_told_apart for part in memory.taken]
+    return heap_graph.Further([memory.blocks for memory in memories], taken, unit, gone)
 
 
 def at(session: Session, address: int) -> Optional[Piece]:
     """What a runtime has there; None where it is no runtime's own memory."""
-    for one in inner(session):
-        if not any(start <= address < end for start, end in one.taken):
+    for memory in inner(session):
+        if not any(start <= address < end for start, end in memory.taken):
             continue
-        for blocks in one.blocks:
+        for blocks in memory.blocks:
             place = bisect_right(blocks.addresses, address) - 1
             if place >= 0 and address < blocks.addresses[place] + blocks.usable_bytes[place]:
                 start = blocks.addresses[place]
-                return Piece(one.module, one.name, Address(start), address - start, blocks.usable_bytes[place])
+                return Piece(memory.module, memory.name, Address(start), address - start, blocks.usable_bytes[place])
             if len(blocks.addresses) and blocks.addresses[0] > address:
                 break
-        return Piece(one.module, one.name, None, None, None)
+        return Piece(memory.module, memory.name, None, None, None)
     return None

@@ -58,7 +58,7 @@ class Redis(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """An embedded string begins 19 bytes into its object's block; the others are 16 bytes large."""
-        writable = [(one.start, one.end) for one in world.target.mappings() if one.writable]
+        writable = [(mapping.start, mapping.end) for mapping in world.target.mappings() if mapping.writable]
         sets = [NumberSet(ranges=writable), HEADS, COUNTS]
         counted = Condition(4, 4, IN_SET, COUNTS_SET)
         embedded = [Condition(0, 1, EQUAL, 0x80), counted, Condition(8, 8, EQUAL, 19, ADDRESS), Condition(18, 1, EQUAL, 1)]
@@ -70,7 +70,7 @@ class Redis(Recogniser):
                 yield self._ask([Condition(0, 1, EQUAL, kind), counted, pointer(8)], (16, 24), OBJECTS[kind], sets, 1)
         entry = [*string(0), Condition(16, 8, EQUAL, 0, mask=7), Condition(16, 8, AT_MOST, MOST_ADDRESS)]
         yield self._ask(entry, (24, 32), ENTRY, sets)
-        data = [(start, start + len(found)) for module in world.modules()[:1] for start, found in world.data(module)]
+        data = [(start, start + len(content)) for module in world.modules()[:1] for start, content in world.data(module)]
         types = [Condition(0, 8, IN_RANGES, LAST_SET), pointer(8), Condition(24, 8, AT_MOST, MOST_ADDRESS)]
         yield self._ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
 
@@ -88,7 +88,7 @@ class Redis(Recogniser):
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """Strings of keys and values, tables of dicts, and what objects consist of."""
-        found = {
+        names = {
             (ENTRY, 0): "key (sds)",
             (ENTRY, 8): "value",
             (RAW, 8): "value (sds)",
@@ -98,8 +98,8 @@ class Redis(Recogniser):
         for name in OBJECTS.values():
             kind = name.partition("(")[2].rstrip(")")
             if kind in BODIES:
-                found[name, 8] = kind
-        return found
+                names[name, 8] = kind
+        return names
 
 
 RECOGNISERS: List[Recogniser] = [Redis()]

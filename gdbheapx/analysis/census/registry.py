@@ -11,10 +11,10 @@ MODULES = (runtimes, bind, postgresql, redis, openssl, glib, cpython, cplusplus,
 
 def cutting(world: World) -> List[Recogniser]:
     """Those of them that cut memory up themselves."""
-    every = [one for module in MODULES for one in module.RECOGNISERS if type(one).inner is not Recogniser.inner]
-    return [one for one in every if one.is_here(world)]
+    recognisers = [recogniser for module in MODULES for recogniser in module.RECOGNISERS if type(recogniser).inner is not Recogniser.inner]
+    return [recogniser for recogniser in recognisers if recogniser.is_here(world)]
 
 
 def here(world: World) -> List[Recogniser]:
     """Those of which the process has something."""
-    return [one for module in MODULES for one in module.RECOGNISERS if one.is_here(world)]
+    return [recogniser for module in MODULES for recogniser in module.RECOGNISERS if recogniser.is_here(world)]

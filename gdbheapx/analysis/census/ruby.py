@@ -42,12 +42,12 @@ class Ruby(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """A slot in use has a type, and its class is a slot, too."""
-        found = world.once(pages)
-        if not found:
+        heap_pages = world.once(pages)
+        if not heap_pages:
             return
-        ranges = union((one.address, one.address + PAGE_BYTES) for one in found)
+        ranges = union((page.address, page.address + PAGE_BYTES) for page in heap_pages)
         conditions = [Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
-        for size in sorted({one.slot_bytes for one in found}):
+        for size in sorted({page.slot_bytes for page in heap_pages}):
             row = SignatureRow(conditions, size, size, key=(0, 8, TYPE_MASK))
             yield Ask(row, self._name, [NumberSet(ranges=ranges)], order=30)
 
@@ -60,57 +60,57 @@ class Ruby(Recogniser):
 
     def inner(self, world: World) -> Sequence[Inner]:
         """The slots in use, by their flags."""
-        found = world.once(pages)
-        if not found:
+        heap_pages = world.once(pages)
+        if not heap_pages:
             return ()
-        slots = sum(one.slots * one.slot_bytes for one in found)
-        used = [part for some in batches(found) for part in in_use(world, some)]
+        slots = sum(page.slots * page.slot_bytes for page in heap_pages)
+        used = [part for some in batches(heap_pages) for part in in_use(world, some)]
         free = slots - sum(sum(part.usable_bytes) for part in used)
-        taken = [(one.address, one.address + PAGE_BYTES) for one in found]
-        return [Inner(iter(used), self.module, "object in a slot", taken, free, len(found) * PAGE_BYTES - slots, UNIT_BYTES)]
+        taken = [(page.address, page.address + PAGE_BYTES) for page in heap_pages]
+        return [Inner(iter(used), self.module, "object in a slot", taken, free, len(heap_pages) * PAGE_BYTES - slots, UNIT_BYTES)]
 
 
 def pages(world: World) -> List[Page]:
     """All pages, by address."""
-    found: List[Page] = []
+    heap_pages: List[Page] = []
     for mapping in world.target.mappings():
         if mapping.name or not mapping.writable:
             continue
         for address in range(-(-mapping.start // PAGE_BYTES) * PAGE_BYTES, mapping.end - PAGE_BYTES + 1, PAGE_BYTES):
             head = world.words(address, 1)
-            if head is None or not head[0] or head[0] % 8 or len(found) == MOST_PAGES:
+            if head is None or not head[0] or head[0] % 8 or len(heap_pages) == MOST_PAGES:
                 continue
             page = world.words(head[0], START_WORD + 1)
             if page is None or not address < page[START_WORD] < address + PAGE_BYTES:
                 continue
             size, count = page[0] & 0xFFFF, page[0] >> 16 & 0xFFFF
             if size in SLOT_BYTES and count and page[START_WORD] + size * count <= address + PAGE_BYTES:
-                found.append(Page(address, page[START_WORD], size, count))
-    return found
+                heap_pages.append(Page(address, page[START_WORD], size, count))
+    return heap_pages
 
 
-def batches(found: Sequence[Page]) -> Iterator[Sequence[Page]]:
+def batches(heap_pages: Sequence[Page]) -> Iterator[Sequence[Page]]:
     """Some pages at a time."""
-    for place in range(0, len(found), AT_ONCE):
-        yield found[place : place + AT_ONCE]
+    for place in range(0, len(heap_pages), AT_ONCE):
+        yield heap_pages[place : place + AT_ONCE]
 
 
 def slots_of(some: Sequence[Page]) -> Blocks:
     """All slots."""
     addresses, sizes = array("Q"), array("Q")
-    for one in some:
-        addresses.extend(range(one.first_slot, one.first_slot + one.slots * one.slot_bytes, one.slot_bytes))
-        sizes.extend([one.slot_bytes] * one.slots)
+    for page in some:
+        addresses.extend(range(page.first_slot, page.first_slot + page.slots * page.slot_bytes, page.slot_bytes))
+        sizes.extend([page.slot_bytes] * page.slots)
     return used_blocks(addresses, sizes)
 
 
 def in_use(world: World, some: Sequence[Page]) -> Sequence[Blocks]:
     """The slots that hold an object."""
-    every = slots_of(some)
+    blocks = slots_of(some)
     signer = world.signer([SignatureRow([Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK)], least_usable=SLOT_BYTES[0])])
-    signer.stream(iter([every]))
+    signer.stream(iter([blocks]))
     labels = signer.labels()
-    columns: Tuple[array[int], ...] = tuple(array(column.typecode, compress(column, labels)) for column in every)
+    columns: Tuple[array[int], ...] = tuple(array(column.typecode, compress(column, labels)) for column in blocks)
     return [Blocks(*columns)]
 
 

@@ -68,9 +68,9 @@ class NativeMemoryTracking(Recogniser):
         ]
         yield Ask(SignatureRow(conditions, least_usable=24, key=(12, 1, 0xFF)), self._name, order=10, settle=self._settle)
 
-    def _settle(self, found: Sequence[Signed]) -> None:
+    def _settle(self, matches: Sequence[Signed]) -> None:
         """Which table it is: Symbol, 10 or 11, has by far the most blocks of the two."""
-        blocks: Dict[int, int] = {one.key: one.blocks for one in found}
+        blocks: Dict[int, int] = {match.key: match.blocks for match in matches}
         self._tags = NEWER_TAGS if blocks.get(11, 0) > blocks.get(10, 0) else TAGS
 
     def _name(self, key: int) -> Optional[Signature]:
@@ -91,8 +91,8 @@ class Sqlite(Recogniser):
         conditions = [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, AT_MOST, -8, USABLE), Condition(0, 8, AT_LEAST, -23, USABLE)]
         yield Ask(SignatureRow(conditions, least_usable=40, key=(0, 8, ALL)), self._name, order=45, settle=self._settle)
 
-    def _settle(self, found: Sequence[Signed]) -> None:
-        blocks = {one.key: one.blocks for one in found}
+    def _settle(self, matches: Sequence[Signed]) -> None:
+        blocks = {match.key: match.blocks for match in matches}
         self._is_known = sum(blocks.values()) >= LEAST_BLOCKS
         self._pages = {
             size: page for size, count in blocks.items() if count >= LEAST_BLOCKS for page in PAGES if page < size <= page + PAGE_HEAD_BYTES

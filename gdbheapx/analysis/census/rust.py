@@ -116,53 +116,53 @@ class Objects:
 
     def look(self, candidates: Sequence[int]) -> None:
         """Those of these that are vtables."""
-        found = ((vtable, layout(self._images, vtable)) for vtable in candidates)
-        self.layouts = [(vtable, *one) for vtable, one in found if one is not None]
+        layouts = ((vtable, layout(self._images, vtable)) for vtable in candidates)
+        self.layouts = [(vtable, *known) for vtable, known in layouts if known is not None]
 
     def _type(self, vtable: int) -> Optional[str]:
         """The type whose vtable it is, by the symbols of its functions: these are looked up for all vtables at once."""
         if self._types is None:
             self._types = {}
             functions: Dict[Module, Dict[int, List[int]]] = {}
-            for one, _, _ in self.layouts:
-                span = self._images.span_at(one)
+            for address, _, _ in self.layouts:
+                span = self._images.span_at(address)
                 if span is not None:
-                    functions.setdefault(span[2], {})[one] = self._functions(one)
+                    functions.setdefault(span[2], {})[address] = self._functions(address)
             for module, by_vtable in functions.items():
-                every = sorted({function for some in by_vtable.values() for function in some})
-                types = dict(zip(every, self._world.target.types_of_functions(module, every)))
-                for one, some in by_vtable.items():
-                    found = most_often([types[function] for function in some])
-                    if found is not None:
-                        self._types[one] = found
+                all_functions = sorted({function for some in by_vtable.values() for function in some})
+                types = dict(zip(all_functions, self._world.target.types_of_functions(module, all_functions)))
+                for address, some in by_vtable.items():
+                    type_name = most_often([types[function] for function in some])
+                    if type_name is not None:
+                        self._types[address] = type_name
         return self._types.get(vtable)
 
     def _functions(self, vtable: int) -> List[int]:
         """What drops the object, and the first methods: up to the next vtable, or what is none."""
-        found = [self._images.word(vtable) or 0]
+        functions = [self._images.word(vtable) or 0]
         for place in range(vtable + 24, vtable + 24 + 8 * MOST_METHODS, 8):
             word = self._images.word(place)
             if not word or not self._images.is_code(word) or layout(self._images, place) is not None:
                 break
-            found.append(word)
-        return [word for word in found if word]
+            functions.append(word)
+        return [word for word in functions if word]
 
     def name(self, vtable: int, is_shared: bool) -> Optional[Signature]:
         """What lies in the block that the trait object leads to."""
-        span, one = self._images.span_at(vtable), layout(self._images, vtable)
-        if span is None or one is None:
+        span, known = self._images.span_at(vtable), layout(self._images, vtable)
+        if span is None or known is None:
             return None
         module = span[2].file_name
-        type_ = self._type(vtable) or "%s+0x%x (%d B)" % (module, vtable - span[0], one[0])
+        type_ = self._type(vtable) or "%s+0x%x (%d B)" % (module, vtable - span[0], known[0])
         type_ = type_ if len(type_) <= MOST_TYPE else type_[: MOST_TYPE - 3] + "..."
         return Signature("%sdyn %s" % ("Rc or Arc of " if is_shared else "", type_), module, SHAPE)
 
 
-def most_often(found: Sequence[Set[str]]) -> Optional[str]:
+def most_often(types: Sequence[Set[str]]) -> Optional[str]:
     """The type that most functions of a vtable are of; None if there are several: of equal functions the linker may have made one."""
     counts: Dict[str, int] = {}
-    for one in found:
-        for name in one:
+    for names in types:
+        for name in names:
             counts[name] = counts.get(name, 0) + 1
     most = [name for name, count in counts.items() if count == max(counts.values())]
     return most[0] if len(most) == 1 else None
@@ -193,19 +193,19 @@ class Heads:
         self._world, self._images, self._pairs = world, images, pairs
         self._told: Dict[int, Signature] = {}
 
-    def settle(self, found: Sequence[Signed]) -> None:
+    def settle(self, matches: Sequence[Signed]) -> None:
         """Looks at the first block of each vtable."""
-        for one in found:
-            layout, span = self._layout(one.key), self._images.span_at(one.key)
-            words = self._world.words(one.sample, 2 * self._pairs)
+        for match in matches:
+            layout, span = self._layout(match.key), self._images.span_at(match.key)
+            words = self._world.words(match.sample, 2 * self._pairs)
             if layout is None or span is None or words is None or not self._is_object(words[0], layout[1]):
                 continue
             module = span[2].file_name
             if self._pairs > 1 and self._is_pair(words[2], words[3]):
-                self._told[one.key] = Signature("Box<dyn>[]", module, SHAPE)
-            elif self._pairs == 1 and one.blocks >= LEAST_BLOCKS:
-                what = "begins with Box<dyn %s+0x%x (%d B)>" % (module, one.key - span[0], layout[0])
-                self._told[one.key] = Signature(what, module, PLACE)
+                self._told[match.key] = Signature("Box<dyn>[]", module, SHAPE)
+            elif self._pairs == 1 and match.blocks >= LEAST_BLOCKS:
+                what = "begins with Box<dyn %s+0x%x (%d B)>" % (module, match.key - span[0], layout[0])
+                self._told[match.key] = Signature(what, module, PLACE)
 
     def _is_pair(self, address: int, vtable: int) -> bool:
         layout = self._layout(vtable)

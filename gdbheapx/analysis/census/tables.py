@@ -73,9 +73,9 @@ class Table:
         self._images = world.once(Images)
         self._told: Dict[int, Signature] = {}
 
-    def settle(self, found: Sequence[Signed]) -> None:
+    def settle(self, matches: Sequence[Signed]) -> None:
         """A constant that many blocks of one size share, and hardly any of another, is told; a text is none."""
-        for number, sizes in cplusplus.by_number(found).items():
+        for number, sizes in cplusplus.by_number(matches).items():
             usual, span = max(sizes.values()), self._images.span_at(number)
             if span is None or number % 8 or usual < LEAST_BLOCKS or usual < LEAST_SHARE * sum(sizes.values()) or self._world.text(number):
                 continue

@@ -43,10 +43,10 @@ class Images:
     def __init__(self, world: World) -> None:
         self.word_bytes = world.word_bytes
         self._world = world
-        self._spans = sorted(world.target.image_ranges(), key=lambda one: one[:2])
+        self._spans = sorted(world.target.image_ranges(), key=lambda span: span[:2])
         self._starts = [start for start, _, _ in self._spans]
         self._mappings: Sequence[Mapping] = world.target.mappings()
-        self._mapped = [one.start for one in self._mappings]
+        self._mapped = [mapping.start for mapping in self._mappings]
         self.ranges: List[Tuple[int, int]] = []
         """(begin, end) of what is in `word`, sorted."""
         self._pages: Dict[int, Tuple[int, array[int]]] = {}
@@ -104,32 +104,32 @@ class Images:
 
     def word(self, address: int) -> Optional[int]:
         """The word there, if it is an object's data."""
-        found = self._pages.get(address >> PAGE_BITS)
-        if found is None:
+        data = self._pages.get(address >> PAGE_BITS)
+        if data is None:
             return None
-        at = address - found[0]
-        return found[1][at // self.word_bytes] if 0 <= at < len(found[1]) * self.word_bytes and not at % self.word_bytes else None
+        at = address - data[0]
+        return data[1][at // self.word_bytes] if 0 <= at < len(data[1]) * self.word_bytes and not at % self.word_bytes else None
 
     def words(self, start: int, end: int) -> "array[int]":
         """The words of a range, as far as they are one object's data from its start on."""
-        found = self._pages.get(start >> PAGE_BITS)
-        if found is None or not found[0] <= start:
+        data = self._pages.get(start >> PAGE_BITS)
+        if data is None or not data[0] <= start:
             return array("Q")
         size = self.word_bytes
-        return found[1][-(-(start - found[0]) // size) : max(0, (end - found[0]) // size)]
+        return data[1][-(-(start - data[0]) // size) : max(0, (end - data[0]) // size)]
 
     def signed(self, address: int) -> Optional[int]:
         """The same as a signed number."""
-        found = self.word(address)
-        return found if found is None or not found >> (8 * self.word_bytes - 1) else found - (1 << 8 * self.word_bytes)
+        value = self.word(address)
+        return value if value is None or not value >> (8 * self.word_bytes - 1) else value - (1 << 8 * self.word_bytes)
 
     def half(self, address: int) -> Optional[int]:
         """The unsigned int of four bytes there."""
         first = address - address % self.word_bytes
-        found = self.word(first)
+        word = self.word(first)
         at = (address - first) // 4
         place = at if self._world.little_endian else self.word_bytes // 4 - 1 - at
-        return None if found is None else found >> 32 * place & 0xFFFFFFFF
+        return None if word is None else word >> 32 * place & 0xFFFFFFFF
 
     def is_code(self, address: int) -> bool:
         """It may be a function: it lies in an object and not in its data. Cores of debuggers tell no rights of what they left out."""
@@ -145,9 +145,9 @@ class Images:
         pages, size = self._pages, self.word_bytes
         lowest = self.ranges[0][0] if self.ranges else 0
         for start, words in {id(words): (start, words) for start, words in pages.values()}.values():
-            found = [at for at, value in enumerate(words) if value >= lowest and value >> PAGE_BITS in pages]
-            places += [start + size * at for at in found]
-            values += [words[at] for at in found]
+            pointers = [at for at, value in enumerate(words) if value >= lowest and value >> PAGE_BITS in pages]
+            places += [start + size * at for at in pointers]
+            values += [words[at] for at in pointers]
         return places, values
 
 
@@ -167,19 +167,19 @@ def find(images: Images) -> Dict[int, Vtable]:
     if not kinds:
         return {}
     infos, inside = type_infos(images, [(place, kinds[value]) for place, value in zip(places, values) if value in kinds])
-    word, found = images.word_bytes, {}
+    word, vtables = images.word_bytes, {}
     for place, value in [(place, value) for place, value in zip(places, values) if value in infos]:
         distance = images.signed(place - word)
         if place in inside or distance is None or distance % word or not -MOST_DISTANCE < distance <= 0:
             continue
         if has_code(images, place + word):
-            found[place + word] = Vtable(value, -distance)
-    return found
+            vtables[place + word] = Vtable(value, -distance)
+    return vtables
 
 
 def has_code(images: Images, place: int) -> bool:
     """A function is among the first entries: those of an abstract class's destructors are empty."""
-    first = next((found for found in (images.word(place + at * images.word_bytes) for at in range(3)) if found != 0), None)
+    first = next((word for word in (images.word(place + at * images.word_bytes) for at in range(3)) if word != 0), None)
     return first is not None and images.is_code(first & ~1)
 
 
@@ -210,23 +210,23 @@ def runtime(images: Images, places: Sequence[int], values: Sequence[int]) -> Dic
 def type_infos(images: Images, met: Sequence[Tuple[int, int]]) -> Tuple[Dict[int, List[int]], Set[int]]:
     """(address -> addresses of its bases' type_infos, places inside type_infos where these stand): all that hold together."""
     word = images.word_bytes
-    found: Dict[int, List[int]] = {}
+    bases_of: Dict[int, List[int]] = {}
     inside: Set[int] = set()
     for place, kind in met:
         name = images.word(place + word)
         if name is None or images.span_at(name_address(name, word)) is None:
             continue
         at = base_places(images, place, kind)
-        bases = [images.word(one) for one in at] if at is not None else [None]
+        bases = [images.word(base) for base in at] if at is not None else [None]
         if None not in bases:
-            found[place] = bases  # type: ignore[assignment]
+            bases_of[place] = bases  # type: ignore[assignment]
             inside.update(at or ())
     while True:
-        wrong = [place for place, bases in found.items() if not all(one in found for one in bases)]
+        wrong = [place for place, bases in bases_of.items() if not all(base in bases_of for base in bases)]
         if not wrong:
-            return found, inside
+            return bases_of, inside
         for place in wrong:
-            del found[place]
+            del bases_of[place]
 
 
 def base_places(images: Images, place: int, kind: int) -> Optional[List[int]]:
@@ -249,10 +249,10 @@ def name_address(word: int, word_bytes: int) -> int:
 
 def constant_ranges(world: World, images: Images) -> List[Tuple[int, int]]:
     """What is not writable any more of the objects' data; of an executable at a fixed address all that is no code."""
-    found = []
+    constants = []
     places = sorted(images.ranges + [(start, end) for start, end, module in world.target.image_ranges() if not module.base])
     for start, end in places:
-        for one in images.mappings_in(start, end):
-            if not one.writable and not one.executable:
-                found.append((max(one.start, start), min(one.end, end)))
-    return union(found)
+        for mapping in images.mappings_in(start, end):
+            if not mapping.writable and not mapping.executable:
+                constants.append((max(mapping.start, start), min(mapping.end, end)))
+    return union(constants)

@@ -100,8 +100,8 @@ class World:
 
     def data(self, module: Optional[Module] = None) -> Iterator[Tuple[int, bytes]]:
         """(address, bytes) of the writable segments of one object, or all: small, so that they may be searched here."""
-        for one in self.modules() if module is None else [module]:
-            for start, end, _ in self.target.writable_segments(one):
+        for object_ in self.modules() if module is None else [module]:
+            for start, end, _ in self.target.writable_segments(object_):
                 data = self.read(start, end - start)
                 if data:
                     yield start, data
@@ -179,11 +179,11 @@ class Asked(NamedTuple):
     rows: Sequence[SignatureRow]
     sets: Sequence[NumberSet]
 
-    def settle(self, found: Sequence[Signed]) -> None:
+    def settle(self, matches: Sequence[Signed]) -> None:
         """All that was found, once, before the signatures are asked: some can only be told by all blocks of a kind."""
         by_row: Dict[int, List[Signed]] = {}
-        for one in found:
-            by_row.setdefault(one.row, []).append(one)
+        for match in matches:
+            by_row.setdefault(match.row, []).append(match)
         for number, ask in enumerate(self.asks):
             if ask.settle is not None:
                 ask.settle(by_row.get(number, []))
@@ -210,6 +210,9 @@ def together(asks: Iterable[Ask]) -> Asked:
     for ask in ordered:
         first = len(sets)
         sets.extend(ask.sets)
-        moved = [one._replace(operand=one.operand + first) if one.op in (IN_SET, IN_RANGES) else one for one in ask.row.conditions]
+        moved = [
+            condition._replace(operand=condition.operand + first) if condition.op in (IN_SET, IN_RANGES) else condition
+            for condition in ask.row.conditions
+        ]
         rows.append(ask.row._replace(conditions=moved, weak=ask.order >= WEAK_ORDER))
     return Asked(ordered, rows, sets)

@@ -57,27 +57,28 @@ def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> Writ
     if use.measure != "dumped":
         return WrittenUse(use, None, None, None)
     silent, telling = (
-        _data(target, [one for one in use.mappings if one.resident_bytes and _is_silent(use, one) is wanted]) for wanted in (True, False)
+        _data(target, [mapping for mapping in use.mappings if mapping.resident_bytes and _is_silent(use, mapping) is is_silent])
+        for is_silent in (True, False)
     )
     written = kernel.written(target.bulk_source(), silent, target.page_bytes, budget)
     runs = [*zip(written.bounds[::2], written.bounds[1::2]), *telling]
     if written.until is not None:
         runs += [(max(start, written.until), end) for start, end in silent if end > written.until]
     pages = WrittenPages([bound for pair in sorted(runs) for bound in pair])
-    mappings = [_told(one, pages) for one in use.mappings]
-    left_out = sum(one.resident_bytes for one in use.mappings) - sum(one.resident_bytes for one in mappings)
+    mappings = [_told(mapping, pages) for mapping in use.mappings]
+    left_out = sum(mapping.resident_bytes for mapping in use.mappings) - sum(mapping.resident_bytes for mapping in mappings)
     return WrittenUse(use._replace(mappings=mappings), pages, left_out, written.until)
 
 
 def _data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
     """What of these mappings is in the file and no hole."""
-    return target.data_ranges([(one.mapping.start, one.mapping.end) for one in uses]) or ()
+    return target.data_ranges([(use.mapping.start, use.mapping.end) for use in uses]) or ()
 
 
-def _is_silent(use: MemoryUse, one: MappingUse) -> bool:
+def _is_silent(use: MemoryUse, mapping_use: MappingUse) -> bool:
     """Its zeros say nothing. The kernel dumps pages of shared memory and of files that nobody has touched as well (mm/gup.c:
     no_page_table)."""
-    return not use.tells_untouched or bool(one.mapping.name)
+    return not use.tells_untouched or bool(mapping_use.mapping.name)
 
 
 def _told(use: MappingUse, pages: WrittenPages) -> MappingUse:
@@ -144,18 +145,18 @@ class Attribution:
         self._claimed = [
             (
                 Owner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name),
-                Ranges((claim.start, claim.end) for claim in found),
+                Ranges((claim.start, claim.end) for claim in claimed),
             )
-            for name, found in claims.items()
+            for name, claimed in claims.items()
         ]
         page = target.page_bytes
         self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
-        found = stacks.find(self.places, target, self._read, goes_unguarded)
-        self._stacks = found.ranges(self.places)
+        found_stacks = stacks.find(self.places, target, self._read, goes_unguarded)
+        self._stacks = found_stacks.ranges(self.places)
         owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
-        self._any = Ranges(one for ranges in [*owned, self._images] for one in ranges)
+        self._any = Ranges(span for ranges in [*owned, self._images] for span in ranges)
 
     @property
     def mappings(self) -> Sequence[MappingUse]:
@@ -171,7 +172,7 @@ class Attribution:
     def held(self, pieces: Mapping[int, Sequence[Piece]], ranges: Ranges) -> Dict[Owner, int]:
         """What of some ranges takes memory, by whose it is: each has no more than it has of the mapping. `pieces`: by mapping, what
         pieces() gave."""
-        found: Dict[Owner, int] = {}
+        sizes: Dict[Owner, int] = {}
         for place, some in pieces.items():
             use = self._use.mappings[place]
             left = ranges.within(use.mapping.start, use.mapping.end)
@@ -179,23 +180,23 @@ class Attribution:
                 continue
             last = some[-1].owner
             for piece in some:
-                claimed = next((one for owner, one in self._owned_ranges(use) if owner == piece.owner), None)
+                claimed = next((owned for owner, owned in self._owned_ranges(use) if owner == piece.owner), None)
                 mine = [part for start, end in left for part in claimed.within(start, end)] if claimed is not None else left
                 if mine and (claimed is not None or piece.owner == last):
                     size = self._held(use, piece.taken_bytes, None, Ranges(mine))
-                    found[piece.owner] = found.get(piece.owner, 0) + (size.taken_bytes if size is not None else 0)
+                    sizes[piece.owner] = sizes.get(piece.owner, 0) + (size.taken_bytes if size is not None else 0)
                     left = subtract(left, mine)
-        return found
+        return sizes
 
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
         """What of them is in RAM, or in the core; None where that cannot be told."""
-        found = self._pages.held(ranges)
-        return None if found is None else found.taken_bytes
+        held = self._pages.held(ranges)
+        return None if held is None else held.taken_bytes
 
     def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
         """The same with what is in swap."""
-        found = self._pages.held(ranges)
-        return None if found is None else found.taken_bytes + (found.swapped_bytes or 0)
+        held = self._pages.held(ranges)
+        return None if held is None else held.taken_bytes + (held.swapped_bytes or 0)
 
     def _of(self, place: int, use: MappingUse) -> Iterator[Piece]:
         taken, swapped = use.resident_bytes, use.swapped_bytes
@@ -280,9 +281,9 @@ class Attribution:
             return Held(taken, swapped)
         if use.resident_bytes == use.mapping.size_bytes:
             return Held(min(taken, length), 0 if swapped is not None else None)
-        found = self._pages.held(inside) or Held(length, None)
-        both = swapped is not None and found.swapped_bytes is not None
-        return Held(min(taken, found.taken_bytes), min(swapped or 0, found.swapped_bytes or 0) if both else None)
+        there = self._pages.held(inside) or Held(length, None)
+        both = swapped is not None and there.swapped_bytes is not None
+        return Held(min(taken, there.taken_bytes), min(swapped or 0, there.swapped_bytes or 0) if both else None)
 
     def _read(self, address: int, size_bytes: int) -> bytes:
         """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there. The
@@ -292,7 +293,7 @@ class Attribution:
         if start < 0 or end > ADDRESS_MASK:
             return b""
         if self._target.kind == "live":
-            found = self._pages.held([(start, end)])
-            if found is None or found.taken_bytes < end - start:
+            held = self._pages.held([(start, end)])
+            if held is None or held.taken_bytes < end - start:
                 return b""
         return self._target.read_prefix(address, size_bytes)

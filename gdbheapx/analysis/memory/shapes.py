@@ -39,14 +39,14 @@ def is_pool(data: bytes, pool_bytes: int) -> bool:
 
 def samples(gaps: Sequence[Range], step: int) -> List[int]:
     """Up to SAMPLES addresses, multiples of `step`, spread over the ranges."""
-    found: List[int] = []
+    addresses: List[int] = []
     total = sum(end - start for start, end in gaps)
     for start, end in gaps:
         first = -(-start // step) * step
         steps = (end - first) // step
-        wanted = min(max(1, SAMPLES * (end - start) // (total or 1)), steps)
-        found += [first + step * (steps * number // wanted) for number in range(wanted)]
-    return found[:SAMPLES]
+        count = min(max(1, SAMPLES * (end - start) // (total or 1)), steps)
+        addresses += [first + step * (steps * number // count) for number in range(count)]
+    return addresses[:SAMPLES]
 
 
 def has_cpython_pools(gaps: Sequence[Range], read: Read) -> bool:
@@ -109,10 +109,10 @@ def by_shape(here: Sequence[Runtime], places: Places, place: int, gaps: Callable
 
 def code(here: Sequence[Runtime]) -> Owner:
     """Executable anonymous memory."""
-    found = next((runtime for runtime in here if runtime.code is not None), None)
-    if found is None:
+    runtime = next((runtime for runtime in here if runtime.code is not None), None)
+    if runtime is None:
         return Owner(JIT, "generated code (executable anonymous memory)")
-    return Owner(JIT, "%s: %s (executable anonymous memory)" % (found.name, found.code), LIKELY, program=found.name)
+    return Owner(JIT, "%s: %s (executable anonymous memory)" % (runtime.name, runtime.code), LIKELY, program=runtime.name)
 
 
 def shared(here: Sequence[Runtime], label: str, owner: Owner) -> Owner:

@@ -44,38 +44,38 @@ class Stacks(NamedTuple):
 
     def ranges(self, places: Places) -> List[Tuple[Owner, Ranges]]:
         """The addresses of each sort."""
-        found: Dict[Owner, List[Range]] = {}
+        spans: Dict[Owner, List[Range]] = {}
         for place, owner in self.sorts.items():
             mapping = places.uses[place].mapping
-            found.setdefault(owner, []).append((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))))
-        return [(owner, Ranges(ranges)) for owner, ranges in found.items()]
+            spans.setdefault(owner, []).append((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))))
+        return [(owner, Ranges(ranges)) for owner, ranges in spans.items()]
 
 
 def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
     """All stacks. `read`: bytes that cost the process nothing, else b"". `unguarded`: believe a stack without a guard below."""
     storage, threads, main = target.arch.storage, target.threads(), target.pid  # the main thread's control block does not lie on its stack
-    found: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
+    owners: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
     ends: Dict[int, int] = {}
     for thread in threads:
         own = _own(places, thread, main, unguarded)
         if own is not None:
-            found[own] = LIVING
+            owners[own] = LIVING
             if storage.is_pthread and not _is_named(places.uses[own].mapping.name):
                 ends[own] = max(ends.get(own, 0), top(thread.thread_pointer or 0, target.arch))
-    sizes = {places.uses[place].mapping.size_bytes for place in found if places.guard_bytes(place)}
+    sizes = {places.uses[place].mapping.size_bytes for place in owners if places.guard_bytes(place)}
     kept = set(_kept(threads, main, read, storage.list_at)) if storage.is_pthread else set()
     for pointer in kept:
         place = places.at(pointer)
         if place is not None and places.is_plain(place):
-            found.setdefault(place, ENDED)
+            owners.setdefault(place, ENDED)
             ends[place] = max(ends.get(place, 0), top(pointer, target.arch))
     labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
     for thread in threads:
         where = _where_it_runs(places, thread, thread.lwp == main and not labelled, unguarded)
         if where is not None:
-            found.setdefault(*where)
-    kept.update(_without_thread(places, found, sizes, read if storage.is_pthread else None))
-    return Stacks(found, ends, sorted(kept))
+            owners.setdefault(*where)
+    kept.update(_without_thread(places, owners, sizes, read if storage.is_pthread else None))
+    return Stacks(owners, ends, sorted(kept))
 
 
 def top(pointer: int, arch: Architecture) -> int:
@@ -89,7 +89,7 @@ def _kept(threads: Sequence[Thread], main: Optional[int], read: Read, list_at: i
     _dl_stack_user, _dl_stack_cache), and any thread's list leads to one of these. Nothing else tells of stacks that the kernel joined,
     since their guards are no mappings (libc 2.42 on Linux 6.13)."""
     living = {thread.thread_pointer: thread.lwp == main for thread in threads if thread.thread_pointer}
-    for pointer in sorted(living, key=lambda one: not living[one]):
+    for pointer in sorted(living, key=lambda pointer: not living[pointer]):
         nodes = _list(pointer + list_at, read)
         head = next((node for node in nodes if not _is_control_block(node - list_at, read)), None)
         if head is not None:
@@ -156,12 +156,12 @@ def _where_it_runs(places: Places, thread: Thread, alone: bool, unguarded: bool)
     return None
 
 
-def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], read: Optional[Read]) -> List[int]:
+def _without_thread(places: Places, owners: Dict[int, Owner], sizes: Set[int], read: Optional[Read]) -> List[int]:
     """Stacks that belong to no living thread, by their guard and their size, or by the control block that an ended thread left; these."""
     probes = 0
     blocks: List[int] = []
     for place, use in enumerate(places.uses):
-        if not use.resident_bytes or use.mapping.size_bytes < MIN_BYTES or place in found:
+        if not use.resident_bytes or use.mapping.size_bytes < MIN_BYTES or place in owners:
             continue
         is_guarded = 0 < places.guard_bytes(place) <= MAX_USUAL_GUARD_BYTES
         if not (places.is_plain(place) and (is_guarded or places.may_have_had_guard(place))):
@@ -169,10 +169,10 @@ def _without_thread(places: Places, found: Dict[int, Owner], sizes: Set[int], re
         probes += 1
         block = _control_block(use.mapping.end, read) if read is not None and probes <= MAX_PROBES else None
         if block is not None:
-            found[place] = ENDED
+            owners[place] = ENDED
             blocks.append(block)
         elif is_guarded and (use.mapping.size_bytes in sizes or _is_map_stack(use.flags)):
-            found[place] = OTHERS
+            owners[place] = OTHERS
     return blocks
 
 

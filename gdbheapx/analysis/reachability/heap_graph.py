@@ -72,8 +72,8 @@ def _first_block(graph: Graph, count: int, address: int) -> int:
 def image_ranges(target: Target) -> List[Range]:
     """The parts of all images that are no code."""
     images = Ranges((start, end) for start, end, _ in target.image_ranges())
-    rows = [one for one in target.mappings() if one.readable and not one.executable]
-    return sorted((max(low, one.start), min(high, one.end)) for one in rows for low, high in images.within(one.start, one.end))
+    rows = [mapping for mapping in target.mappings() if mapping.readable and not mapping.executable]
+    return sorted((max(low, row.start), min(high, row.end)) for row in rows for low, high in images.within(row.start, row.end))
 
 
 def image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSource]:
@@ -158,19 +158,19 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
     shared: Optional[Reach] = session.shared(REACH)
     if shared is not None and shared.kept is not None:
         return shared, marked_again(shared, shared.kept, again)
-    wanted = session.target.kind == "core" if again is None else again
-    reach = shared if shared is not None else finish(session, gather(session, False), hold=wanted)
+    is_wanted = session.target.kind == "core" if again is None else again
+    reach = shared if shared is not None else finish(session, gather(session, False), hold=is_wanted)
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
     if had_to_go_on(session):
         sums = reach.graph.mark(reach.roots_from)
-    elif wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and can_read_on(session.target) and not session.budget.expired():
+    elif is_wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and can_read_on(session.target) and not session.budget.expired():
         session.budget.progress.stage = "second pass: weak pointers (skip with --no-weak)"
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
         had_to_go_on(session)
     if session.store is not None:
         seen = [rule for rule in WEAKEST if sums[rule].blocks]
-        found = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
-        session.share(LOOKED_AGAIN, found if wanted and not session.budget.expired() else None)
+        weak = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
+        session.share(LOOKED_AGAIN, weak if is_wanted and not session.budget.expired() else None)
     session.target.let_go()
     return reach, sums
 
@@ -206,11 +206,11 @@ def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Su
 
 def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     """Memory outside the heaps that counts: roots, and mappings that something points to."""
-    found = [part for root in reach.regions.roots if root.kind != regions.REGISTERS for part in parts(target, root.start, root.end, False)]
+    roots = [part for root in reach.regions.roots if root.kind != regions.REGISTERS for part in parts(target, root.start, root.end, False)]
     for place, node in enumerate(reach.regions.nodes):
         if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED) and not is_blank(node):
-            found += of_node(target, node)
-    return found
+            roots += of_node(target, node)
+    return roots
 
 
 def pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
@@ -254,17 +254,17 @@ def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World
     target, heaps = session.target, session.heaps.all()
     claims = mapped(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
     own = [part for heap in heaps for part in heap.own_data()]
-    found = regions.find(target, union([*claims, *own]))
+    outside = regions.find(target, union([*claims, *own]))
     shape = GraphShape(
         heaps=claims,
-        mappings=[(node.start, node.end) for node in found.nodes],
+        mappings=[(node.start, node.end) for node in outside.nodes],
         word_bytes=target.word_bytes,
         little_endian=target.little_endian,
         unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
         all_slots=slots,
         images=image_ranges(target),
     )
-    return World(heaps, found, shape)
+    return World(heaps, outside, shape)
 
 
 def apart(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
@@ -295,18 +295,18 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     target = session.target
     session.budget.progress.stage = "reading all blocks"
     made = world(session, slots, further)
-    found = made.regions
+    outside = made.regions
     vtables = image_source(target, made.shape.images)
     graph = session.compiled.graph(block_source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
-    for node in found.nodes:
+    for node in outside.nodes:
         if not is_blank(node):
             for low, high in of_node(target, node):
                 graph.scan(node.start, low, high)
         graph.end_node()
-    for root in found.roots:
+    for root in outside.roots:
         if root.kind == regions.REGISTERS:
             graph.scan_words(root.words, root.exact)
         else:
@@ -314,8 +314,8 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
                 graph.scan(root.start, low, high)
         graph.end_node()
     graph.settle()
-    kept, blocks = (reachability_symbols.keep_frames(target, found.roots), target.static_blocks()) if names else ({}, [])
-    return Read(graph, found, made.shape.heaps, kept, blocks)
+    kept, blocks = (reachability_symbols.keep_frames(target, outside.roots), target.static_blocks()) if names else ({}, [])
+    return Read(graph, outside, made.shape.heaps, kept, blocks)
 
 
 def finish(session: Session, read: Read, hold: bool = False) -> Reach:
@@ -371,13 +371,13 @@ def check_time(session: Session) -> None:
         raise session.budget.cut("the graph was complete")
 
 
-def tell(session: Session, numbers: GraphNumbers, found: Regions) -> None:
+def tell(session: Session, numbers: GraphNumbers, outside: Regions) -> None:
     """Notes what could not be read."""
     tell_unread(session, numbers.unread_bytes, numbers.unread_at)
-    tell_shared_in_swap(session, found.nodes)
+    tell_shared_in_swap(session, outside.nodes)
     tell_undumped(session)
-    if found.unknown_threads:
-        threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(found.unknown_threads), "thread")
+    if outside.unknown_threads:
+        threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(outside.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
 
 
@@ -397,8 +397,8 @@ def tell_undumped(session: Session) -> None:
 
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
-    found = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
-    return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in found)
+    codes = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
+    return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in codes)
 
 
 def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:

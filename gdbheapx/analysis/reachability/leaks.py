@@ -77,7 +77,7 @@ class Leaks(NamedTuple):
 
 def add(sums: Sequence[Sum]) -> Sum:
     """All of them."""
-    return Sum(sum(one.blocks for one in sums), sum(one.bytes for one in sums))
+    return Sum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
 
 
 def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
@@ -112,17 +112,17 @@ def groups(reach: Reach, naming: Optional[Naming]) -> List[Group]:
         blocks = reach.graph.columns(reach.graph.leak_root_ids())
         labels = naming(*blocks)
     rows = []
-    for one in reach.graph.leak_groups(labels.of if labels is not None else None):
-        name = labels.names[one.label] if labels is not None else None
+    for group in reach.graph.leak_groups(labels.of if labels is not None else None):
+        name = labels.names[group.label] if labels is not None else None
         row = Group(
             signature=name.name if name is not None else None,
-            kind=CYCLE if one.is_cycle else ROOT,
-            size_bytes=one.size_bytes,
-            blocks=one.roots,
-            bytes=one.roots * one.size_bytes,
-            behind_blocks=one.blocks_behind,
-            behind_bytes=one.bytes_behind,
-            sample=[Address(address) for address, _ in reach.graph.blocks(one.samples)],
+            kind=CYCLE if group.is_cycle else ROOT,
+            size_bytes=group.size_bytes,
+            blocks=group.roots,
+            bytes=group.roots * group.size_bytes,
+            behind_blocks=group.blocks_behind,
+            behind_bytes=group.bytes_behind,
+            sample=[Address(address) for address, _ in reach.graph.blocks(group.samples)],
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
@@ -137,24 +137,24 @@ def lost_mappings(reach: Reach) -> List[LostMapping]:
 
 def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
     """One row for each, the largest first."""
-    found = []
+    mappings = []
     for node in nodes:
         use = node.use
         is_whole = (node.start, node.end) == (use.mapping.start, use.mapping.end)
         resident = use.resident_bytes if is_whole and use.pss_bytes is not None else None
-        found.append(LostMapping(Address(node.start), node.end - node.start, resident, use.mapping.name))
-    return sorted(found, key=lambda one: -one.bytes)
+        mappings.append(LostMapping(Address(node.start), node.end - node.start, resident, use.mapping.name))
+    return sorted(mappings, key=lambda mapping: -mapping.bytes)
 
 
-def listed(reach: Reach, found: Leaks, interior_holds: bool) -> Iterator[LeakedBlock]:
+def listed(reach: Reach, leaks: Leaks, interior_holds: bool) -> Iterator[LeakedBlock]:
     """Every block that is leaked or may be, by address."""
     holding = held_rules(interior_holds)
-    wanted = [rule for rule in range(LEAKED + 1) if rule not in holding]
+    rules = [rule for rule in range(LEAKED + 1) if rule not in holding]
     step = 1 << 16
     for start in range(0, reach.numbers.blocks, step):
-        rows = reach.graph.with_evidence(wanted, start, min(start + step, reach.numbers.blocks))
+        rows = reach.graph.with_evidence(rules, start, min(start + step, reach.numbers.blocks))
         ids = [node for node, _ in rows]
-        sorts = reach.graph.leak_kinds(ids) if found.leaked.blocks else [0] * len(ids)
+        sorts = reach.graph.leak_kinds(ids) if leaks.leaked.blocks else [0] * len(ids)
         for (_, rule), sort, (address, size) in zip(rows, sorts, reach.graph.blocks(ids)):
             is_leaked = rule == LEAKED
             kind = (BEHIND, ROOT, CYCLE)[sort] if is_leaked else None
@@ -172,29 +172,29 @@ def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
     target = session.target
     session.budget.progress.stage = "sweeping over all blocks"
     made = heap_graph.world(session, slots=False)
-    found = made.regions
+    regions = made.regions
     marks = session.compiled.sweep(heap_graph.block_source(target), made.shape, session.budget)
     marks.gather([heap.blocks() for heap in made.heaps], made.own_places)
     outside: List[Sequence[Tuple[int, int, int]]] = [
-        *([(node.start, low, high) for low, high in heap_graph.of_node(target, node)] for node in found.nodes),
+        *([(node.start, low, high) for low, high in heap_graph.of_node(target, node)] for node in regions.nodes),
         *(
             [(root.start, *part) for part in heap_graph.parts(target, root.start, root.end, False)] if root.end else ()
-            for root in found.roots
+            for root in regions.roots
         ),
     ]
-    registers = [(place, root) for place, root in enumerate(found.roots) if root.words]
+    registers = [(place, root) for place, root in enumerate(regions.roots) if root.words]
     sums = marks.mark(outside, [(place, root.words) for place, root in registers], [(place, root.exact) for place, root in registers])
     heap_graph.check_time(session)
     numbers = marks.numbers()
     heap_graph.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
-    heap_graph.tell_shared_in_swap(session, found.nodes)
+    heap_graph.tell_shared_in_swap(session, regions.nodes)
     heap_graph.tell_undumped(session)
-    lost = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(found.nodes))]
+    lost = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
     target.let_go()
     what = say("the graph of %d blocks takes about %s, and this process may use %s: ", numbers.blocks, *map(Size, lacking))
     what = say("%sthe classes were told by %d passes over memory", what, numbers.passes)
     session.problem(problems.SWEPT, None, what, SWEPT_HINT)
     return classes(sums, interior_holds)._replace(
-        mappings=mapping_rows([node for node, is_lost in zip(found.nodes, lost) if is_lost]),
+        mappings=mapping_rows([node for node, is_lost in zip(regions.nodes, lost) if is_lost]),
         low_addresses=any(start < 1 << 32 for start, _ in made.shape.heaps) and target.word_bytes == 8,
     )

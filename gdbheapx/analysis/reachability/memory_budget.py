@@ -71,9 +71,9 @@ def _of_groups() -> Iterator[int]:
         root = GROUPS + "/memory" if controllers else GROUPS
         name = "memory.limit_in_bytes" if controllers else "memory.max"
         while True:
-            found = _number(root + path.rstrip("/") + "/" + name)
-            if found is not None:
-                yield found
+            limit = _number(root + path.rstrip("/") + "/" + name)
+            if limit is not None:
+                yield limit
             if path in ("/", ""):
                 break
             path = os.path.dirname(path)

@@ -37,11 +37,11 @@ class Names:
 
     def at(self, module: Module, address: int) -> str:
         """`g_index in app`, or `app+0x1234`."""
-        found = self.variable(module, address)
-        if found is None:
+        variable = self.variable(module, address)
+        if variable is None:
             return "%s+0x%x" % (module.file_name, address - module.base)
-        inside = address - found.start
-        return "%s%s in %s" % (found.name, "+0x%x" % inside if inside else "", module.file_name)
+        inside = address - variable.start
+        return "%s%s in %s" % (variable.name, "+0x%x" % inside if inside else "", module.file_name)
 
     def of_root(self, root: Root, slot: int) -> str:
         """Where the pointer stands."""
@@ -58,12 +58,12 @@ class Names:
 
     def of_mapping(self, node: int) -> str:
         """`mapping 0x...-0x... NAME`, or whose it is with its addresses."""
-        found = self._reach.mapping(node)
-        if found is None:
+        mapping = self._reach.mapping(node)
+        if mapping is None:
             return "a mapping"
-        if found.whose is not None:
-            return "%s, mapping 0x%x-0x%x" % (found.whose, found.start, found.end)
-        return ("mapping 0x%x-0x%x %s" % (found.start, found.end, found.use.mapping.name)).rstrip()
+        if mapping.whose is not None:
+            return "%s, mapping 0x%x-0x%x" % (mapping.whose, mapping.start, mapping.end)
+        return ("mapping 0x%x-0x%x %s" % (mapping.start, mapping.end, mapping.use.mapping.name)).rstrip()
 
     def of(self, node: int, slot: int = NO_SLOT) -> str:
         """Any node but a block."""

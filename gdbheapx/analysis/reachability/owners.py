@@ -116,7 +116,7 @@ class Tallied:
         strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
         self._tree: Optional[Tree] = None
-        self.used = Sum(sum(one.blocks for one in self._sums), sum(one.bytes for one in self._sums))
+        self.used = Sum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
         self.leaked = self._sums[LEAKED]
 
     @property
@@ -148,7 +148,7 @@ class Tallied:
 
     def _starts(self, root: regions.Root) -> List[int]:
         """Slots of the first pointer of each variable."""
-        word, found, end, last = self.reach.word_bytes, [], 0, None
+        word, slots, end, last = self.reach.word_bytes, [], 0, None
         for edge in self.graph.edges(self.reach.roots_from + self.reach.regions.roots.index(root)):
             address = root.start + edge.slot * word
             if address < end:
@@ -158,10 +158,10 @@ class Tallied:
             if variable is None and last is not None and address - last <= GAP_BYTES:
                 last = address
                 continue
-            found.append(edge.slot)
+            slots.append(edge.slot)
             end = variable.end if variable is not None else 0
             last = address if variable is None else None
-        return found
+        return slots
 
     def kind(self, node: int) -> str:
         """What sort of owner it is."""
@@ -213,8 +213,8 @@ class Tallied:
 
     def children(self, node: int, depth: int, limit: int) -> List[Owned]:
         """What it owns, `depth` levels down."""
-        found, _ = self.graph.children(self.tree, node, limit)
-        return [self.owned(one)._replace(children=self.children(one, depth - 1, limit) if depth > 1 else ()) for one in found]
+        below, _ = self.graph.children(self.tree, node, limit)
+        return [self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ()) for child in below]
 
     def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
         """Goes down from an owner to where its memory piles up, or divides."""
@@ -223,7 +223,7 @@ class Tallied:
             at = heaviest[at]
             steps += 1
         largest, count = self.graph.children(self.tree, at, MOST_PARTS)
-        parts = [one for one in largest if retained[one] >= SUSPECT_SHARE * self.used.bytes]
+        parts = [block for block in largest if retained[block] >= SUSPECT_SHARE * self.used.bytes]
         size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
         point = Accumulation(
             address=self.address(at),
@@ -233,17 +233,17 @@ class Tallied:
             children=count,
             retained_bytes=retained[at],
             steps=steps,
-            parts=[Division(self.name(one), self.address(one), retained[one], self.share(retained[one])) for one in parts],
+            parts=[Division(self.name(part), self.address(part), retained[part], self.share(retained[part])) for part in parts],
         )
         return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point)
 
 
-def blocks(tallied: Tallied, found: Owners) -> List[Tuple[int, int]]:
+def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
     """Blocks in the answer, as (address, usable bytes): those that own, and those below which the memory of suspects piles up."""
-    points = {one.accumulation.address for one in found.suspects if one.accumulation.size_bytes}
-    addresses = sorted({one for one in (*points, *_addresses(found.owners)) if one is not None})
-    places = [tallied.graph.find(one) for one in addresses]
-    nodes = [one[0] for one in places if one is not None and not one[1] and one[0] < tallied.reach.numbers.blocks]
+    points = {suspect.accumulation.address for suspect in owners.suspects if suspect.accumulation.size_bytes}
+    addresses = sorted({point for point in (*points, *_addresses(owners.owners)) if point is not None})
+    places = [tallied.graph.find(address) for address in addresses]
+    nodes = [place[0] for place in places if place is not None and not place[1] and place[0] < tallied.reach.numbers.blocks]
     return list(tallied.graph.blocks(nodes))
 
 
@@ -253,20 +253,20 @@ def _addresses(rows: Sequence[Owned]) -> Iterator[Optional[int]]:
         yield from _addresses(row.children)
 
 
-def named(found: Owners, names: Mapping[int, str]) -> Owners:
+def named(owners: Owners, names: Mapping[int, str]) -> Owners:
     """With what these blocks are, by their addresses."""
-    rows = [_named(row, names) for row in found.owners]
+    rows = [_named(row, names) for row in owners.owners]
     whats = {row.owner: row.signature for row in rows}
     suspects = []
-    for one in found.suspects:
-        point = one.accumulation._replace(signature=names.get(one.accumulation.address or 0))
-        suspects.append(one._replace(accumulation=point, signature=whats.get(one.owner)))
-    return found._replace(suspects=suspects, owners=rows)
+    for suspect in owners.suspects:
+        point = suspect.accumulation._replace(signature=names.get(suspect.accumulation.address or 0))
+        suspects.append(suspect._replace(accumulation=point, signature=whats.get(suspect.owner)))
+    return owners._replace(suspects=suspects, owners=rows)
 
 
 def _named(row: Owned, names: Mapping[int, str]) -> Owned:
     signature = names.get(row.address or 0) if row.kind in (BLOCK, SHARED) else None
-    return row._replace(signature=signature, children=[_named(one, names) for one in row.children])
+    return row._replace(signature=signature, children=[_named(child, names) for child in row.children])
 
 
 TALLIED = "tallied"
@@ -300,18 +300,18 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     return Owners(suspects, rows, tallied.used, tallied.leaked, tallied.used.bytes - tallied.leaked.bytes - kept)
 
 
-def cut(found: Owners, depth: int, limit: int) -> Owners:
+def cut(owners: Owners, depth: int, limit: int) -> Owners:
     """No more than so many levels and rows of each."""
-    return found._replace(owners=_cut(found.owners, depth, limit))
+    return owners._replace(owners=_cut(owners.owners, depth, limit))
 
 
 def _cut(rows: Sequence[Owned], depth: int, limit: int) -> List[Owned]:
     return [row._replace(children=_cut(row.children, depth - 1, limit) if depth > 1 else ()) for row in rows[:limit]]
 
 
-def among(found: Owners, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
+def among(owners: Owners, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
     """The owner of that name or address, in an answer that was made before; None where it is not in it."""
-    row = _among(found.owners, what, address)
+    row = _among(owners.owners, what, address)
     return None if row is None else row._replace(children=_cut(row.children, max(1, depth), limit))
 
 
@@ -319,7 +319,7 @@ def _among(rows: Sequence[Owned], what: str, address: Optional[int]) -> Optional
     for row in rows:
         if row.address == address if address is not None else row.owner.split(" in ")[0] == what:
             return row
-    return next((one for one in (_among(row.children, what, address) for row in rows) if one is not None), None)
+    return next((owned for owned in (_among(row.children, what, address) for row in rows) if owned is not None), None)
 
 
 def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:

@@ -82,12 +82,14 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
         return None
     node, offset = place
     marks = marks or Marks(reach)
-    found = reach.graph.referrers(node, MOST_REFERRERS)
+    referrers = reach.graph.referrers(node, MOST_REFERRERS)
     lost: Dict[int, Optional[Referrer]] = {}
-    chains = sorted((_chain(reach, names, one, marks.parents, lost) for one in found), key=lambda chain: (not chain.is_held, chain.length))
+    chains = sorted(
+        (_chain(reach, names, referrer, marks.parents, lost) for referrer in referrers), key=lambda chain: (not chain.is_held, chain.length)
+    )
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
-    return Refs(Address(start), offset, size, EVIDENCE[reach.graph.evidence(node)], chains, len(found) == MOST_REFERRERS)
+    return Refs(Address(start), offset, size, EVIDENCE[reach.graph.evidence(node)], chains, len(referrers) == MOST_REFERRERS)
 
 
 def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
@@ -105,7 +107,7 @@ def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int], 
         above = parents[node]
         path.append((above, NO_SLOT, 0))
         node = above
-    seen = {one for one, _, _ in path}
+    seen = {node_id for node_id, _, _ in path}
     while node < reach.roots_from and parents[node] == NO_NODE:
         pointer = _above(reach, node, lost)
         if pointer is None or pointer.node in seen:
@@ -116,17 +118,17 @@ def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int], 
     left_out = max(0, len(path) - MOST_STEPS)
     shown = path if not left_out else [*path[: MOST_STEPS // 2], *path[-(MOST_STEPS // 2) :]]
     steps = []
-    for number, (one, slot, rule) in enumerate(shown):
+    for number, (node_id, slot, rule) in enumerate(shown):
         if number and slot == NO_SLOT:
             below = shown[number - 1][0]
-            edge = next((edge for edge in reach.graph.edges(one) if edge.node == below), None)
+            edge = next((edge for edge in reach.graph.edges(node_id) if edge.node == below), None)
             slot, rule = (edge.slot, edge.rule) if edge is not None else (NO_SLOT, 0)
-        steps.append(_step(reach, names, (one, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0))
+        steps.append(_step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0))
     return Chain(steps, node >= reach.roots_from)
 
 
-def _step(reach: Reach, names: Names, one: Tuple[int, int, int], left_out: int) -> Step:
-    node, slot, rule = one
+def _step(reach: Reach, names: Names, pointer: Tuple[int, int, int], left_out: int) -> Step:
+    node, slot, rule = pointer
     offset = None if slot == NO_SLOT else slot * reach.word_bytes
     root, mapping = reach.root(node), reach.mapping(node)
     if root is not None:
@@ -137,20 +139,20 @@ def _step(reach: Reach, names: Names, one: Tuple[int, int, int], left_out: int) 
     return Step(Address(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)
 
 
-def blocks(reach: Reach, found: Refs) -> List[Tuple[int, int]]:
+def blocks(reach: Reach, refs: Refs) -> List[Tuple[int, int]]:
     """(address, usable bytes) of the blocks in the chains."""
-    nodes = [reach.graph.find(step.address) for chain in found.chains for step in chain.steps if step.address is not None and not step.root]
+    nodes = [reach.graph.find(step.address) for chain in refs.chains for step in chain.steps if step.address is not None and not step.root]
     ids = sorted({node[0] for node in nodes if node is not None and node[0] < reach.numbers.blocks})
     return reach.graph.blocks(ids)
 
 
-def named(found: Refs, names: Mapping[int, str]) -> Refs:
+def named(refs: Refs, names: Mapping[int, str]) -> Refs:
     """With what blocks are, by their addresses."""
     chains = [
         chain._replace(steps=[step._replace(signature=names.get(step.address or 0, step.signature)) for step in chain.steps])
-        for chain in found.chains
+        for chain in refs.chains
     ]
-    return found._replace(chains=chains)
+    return refs._replace(chains=chains)
 
 
 class Holder(NamedTuple):
@@ -184,17 +186,17 @@ def find_holders(session: Session, addresses: Sequence[int], further: heap_graph
         reach = heap_graph.look(session, slots=True, names=True, further=further)
     except HeapxError:
         return {}
-    names, found = Names(session.target, reach), {}
+    names, holders = Names(session.target, reach), {}
     marks = Marks(reach)
     for address in addresses:
         told = find(reach, names, address, marks)
         if told is not None:
-            found[address] = _holder(told)
-    return found
+            holders[address] = _holder(told)
+    return holders
 
 
 def _holder(told: Refs) -> Holder:
-    chain = next((one for one in told.chains if one.is_held), None)
+    chain = next((way for way in told.chains if way.is_held), None)
     if chain is None:
         return Holder(told.address, told.evidence, None, None, None)
     first, last = chain.steps[0], chain.steps[-1]

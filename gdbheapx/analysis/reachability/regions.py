@@ -63,8 +63,8 @@ class Finder:
 
     def __init__(self, target: Target, claims: Ranges) -> None:
         self._target, self._claims = target, claims
-        found = target.memory_use()
-        self._uses = found.mappings if found is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
+        memory = target.memory_use()
+        self._uses = memory.mappings if memory is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
         self._places = Places(self._uses)
         self._pointers = sorted(thread.thread_pointer for thread in target.threads() if thread.thread_pointer)
         self._stacks = stacks.find(self._places, target, self._read, True)
@@ -114,11 +114,11 @@ class Finder:
     def _images(self) -> Sequence[Tuple[int, int, Module]]:
         """Writable segments of all objects."""
         page = self._target.page_bytes
-        found = []
+        segments = []
         for module in self._target.modules():
             for start, _, end in self._target.writable_segments(module):
-                found.append((start & -page, -(-end // page) * page, module))
-        return sorted(found, key=lambda one: one[:2])
+                segments.append((start & -page, -(-end // page) * page, module))
+        return sorted(segments, key=lambda segment: segment[:2])
 
     def _add(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
         """One part of a mapping: an object's data is a root, what is left of it a node."""
@@ -167,8 +167,8 @@ class Finder:
             return []
         word = self._target.word_bytes
         data = self._target.read_prefix(thread_pointer + word, word)
-        found = int.from_bytes(data, "little") if len(data) == word else 0
-        return [found - 2 * word] if found > 2 * word else []
+        dtv = int.from_bytes(data, "little") if len(data) == word else 0
+        return [dtv - 2 * word] if dtv > 2 * word else []
 
     def _bounds(self, place: int, address: int) -> Range:
         """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (libc 2.42 on Linux 6.13),
@@ -231,7 +231,7 @@ class Finder:
         """Where the control block lies elsewhere, as that of the main thread does: what is near it."""
         pointer = thread.thread_pointer
         place = self._places.at(pointer)
-        if not pointer or place is None or place in self._stacks.sorts or any(one.start <= pointer < one.end for one in self._roots):
+        if not pointer or place is None or place in self._stacks.sorts or any(root.start <= pointer < root.end for root in self._roots):
             return
         mapping = self._uses[place].mapping
         low, high = max(mapping.start, self._static_start(pointer)), min(mapping.end, pointer + self._target.arch.pthread_bytes)

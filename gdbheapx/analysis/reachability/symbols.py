@@ -17,7 +17,7 @@ FAR_BYTES = 1 << 30
 
 def keep_frames(target: Target, roots: Sequence[Root]) -> Dict[int, StackCopy]:
     """By lwp, of each thread that runs on a stack that is a root."""
-    found: Dict[int, StackCopy] = {}
+    copies: Dict[int, StackCopy] = {}
     stacks = [root for root in roots if root.kind == STACK and root.thread is not None]
     most = max(LEAST_BYTES, min(MOST_BYTES, MOST_OF_ALL // max(1, len(stacks))))
     for root in stacks if target.arch.unwinding is not None else ():
@@ -28,8 +28,8 @@ def keep_frames(target: Target, roots: Sequence[Root]) -> Dict[int, StackCopy]:
         there = target.touched_ranges(pointer, min(root.end, pointer + most))
         if there and there[0][0] == pointer:
             data = target.read_prefix(pointer, there[0][1] - pointer)
-            found[thread.lwp] = StackCopy(pointer, thread.pc, target.register_words(thread), data)
-    return found
+            copies[thread.lwp] = StackCopy(pointer, thread.pc, target.register_words(thread), data)
+    return copies
 
 
 def module_at(target: Target, address: int) -> Optional[Module]:
@@ -61,7 +61,9 @@ class Frames:
         if module is None:
             return None
         if module.base not in self._functions:
-            self._functions[module.base] = sorted(self._target.functions(module), key=lambda one: (one.start, one.local, len(one.name)))
+            self._functions[module.base] = sorted(
+                self._target.functions(module), key=lambda function: (function.start, function.local, len(function.name))
+            )
         rows = self._functions[module.base]
         place = bisect_right([row.start for row in rows], here) - 1
         while place > 0 and rows[place - 1].start == rows[place].start:
@@ -103,12 +105,12 @@ class TargetSymbols:
     def variable(self, module: Module, address: int) -> Optional[Variable]:
         """See Symbols."""
         if module.base not in self._variables:
-            found: Dict[int, Variable] = {}
+            variables: Dict[int, Variable] = {}
             for name, value, size, is_local in self._target.variables(module):
                 start = module.base + value
-                if size and not is_local and (start not in found or len(name) < len(found[start].name)):
-                    found[start] = Variable(start, start + size, name)
-            rows = sorted(found.values())
+                if size and not is_local and (start not in variables or len(name) < len(variables[start].name)):
+                    variables[start] = Variable(start, start + size, name)
+            rows = sorted(variables.values())
             self._variables[module.base] = [row.start for row in rows], rows
         starts, rows = self._variables[module.base]
         place = bisect_right(starts, address) - 1
@@ -116,16 +118,16 @@ class TargetSymbols:
 
     def in_stack(self, thread: Thread, address: int) -> Optional[str]:
         """See Symbols."""
-        found = self._frames.at(thread.lwp, address)
-        if found is None and thread.stack_pointer is not None and abs(address - thread.stack_pointer) < FAR_BYTES:
+        where = self._frames.at(thread.lwp, address)
+        if where is None and thread.stack_pointer is not None and abs(address - thread.stack_pointer) < FAR_BYTES:
             away = address - thread.stack_pointer
-            found = "sp%s0x%x" % ("-" if away < 0 else "+", abs(away))
-        return found
+            where = "sp%s0x%x" % ("-" if away < 0 else "+", abs(away))
+        return where
 
     def thread_local(self, thread: Thread, address: int) -> Optional[str]:
         """See Symbols."""
         away = address - (thread.thread_pointer or 0)
-        block = next((one for one in self._blocks if one.distance <= away < one.distance + one.size_bytes), None)
+        block = next((static for static in self._blocks if static.distance <= away < static.distance + static.size_bytes), None)
         if block is None:
             return None
         place = away - block.distance

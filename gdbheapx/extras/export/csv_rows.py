@@ -26,9 +26,9 @@ AT_ONCE = 1 << 15
 FORMULA = ("=", "+", "-", "@")
 
 
-def hexed(found: "re.Match[str]") -> str:
+def hexed(match: "re.Match[str]") -> str:
     """A character as `\\xNN`, beyond those as `\\uNNNN`: a byte that is no UTF-8 has its own number."""
-    number = ord(found.group())
+    number = ord(match.group())
     number -= 0xDC00 if 0xDC80 <= number <= 0xDCFF else 0
     return "\\x%02x" % number if number < 256 else "\\u%04x" % number
 
@@ -40,9 +40,9 @@ def folded_frame(name: str) -> str:
 
 def folded_lines(stacks: Sequence[Stack]) -> Iterator[str]:
     """The largest first."""
-    for one in sorted(stacks, key=lambda one: -one.bytes):
-        if one.bytes:
-            yield "%s %d" % (";".join(folded_frame(part.name) for part in one.frames), one.bytes)
+    for stack in sorted(stacks, key=lambda stack: -stack.bytes):
+        if stack.bytes:
+            yield "%s %d" % (";".join(folded_frame(part.name) for part in stack.frames), stack.bytes)
 
 
 def clean(text: str) -> str:
@@ -62,11 +62,11 @@ def words(heap: Any, signatures: Sequence[str] = (), for_engines: bool = False) 
     """What the numbers of a heap's blocks mean."""
     shape = heap.shape
     return CsvWords(
-        [one.encode() for one in CLASSES],
-        [cell(one) for one in shape.words],
+        [class_.encode() for class_ in CLASSES],
+        [cell(word) for word in shape.words],
         shape.overheads,
         cell(heap.info.id),
-        [cell(one, for_engines) for one in signatures],
+        [cell(signature, for_engines) for signature in signatures],
     )
 
 
@@ -89,7 +89,7 @@ class Used(NamedTuple):
 def used(heaps: Sequence[Any]) -> Iterator[Used]:
     """Reads them."""
     for heap in heaps:
-        yield Used(heap, [found for found in map(in_use, heap.blocks()) if len(found.addresses)])
+        yield Used(heap, [block for block in map(in_use, heap.blocks()) if len(block.addresses)])
 
 
 def in_use(blocks: Blocks) -> Blocks:
@@ -114,11 +114,11 @@ class Signed(NamedTuple):
         count = len(blocks.addresses)
         if self.addresses[place : place + count] == blocks.addresses:
             return self.labels[place : place + count]
-        found = array("I")
+        labels = array("I")
         for address in blocks.addresses:
             at = bisect_left(self.addresses, address)
-            found.append(self.labels[at] if at < len(self.addresses) and self.addresses[at] == address else 0)
-        return found
+            labels.append(self.labels[at] if at < len(self.addresses) and self.addresses[at] == address else 0)
+        return labels
 
 
 def signed(told: LabelSet) -> Signed:
@@ -147,10 +147,10 @@ def kept_rows(told: LabelSet, for_engines: bool, with_names: bool = True) -> Ite
             yield "".join(["0x%x,,%d,used,,,\n" % (address, usable) for address, usable, _ in rows])
 
 
-def signed_pieces(kernel: Any, found: Sequence[Used], signed: Signed, for_engines: bool = False) -> Iterator[str]:
+def signed_pieces(kernel: Any, heaps: Sequence[Used], signed: Signed, for_engines: bool = False) -> Iterator[str]:
     """The file with a name for each block in use."""
     yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
-    for heap, batches in found:
+    for heap, batches in heaps:
         writer = kernel.csv(words(heap, signed.names, for_engines))
         for blocks in batches:
             place = bisect_left(signed.addresses, blocks.addresses[0])

@@ -109,8 +109,10 @@ def single(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> It
             type_ = by_size.get(size)
             if type_ is None:
                 type_ = by_size[size] = Type("%d bytes" % size, "")
-        found = [(fields.get(slot) or field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges]
-        yield Object(addresses[node], type_, sizes[node], found)
+        references = [
+            (fields.get(slot) or field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges
+        ]
+        yield Object(addresses[node], type_, sizes[node], references)
     for node in range(blocks, graph.nodes):
         yield _outside(tallied, node, ids, others, blocks, word)
 
@@ -129,22 +131,22 @@ def _outside(tallied: owners.Tallied, node: int, ids: Sequence[int], others: Seq
             if kind == regions.DATA and part.root.module is not None:
                 variable = tallied.names.variable(part.root.module, part.root.start + part.slot * word)
             first = variable.start - part.root.start if variable is not None else part.slot * word
-    found = []
+    references = []
     for edge in tallied.graph.edges(node):
         is_known = edge.slot < EXACT_SLOT
         name = "+0x%x" % (edge.slot * word - first) if is_known else "stack pointer" if edge.slot < NO_SLOT else "?"
-        found.append((name, ids[edge.node] if edge.node < blocks else others[edge.node - blocks]))
-    return Object(others[node - blocks], Type(tallied.name(node), module), 0, found, kind)
+        references.append((name, ids[edge.node] if edge.node < blocks else others[edge.node - blocks]))
+    return Object(others[node - blocks], Type(tallied.name(node), module), 0, references, kind)
 
 
 def gathered(stacks: Sequence[Stack]) -> Iterator[Object]:
     """An object for each frame below its own owners: what it has, and what it owns."""
     below: Dict[Tuple[Frame, ...], List[Tuple[Frame, ...]]] = {}
     own: Dict[Tuple[Frame, ...], Stack] = {}
-    for one in stacks:
-        own[one.frames] = one
-        for depth in range(1, len(one.frames) + 1):
-            frames = one.frames[:depth]
+    for stack in stacks:
+        own[stack.frames] = stack
+        for depth in range(1, len(stack.frames) + 1):
+            frames = stack.frames[:depth]
             if frames in below:
                 continue
             below[frames] = []
@@ -155,8 +157,8 @@ def gathered(stacks: Sequence[Stack]) -> Iterator[Object]:
     for frames, children in below.items():
         mine = own.get(frames, nothing)
         name = frames[-1].name if mine.blocks < 2 else "%s (%d blocks)" % (frames[-1].name, mine.blocks)
-        found = [("owns", numbers[child]) for child in children]
-        yield Object(numbers[frames], Type(name, frames[-1].module), mine.bytes, found, VARIABLE if len(frames) == 1 else None)
+        references = [("owns", numbers[child]) for child in children]
+        yield Object(numbers[frames], Type(name, frames[-1].module), mine.bytes, references, VARIABLE if len(frames) == 1 else None)
 
 
 def long_varint(number: int) -> bytes:
@@ -182,18 +184,18 @@ class Writer:
         return Message().number(1, number).data(2, clean(text).encode("utf-8"))
 
     def _field(self, name: str) -> bytes:
-        found = self._field_bytes.get(name)
-        if found is None:
+        data = self._field_bytes.get(name)
+        if data is None:
             number = len(self._field_bytes) + 1
-            found = self._field_bytes[name] = varint(number)
+            data = self._field_bytes[name] = varint(number)
             self._graph.message(4, self._string(number, name))
-        return found
+        return data
 
     def _type(self, type_: Type) -> bytes:
-        found = self._types.get(type_)
-        if found is None:
+        data = self._types.get(type_)
+        if data is None:
             number = len(self._types) + 1
-            found = self._types[type_] = varint(number)
+            data = self._types[type_] = varint(number)
             made = Message().number(1, number)
             if type_.module:
                 place = self._places.get(type_.module)
@@ -202,24 +204,24 @@ class Writer:
                     self._graph.message(8, self._string(place, type_.module))
                 made.number(2, place)
             self._graph.message(9, made.data(3, clean(type_.name or "?").encode("utf-8")).number(7, KIND_NORMAL))
-        return found
+        return data
 
-    def add(self, one: Object) -> Optional[bytes]:
+    def add(self, object_: Object) -> Optional[bytes]:
         """Take in an object; a packet, where one is full."""
-        away = one.id - self._last_id & MASK
-        known = b"\x08" + long_varint(one.id) if one.id < self._last_id or not self._last_id else b"\x38" + varint(away)
-        self._last_id = one.id
-        parts = [known, b"\x10", self._type(one.type)]
-        if one.size_bytes:
-            parts += (b"\x18", varint(one.size_bytes))
-        if one.references:
-            fields = b"".join([self._field(name) for name, _ in one.references])
-            targets = b"".join([long_varint(target) for _, target in one.references])
+        away = object_.id - self._last_id & MASK
+        known = b"\x08" + long_varint(object_.id) if object_.id < self._last_id or not self._last_id else b"\x38" + varint(away)
+        self._last_id = object_.id
+        parts = [known, b"\x10", self._type(object_.type)]
+        if object_.size_bytes:
+            parts += (b"\x18", varint(object_.size_bytes))
+        if object_.references:
+            fields = b"".join([self._field(name) for name, _ in object_.references])
+            targets = b"".join([long_varint(target) for _, target in object_.references])
             parts += (b"\x22", varint(len(fields)), fields, b"\x2a", varint(len(targets)), targets)
         made = b"".join(parts)
         self._open += b"\x12" + varint(len(made)) + made
-        if one.root is not None:
-            self._roots.setdefault(ROOTS[one.root], []).append(one.id)
+        if object_.root is not None:
+            self._roots.setdefault(ROOTS[object_.root], []).append(object_.id)
         return self._packet(True) if len(self._open) > PACKET_BYTES else None
 
     def end(self) -> bytes:
@@ -241,13 +243,13 @@ def packet(content: Message) -> bytes:
     return Message().message(1, content.number(8, MOMENT).number(10, SEQUENCE)).encoded()
 
 
-def pieces(found: Iterable[Object], pid: int, command: str) -> Iterator[bytes]:
+def pieces(objects: Iterable[Object], pid: int, command: str) -> Iterator[bytes]:
     """The trace: the process's name, then the graph."""
     process = Message().number(1, pid).data(3, clean(command).encode("utf-8"))
     yield packet(Message().message(2, Message().message(1, process)))
     writer = Writer(pid)
-    for one in found:
-        full = writer.add(one)
+    for object_ in objects:
+        full = writer.add(object_)
         if full is not None:
             yield full
     yield writer.end()

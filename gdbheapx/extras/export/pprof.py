@@ -83,9 +83,9 @@ class Writer:
     """A profile as it comes together."""
 
     def __init__(self, images: Sequence[Image]) -> None:
-        self._images = sorted(images, key=lambda one: one.start)
-        self._starts = [one.start for one in self._images]
-        self._build_ids = {one.name.rsplit("/", 1)[-1]: one.build_id or "" for one in reversed(self._images)}
+        self._images = sorted(images, key=lambda image: image.start)
+        self._starts = [image.start for image in self._images]
+        self._build_ids = {image.name.rsplit("/", 1)[-1]: image.build_id or "" for image in reversed(self._images)}
         self._strings: Dict[str, int] = {"": 0}
         self._mappings: Dict[ProfileMapping, int] = {}
         self._functions: Dict[Frame, int] = {}
@@ -102,13 +102,13 @@ class Writer:
 
     def mapping(self, place: ProfileMapping) -> int:
         """Its number."""
-        found = self._mappings.get(place)
-        if found is None:
-            found = self._mappings[place] = len(self._mappings) + 1
-            made = Message().number(1, found).number(2, place.start).number(3, place.end).number(4, place.offset)
+        number = self._mappings.get(place)
+        if number is None:
+            number = self._mappings[place] = len(self._mappings) + 1
+            made = Message().number(1, number).number(2, place.start).number(3, place.end).number(4, place.offset)
             made.number(5, self.text(place.name)).number(6, self.text(place.build_id)).number(7, int(place.has_functions))
             self._add(3, made)
-        return found
+        return number
 
     def _place(self, frame: Frame) -> ProfileMapping:
         if frame.address is None:
@@ -120,20 +120,20 @@ class Writer:
 
     def location(self, frame: Frame) -> int:
         """Its number."""
-        found = self._locations.get(frame)
-        if found is None:
-            found = self._locations[frame] = len(self._locations) + 1
-            made = Message().number(1, found).number(2, self.mapping(self._place(frame))).number(3, frame.address or 0)
+        number = self._locations.get(frame)
+        if number is None:
+            number = self._locations[frame] = len(self._locations) + 1
+            made = Message().number(1, number).number(2, self.mapping(self._place(frame))).number(3, frame.address or 0)
             if frame.name:
                 made.message(4, Message().number(1, self._function(frame)))
             self._add(4, made)
-        return found
+        return number
 
     def _function(self, frame: Frame) -> int:
-        found = self._functions[frame] = len(self._functions) + 1
+        number = self._functions[frame] = len(self._functions) + 1
         name = self.text(frame.name)
-        self._add(5, Message().number(1, found).number(2, name).number(3, name).number(4, self.text(frame.module)))
-        return found
+        self._add(5, Message().number(1, number).number(2, name).number(3, name).number(4, self.text(frame.module)))
+        return number
 
     def sample(self, stack: Stack) -> None:
         """One stack: pprof has the innermost frame first."""
@@ -145,11 +145,11 @@ class Writer:
         whole = Message()
         types = [Message().number(1, self.text(kind)).number(2, self.text(unit)) for kind, unit in kinds]
         default = self.text("space")
-        for one in types:
-            whole.message(1, one)
+        for type_ in types:
+            whole.message(1, type_)
         for field in (2, 3, 4, 5):
-            for one in self._parts.get(field, ()):
-                whole.message(field, one)
+            for part in self._parts.get(field, ()):
+                whole.message(field, part)
         for text in self._strings:
             whole.data(6, text.encode("utf-8"))
         whole.message(11, types[1]).number(12, period).number(14, default)

@@ -65,34 +65,34 @@ def begin(words: Sequence[str], core: str) -> Child:
     return Child(process, out, err, time.monotonic())
 
 
-def has_ended(one: Child, seconds: Optional[float]) -> bool:
+def has_ended(child: Child, seconds: Optional[float]) -> bool:
     """Whether it is over; beyond its limit it is ended."""
-    if one.process.poll() is None and seconds is not None and time.monotonic() - one.began > seconds:
-        _kill(one)
-    return one.process.poll() is not None
+    if child.process.poll() is None and seconds is not None and time.monotonic() - child.began > seconds:
+        _kill(child)
+    return child.process.poll() is not None
 
 
-def taken(one: Child) -> Ended:
+def taken(child: Child) -> Ended:
     """What a look that is over has left; its files are closed."""
-    one.out.seek(0)
-    content = one.out.read(documents.MOST_BYTES + 1)
-    one.err.seek(max(0, os.fstat(one.err.fileno()).st_size - MOST_ERROR))
-    said = one.err.read().decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
-    end(one)
-    return Ended(one.process.returncode, content, said)
+    child.out.seek(0)
+    content = child.out.read(documents.MOST_BYTES + 1)
+    child.err.seek(max(0, os.fstat(child.err.fileno()).st_size - MOST_ERROR))
+    said = child.err.read().decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
+    end(child)
+    return Ended(child.process.returncode, content, said)
 
 
-def end(one: Child) -> None:
+def end(child: Child) -> None:
     """End it, whether it is over or not."""
-    _kill(one)
-    one.out.close()
-    one.err.close()
+    _kill(child)
+    child.out.close()
+    child.err.close()
 
 
-def _kill(one: Child) -> None:
+def _kill(child: Child) -> None:
     """With the gdb that it may have started."""
     try:
-        os.killpg(one.process.pid, signal.SIGKILL)
+        os.killpg(child.process.pid, signal.SIGKILL)
     except OSError:
         pass  # it has ended
-    one.process.wait()
+    child.process.wait()

@@ -139,16 +139,16 @@ def task(version: str, path: str, state: child.State, words: Sequence[str], seco
     if state is not None and seen != state:
         return where, failed("worker %s sees another file at this path; mount the same folder there, then run the same line again" % where)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    one = child.begin([sys.executable, "-c", PROGRAM, root, str(os.getpid()), *words], path)
+    look = child.begin([sys.executable, "-c", PROGRAM, root, str(os.getpid()), *words], path)
     try:
-        while not child.has_ended(one, seconds):
+        while not child.has_ended(look, seconds):
             if _is_cancelled(worker, key):
                 return where, failed("it was cancelled")
             time.sleep(TASK_POLL_SECONDS)
-        return where, child.taken(one)
+        return where, child.taken(look)
     finally:
-        if not one.out.closed:
-            child.end(one)
+        if not look.out.closed:
+            child.end(look)
 
 
 def _is_cancelled(worker: Any, key: str) -> bool:
@@ -182,8 +182,8 @@ def seen_from_anywhere(asked: GlobalOptions) -> List[str]:
         exe=asked.exe and os.path.abspath(asked.exe),
         gdb=os.path.abspath(asked.gdb) if asked.gdb and "/" in asked.gdb else asked.gdb,
         sysroot=asked.sysroot and os.path.abspath(asked.sysroot),
-        debug_dirs=[os.path.abspath(one) for one in asked.debug_dirs],
-        symbols=[os.path.abspath(one) for one in asked.symbols],
+        debug_dirs=[os.path.abspath(directory) for directory in asked.debug_dirs],
+        symbols=[os.path.abspath(symbol) for symbol in asked.symbols],
     ).words()
 
 

@@ -79,29 +79,29 @@ def loaded(path: str) -> Dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise Damaged("it is too large for a document of report --json")
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
         raise Damaged("it is not JSON, or it is cut")
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA or found.get("command") != "report":
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA or document.get("command") != "report":
         raise Damaged("it is not a document of report --json")
-    return found
+    return document
 
 
 def paths(given: Sequence[str]) -> Iterator[str]:
     """The files, those of a folder in order of their names; each once."""
     seen = set()
-    for one in given:
-        found = [one]
-        if os.path.isdir(one):
+    for file in given:
+        documents = [file]
+        if os.path.isdir(file):
             try:
-                found = [os.path.join(one, name) for name in sorted(os.listdir(one)) if name.endswith(".json")]
+                documents = [os.path.join(file, name) for name in sorted(os.listdir(file)) if name.endswith(".json")]
             except OSError as error:
                 raise HeapxError(
-                    "cannot read the folder %s: %s" % (one, error.strerror), "give documents of report --json", code=FILE_UNREADABLE
+                    "cannot read the folder %s: %s" % (file, error.strerror), "give documents of report --json", code=FILE_UNREADABLE
                 )
-            if not found:
-                raise HeapxError("%s has no documents" % one, "make some: gdbheapx fleet CORE... -o %s" % one, code=FILE_NOT_FOUND)
-        for path in found:
+            if not documents:
+                raise HeapxError("%s has no documents" % file, "make some: gdbheapx fleet CORE... -o %s" % file, code=FILE_NOT_FOUND)
+        for path in documents:
             if os.path.abspath(path) not in seen:
                 seen.add(os.path.abspath(path))
                 yield path
@@ -118,34 +118,34 @@ def row(path: str) -> Document:
 def row_of(document: Mapping[str, Any], path: str) -> Document:
     """The row of a document."""
     data, target, source = (_dict(document.get(name)) for name in ("data", "target", SOURCE))
-    infos = [_dict(one) for one in _list(document.get("allocators"))]
-    info = next((one for one in infos if one.get("owns_malloc") is True), infos[0] if infos else {})
+    infos = [_dict(allocator) for allocator in _list(document.get("allocators"))]
+    info = next((allocator for allocator in infos if allocator.get("owns_malloc") is True), infos[0] if infos else {})
     heaps = _heaps(data)
     name, version = _text(info.get("name")), _text(info.get("version"))
     inside = _dict(data.get("inside"))
     # a class tells more than a size
-    classes, sizes = ([_dict(one) for one in _list(rows)] for rows in (inside.get("classes"), data.get("sizes")))
-    largest = next((one for one in classes if _text(one.get("signature"))), {})
+    classes, sizes = ([_dict(row) for row in _list(rows)] for rows in (inside.get("classes"), data.get("sizes")))
+    largest = next((class_ for class_ in classes if _text(class_.get("signature"))), {})
     size = sizes[0] if sizes else {}
     label = _text(largest.get("signature")) or ("%d bytes" % size["size_bytes"] if _number(size.get("size_bytes")) is not None else None)
     verdict = _dict(data.get("verdict"))
     is_lacking = verdict.get("code") == EVIDENCE_MISSING  # what was read is no figure of the whole
     partial, failed = document.get("partial") is True, _text(source.get("error")) or (None if data else "it has no data")
-    problems = [_text(_dict(one).get("what")) for one in _list(document.get("problems"))]
+    problems = [_text(_dict(problem).get("what")) for problem in _list(document.get("problems"))]
     return Document(
         core=_text(source.get("core")) or _text(target.get("core")) or path,
         executable=_text(target.get("executable")),
-        version=" ".join(one for one in (name, version) if one) or None,
+        version=" ".join(part for part in (name, version) if part) or None,
         build_id=_text(info.get("build_id")),
         verdict=_text(verdict.get("kind")),
-        used_bytes=sum(one.used_bytes for one in heaps) if heaps and not is_lacking else None,
-        kept_bytes=sum(one.kept_bytes for one in heaps) if heaps and not is_lacking else None,
+        used_bytes=sum(heap.used_bytes for heap in heaps) if heaps and not is_lacking else None,
+        kept_bytes=sum(heap.kept_bytes for heap in heaps) if heaps and not is_lacking else None,
         memory_bytes=_number(_dict(data.get("memory")).get("total_bytes")),
         largest=label,
         largest_bytes=_number(largest.get("bytes")) if largest else _number(size.get("used_bytes")),
         suspect=_text(_dict(inside.get("suspect")).get("owner")),
         partial=partial,
-        error=failed or (next((one for one in problems if one), "it does not say why") if partial else None),
+        error=failed or (next((problem for problem in problems if problem), "it does not say why") if partial else None),
         failed=failed is not None,
         document=path,
         error_code=_text(_dict(document.get("error")).get("code")),
@@ -156,29 +156,29 @@ def ordered(rows: Sequence[Document], field: Optional[str]) -> List[Document]:
     """By a column: the largest number first, texts by the alphabet, the unknown last."""
     if field is None:
         return list(rows)
-    known = [one for one in rows if getattr(one, field) is not None]
-    return sorted(known, key=lambda one: getattr(one, field), reverse=field.endswith("_bytes")) + [
-        one for one in rows if getattr(one, field) is None
+    known = [row for row in rows if getattr(row, field) is not None]
+    return sorted(known, key=lambda row: getattr(row, field), reverse=field.endswith("_bytes")) + [
+        row for row in rows if getattr(row, field) is None
     ]
 
 
 def grouped(rows: Sequence[Document], field: str) -> List[Group]:
     """One row for each value, the one that uses most first."""
-    found: Dict[str, List[Document]] = {}
-    for one in rows:
-        found.setdefault(getattr(one, field) or NONE, []).append(one)
+    by_value: Dict[str, List[Document]] = {}
+    for row in rows:
+        by_value.setdefault(getattr(row, field) or NONE, []).append(row)
     groups = [
         Group(
             value=value,
             documents=len(some),
-            failed=sum(one.failed for one in some),
-            used_bytes=sum(one.used_bytes or 0 for one in some),
-            kept_bytes=sum(one.kept_bytes or 0 for one in some),
-            memory_bytes=sum(one.memory_bytes or 0 for one in some),
+            failed=sum(row.failed for row in some),
+            used_bytes=sum(row.used_bytes or 0 for row in some),
+            kept_bytes=sum(row.kept_bytes or 0 for row in some),
+            memory_bytes=sum(row.memory_bytes or 0 for row in some),
         )
-        for value, some in found.items()
+        for value, some in by_value.items()
     ]
-    return sorted(groups, key=lambda one: (-one.used_bytes, one.value))
+    return sorted(groups, key=lambda group: (-group.used_bytes, group.value))
 
 
 def _dict(value: Any) -> Mapping[str, Any]:
@@ -199,8 +199,8 @@ def _number(value: Any) -> Optional[int]:
 
 def _heaps(data: Mapping[str, Any]) -> List[HeapSum]:
     """Those that say what they hold; a document of another release may not."""
-    rows = [_dict(one) for one in _list(data.get("heaps"))]
-    sums = [(_number(one.get("held_bytes")), _number(one.get("used_bytes"))) for one in rows]
+    rows = [_dict(heap) for heap in _list(data.get("heaps"))]
+    sums = [(_number(row.get("held_bytes")), _number(row.get("used_bytes"))) for row in rows]
     return [HeapSum("", held, used) for held, used in sums if held is not None and used is not None]
 
 
@@ -213,10 +213,10 @@ def table_lines(style: Style, rows: Union[Sequence[Document], Sequence[Group]]) 
     """A table, or nothing."""
     record: Any = type(rows[0]) if rows else Document
     columns = columns_of(record)
-    known = {column.field for column in columns if any(getattr(one, column.field) is not None for one in rows)}
+    known = {column.field for column in columns if any(getattr(row, column.field) is not None for row in rows)}
     absent = {column.field: "" for column in columns if column.unit == TEXT and column.field in known}
     shown: List[Any] = [
-        {name: absent.get(name) if value is None else _cell(value) for name, value in one._asdict().items()} for one in rows
+        {name: absent.get(name) if value is None else _cell(value) for name, value in row._asdict().items()} for row in rows
     ]
     yield from text.show(style, [Table(columns, shown)])
 
@@ -224,8 +224,8 @@ def table_lines(style: Style, rows: Union[Sequence[Document], Sequence[Group]]) 
 def csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
     """CSV with a heading."""
     yield text.csv_line((type(rows[0]) if rows else Document)._fields)
-    for one in rows:
-        yield text.csv_line(text.safe_cell(value) if isinstance(value, str) else value for value in one)
+    for row in rows:
+        yield text.csv_line(text.safe_cell(value) if isinstance(value, str) else value for value in row)
 
 
 def _cell(value: Any) -> Any:

@@ -95,9 +95,9 @@ class Share(NamedTuple):
     number: int
     of: int
 
-    def has(self, one: Core) -> bool:
+    def has(self, core: Core) -> bool:
         """The core belongs to it."""
-        return int(hashlib.sha256(os.fsencode(one.path)).hexdigest()[:12], 16) % self.of == self.number
+        return int(hashlib.sha256(os.fsencode(core.path)).hexdigest()[:12], 16) % self.of == self.number
 
 
 class Where(NamedTuple):
@@ -124,24 +124,24 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
     """Make what documents are lacking, then read all of them."""
     asked = _asked()
     folder(directory)
-    found = {one.document: one for one in (core(path, directory) for path in cores)}
-    every = [one for one in found.values() if where.share is None or where.share.has(one)]
+    by_document = {core_.document: core_ for core_ in (core(path, directory) for path in cores)}
+    mine = [core_ for core_ in by_document.values() if where.share is None or where.share.has(core_)]
     replace(os.path.join(directory, VIEWS), SQL)
-    queue = [one for one in every if not is_whole(one)]
-    kept, made = len(every) - len(queue), 0
+    queue = [core_ for core_ in mine if not is_whole(core_)]
+    kept, made = len(mine) - len(queue), 0
     if where.dask is None:
         looks = _here(queue, asked, where.workers, max_seconds, budget)
     else:
         looks = _there(queue, asked, where.dask, max_seconds, budget)
-    budget.progress.stage = "%d of %d cores" % (kept, len(every))
+    budget.progress.stage = "%d of %d cores" % (kept, len(mine))
     with contextlib.closing(looks):
-        for one, state, ended in looks:
-            _finish(one, state, ended)
+        for core_, state, ended in looks:
+            _finish(core_, state, ended)
             made += 1
-            budget.progress.stage = "%d of %d cores" % (kept + made, len(every))
+            budget.progress.stage = "%d of %d cores" % (kept + made, len(mine))
             budget.progress.tick()
-    there = [one for one in every if os.path.exists(one.document)]
-    rows = [documents.row(one.document) for one in there if not budget.interrupted or is_whole(one)]
+    there = [core_ for core_ in mine if os.path.exists(core_.document)]
+    rows = [documents.row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]
     return Done(rows, made, kept, len(queue) - made)
 
 
@@ -154,8 +154,8 @@ def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], m
     try:
         while (left or running) and not budget.interrupted:
             while left and len(running) < at_once:
-                one = left.pop(0)
-                running.append(Work(one, child.state(one.path), child.begin(words, one.path)))
+                core_ = left.pop(0)
+                running.append(Work(core_, child.state(core_.path), child.begin(words, core_.path)))
             time.sleep(child.POLL_SECONDS)
             for work in [each for each in running if child.has_ended(each.child, limit)]:
                 running.remove(work)
@@ -170,9 +170,9 @@ def _there(queue: Sequence[Core], asked: GlobalOptions, address: str, max_second
     """Looks by a cluster, as they end."""
     from gdbheapx.extras.fleet import cluster
 
-    by_name = {os.path.basename(one.document)[: -len(".json")]: one for one in queue}
-    states = {name: child.state(one.path) for name, one in by_name.items()}
-    given = {name: (one.path, states[name]) for name, one in by_name.items()}
+    by_name = {os.path.basename(core_.document)[: -len(".json")]: core_ for core_ in queue}
+    states = {name: child.state(core_.path) for name, core_ in by_name.items()}
+    given = {name: (core_.path, states[name]) for name, core_ in by_name.items()}
     for name, ended in cluster.looks(address, given, asked, max_seconds, budget):
         yield by_name[name], states[name], ended
 
@@ -213,15 +213,15 @@ def check_owner(directory: str) -> None:
         raise HeapxError(what, hint, code=UNSAFE_PATH)
 
 
-def is_whole(one: Core) -> bool:
+def is_whole(core_: Core) -> bool:
     """An earlier run has made its document, and the core is as it was then. One that failed is looked at again."""
     try:
-        source = documents.loaded(one.document).get(documents.SOURCE)
+        source = documents.loaded(core_.document).get(documents.SOURCE)
     except documents.Damaged:
         return False
     if not isinstance(source, dict) or source.get("exit_code") != WHOLE:
         return False
-    return (source.get("size_bytes"), source.get("modified_ns")) == child.state(one.path)
+    return (source.get("size_bytes"), source.get("modified_ns")) == child.state(core_.path)
 
 
 def _asked() -> GlobalOptions:
@@ -235,21 +235,21 @@ def _asked() -> GlobalOptions:
     return GlobalOptions.from_words(unpack(os.environ[GLOBALS]))
 
 
-def _finish(one: Core, state: child.State, ended: child.Ended) -> None:
+def _finish(core_: Core, state: child.State, ended: child.Ended) -> None:
     """Its document, whatever became of it."""
     code, written = ended.code, _json(ended.content)
-    found = None
+    document = None
     if code in (WHOLE, PARTIAL):
         is_document = isinstance(written, dict) and isinstance(written.get("data"), dict)
-        found, code = (written, code) if is_document else (None, 1)
+        document, code = (written, code) if is_document else (None, 1)
     size, modified = state if state is not None else (None, None)
-    error = None if found is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
-    source = {"core": one.path, "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
+    error = None if document is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
+    source = {"core": core_.path, "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
     empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
-    told = said(written) if found is None else None
+    told = said(written) if document is None else None
     if told is not None:
         empty["error"] = told.document()
-    replace(one.document, json.dumps({**(empty if found is None else found), documents.SOURCE: source}) + "\n")
+    replace(core_.document, json.dumps({**(empty if document is None else document), documents.SOURCE: source}) + "\n")
 
 
 def _json(content: bytes) -> Any:

@@ -42,10 +42,10 @@ class Changes(NamedTuple):
 
 def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text."""
-    found: Diff = codec.decoded(Diff, data)
-    sides = {"Old": found.old, "New": found.new}
-    bars = [_bar(found, figure) for figure in ("old_bytes", "new_bytes")]
-    programs = found.old.executable, found.new.executable
+    diff: Diff = codec.decoded(Diff, data)
+    sides = {"Old": diff.old, "New": diff.new}
+    bars = [_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
+    programs = diff.old.executable, diff.new.executable
     names = " ".join(quoted(side.what) for side in sides.values())
     return {
         "title": "What grew: %s" % (programs[1] or programs[0] or "two looks").rsplit("/", 1)[-1],
@@ -54,16 +54,16 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "sides": [(heading, _facts(side)) for heading, side in sides.items()],
         "two_programs": None not in programs and programs[0] != programs[1],
         "partial": envelope.partial,
-        "problems": [one[1:] for one in envelope.problems],
-        "verdict": found.verdict.what,
-        "growth": found.growth_bytes,
+        "problems": [problem[1:] for problem in envelope.problems],
+        "verdict": diff.verdict.what,
+        "growth": diff.growth_bytes,
         "bars": list(zip(sides, bars)),
         "bars_scale": max(sum(part.bytes or 0 for part in bar) for bar in bars),
         "bar_key": [Part(look, name, None) for look, name in STATES],
         "change_key": [Part("other", "grew", None), Part("free", "fell", None)],
-        "states": _changes(found, found.states, *STATE),
-        "lists": [_changes(found, found.growth.parts, *PARTS), *(_changes(found, getattr(found, one[0]), *one) for one in LISTS)],
-        "steps": [_step(found.new if one.side == "new" else found.old, one) for one in found.next],
+        "states": _changes(diff, diff.states, *STATE),
+        "lists": [_changes(diff, diff.growth.parts, *PARTS), *(_changes(diff, getattr(diff, member[0]), *member) for member in LISTS)],
+        "steps": [_step(diff.new if step.side == "new" else diff.old, step) for step in diff.next],
         "again": Whole("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
         "open_rows": OPEN_ROWS,
     }
@@ -78,21 +78,21 @@ def _facts(side: Side) -> List[Tuple[str, str]]:
     return [(name, text) for name, text in facts if text is not None]
 
 
-def _bar(found: Diff, figure: str) -> List[Part]:
+def _bar(diff: Diff, figure: str) -> List[Part]:
     """What is held on the side of this figure."""
-    known = {one.what: getattr(one, figure) for one in reversed(found.states) if not one.whose}
+    known = {state.what: getattr(state, figure) for state in reversed(diff.states) if not state.whose}
     return [Part(look, name, known.get(name)) for look, name in STATES]
 
 
-def _changes(found: Diff, rows: Optional[Sequence[Any]], id_: str, title: str, caption: str, what: str) -> Changes:
+def _changes(diff: Diff, rows: Optional[Sequence[Any]], id_: str, title: str, caption: str, what: str) -> Changes:
     """`rows`: of Change, or of the parts of `growth`, which are not counted."""
-    unknown = [(one.side, one.why) for one in found.missing if one.what == id_] if rows is None else []
+    unknown = [(lacking.side, lacking.why) for lacking in diff.missing if lacking.what == id_] if rows is None else []
     shown = (rows or ())[:MOST_ROWS]
-    most = max((abs(one.diff_bytes) for one in shown if one.diff_bytes is not None), default=0)
-    counted = any(getattr(one, "diff_count", None) is not None for one in shown)
+    most = max((abs(change.diff_bytes) for change in shown if change.diff_bytes is not None), default=0)
+    counted = any(getattr(change, "diff_count", None) is not None for change in shown)
     return Changes(id_, title, caption, what, shown, len(rows or ()) - len(shown), most, counted, unknown)
 
 
-def _step(side: Side, one: Next) -> Step:
+def _step(side: Side, step: Next) -> Step:
     """A command about one of the two."""
-    return Step(asking(side.form, side.what, one.command), one.why)
+    return Step(asking(side.form, side.what, step.command), step.why)

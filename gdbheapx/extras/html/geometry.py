@@ -53,20 +53,20 @@ def number(value: float) -> str:
 
 def sizes(figures: Sequence[Optional[int]]) -> List[int]:
     """What can be drawn: nothing for what is not known, or makes no sense."""
-    return [max(0, one) if one is not None else 0 for one in figures]
+    return [max(0, figure) if figure is not None else 0 for figure in figures]
 
 
 def bar(figures: Sequence[Optional[int]], width: float, height: float, whole: Optional[int] = None) -> List[Box]:
     """Parts side by side. `whole`: what the full width is; without it the sum of all parts."""
     known = sizes(figures)
     total = max(sum(known), sizes([whole])[0])
-    found, at = [], 0.0
-    for place, one in enumerate(known):
-        wide = width * one / total if total else 0.0
+    boxes, at = [], 0.0
+    for place, figure in enumerate(known):
+        wide = width * figure / total if total else 0.0
         if wide >= SMALLEST:
-            found.append(Box(place, at, 0.0, wide, height))
+            boxes.append(Box(place, at, 0.0, wide, height))
         at += wide
-    return found
+    return boxes
 
 
 def change(figure: Optional[int], most: int, width: float, height: float) -> Optional[Box]:
@@ -81,16 +81,16 @@ def columns(figures: Sequence[Sequence[Optional[int]]], width: float, height: fl
     """A column for each row of figures, its parts one upon the other, all on one scale. `gap`: of a column's width left empty."""
     known = [sizes(row) for row in figures]
     top, wide = max((sum(row) for row in known), default=0), width / max(1, len(known))
-    found = []
+    all_boxes = []
     for number, row in enumerate(known):
         boxes, at = [], height
-        for place, one in enumerate(row):
-            tall = height * one / top if top else 0.0
+        for place, figure in enumerate(row):
+            tall = height * figure / top if top else 0.0
             at -= tall
             if tall >= SMALLEST:
                 boxes.append(Box(place, wide * (number + gap / 2), at, wide * (1 - gap), tall))
-        found.append(boxes)
-    return found
+        all_boxes.append(boxes)
+    return all_boxes
 
 
 def treemap(figures: Sequence[Optional[int]], width: float, height: float) -> List[Box]:
@@ -100,69 +100,71 @@ def treemap(figures: Sequence[Optional[int]], width: float, height: float) -> Li
     if not total:
         return []
     scale = width * height / total
-    left = sorted(((one * scale, place) for place, one in enumerate(known) if one * scale >= SMALLEST), key=lambda one: (-one[0], one[1]))
-    x, y, wide, tall, found = 0.0, 0.0, width, height, []  # type: float, float, float, float, List[Box]
+    left = sorted(
+        ((figure * scale, place) for place, figure in enumerate(known) if figure * scale >= SMALLEST), key=lambda pair: (-pair[0], pair[1])
+    )
+    x, y, wide, tall, boxes = 0.0, 0.0, width, height, []  # type: float, float, float, float, List[Box]
     while left and wide > 0 and tall > 0:
         side = min(wide, tall)
         count = 1
         while count < len(left) and _worst(left[: count + 1], side) <= _worst(left[:count], side):
             count += 1
         row, left = left[:count], left[count:]
-        area = sum(one for one, _ in row)
+        area = sum(size for size, _ in row)
         deep = min(area / side, max(wide, tall))
         at = 0.0
-        for one, place in row:
-            long = one / deep
-            found.append(Box(place, x, y + at, deep, long) if wide >= tall else Box(place, x + at, y, long, deep))
+        for size, place in row:
+            long = size / deep
+            boxes.append(Box(place, x, y + at, deep, long) if wide >= tall else Box(place, x + at, y, long, deep))
             at += long
         if wide >= tall:
             x, wide = x + deep, wide - deep
         else:
             y, tall = y + deep, tall - deep
-    return found
+    return boxes
 
 
 def _worst(row: Sequence[Tuple[float, int]], side: float) -> float:
     """The longest shape of a row: long side by short side."""
-    area = sum(one for one, _ in row)
-    return max(max(side * side * one / (area * area), area * area / (side * side * one)) for one, _ in row)
+    area = sum(size for size, _ in row)
+    return max(max(side * side * size / (area * area), area * area / (side * side * size)) for size, _ in row)
 
 
 def icicle(branches: Sequence[Branch], width: float, row: float, whole: Optional[int] = None) -> List[Level]:
     """Owners above what they own, each as wide as what it keeps."""
-    known = sizes([one.size for one in branches])
+    known = sizes([branch.size for branch in branches])
     total = max(sum(known), sizes([whole])[0])
-    found: List[Level] = []
-    _below(branches, 0.0, width, total, 0, row, found)
-    return found
+    levels: List[Level] = []
+    _below(branches, 0.0, width, total, 0, row, levels)
+    return levels
 
 
-def _below(branches: Sequence[Branch], x: float, width: float, total: int, depth: int, row: float, found: List[Level]) -> None:
+def _below(branches: Sequence[Branch], x: float, width: float, total: int, depth: int, row: float, levels: List[Level]) -> None:
     end = x + width
-    for one in branches:
-        wide = min(width * max(0, one.size) / total if total else 0.0, end - x)
+    for branch in branches:
+        wide = min(width * max(0, branch.size) / total if total else 0.0, end - x)
         if wide < SMALLEST:
             continue
-        found.append(Level(Box(one.place, x, depth * row, wide, row), depth))
-        _below(one.children, x, wide, one.size, depth + 1, row, found)
+        levels.append(Level(Box(branch.place, x, depth * row, wide, row), depth))
+        _below(branch.children, x, wide, branch.size, depth + 1, row, levels)
         x += wide
 
 
 def depth(levels: Sequence[Level]) -> int:
     """How many levels an icicle has."""
-    return max((one.depth for one in levels), default=-1) + 1
+    return max((level.depth for level in levels), default=-1) + 1
 
 
 def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[Drawn]:
     """A path for each kind of figure: cells row by row, each divided among its figures from left to right. `whole`: what a full cell is."""
-    kinds = max((len(one) for one in cells), default=0)
+    kinds = max((len(cell) for cell in cells), default=0)
     paths: List[List[str]] = [[] for _ in range(kinds)]
     for number_, figures in enumerate(cells):
         x, y = (number_ % across) * side, (number_ // across) * side
         for box in bar(figures, side - gap, side - gap, whole):
             parts = tuple(map(number, (x + box.x, y, box.width, box.height, -box.width)))
             paths[box.place].append("M%s %sh%sv%sh%sz" % parts)
-    return [Drawn("".join(one)) for one in paths]
+    return [Drawn("".join(path)) for path in paths]
 
 
 def curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height: float, top: Optional[float] = None) -> Curve:
@@ -191,14 +193,14 @@ def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: 
             runs.append([])
             continue
         x = width * (time - first) / (last - first) if last > first else 0.0
-        low, high = (height * (1 - min(1.0, max(0.0, one / top))) if top > 0 else height for one in ends)
+        low, high = (height * (1 - min(1.0, max(0.0, end / top))) if top > 0 else height for end in ends)
         runs[-1].append((x, low, high))
-    found = []
+    paths = []
     for run in runs:
         if len(run) > 1:
             edge = [(x, high) for x, _, high in run] + [(x, low) for x, low, _ in reversed(run)]
-            found.append(Drawn("M" + "L".join("%s %s" % (number(x), number(y)) for x, y in edge) + "z"))
-    return found
+            paths.append(Drawn("M" + "L".join("%s %s" % (number(x), number(y)) for x, y in edge) + "z"))
+    return paths
 
 
 def ticks(most: int, is_size: bool) -> List[int]:
@@ -207,4 +209,4 @@ def ticks(most: int, is_size: bool) -> List[int]:
     while step * 5 < most:
         step = step * 2 if is_size or str(step)[0] in "15" else step * 5 // 2
     count = max(1, -(-most // step))
-    return [step * one for one in range(count + 1)]
+    return [step * number for number in range(count + 1)]

@@ -75,12 +75,14 @@ def split(parts: Optional[Sequence[MemoryPart]], memory: Optional[Memory]) -> Di
     """The memory by whose it is."""
     live = memory is not None and memory.measure == "resident"
     key, parts = "resident_bytes" if live else "dumped_bytes", parts or ()
-    made = [Part("part%d" % (place % 6), _part_name(one), getattr(one, key)) for place, one in enumerate(parts[:MOST_SPLIT])]
+    made = [Part("part%d" % (place % 6), _part_name(part), getattr(part, key)) for place, part in enumerate(parts[:MOST_SPLIT])]
     if len(parts) > MOST_SPLIT:
-        rest = [getattr(one, key) for one in parts[MOST_SPLIT:]]
+        rest = [getattr(part, key) for part in parts[MOST_SPLIT:]]
         made.append(Part("other", "%d smaller parts" % len(rest), columns.add(rest)))
     more = [
-        (name, [getattr(one, field) for one in parts[: len(made)]]) for field, name in BESIDE if any(getattr(one, field) for one in parts)
+        (name, [getattr(part, field) for part in parts[: len(made)]])
+        for field, name in BESIDE
+        if any(getattr(part, field) for part in parts)
     ]
     return {
         "known": memory is not None,
@@ -88,20 +90,20 @@ def split(parts: Optional[Sequence[MemoryPart]], memory: Optional[Memory]) -> Di
         "parts": made,
         "more": more,
         "headings": [("whose", "name"), ("bytes", ""), ("share", ""), *((name, "") for name, _ in more)],
-        "guessed": any(one.sure == GUESS for one in parts),
+        "guessed": any(part.sure == GUESS for part in parts),
         "total": memory and memory.total_bytes,
         "beside": [(name, getattr(memory, field)) for field, name in BESIDE if getattr(memory, field, None)],
         "largest": memory.largest if memory is not None else (),
     }
 
 
-def _part_name(one: MemoryPart) -> str:
-    return "%s%s" % (one.name, " ?" if one.sure == GUESS else "")
+def _part_name(part: MemoryPart) -> str:
+    return "%s%s" % (part.name, " ?" if part.sure == GUESS else "")
 
 
-def runtime(one: RuntimeTable) -> Line:
+def runtime(table: RuntimeTable) -> Line:
     """A table of a runtime, in which every byte stands once."""
-    return Line(one.name, [Part("part%d" % (place % 6), row.name, row.bytes) for place, row in enumerate(one.rows)], one.sum_bytes)
+    return Line(table.name, [Part("part%d" % (place % 6), row.name, row.bytes) for place, row in enumerate(table.rows)], table.sum_bytes)
 
 
 def less(whole_bytes: Optional[int], part: Optional[int]) -> Optional[int]:
@@ -144,9 +146,9 @@ def arenas_of(arenas: Sequence[Any], totals: Mapping[str, Mapping[str, Optional[
     return lines
 
 
-def map_of(one: HeapMap) -> MapView:
+def map_of(heap_map: HeapMap) -> MapView:
     """The map of a heap."""
-    live = one.sums.free_resident_bytes is not None and one.sums.returned_resident_bytes is not None
+    live = heap_map.sums.free_resident_bytes is not None and heap_map.sums.returned_resident_bytes is not None
     texts = (
         ("used", "in use"),
         ("pinned", "pinned: free memory beside blocks in use, on one page"),
@@ -155,17 +157,17 @@ def map_of(one: HeapMap) -> MapView:
         ("free", "free, in RAM" if live else "free (in RAM or not: not known)"),
         ("gone", "returned, or never in RAM" if live else "returned (in RAM or not: not known)"),
     )
-    cells = [_states(cell, live) for cell in one.cells]
-    parts = [Part(look, name, value) for (look, name), value in zip(texts, _states(one.sums, live))]
+    cells = [_states(cell, live) for cell in heap_map.cells]
+    parts = [Part(look, name, value) for (look, name), value in zip(texts, _states(heap_map.sums, live))]
     each = -(-len(cells) // MAP_LINES) if cells else 1
     return MapView(
-        allocator=one.allocator,
-        page_bytes=one.page_bytes,
-        cell_bytes=one.cell_bytes,
+        allocator=heap_map.allocator,
+        page_bytes=heap_map.page_bytes,
+        cell_bytes=heap_map.cell_bytes,
         parts=parts,
         cells=cells,
         lines=[
-            (str(one.cells[first].address), [columns.add(column) for column in zip(*cells[first : first + each])])
+            (str(heap_map.cells[first].address), [columns.add(column) for column in zip(*cells[first : first + each])])
             for first in range(0, len(cells), each)
         ],
         whole_bytes=columns.add(part.bytes for part in parts),
@@ -182,16 +184,16 @@ def _states(cell: MapCell, live: bool) -> List[Optional[int]]:
     return [cell.used_bytes, cell.pinned_bytes, cell.cached_bytes, cell.own_bytes, free, returned]
 
 
-def classes_of(one: SizeClasses) -> Classes:
+def classes_of(classes: SizeClasses) -> Classes:
     """The size classes of a heap."""
-    each = max(1, -(-len(one.rows) // MOST_COLUMNS))
+    each = max(1, -(-len(classes.rows) // MOST_COLUMNS))
     bars = []
-    for first in range(0, len(one.rows), each):
-        group = one.rows[first : first + each]
+    for first in range(0, len(classes.rows), each):
+        group = classes.rows[first : first + each]
         sums = [columns.add(getattr(row, field) for row in group) for field in ("used_bytes", "free_bytes")]
         bars.append((sizes_of(group[0].size_bytes, group[-1].max_size_bytes), sums))
-    shown = [(sizes_of(row.size_bytes, row.max_size_bytes), row) for row in one.rows[:MOST_CLASSES]]
-    return Classes(one.allocator, shown, max(0, len(one.rows) - MOST_CLASSES), bars)
+    shown = [(sizes_of(row.size_bytes, row.max_size_bytes), row) for row in classes.rows[:MOST_CLASSES]]
+    return Classes(classes.allocator, shown, max(0, len(classes.rows) - MOST_CLASSES), bars)
 
 
 def sizes_of(least: int, most: int) -> str:

@@ -86,13 +86,13 @@ def quoted(text: str) -> str:
 
 def _has_bytes(text: str) -> bool:
     """Each half of a pair stands for a byte that was no UTF-8."""
-    return all(0xDC80 <= ord(one) <= 0xDCFF for one in text if 0xD800 <= ord(one) <= 0xDFFF)
+    return all(0xDC80 <= ord(letter) <= 0xDCFF for letter in text if 0xD800 <= ord(letter) <= 0xDFFF)
 
 
-def step(target: TargetFacts, one: NextStep) -> Step:
+def step(target: TargetFacts, next_step: NextStep) -> Step:
     """Commands of this tool get its name and the target before them; other lines stay as they are."""
-    if one.command is not None and one.command.split() and command.find(one.command.split()[0]) is not None:
-        line = command_line(target, one.command)
+    if next_step.command is not None and next_step.command.split() and command.find(next_step.command.split()[0]) is not None:
+        line = command_line(target, next_step.command)
         is_elsewhere = target.kind == "snapshot" and not line.startswith("gdbheapx --snapshot ")
-        return Step(line, one.why + NOT_HERE if is_elsewhere else one.why)
-    return Step(one.command, one.why)
+        return Step(line, next_step.why + NOT_HERE if is_elsewhere else next_step.why)
+    return Step(next_step.command, next_step.why)

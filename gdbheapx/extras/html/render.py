@@ -25,13 +25,13 @@ def visible(text: str) -> str:
         text = text[:MOST_LETTERS] + " (cut)"
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _written_out(one) for one in text)
+    return "".join(letter if letter.isprintable() else _written_out(letter) for letter in text)
 
 
-def _written_out(one: str) -> str:
+def _written_out(letter: str) -> str:
     """`\\x1b`; a byte that is no UTF-8 as that byte."""
-    code = ord(one)
-    return "\\x%02x" % (code - 0xDC00) if 0xDC80 <= code <= 0xDCFF else one.encode("unicode_escape", "backslashreplace").decode("ascii")
+    code = ord(letter)
+    return "\\x%02x" % (code - 0xDC00) if 0xDC80 <= code <= 0xDCFF else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def size(value: Optional[int]) -> str:

@@ -55,17 +55,17 @@ class Owner(NamedTuple):
     depth: int
 
 
-def census(found: Optional[PageCensus]) -> Optional[Census]:
+def census(page_census: Optional[PageCensus]) -> Optional[Census]:
     """The rows of the census; None where the blocks were not looked at."""
-    if found is None:
+    if page_census is None:
         return None
-    named = [(_name(row), row) for row in found.rows]
+    named = [(_name(row), row) for row in page_census.rows]
     drawn = [Part("", name, row.bytes) for name, row in named[:MOST_TREEMAP] if row.bytes]
-    rest = found.bytes - sum(part.bytes or 0 for part in drawn)
+    rest = page_census.bytes - sum(part.bytes or 0 for part in drawn)
     if rest > 0:
         drawn.append(Part("", "everything else", rest))
-    more = found.more_rows + max(0, len(named) - MOST_CENSUS)
-    return Census(named[:MOST_CENSUS], found.blocks, found.bytes, more, drawn)
+    more = page_census.more_rows + max(0, len(named) - MOST_CENSUS)
+    return Census(named[:MOST_CENSUS], page_census.blocks, page_census.bytes, more, drawn)
 
 
 def _name(row: CensusRow) -> str:
@@ -80,12 +80,12 @@ def owners(rows: Sequence[model.Owned]) -> Tuple[List[Owner], List[Branch]]:
 
     def branches(many: Sequence[model.Owned], depth: int) -> List[Branch]:
         made = []
-        for one in many:
+        for row in many:
             if len(listed) >= MOST_OWNERS or depth >= MOST_LEVELS:
                 break
-            place, name = len(listed), "%s: %s" % (one.signature, one.owner) if one.signature else one.owner
-            listed.append(Owner(name, one.kind, one.retained_bytes, one.retained_blocks, depth))
-            made.append(Branch(place, one.retained_bytes, branches(one.children, depth + 1)))
+            place, name = len(listed), "%s: %s" % (row.signature, row.owner) if row.signature else row.owner
+            listed.append(Owner(name, row.kind, row.retained_bytes, row.retained_blocks, depth))
+            made.append(Branch(place, row.retained_bytes, branches(row.children, depth + 1)))
         return made
 
     tree = branches(rows, 0)
@@ -105,9 +105,9 @@ def _decay_cell(name: str, value: Any) -> Optional[str]:
 
 def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text."""
-    found: Overview = codec.decoded(Overview, data)
+    overview: Overview = codec.decoded(Overview, data)
     page: PageParts = codec.decoded(Optional[PageParts], data.get("page")) or NO_PARTS
-    target, arenas = envelope.target, memory_view.arenas_of(found.arenas, found.totals)
+    target, arenas = envelope.target, memory_view.arenas_of(overview.arenas, overview.totals)
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
     drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
     return {
@@ -116,28 +116,28 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "version": envelope.tool.version,
         "target": _target(envelope),
         "partial": envelope.partial,
-        "problems": [one[1:] for one in envelope.problems],
-        "verdict": found.verdict,
-        "others": _others(found),
-        "findings": _findings(found),
-        "split": memory_view.split(found.split, found.memory),
-        "tables": [memory_view.runtime(one) for one in found.runtimes or ()],
-        "held": found.held,
+        "problems": [problem[1:] for problem in envelope.problems],
+        "verdict": overview.verdict,
+        "others": _others(overview),
+        "findings": _findings(overview),
+        "split": memory_view.split(overview.split, overview.memory),
+        "tables": [memory_view.runtime(runtime) for runtime in overview.runtimes or ()],
+        "held": overview.held,
         "arenas": arenas,
         "arena_headings": [("arena", "name"), ("parts", "left"), *((name, "") for _, name in drawn)],
         "arena_looks": [look for look, _ in drawn],
         "arena_key": [Part(look, name, None) for look, name in drawn],
         "arena_scale": max((sum(part.bytes or 0 for part in line.parts) for line in arenas), default=0),
         "arenas_line": command_line(target, "arenas"),
-        "more_arenas": max(0, len(found.arenas) - memory_view.MOST_ARENAS),
-        "maps": [memory_view.map_of(one) for one in page.map[: memory_view.MOST_MAPS]],
-        "classes": [one for one in map(memory_view.classes_of, page.histogram) if one.rows],
+        "more_arenas": max(0, len(overview.arenas) - memory_view.MOST_ARENAS),
+        "maps": [memory_view.map_of(heap_map) for heap_map in page.map[: memory_view.MOST_MAPS]],
+        "classes": [classes for classes in map(memory_view.classes_of, page.histogram) if classes.rows],
         "census": census(page.census),
         "owners": page.owners,
         "owner_rows": owners(page.owners.owners if page.owners is not None else ()),
         "decay": None if page.decay is None else [{name: _decay_cell(name, row[name]) for name, _, _ in DECAY} for row in page.decay],
         "more_decay": page.more_decay,
-        "steps": [step(target, one) for one in found.next],
+        "steps": [step(target, next_step) for next_step in overview.next],
         "deeper": command_line(target, "report --deep --html FILE"),
         "owners_line": command_line(target, "owners"),
         "census_line": command_line(target, "census"),
@@ -164,19 +164,21 @@ def _target(envelope: Envelope) -> List[Tuple[str, str]]:
     facts.append(("Process", None if target.pid is None else str(target.pid)))
     if target.stopped_ms is not None:
         facts.append(("Stood still for", "%.0f ms" % target.stopped_ms))
-    for one in envelope.allocators:
-        owner = ", owns malloc" if one.owns_malloc else ""
-        facts.append(("Allocator", "%s %s in %s%s" % (one.id, one.version or "(version not known)", one.object or "?", owner)))
+    for allocator in envelope.allocators:
+        owner = ", owns malloc" if allocator.owns_malloc else ""
+        facts.append(
+            ("Allocator", "%s %s in %s%s" % (allocator.id, allocator.version or "(version not known)", allocator.object or "?", owner))
+        )
     facts.append(("Read by", "gdbheapx %s%s" % (tool.version, ", gdb %s" % tool.gdb if tool.gdb else "")))
     return [(name, text) for name, text in facts if text is not None]
 
 
-def _findings(found: Overview) -> List[Finding]:
+def _findings(overview: Overview) -> List[Finding]:
     """Those that no verdict says."""
-    said = [line for one in (found.verdict, *found.verdicts.values()) for line in one.lines]
-    return [one for one in found.findings if one not in said]
+    said = [line for verdict in (overview.verdict, *overview.verdicts.values()) for line in verdict.lines]
+    return [finding for finding in overview.findings if finding not in said]
 
 
-def _others(found: Overview) -> List[Tuple[str, Verdict]]:
+def _others(overview: Overview) -> List[Tuple[str, Verdict]]:
     """Of further allocators that hold enough to be judged."""
-    return [(name, one) for name, one in list(found.verdicts.items())[1:] if name in found.shown and one.kind != SMALL]
+    return [(name, judged) for name, judged in list(overview.verdicts.items())[1:] if name in overview.shown and judged.kind != SMALL]

@@ -89,9 +89,9 @@ def _listen() -> None:
     def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
         raise KeyboardInterrupt(NAMES[number])
 
-    heard = [one for one in NAMES if signal.getsignal(one) != signal.SIG_IGN]
-    for one in heard:
-        signal.signal(one, stop)
+    heard = [number for number in NAMES if signal.getsignal(number) != signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, *heard))
 
 
@@ -109,7 +109,7 @@ class Query:
 
         options = self._options
         if options.tables:
-            document = {"tables": [one._replace(columns=list(one.columns)) for one in tables.TABLES]}
+            document = {"tables": [table._replace(columns=list(table.columns)) for table in tables.TABLES]}
             return self._write(WHOLE, [self._document(document)] if options.json else text.table_lines(tables.TABLES))
         if not options.sql:
             raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
@@ -118,46 +118,46 @@ class Query:
             raise UsageError(
                 "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
             )
-        found = Look(WHOLE, {}, b"", -1, None)
+        look = Look(WHOLE, {}, b"", -1, None)
         _listen()
         if needed.tables:
-            found = _look(needed.tables, needed.signature, self._invocation, self._shell)
-            if found.code not in ANSWERED:
+            look = _look(needed.tables, needed.signature, self._invocation, self._shell)
+            if look.code not in ANSWERED:
                 if options.json:
-                    self._write(found.code, [found.text.decode("utf-8", "replace").rstrip("\n")])
-                return found.code
+                    self._write(look.code, [look.text.decode("utf-8", "replace").rstrip("\n")])
+                return look.code
         with engine.Folder() as folder:
-            path = engine.fill(folder, needed, found.tables, found.rows, found.signed)
-            for descriptor in (found.rows, found.signed):
+            path = engine.fill(folder, needed, look.tables, look.rows, look.signed)
+            for descriptor in (look.rows, look.signed):
                 if descriptor is not None and descriptor >= 0:
                     os.close(descriptor)
             result = engine.Asking(folder, path).ask(needed.sql)
-            return self._show(result, found)
+            return self._show(result, look)
 
-    def _show(self, result: Any, found: Look) -> int:
+    def _show(self, result: Any, look: Look) -> int:
         from gdbheapx.extras.query import text
 
         options, columns, rows = self._options, result.columns, result.rows
         if options.json:
-            return self._show_json(result, found)
+            return self._show_json(result, look)
         if options.csv:
             shown = text.csv_lines(columns, _limited(rows, options.limit))
         else:
             shown = text.lines(columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
-        notes = list(_notes(found.envelope))
+        notes = list(_notes(look.envelope))
         if options.csv:
-            code = self._write(found.code, shown)
+            code = self._write(look.code, shown)
             for line in notes:
                 self._shell.fail(line)
             return code
-        return self._write(found.code, _both(shown, notes))
+        return self._write(look.code, _both(shown, notes))
 
-    def _show_json(self, result: Any, found: Look) -> int:
+    def _show_json(self, result: Any, look: Look) -> int:
         """The envelope; rows one a line, while they come."""
         from gdbheapx.extras.query import text
         from gdbheapx.report.json import encode
 
-        envelope, code = {**NOBODY, **found.envelope}, found.code
+        envelope, code = {**NOBODY, **look.envelope}, look.code
 
         def pieces() -> Any:
             nonlocal code
@@ -219,9 +219,9 @@ def _notes(envelope: Dict[str, Any]) -> Sequence[str]:
 
     problems = envelope.get("problems") or []
     lines = ["", "Partial answer, because:" if envelope.get("partial") else "Notes:"] if problems else []
-    for one in problems:
-        where, hint = one.get("where"), one.get("hint")
-        lines.append(escaped("  %s%s%s" % ("%s: " % where if where else "", one.get("what"), "; %s" % hint if hint else "")))
+    for problem in problems:
+        where, hint = problem.get("where"), problem.get("hint")
+        lines.append(escaped("  %s%s%s" % ("%s: " % where if where else "", problem.get("what"), "; %s" % hint if hint else "")))
     return lines
 
 
@@ -247,17 +247,17 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
     of_census = options.of == "census"
     file: Optional[Replacing] = Replacing(options.output, "-o")
     try:
-        found = _look([tables.BLOCKS], of_census, invocation, shell)
-        if found.code not in ANSWERED or file is None:
-            return found.code
+        look = _look([tables.BLOCKS], of_census, invocation, shell)
+        if look.code not in ANSWERED or file is None:
+            return look.code
         with engine.Folder() as folder:
-            engine.parquet(folder, file.beside, of_census, found.rows, found.signed)
+            engine.parquet(folder, file.beside, of_census, look.rows, look.signed)
         file.take_place()
         file = None
-        for line in _notes(found.envelope):
+        for line in _notes(look.envelope):
             if line:
                 shell.fail(line)
-        return found.code
+        return look.code
     finally:
         if file is not None:
             file.drop()

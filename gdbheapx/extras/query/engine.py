@@ -77,7 +77,7 @@ def _create(connection: Any, table: Table, without: str = "") -> None:
 def needed(sql: str) -> Needed:
     """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong."""
     duckdb = module()
-    if not sql.isprintable() and any("\ud800" <= one <= "\udfff" for one in sql):
+    if not sql.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in sql):
         raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `gdbheapx query` shows")
     connection = duckdb.connect(":memory:", config={**CLOSED})
     for table in TABLES:
@@ -193,10 +193,10 @@ def _fill(
             connection.execute("CREATE TABLE %s AS %s" % (BLOCKS, blocks(asked, rows, signed)))
             continue
         _create(connection, table, SIGNATURE if table.name == BLOCKS and not asked.signature else "")
-        found = tables.get(table.name, [])
+        rows_ = tables.get(table.name, [])
         marks = ", ".join("unnest(?::%s[])" % column.type for column in table.columns)
-        for place in range(0, len(found), ROWS_AT_ONCE):
-            some = found[place : place + ROWS_AT_ONCE]
+        for place in range(0, len(rows_), ROWS_AT_ONCE):
+            some = rows_[place : place + ROWS_AT_ONCE]
             connection.execute('INSERT INTO "%s" SELECT %s' % (table.name, marks), [list(column) for column in zip(*some)])
     connection.close()
     return True
@@ -212,7 +212,7 @@ class Asking:
     def ask(self, sql: str) -> Result:
         """The answer. HeapxError with DuckDB's message."""
         done = self._waited(lambda: self._connection.execute(sql))
-        columns = [(str(one[0]), str(one[1])) for one in done.description or ()]
+        columns = [(str(column[0]), str(column[1])) for column in done.description or ()]
         return Result(columns, self._rows(done))
 
     def _rows(self, done: Any) -> Iterator[Tuple[Any, ...]]:
@@ -231,12 +231,12 @@ class Asking:
 
 def waited(connection: Any, work: Callable[[], Any]) -> Any:
     """What it gives, made by another thread: this one hears Ctrl-C meanwhile, and ends the work."""
-    found: List[Any] = []
+    results: List[Any] = []
     failed: List[BaseException] = []
 
     def run() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except BaseException as error:
             failed.append(error)
 
@@ -252,7 +252,7 @@ def waited(connection: Any, work: Callable[[], Any]) -> Any:
         raise
     if failed:
         raise failed[0]
-    return found[0]
+    return results[0]
 
 
 def parquet(folder: str, path: str, of_census: bool, rows: int, signed: Optional[int]) -> None:

@@ -48,13 +48,13 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     is_snapshot = not session.target.has_memory
     if not is_snapshot:
         session.store = Taking()
-    found: Dict[str, Callable[[], Rows]] = {}
+    makers: Dict[str, Callable[[], Rows]] = {}
     later: Optional[Callable[[], None]] = None
     for table in TABLES:  # those that are read while the process stands still
         if table.name not in asked.tables or table.name in BY_ONE_LOOK:
             continue
         if table.words:
-            found[table.name] = _tried(session, lambda table=table: _told(session, table))  # type: ignore[misc]
+            makers[table.name] = _tried(session, lambda table=table: _told(session, table))  # type: ignore[misc]
         elif is_snapshot and table.name == BLOCKS:
             _kept_blocks(session, asked)
         elif is_snapshot:
@@ -63,7 +63,7 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
             later = _blocks(session, asked)
         else:
             rows = list(_mappings(session))
-            found[table.name] = lambda rows=rows: rows  # type: ignore[misc]
+            makers[table.name] = lambda rows=rows: rows  # type: ignore[misc]
     graphs = [BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables]
     looks: List[Callable[[], Any]] = [lambda table=table: _told(session, table) for table in graphs]  # type: ignore[misc]
     if later is not None and asked.signed is not None:
@@ -74,8 +74,8 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
             raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint, code=OUT_OF_MEMORY)
         made = _tried(session, look)
         if look is not later:
-            found[graphs[place - len(looks)].name] = made
-    return {name: rows() for name, rows in found.items() if rows is not None}
+            makers[graphs[place - len(looks)].name] = made
+    return {name: rows() for name, rows in makers.items() if rows is not None}
 
 
 def _tried(session: Session, look: Callable[[], Any]) -> Any:
@@ -99,22 +99,22 @@ def _told(session: Session, table: Table) -> Callable[[], Rows]:
 
     def rows() -> Rows:
         data = columns.value(answer.data(), table.member)
-        return [cells(table, one) for one in (_levels(data) if table.name == "owners" else data)]
+        return [cells(table, level) for level in (_levels(data) if table.name == "owners" else data)]
 
     return rows
 
 
 def cells(table: Table, row: Any) -> List[Any]:
     """A record, or a mapping, as the row of its table; what it does not have is None."""
-    found = []
+    row_cells = []
     for column in table.columns:
         value = row.get(column.name) if isinstance(row, Mapping) else getattr(row, column.name, None)
         if isinstance(value, (list, tuple)):  # samples: the first
             value = value[0] if value else None
         if column.type == TEXT and value is not None:
             value = csv_rows.clean(str(value))
-        found.append(int(value) if isinstance(value, Address) else value)
-    return found
+        row_cells.append(int(value) if isinstance(value, Address) else value)
+    return row_cells
 
 
 def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
@@ -125,7 +125,7 @@ def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
         level, parent, row = left.pop()
         number += 1
         yield {**row._asdict(), "row": number, "level": level, "parent": parent}
-        left += [(level + 1, number, one) for one in reversed(row.children)]
+        left += [(level + 1, number, child) for child in reversed(row.children)]
 
 
 def _mappings(session: Session) -> Iterator[List[Any]]:
@@ -133,16 +133,18 @@ def _mappings(session: Session) -> Iterator[List[Any]]:
     from gdbheapx.analysis.split import split
 
     target, heaps = session.target, session.heaps.all()
-    found = split(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
-    if found is None or found.attribution is None:
+    memory = split(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
+    if memory is None or memory.attribution is None:
         raise HeapxError("this target does not tell how much memory its mappings take", ELSEWHERE, code=NO_ANSWER)
     table = BY_NAME["mappings"]
-    for place, use in enumerate(found.attribution.mappings):
-        one = use.mapping
-        rights = "".join(letter if is_set else "-" for letter, is_set in zip("rwx", (one.readable, one.writable, one.executable)))
-        row: Dict[str, Any] = {"start": one.start, "end": one.end, "bytes": one.size_bytes, "name": one.name}
-        row["permissions"] = rights + ("s" if one.shared else "p")
-        pieces = found.pieces.get(place, ())
+    for place, use in enumerate(memory.attribution.mappings):
+        mapping = use.mapping
+        rights = "".join(
+            letter if is_set else "-" for letter, is_set in zip("rwx", (mapping.readable, mapping.writable, mapping.executable))
+        )
+        row: Dict[str, Any] = {"start": mapping.start, "end": mapping.end, "bytes": mapping.size_bytes, "name": mapping.name}
+        row["permissions"] = rights + ("s" if mapping.shared else "p")
+        pieces = memory.pieces.get(place, ())
         for piece in pieces:
             owner = {"kind": piece.owner.kind, "owner": piece.owner.name, "allocator": piece.owner.allocator}
             yield cells(table, {**row, **owner, "resident_bytes": piece.taken_bytes, "swapped_bytes": piece.swapped_bytes})

@@ -42,13 +42,13 @@ TYPES = {bool: FLAG, int: NUMBER, str: TEXT, float: SHARE, Address: ADDRESS, Seq
 def columns_of(record: Any) -> Tuple[Column, ...]:
     """The members of a record that are one value. Of arenas those of every allocator: what one does not have is NULL."""
     kind = record.kind() if isinstance(record, OfAllocator) else record
-    found: Dict[str, Column] = {}
-    for one in get_args(kind) or (kind,):
-        for name, declared in get_type_hints(one).items():
+    columns: Dict[str, Column] = {}
+    for choice in get_args(kind) or (kind,):
+        for name, declared in get_type_hints(choice).items():
             type_ = get_args(declared)[0] if get_origin(declared) is Union else declared
             if type_ in TYPES:
-                found.setdefault(name, Column(name, TYPES[type_]))
-    return tuple(found.values())
+                columns.setdefault(name, Column(name, TYPES[type_]))
+    return tuple(columns.values())
 
 
 def _columns(type_: str, names: str) -> Tuple[Column, ...]:

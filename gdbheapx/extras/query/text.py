@@ -26,38 +26,38 @@ Columns = Sequence[Tuple[str, str]]
 Rows = Iterator[Tuple[Any, ...]]
 
 
-def value(one: Any, is_address: bool = False) -> Any:
+def value(cell: Any, is_address: bool = False) -> Any:
     """As JSON has it: addresses as hex strings; what JSON has no form for as text."""
-    if one is None or isinstance(one, (bool, str)):
-        return one
-    if isinstance(one, int):
-        return "0x%x" % one if is_address else one
-    if isinstance(one, float):
-        return one if math.isfinite(one) else None
-    if isinstance(one, Decimal):
-        return value(int(one) if one == one.to_integral_value() else float(one))
-    if isinstance(one, (list, tuple)):
-        return [value(part, is_address) for part in one]
-    if isinstance(one, dict):
-        return {str(name): value(part) for name, part in one.items()}
-    return one.hex() if isinstance(one, (bytes, bytearray)) else str(one)
+    if cell is None or isinstance(cell, (bool, str)):
+        return cell
+    if isinstance(cell, int):
+        return "0x%x" % cell if is_address else cell
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
+    if isinstance(cell, Decimal):
+        return value(int(cell) if cell == cell.to_integral_value() else float(cell))
+    if isinstance(cell, (list, tuple)):
+        return [value(part, is_address) for part in cell]
+    if isinstance(cell, dict):
+        return {str(name): value(part) for name, part in cell.items()}
+    return cell.hex() if isinstance(cell, (bytes, bytearray)) else str(cell)
 
 
 def values(columns: Columns, row: Sequence[Any]) -> List[Any]:
     """A row."""
-    return [value(one, type_ in ADDRESSES) for one, (_, type_) in zip(row, columns)]
+    return [value(cell, type_ in ADDRESSES) for cell, (_, type_) in zip(row, columns)]
 
 
 def names(columns: Columns) -> List[str]:
     """Of the columns, each once."""
-    found: List[str] = []
+    unique_names: List[str] = []
     for name, _ in columns:
         number, unique = 1, name
-        while unique in found:
+        while unique in unique_names:
             number += 1
             unique = "%s_%d" % (name, number)
-        found.append(unique)
-    return found
+        unique_names.append(unique)
+    return unique_names
 
 
 def record(columns: Columns, row: Sequence[Any]) -> Dict[str, Any]:
@@ -68,23 +68,23 @@ def record(columns: Columns, row: Sequence[Any]) -> Dict[str, Any]:
 def records(columns: Columns) -> Callable[[Sequence[Any]], Dict[str, Any]]:
     """The same for many."""
     known = [(name, type_ in ADDRESSES) for name, (_, type_) in zip(names(columns), columns)]
-    return lambda row: {name: value(one, is_address) for (name, is_address), one in zip(known, row)}
+    return lambda row: {name: value(cell, is_address) for (name, is_address), cell in zip(known, row)}
 
 
 def lines(columns: Columns, rows: Rows, limit: int) -> Iterator[str]:
     """A table with the first rows, and how many more there are."""
     shown = [values(columns, row) for _, row in zip(range(limit), rows)]
     more = sum(1 for _ in rows)
-    cells = [[_shown(one) for one in row] for row in shown]
+    cells = [[_shown(cell) for cell in row] for row in shown]
     align = "".join("r" if type_.split("(")[0] in NUMBERS else "l" for _, type_ in columns)
     yield from text.table([text.printable(clean(name)) for name, _ in columns], cells, align)
     if more:
         yield "%s more: --limit N, or all with --csv or --json" % plural(more, "row")
 
 
-def _shown(one: Any) -> str:
-    found = "" if one is None else clean(str(one))
-    return found if len(found) <= WIDEST else found[: WIDEST - 3] + "..."
+def _shown(cell: Any) -> str:
+    shown = "" if cell is None else clean(str(cell))
+    return shown if len(shown) <= WIDEST else shown[: WIDEST - 3] + "..."
 
 
 def csv_lines(columns: Columns, rows: Rows) -> Iterator[str]:
@@ -92,7 +92,7 @@ def csv_lines(columns: Columns, rows: Rows) -> Iterator[str]:
     yield _csv([[_safe(name) for name in names(columns)]])
     makers = [_of_type(type_) for _, type_ in columns]
     while True:
-        some = [[make(one) for make, one in zip(makers, row)] for _, row in zip(range(AT_ONCE), rows)]
+        some = [[make(cell) for make, cell in zip(makers, row)] for _, row in zip(range(AT_ONCE), rows)]
         if not some:
             return
         yield _csv(some)
@@ -103,20 +103,20 @@ def _of_type(type_: str) -> Callable[[Any], Any]:
     if type_ in ("BIGINT", "HUGEINT", "INTEGER"):
         return _itself
     if type_ in ADDRESSES:
-        return _address if type_ == "UBIGINT" else lambda one: _any(value(one, True))
+        return _address if type_ == "UBIGINT" else lambda cell: _any(value(cell, True))
     return _any
 
 
-def _itself(one: Any) -> Any:
-    return one
+def _itself(cell: Any) -> Any:
+    return cell
 
 
-def _address(one: Any) -> Any:
-    return one if one is None else "0x%x" % one
+def _address(cell: Any) -> Any:
+    return cell if cell is None else "0x%x" % cell
 
 
-def _any(one: Any) -> Any:
-    shown = value(one)
+def _any(cell: Any) -> Any:
+    shown = value(cell)
     return shown if shown is None or (isinstance(shown, (int, float)) and not isinstance(shown, bool)) else _safe(shown)
 
 
@@ -127,8 +127,8 @@ def _csv(rows: Sequence[Sequence[Any]]) -> str:
     return made.getvalue()[:-1]
 
 
-def _safe(one: Any) -> str:
-    shown = str(one)
+def _safe(cell: Any) -> str:
+    shown = str(cell)
     if not (shown.isascii() and shown.isprintable()):
         shown = clean(shown)
     return "'" + shown if shown.startswith(FORMULA) else shown

@@ -70,19 +70,19 @@ class OpenMetrics:
 
     def _figures(self, sample: Sample) -> List[Metric]:
         taken = "sample_timestamp_seconds"
-        found = [Metric(taken, "when this was sampled", [self._one(taken, "", round(sample.unix_s, 3))])]
+        metrics = [Metric(taken, "when this was sampled", [self._one(taken, "", round(sample.unix_s, 3))])]
         figures = table.process_figures(sample)
-        found += [Metric(key, text, self._known(key, "", figures[key])) for key, text in PROCESS.items()]
+        metrics += [Metric(key, text, self._known(key, "", figures[key])) for key, text in PROCESS.items()]
         by_name: Dict[str, Metric] = {}
-        for place, one in enumerate(self._sampler.watched):
-            labels = ',allocator="%s"' % escape(one.info.id)
-            texts = {**{figure.key: figure.meaning for figure in one.figures}, **SUMS}
-            guessed = table.estimates(one, self._sampler.is_exact)
-            for key, value in table.allocator_figures(one, sample, place).items():
+        for place, watched in enumerate(self._sampler.watched):
+            labels = ',allocator="%s"' % escape(watched.info.id)
+            texts = {**{figure.key: figure.meaning for figure in watched.figures}, **SUMS}
+            guessed = table.estimates(watched, self._sampler.is_exact)
+            for key, value in table.allocator_figures(watched, sample, place).items():
                 told = texts[key] + (" (estimated)" if key in guessed and key in SUMS else "")
                 metric = by_name.setdefault(key, Metric("allocator_" + key, told, []))
                 metric.samples.extend(self._known("allocator_" + key, labels, value))
-        return found + list(by_name.values())
+        return metrics + list(by_name.values())
 
     def _known(self, name: str, labels: str, value: Optional[int]) -> List[str]:
         return [] if value is None else [self._one(name, labels, value)]

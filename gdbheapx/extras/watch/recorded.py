@@ -91,25 +91,25 @@ class Recorded:
 
     def _last_start(self) -> Tuple[bytes, int]:
         """The line with which the last watch begins, and how many there are."""
-        found, count, at = None, 0, 0
+        start, count, at = None, 0, 0
         while True:
             line = self._file.readline(MOST_LINE_BYTES)
             if not line:
                 break
             at += len(line)
             if line.startswith(START):
-                found, count = (line, at), count + 1
-        if found is None:
+                start, count = (line, at), count + 1
+        if start is None:
             raise HeapxError("%s has no samples of a watch" % self._path, HINT, code=WRONG_FILE)
-        self._file.seek(found[1])
-        return found[0], count
+        self._file.seek(start[1])
+        return start[0], count
 
     def _started(self, line: bytes, count: int) -> Source:
         try:
             start: _Start = codec.decoded(_Start, json.loads(line))
             if len(start.allocators) > MOST_ALLOCATORS:
                 raise codec.Wrong("too many allocators")
-            watched = [_watched(one) for one in start.allocators]
+            watched = [_watched(allocator) for allocator in start.allocators]
         except (ValueError, RecursionError):
             raise HeapxError("%s is damaged: its last watch has no start" % self._path, HINT, code=WRONG_FILE)
         return Source(start.name, start.pid, start.stops_the_process, watched, start.every_s, count - 1)
@@ -122,16 +122,16 @@ class Recorded:
             if not line or (not line.endswith(b"\n") and len(line) < MOST_LINE_BYTES):  # one that is being written
                 return
             try:
-                found = json.loads(line)
-                kind = found.get("kind") if isinstance(found, dict) else None
+                event = json.loads(line)
+                kind = event.get("kind") if isinstance(event, dict) else None
                 if kind == "sample":
-                    sample = self._sample(codec.decoded(_Sample, found))
+                    sample = self._sample(codec.decoded(_Sample, event))
                     if sample.elapsed_s < last:
                         raise codec.Wrong("earlier than the one before")
                     last = sample.elapsed_s
                     yield sample
                 elif kind == "end":
-                    end: _End = codec.decoded(_End, found)
+                    end: _End = codec.decoded(_End, event)
                     self._end = end if end.why in (ENDED, EXECUTED, STOPPED, TIMES) else self._end
                 elif kind != "returned":  # which follows from the samples
                     raise codec.Wrong("neither")
@@ -145,24 +145,24 @@ class Recorded:
     def _sample(self, line: _Sample) -> Sample:
         if not (math.isfinite(line.elapsed_s) and 0 <= line.elapsed_s < MOST):
             raise codec.Wrong("no time")
-        counters = [_figure(one) for one in (line.rss_bytes, line.anonymous_bytes)]
+        counters = [_figure(number) for number in (line.rss_bytes, line.anonymous_bytes)]
         if counters[0] is None or counters[1] is None:
             raise codec.Wrong("no counters")
-        readings = [_reading(one, line.allocators.get(one.info.id, {})) for one in self.source.watched]
+        readings = [_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.source.watched]
         made = ProcessCounters(counters[0], counters[1], _figure(line.swapped_bytes), _figure(line.threads), _figure(line.virtual_bytes))
         return Sample(unix_s(line.time), line.elapsed_s, made, None, readings, line.stopped_ms)
 
 
-def _watched(one: Mapping[str, Any]) -> Watched:
-    more: _Figures = codec.decoded(_Figures, one)
+def _watched(allocator: Mapping[str, Any]) -> Watched:
+    more: _Figures = codec.decoded(_Figures, allocator)
     if len(more.figures) > MOST_FIGURES:
         raise codec.Wrong("too many figures")
     figures = [Figure(key, heading(key), "", key in more.estimates) for key in more.figures]
-    return Watched(codec.decoded(AllocatorInfo, one), figures, more.returns_by)
+    return Watched(codec.decoded(AllocatorInfo, allocator), figures, more.returns_by)
 
 
-def _reading(one: Watched, values: Mapping[str, Optional[int]]) -> Reading:
-    own: List[Optional[int]] = [_figure(values.get(figure.key)) for figure in one.figures]
+def _reading(watched: Watched, values: Mapping[str, Optional[int]]) -> Reading:
+    own: List[Optional[int]] = [_figure(values.get(figure.key)) for figure in watched.figures]
     held, used, kept, returnable = (_figure(values.get(key + "_bytes")) for key in ("held", "used", "kept", "returnable"))
     return Reading(own, held, used, kept, returnable)
 

@@ -100,10 +100,10 @@ class Steps:
     def add(self, sample: Sample) -> Optional[Step]:
         """One more sample. Gives a step once it is known to be one."""
         before, self._before = self._before, sample
-        found = self._settle(sample)
+        settled = self._settle(sample)
         fell = _fell(before, sample) if before is not None else 0
         if fell and before is not None:
-            found = self._fall(before, sample, fell) or found
+            settled = self._fall(before, sample, fell) or settled
         else:
             self._falling = None
             for step in (self._open, self.kept[-1] if self.kept else None):
@@ -112,7 +112,7 @@ class Steps:
         self._used_bytes = sample.used_bytes if sample.used_bytes is not None else self._used_bytes
         known = sample.kept_bytes if sample.kept_bytes is not None else sample.held_bytes
         self._kept_bytes = known if known is not None else self._kept_bytes
-        return found
+        return settled
 
     def _settle(self, sample: Sample) -> Optional[Step]:
         """Decides the open step, now that it is known what is in use."""
@@ -163,13 +163,13 @@ class Steps:
         """What to think of a timer; None where nothing was returned."""
         if not self.kept:
             return None
-        known: List[Step] = [one for one in self.kept if one.observed_s >= LEAST_OBSERVED_S or one.most_s is not None]
-        returned = sum(one.returned_bytes for one in known or self.kept)
-        stayed = sum(one.returned_bytes - one.back_bytes for one in known or self.kept)
-        halves = sorted(one.half_s for one in known if one.half_s is not None)
+        known: List[Step] = [step for step in self.kept if step.observed_s >= LEAST_OBSERVED_S or step.most_s is not None]
+        returned = sum(step.returned_bytes for step in known or self.kept)
+        stayed = sum(step.returned_bytes - step.back_bytes for step in known or self.kept)
+        halves = sorted(step.half_s for step in known if step.half_s is not None)
         percent = 100 * stayed / returned if returned else 0.0
         code = "pays" if percent >= PAYS_PERCENT else "does-not-pay" if percent <= NOT_PERCENT else "pays-partly"
-        observed = min(one.observed_s for one in known or self.kept)
+        observed = min(step.observed_s for step in known or self.kept)
         half = halves[len(halves) // 2] if halves else None
         return Worth(code if known else "too-early", len(known or self.kept), returned, stayed, half, observed)
 

@@ -53,22 +53,22 @@ class Sample(NamedTuple):
     @property
     def used_bytes(self) -> Optional[int]:
         """In use in all allocators."""
-        return total([one.used_bytes for one in self.readings])
+        return total([reading.used_bytes for reading in self.readings])
 
     @property
     def kept_bytes(self) -> Optional[int]:
         """Freed and kept by all allocators."""
-        return total([one.kept_bytes for one in self.readings])
+        return total([reading.kept_bytes for reading in self.readings])
 
     @property
     def held_bytes(self) -> Optional[int]:
         """Both together, also where it is not known which is which."""
-        return total([one.held_bytes for one in self.readings])
+        return total([reading.held_bytes for reading in self.readings])
 
     @property
     def returnable_bytes(self) -> Optional[int]:
         """What falls when memory is returned."""
-        return total([one.returnable_bytes for one in self.readings])
+        return total([reading.returnable_bytes for reading in self.readings])
 
 
 class Watching(Protocol):
@@ -93,7 +93,7 @@ class Watching(Protocol):
 
 def total(parts: Sequence[Optional[int]]) -> Optional[int]:
     """Their sum; None if there is none, or one is unknown."""
-    return None if None in parts or not parts else sum(one or 0 for one in parts)
+    return None if None in parts or not parts else sum(part or 0 for part in parts)
 
 
 class Sampler:
@@ -117,7 +117,7 @@ class Sampler:
                     NO_COUNTERS, None, what % heap.info.id, "`gdbheapx arenas` shows it at one moment", heap.info.owns_malloc is not False
                 )
         self._meters: List[Meter] = [heap.capabilities["meter"]() for heap in heaps]
-        self.watched = [Watched(one.info, one.figures, session.heaps.dry_run(heap)) for one, heap in zip(self._meters, heaps)]
+        self.watched = [Watched(meter.info, meter.figures, session.heaps.dry_run(heap)) for meter, heap in zip(self._meters, heaps)]
         self._began: Optional[float] = None
         self._pages_at = self._walk_at = float("-inf")
         self._cost_s = 0.0
@@ -150,7 +150,7 @@ class Sampler:
         if self.session.target.has_ended() or after is None:
             return None
         if not self.is_exact and (is_step(counters.anonymous_bytes, after) or is_step(after.anonymous_bytes, counters)):
-            readings = [one._replace(used_bytes=None, kept_bytes=None) for one in readings]  # they may be of either moment
+            readings = [reading._replace(used_bytes=None, kept_bytes=None) for reading in readings]  # they may be of either moment
         return Sample(unix, round(now - self._began, 3), counters, pages, readings, stopped_ms)
 
     @property
@@ -162,10 +162,10 @@ class Sampler:
         """From counters, while it runs."""
         walks = now - self._walk_at >= self._cost_s * (SHORT_REST if is_hurried else REST)
         began = time.monotonic()
-        found = [_read(meter, WALK_SECONDS if walks else 0.0) for meter in self._meters]
+        readings = [_read(meter, WALK_SECONDS if walks else 0.0) for meter in self._meters]
         if walks:
             self._walk_at, self._cost_s = now, time.monotonic() - began
-        return found
+        return readings
 
     def _stopped(self) -> List[Reading]:
         """From walks, while it stands still; all unknown where a thread was in the middle of a change each time."""
@@ -182,12 +182,12 @@ class Sampler:
                     raise
                 continue
             session.heaps.may_be_none = True
-            found = self._one_stop(session)
-            if found is not None and not session.partial:
-                return [found.get(one.info.id, nothing(one.figures)) for one in self.watched]
-            if target.has_ended() or (found is not None and session.budget.is_stop_over):
+            readings = self._one_stop(session)
+            if readings is not None and not session.partial:
+                return [readings.get(watched.info.id, nothing(watched.figures)) for watched in self.watched]
+            if target.has_ended() or (readings is not None and session.budget.is_stop_over):
                 break
-        return [nothing(one.figures) for one in self.watched]
+        return [nothing(watched.figures) for watched in self.watched]
 
     def _one_stop(self, session: Session) -> Optional[Dict[str, Reading]]:
         """By allocator; None if it loaded or unloaded an object before it stood still."""

@@ -158,14 +158,14 @@ class Curves:
 
     def add(self, elapsed_s: float, values: Sequence[Optional[int]]) -> None:
         """One more sample: as many values each time."""
-        found = Point(elapsed_s, 1, [None if value is None else Spread(value, 1, value, value) for value in values])
-        self._open = found if self._open is None else _both(self._open, found)
+        point = Point(elapsed_s, 1, [None if value is None else Spread(value, 1, value, value) for value in values])
+        self._open = point if self._open is None else _both(self._open, point)
         if self._open.samples < self._each:
             return
         self._points.append(self._open)
         self._open = None
         if len(self._points) >= MOST_POINTS:
-            self._points = [_both(one, other) for one, other in zip(self._points[::2], self._points[1::2])]
+            self._points = [_both(before, other) for before, other in zip(self._points[::2], self._points[1::2])]
             self._each *= 2
 
     def points(self) -> Sequence[Point]:
@@ -173,11 +173,13 @@ class Curves:
         return [*self._points, self._open] if self._open is not None else list(self._points)
 
 
-def _both(one: Point, other: Point) -> Point:
-    return Point(one.elapsed_s, one.samples + other.samples, [_joined(*pair) for pair in zip(one.figures, other.figures)])
+def _both(point: Point, other: Point) -> Point:
+    return Point(point.elapsed_s, point.samples + other.samples, [_joined(*pair) for pair in zip(point.figures, other.figures)])
 
 
-def _joined(one: Optional[Spread], other: Optional[Spread]) -> Optional[Spread]:
-    if one is None or other is None:
-        return one or other
-    return Spread(one.sum + other.sum, one.samples + other.samples, min(one.lowest, other.lowest), max(one.highest, other.highest))
+def _joined(spread: Optional[Spread], other: Optional[Spread]) -> Optional[Spread]:
+    if spread is None or other is None:
+        return spread or other
+    return Spread(
+        spread.sum + other.sum, spread.samples + other.samples, min(spread.lowest, other.lowest), max(spread.highest, other.highest)
+    )

@@ -90,7 +90,7 @@ class History:
         """What to say at the end; None where there was no sample."""
         if self._first is None or self._last is None:
             return None
-        rss, used, kept, held = (one.change() for one in (self.rss, self._used, self._kept, self._held))
+        rss, used, kept, held = (series.change() for series in (self.rss, self._used, self._kept, self._held))
         known = self._in_use
         return Summary(
             why=why,
@@ -102,10 +102,10 @@ class History:
             used=used,
             kept=kept,
             held=held,
-            code=judge(rss, used, kept, held, sum(one.back_bytes for one in self.steps.kept)),
+            code=judge(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept)),
             kept_resident_bytes=min(known.kept_bytes, known.counters.anonymous_bytes) if known and known.kept_bytes is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
-            returns_by=[one.returns_by for one in self._watched if one.returns_by is not None],
+            returns_by=[watched.returns_by for watched in self._watched if watched.returns_by is not None],
             steps=self.steps.count,
             last_steps=list(self.steps.kept)[-3:],
             worth=self.steps.worth(),

@@ -116,10 +116,10 @@ def heading(key: str) -> str:
     return (key[: -len("_bytes")] if key.endswith("_bytes") else key).replace("_", " ")
 
 
-def estimates(one: Watched, is_exact: bool) -> List[str]:
+def estimates(watched: Watched, is_exact: bool) -> List[str]:
     """Which of the figures are estimates while the process runs; what follows from one is one, too."""
-    found = [figure.key for figure in one.figures if figure.is_estimate]
-    return [*found, "used_bytes", "kept_bytes"] if found and not is_exact else []
+    keys = [figure.key for figure in watched.figures if figure.is_estimate]
+    return [*keys, "used_bytes", "kept_bytes"] if keys and not is_exact else []
 
 
 def process_figures(sample: Sample) -> Dict[str, Optional[int]]:
@@ -135,11 +135,11 @@ def process_figures(sample: Sample) -> Dict[str, Optional[int]]:
     }
 
 
-def allocator_figures(one: Watched, sample: Sample, place: int) -> Dict[str, Optional[int]]:
+def allocator_figures(watched: Watched, sample: Sample, place: int) -> Dict[str, Optional[int]]:
     """What one allocator says."""
     reading = sample.readings[place]
-    found = {figure.key: value for figure, value in zip(one.figures, reading.values)}
-    return {**found, **{key: getattr(reading, key) for key in SUMS}}
+    figures = {figure.key: value for figure, value in zip(watched.figures, reading.values)}
+    return {**figures, **{key: getattr(reading, key) for key in SUMS}}
 
 
 class Csv:
@@ -149,16 +149,16 @@ class Csv:
         self._sampler = sampler
         self._name = safe_cell(sampler.name)
         columns = ["time", "elapsed_s", "pid", "name", "stopped_ms", *PROCESS]
-        for one in sampler.watched:
-            columns += ["%s.%s" % (one.info.id, key) for key in (*(figure.key for figure in one.figures), *SUMS)]
+        for watched in sampler.watched:
+            columns += ["%s.%s" % (watched.info.id, key) for key in (*(figure.key for figure in watched.figures), *SUMS)]
         self._file = Appended(path, csv_line(columns))
 
     def sample(self, sample: Sample) -> None:
         """One row."""
         cells: List[Any] = [when(sample.unix_s), "%.3f" % sample.elapsed_s, self._sampler.pid, self._name, sample.stopped_ms]
         cells += process_figures(sample).values()
-        for place, one in enumerate(self._sampler.watched):
-            cells += allocator_figures(one, sample, place).values()
+        for place, watched in enumerate(self._sampler.watched):
+            cells += allocator_figures(watched, sample, place).values()
         self._file.line(csv_line(cells))
 
 
@@ -173,12 +173,12 @@ class Lines:
         sampler = self._sampler
         allocators = [
             {
-                **one.info._asdict(),
-                "figures": [figure.key for figure in one.figures],
-                "estimates": estimates(one, sampler.is_exact),
-                "returns_by": one.returns_by,
+                **watched.info._asdict(),
+                "figures": [figure.key for figure in watched.figures],
+                "estimates": estimates(watched, sampler.is_exact),
+                "returns_by": watched.returns_by,
             }
-            for one in sampler.watched
+            for watched in sampler.watched
         ]
         told = {"pid": sampler.pid, "name": sampler.name, "every_s": every_s, "stops_the_process": sampler.is_exact}
         return encode({"kind": "start", "time": when(time.time()), **told, "allocators": allocators})
@@ -186,8 +186,8 @@ class Lines:
     def sample(self, sample: Sample) -> str:
         """One sample."""
         own = {
-            one.info.id: {**allocator_figures(one, sample, place), "returnable_bytes": sample.readings[place].returnable_bytes}
-            for place, one in enumerate(self._sampler.watched)
+            watched.info.id: {**allocator_figures(watched, sample, place), "returnable_bytes": sample.readings[place].returnable_bytes}
+            for place, watched in enumerate(self._sampler.watched)
         }
         told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
         figures = {**process_figures(sample), "virtual_bytes": sample.counters.virtual_bytes}
@@ -199,23 +199,23 @@ class Lines:
 
     def end(self, over: Over) -> str:
         """The summary."""
-        found = over.summary
+        summary = over.summary
         told: Dict[str, Any] = {"kind": "end", "time": when(time.time()), "why": over.why, "samples": 0}
-        if found is not None:
-            growth = {key: getattr(found, key) for key in ("rss", "used", "kept", "held")}
-            told.update(samples=found.samples, missed=found.missed, code=found.code, is_mostly_kept=found.is_mostly_kept)
-            told["kept_resident_bytes"] = found.kept_resident_bytes
+        if summary is not None:
+            growth = {key: getattr(summary, key) for key in ("rss", "used", "kept", "held")}
+            told.update(samples=summary.samples, missed=summary.missed, code=summary.code, is_mostly_kept=summary.is_mostly_kept)
+            told["kept_resident_bytes"] = summary.kept_resident_bytes
             told["growth"] = growth
-            told.update(steps=found.steps, last_steps=[step_figures(one) for one in found.last_steps], worth=found.worth)
+            told.update(steps=summary.steps, last_steps=[step_figures(step) for step in summary.last_steps], worth=summary.worth)
         return encode(told)
 
 
 def step_figures(step: Step) -> Dict[str, Any]:
     """One step."""
-    found: Dict[str, Any] = {"time": when(step.unix_s), "elapsed_s": step.at_s}
+    figures: Dict[str, Any] = {"time": when(step.unix_s), "elapsed_s": step.at_s}
     keys = ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes", "half_s", "most_s", "observed_s")
-    found.update({key: getattr(step, key) for key in keys})
-    return found
+    figures.update({key: getattr(step, key) for key in keys})
+    return figures
 
 
 class JsonLines:

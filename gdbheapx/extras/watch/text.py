@@ -90,11 +90,11 @@ class Text:
         """What is watched, and how."""
         how = "each sample stops it for as long as a walk takes (--exact)" if self._sampler.is_exact else "without stopping it"
         yield "watching %s every %g s, %s; Ctrl-C ends with a summary" % (self._name, every_s, how)
-        for one in self._sampler.watched:
-            version = " %s" % one.info.version if one.info.version else ""
-            guessed = estimates(one, self._sampler.is_exact)
+        for watched in self._sampler.watched:
+            version = " %s" % watched.info.version if watched.info.version else ""
+            guessed = estimates(watched, self._sampler.is_exact)
             note = "; ~ is an estimate (in parentheses: of an earlier sample), and counts what thread caches hold as used" * bool(guessed)
-            yield "%s%s in %s%s" % (one.info.id, version, printable(one.info.object or "?"), note)
+            yield "%s%s in %s%s" % (watched.info.id, version, printable(watched.info.object or "?"), note)
         if not self._sampler.watched:
             yield "no allocator can be read here: RSS and threads alone are watched; see `gdbheapx doctor`"
 
@@ -106,13 +106,16 @@ class Text:
             yield self._heading()
         self._rows += 1
         self._last.append(sample.counters.resident_bytes)
-        cells = [clock(sample.unix_s), *(self._size(one) for one in (sample.counters.resident_bytes, sample.counters.anonymous_bytes))]
+        cells = [
+            clock(sample.unix_s),
+            *(self._size(size_bytes) for size_bytes in (sample.counters.resident_bytes, sample.counters.anonymous_bytes)),
+        ]
         cells.append("%7s" % ("?" if sample.counters.threads is None else sample.counters.threads))
         for place in self._places:
-            one, reading = self._sampler.watched[place], sample.readings[place]
+            watched, reading = self._sampler.watched[place], sample.readings[place]
             cells.append("|")
-            guessed = estimates(one, self._sampler.is_exact)
-            values = {figure.key: value for figure, value in zip(one.figures, reading.values) if figure.is_shown}
+            guessed = estimates(watched, self._sampler.is_exact)
+            values = {figure.key: value for figure, value in zip(watched.figures, reading.values) if figure.is_shown}
             for key, value in {**values, "used_bytes": reading.used_bytes}.items():
                 cells.append(self._estimate((place, key), value) if key in guessed else self._size(value))
         if self._sampler.is_exact:
@@ -123,10 +126,10 @@ class Text:
         width = self._width()
         cells = ["%-8s" % "time", "RSS".rjust(width), "anonymous".rjust(width), "threads"]
         for place in self._places or ():
-            one = self._sampler.watched[place]
-            guessed = estimates(one, self._sampler.is_exact)
+            watched = self._sampler.watched[place]
+            guessed = estimates(watched, self._sampler.is_exact)
             cells.append("|")
-            for figure in one.figures:
+            for figure in watched.figures:
                 if figure.is_shown:
                     cells.append((figure.heading.rstrip("~") if self._sampler.is_exact else figure.heading).rjust(width))
             cells.append(("used~" if guessed else "used").rjust(width))
@@ -154,35 +157,35 @@ class Text:
 
     def end(self, over: Over, history: History) -> Iterator[str]:
         """The summary."""
-        found = over.summary
+        summary = over.summary
         yield ""
-        if found is None:
+        if summary is None:
             yield "%s %s before the first sample" % (self._name, ENDS[over.why])
             return
-        span = found.last.elapsed_s - found.first.elapsed_s
+        span = summary.last.elapsed_s - summary.first.elapsed_s
         if self._places is None:
-            self._places = shown_places(found.last)
-        missed = "; %d more were late and left out" % found.missed if found.missed else ""
-        yield "%s %s: %s in %s%s" % (self._name, ENDS[over.why], plural(found.samples, "sample"), duration(span), missed)
+            self._places = shown_places(summary.last)
+        missed = "; %d more were late and left out" % summary.missed if summary.missed else ""
+        yield "%s %s: %s in %s%s" % (self._name, ENDS[over.why], plural(summary.samples, "sample"), duration(span), missed)
         yield "%s  RSS from start to end" % sparkline(thinned(history.rss.points(), WHOLE), self._levels)
-        for line in self._lines(found):
+        for line in self._lines(summary):
             yield said(self._style, line)
 
-    def _lines(self, found: Summary) -> Iterator[str]:
+    def _lines(self, summary: Summary) -> Iterator[str]:
         guessed = any(estimates(self._sampler.watched[place], self._sampler.is_exact) for place in self._places or ())
         note = " (estimated)" * guessed
-        for name, change in (("RSS", found.rss), ("in use" + note, found.used), ("kept" + note, found.kept)):
+        for name, change in (("RSS", summary.rss), ("in use" + note, summary.used), ("kept" + note, summary.kept)):
             if change is not None:
-                yield growth(name, change, has_rate=not found.steps)
-        yield verdict(found)
-        yield from standing(found)
-        for step in found.last_steps:
+                yield growth(name, change, has_rate=not summary.steps)
+        yield verdict(summary)
+        yield from standing(summary)
+        for step in summary.last_steps:
             yield of_step(step)
-        if found.undecided_bytes:
-            yield of_undecided(found.undecided_bytes)
-        if found.worth is not None:
-            yield of_worth(found.worth, found.steps)
-        yield from next_steps(found, self._sampler.pid)
+        if summary.undecided_bytes:
+            yield of_undecided(summary.undecided_bytes)
+        if summary.worth is not None:
+            yield of_worth(summary.worth, summary.steps)
+        yield from next_steps(summary, self._sampler.pid)
 
 
 ENDS = {
@@ -210,7 +213,7 @@ VERDICTS = {
 
 def shown_places(sample: Sample) -> List[int]:
     """Which allocators have columns: not those that hold next to nothing beside another."""
-    held = [one.held_bytes or 0 for one in sample.readings]
+    held = [reading.held_bytes or 0 for reading in sample.readings]
     return [place for place, size_bytes in enumerate(held) if size_bytes * LEAST_SHARE >= max(held)]
 
 
@@ -229,21 +232,21 @@ def has_trend(change: Change) -> bool:
     return not change.is_noise and change.is_lasting and (change.drift > 0) == (change.bytes_per_hour > 0)
 
 
-def verdict(found: Summary) -> str:
+def verdict(summary: Summary) -> str:
     """What became of RSS."""
-    is_all = found.code == codes.KEPT and found.used is not None and (found.used.is_noise or found.used.drift < 0)
-    return VERDICTS[found.code] + "; what is in use did not grow" * is_all
+    is_all = summary.code == codes.KEPT and summary.used is not None and (summary.used.is_noise or summary.used.drift < 0)
+    return VERDICTS[summary.code] + "; what is in use did not grow" * is_all
 
 
-def standing(found: Summary) -> Iterator[Said]:
+def standing(summary: Summary) -> Iterator[Said]:
     """How much of what is held is in use at the end."""
-    last = found.last
+    last = summary.last
     if last.held_bytes and last.used_bytes is not None and last.kept_bytes is not None:
         ram = say("")
-        if found.kept_resident_bytes is not None and found.kept_resident_bytes < last.kept_bytes:
-            ram = say(", of which at most %s are in RAM", Size(found.kept_resident_bytes))
+        if summary.kept_resident_bytes is not None and summary.kept_resident_bytes < last.kept_bytes:
+            ram = say(", of which at most %s are in RAM", Size(summary.kept_resident_bytes))
         yield say("allocators hold %s: %s in use, %s kept%s", Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), ram)
-        if found.is_mostly_kept:
+        if summary.is_mostly_kept:
             yield say("most of the memory in RAM may be kept, not in use")
 
 
@@ -288,20 +291,20 @@ def of_worth(worth: Worth, steps: int) -> Said:
     return say("a periodic trim or purge pays in part here%s; %s", half, what)
 
 
-def next_steps(found: Summary, pid: int) -> Iterator[Said]:
+def next_steps(summary: Summary, pid: int) -> Iterator[Said]:
     """What to type next."""
-    for command in next_commands(found):
+    for command in next_commands(summary):
         yield say("next: gdbheapx --pid %d %s", pid, command)
 
 
-def next_commands(found: Summary) -> List[str]:
+def next_commands(summary: Summary) -> List[str]:
     """What to ask the process then."""
     commands: List[str] = []
-    if found.code in (codes.IN_USE, codes.HELD):
+    if summary.code in (codes.IN_USE, codes.HELD):
         commands += ["leaks", "owners", "census"]
-    if found.code in (codes.ELSEWHERE, codes.GREW):
+    if summary.code in (codes.ELSEWHERE, codes.GREW):
         commands += ["report"]
-    pays = found.worth is None or found.worth.code != "does-not-pay"
-    if pays and (found.code == codes.KEPT or found.is_mostly_kept):
-        commands += [*found.returns_by[:1], "pins"]
+    pays = summary.worth is None or summary.worth.code != "does-not-pay"
+    if pays and (summary.code == codes.KEPT or summary.is_mostly_kept):
+        commands += [*summary.returns_by[:1], "pins"]
     return commands

@@ -109,54 +109,56 @@ class Mark(NamedTuple):
 def values(sample: Sample) -> List[Optional[int]]:
     """Every figure of a sample, in the order of names()."""
     counters = sample.counters
-    found: List[Optional[int]] = [counters.resident_bytes, counters.anonymous_bytes, counters.swapped_bytes, counters.threads]
-    found += [sample.held_bytes, sample.used_bytes, sample.kept_bytes]
-    for one in sample.readings:
-        found += [one.held_bytes, one.used_bytes, one.kept_bytes, *one.values]
-    return found
+    figures: List[Optional[int]] = [counters.resident_bytes, counters.anonymous_bytes, counters.swapped_bytes, counters.threads]
+    figures += [sample.held_bytes, sample.used_bytes, sample.kept_bytes]
+    for reading in sample.readings:
+        figures += [reading.held_bytes, reading.used_bytes, reading.kept_bytes, *reading.values]
+    return figures
 
 
 def names(watching: Watching) -> List[Name]:
     """Of each of those values."""
-    found = [Name(None, name, name != "threads", False) for name in PROCESS]
-    guessed = any(estimates(one, watching.is_exact) for one in watching.watched)
-    found += [Name("", name, True, guessed and name != "held") for name in SUMS]
-    for one in watching.watched:
-        own = estimates(one, watching.is_exact)
-        found += [Name(one.info.id, name, True, bool(own) and name != "held") for name in SUMS]
-        found += [Name(one.info.id, heading(figure.key), figure.key.endswith("_bytes"), figure.key in own) for figure in one.figures]
-    return found
+    all_names = [Name(None, name, name != "threads", False) for name in PROCESS]
+    guessed = any(estimates(watched, watching.is_exact) for watched in watching.watched)
+    all_names += [Name("", name, True, guessed and name != "held") for name in SUMS]
+    for watched in watching.watched:
+        own = estimates(watched, watching.is_exact)
+        all_names += [Name(watched.info.id, name, True, bool(own) and name != "held") for name in SUMS]
+        all_names += [
+            Name(watched.info.id, heading(figure.key), figure.key.endswith("_bytes"), figure.key in own) for figure in watched.figures
+        ]
+    return all_names
 
 
 def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
     """What the template is filled with. `file`: where the samples were read from, if not from the process; `left_out`: its lines that are
     none."""
-    watching, found = seen.watching, seen.summary
-    span = found.last.elapsed_s - found.first.elapsed_s
-    every = names(watching)
-    table = _table(seen, every)
+    watching, summary = seen.watching, seen.summary
+    span = summary.last.elapsed_s - summary.first.elapsed_s
+    all_names = names(watching)
+    table = _table(seen, all_names)
     return {
         "title": "%s, process %d, over time" % (watching.name, watching.pid),
         "made": made,
         "version": version,
         "facts": _facts(seen, file, left_out, span),
         "ended": ENDS[seen.why],
-        "verdict": text.verdict(found),
-        "lines": [*text.standing(found), *([text.of_undecided(found.undecided_bytes)] if found.undecided_bytes else [])],
-        "has_returned": found.steps > 0,
-        "growth": _growth(found, any(one.is_estimate for one in every)),
-        "short": _short(found),
-        "worth": text.of_worth(found.worth, found.steps) if found.worth is not None else None,
+        "verdict": text.verdict(summary),
+        "lines": [*text.standing(summary), *([text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else [])],
+        "has_returned": summary.steps > 0,
+        "growth": _growth(summary, any(name.is_estimate for name in all_names)),
+        "short": _short(summary),
+        "worth": text.of_worth(summary.worth, summary.steps) if summary.worth is not None else None,
         "steps": [(step, clock(step.unix_s, span), *_times(step)) for step in seen.steps],
-        "more_steps": found.steps - len(seen.steps),
-        "charts": _charts(seen, every),
-        "marks": _marks(seen.steps, found.first.elapsed_s, span),
-        "times": [clock(found.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
-        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, one)), why(one)) for one in text.next_commands(found)],
-        "each": max((one.samples for one in seen.points), default=1),
+        "more_steps": summary.steps - len(seen.steps),
+        "charts": _charts(seen, all_names),
+        "marks": _marks(seen.steps, summary.first.elapsed_s, span),
+        "times": [clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
+        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, command)), why(command)) for command in text.next_commands(summary)],
+        "each": max((point.samples for point in seen.points), default=1),
         "headings": table[0],
         "rows": table[1],
-        "has_estimates": any(one.is_estimate for one in every),
+        "has_estimates": any(name.is_estimate for name in all_names),
         "width": WIDTH,
         "height": HEIGHT,
     }
@@ -173,15 +175,17 @@ def clock(unix_s: float, span_s: float) -> str:
 
 
 def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float) -> List[Tuple[str, str]]:
-    watching, found = seen.watching, seen.summary
+    watching, summary = seen.watching, seen.summary
     day = "%Y-%m-%d %H:%M:%S"
-    times = tuple(time.strftime(day, time.gmtime(one.unix_s)) for one in (found.first, found.last))
+    times = tuple(time.strftime(day, time.gmtime(sample.unix_s)) for sample in (summary.first, summary.last))
     how = "it stood still for each sample (--exact)" if watching.is_exact else "it was never stopped"
-    missed = "; %d more were late and left out" % found.missed if found.missed else ""
+    missed = "; %d more were late and left out" % summary.missed if summary.missed else ""
     told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, text.duration(span)))]
-    told += [("Samples", "%d, one every %g s%s; %s" % (found.samples, seen.every_s, missed, how)), ("End", ENDS[seen.why])]
-    for one in watching.watched:
-        told.append(("Allocator", "%s %s in %s" % (one.info.id, one.info.version or "(version not known)", one.info.object or "?")))
+    told += [("Samples", "%d, one every %g s%s; %s" % (summary.samples, seen.every_s, missed, how)), ("End", ENDS[seen.why])]
+    for watched in watching.watched:
+        told.append(
+            ("Allocator", "%s %s in %s" % (watched.info.id, watched.info.version or "(version not known)", watched.info.object or "?"))
+        )
     if file is not None:
         told.append(("Read from", file))
     earlier = getattr(watching, "earlier", 0)
@@ -192,47 +196,47 @@ def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float)
     return told
 
 
-def _short(found: Summary) -> Optional[str]:
+def _short(summary: Summary) -> Optional[str]:
     """How long it was watched, where a rate for an hour says little; None: long enough."""
-    spans = [one.span_s for one in (found.rss, found.used, found.kept, found.held) if one is not None]
-    return text.duration(max(spans)) if spans and max(spans) < text.SHORT_S and not found.steps else None
+    spans = [change.span_s for change in (summary.rss, summary.used, summary.kept, summary.held) if change is not None]
+    return text.duration(max(spans)) if spans and max(spans) < text.SHORT_S and not summary.steps else None
 
 
-def _growth(found: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
+def _growth(summary: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
     """(what, how it went, whether a rate says anything)."""
     note = " ~" if guessed else ""
-    rows = (("RSS", found.rss), ("held by allocators", found.held), ("in use" + note, found.used), ("kept" + note, found.kept))
-    return [(name, one, not found.steps and text.has_trend(one)) for name, one in rows if one is not None]
+    rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("kept" + note, summary.kept))
+    return [(name, change, not summary.steps and text.has_trend(change)) for name, change in rows if change is not None]
 
 
 def _times(step: Step) -> List[str]:
     """After which half and nearly all of it was back, and for how long it was followed."""
     known = (step.half_s, step.most_s)
-    return [*(text.duration(one) if one is not None else "never" for one in known), text.duration(step.observed_s)]
+    return [*(text.duration(seconds) if seconds is not None else "never" for seconds in known), text.duration(step.observed_s)]
 
 
-def _charts(seen: FinishedWatch, every: Sequence[Name]) -> List[Chart]:
+def _charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:
     """The process beside its allocators; then each allocator that holds enough; then threads."""
-    wanted = [one for one in every if (one.allocator, one.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
-    found = [_chart(seen, every, "Memory of the process", wanted)]
+    chosen = [name for name in all_names if (name.allocator, name.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
+    charts = [_chart(seen, all_names, "Memory of the process", chosen)]
     for place in text.shown_places(seen.summary.last):
         id_ = seen.watching.watched[place].info.id
-        own = [one for one in every if one.allocator == id_ and one.is_size and one.text not in ("held", "kept")]
-        found.append(_chart(seen, every, "Memory of %s" % id_, own))
-    found.append(_chart(seen, every, "Threads", [one for one in every if one.allocator is None and not one.is_size]))
-    return [one for one in found if one.lines]
+        own = [name for name in all_names if name.allocator == id_ and name.is_size and name.text not in ("held", "kept")]
+        charts.append(_chart(seen, all_names, "Memory of %s" % id_, own))
+    charts.append(_chart(seen, all_names, "Threads", [name for name in all_names if name.allocator is None and not name.is_size]))
+    return [chart for chart in charts if chart.lines]
 
 
-def _chart(seen: FinishedWatch, every: Sequence[Name], title: str, wanted: Sequence[Name]) -> Chart:
+def _chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Chart:
     """What is ever known, more than 0, and not the same as another line."""
     known: List[Tuple[Name, List[Optional[Spread]]]] = []
-    for place, name in enumerate(every):
+    for place, name in enumerate(all_names):
         figures = [point.figures[place] for point in seen.points]
-        is_there = name in wanted and any(one is not None and one.highest for one in figures)
+        is_there = name in chosen and any(figure is not None and figure.highest for figure in figures)
         if is_there and figures not in [other for _, other in known]:
             known.append((name, figures))
-    is_size = all(name.is_size for name in wanted)
-    tops = [max(one.highest for one in figures if one is not None) for _, figures in known]
+    is_size = all(name.is_size for name in chosen)
+    tops = [max(figure.highest for figure in figures if figure is not None) for _, figures in known]
     left_out = []
     place = tops.index(max(tops)) if tops else 0
     if len(tops) > 2 and known[place][0].text not in OWN_LOOKS and tops[place] > FLATTENS * sorted(tops)[-2]:
@@ -248,10 +252,10 @@ def _chart(seen: FinishedWatch, every: Sequence[Name], title: str, wanted: Seque
 
 
 def _line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> Line:
-    drawn = curve([(at, None if one is None else one.mean) for at, one in zip(times, figures)], WIDTH, HEIGHT, top)
-    wide = [(at, None if one is None else (float(one.lowest), float(one.highest))) for at, one in zip(times, figures)]
-    spread = band(wide, WIDTH, HEIGHT, top) if any(one is not None and one.lowest != one.highest for one in figures) else []
-    last = next((one.mean for one in reversed(figures) if one is not None), None)
+    drawn = curve([(at, None if figure is None else figure.mean) for at, figure in zip(times, figures)], WIDTH, HEIGHT, top)
+    wide = [(at, None if figure is None else (float(figure.lowest), float(figure.highest))) for at, figure in zip(times, figures)]
+    spread = band(wide, WIDTH, HEIGHT, top) if any(figure is not None and figure.lowest != figure.highest for figure in figures) else []
+    last = next((figure.mean for figure in reversed(figures) if figure is not None), None)
     return Line(look, _said(name), drawn.paths, drawn.dots, spread, last)
 
 
@@ -261,7 +265,7 @@ def _said(name: Name) -> str:
 
 def _marks(steps: Sequence[Step], first_s: float, span: float) -> List[Mark]:
     """Memory was returned; half of it, nearly all of it was back."""
-    found = []
+    marks = []
     for number, step in enumerate(steps, 1):
         events = [(0.0, "returned", "gone-mark"), (step.half_s, "half back", "back-mark"), (step.most_s, "back", "back-mark")]
         if step.half_s is not None and step.half_s == step.most_s:
@@ -269,15 +273,17 @@ def _marks(steps: Sequence[Step], first_s: float, span: float) -> List[Mark]:
         for row, (after_s, what, look) in enumerate(events):
             if after_s is not None and span > 0:
                 x = min(1.0, max(0.0, (step.at_s + after_s - first_s) / span)) * WIDTH
-                found.append(Mark(x, "%d %s" % (number, what) if len(steps) <= LABELLED else "", look, 14.0 + 16 * row))
-    return found
+                marks.append(Mark(x, "%d %s" % (number, what) if len(steps) <= LABELLED else "", look, 14.0 + 16 * row))
+    return marks
 
 
-def _table(seen: FinishedWatch, every: Sequence[Name]) -> Tuple[List[Tuple[str, str]], List[Tuple[str, List[Tuple[Optional[int], bool]]]]]:
+def _table(
+    seen: FinishedWatch, all_names: Sequence[Name]
+) -> Tuple[List[Tuple[str, str]], List[Tuple[str, List[Tuple[Optional[int], bool]]]]]:
     """Headings, and a row for each point. Figures that are never known or always 0 are left out, and sums where there is one allocator."""
     alone = len(seen.watching.watched) == 1
     shown = []
-    for place, name in enumerate(every):
+    for place, name in enumerate(all_names):
         if any((one := point.figures[place]) is not None and one.highest for point in seen.points) and not (alone and name.allocator == ""):
             shown.append((place, name))
     headings = [("time (UTC)", "")]

@@ -40,7 +40,7 @@ class Arena(NamedTuple):
 
 def arena_table_rows() -> List[SignatureRow]:
     """Blocks that may be the table, told apart by the first arena that they name; those with the head of PYTHONMALLOC=debug come second."""
-    every = []
+    rows = []
     for shift in (0, DEBUG_HEAD):
         for at in range(shift, shift + LOOKED_AT * ENTRY, ENTRY):
             conditions = [
@@ -53,17 +53,17 @@ def arena_table_rows() -> List[SignatureRow]:
                 Condition(at + 8, 8, AT_LEAST, 0, FIELD, other=at),
                 Condition(at + 8, 8, AT_MOST, POOLS * POOL_SIZES[-1], FIELD, other=at),
             ]
-            every.append(SignatureRow(conditions, least_usable=shift + FIRST_ENTRIES * ENTRY, key=(at, 8, (1 << 64) - 1)))
-    return every
+            rows.append(SignatureRow(conditions, least_usable=shift + FIRST_ENTRIES * ENTRY, key=(at, 8, (1 << 64) - 1)))
+    return rows
 
 
-def find_arenas(world: World, found: Sequence[Signed]) -> List[Arena]:
+def find_arenas(world: World, matches: Sequence[Signed]) -> List[Arena]:
     """Of all tables (sub-interpreters may have one each), by address. `found`: what met rows(), with their numbers."""
-    every: List[Arena] = []
-    for one in found:
-        shift = DEBUG_HEAD * (one.row >= LOOKED_AT)
-        every += arenas_of_table(world, one.sample + shift, one.bytes // one.blocks - shift)
-    return sorted(set(every))
+    arenas: List[Arena] = []
+    for match in matches:
+        shift = DEBUG_HEAD * (match.row >= LOOKED_AT)
+        arenas += arenas_of_table(world, match.sample + shift, match.bytes // match.blocks - shift)
+    return sorted(set(arenas))
 
 
 def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
@@ -71,7 +71,7 @@ def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
     data = world.read(address, size_bytes)
     order = world.target.byte_order
     pool_bytes: Optional[int] = None
-    every = []
+    arenas = []
     for index in range(len(data) // ENTRY):
         entry = data[index * ENTRY : index * ENTRY + ENTRY]
         start, following = (int.from_bytes(entry[at : at + 8], order) for at in (0, 8))
@@ -84,8 +84,8 @@ def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
             continue
         first, end = -(-start // pool_bytes) * pool_bytes, start + POOLS * pool_bytes
         if first <= following <= end and (following == first or is_first_pool(world, first, index, pool_bytes)):
-            every.append(Arena(start, end, first, following, pools))
-    return every
+            arenas.append(Arena(start, end, first, following, pools))
+    return arenas
 
 
 def pool_size(world: World, start: int, index: int) -> Optional[int]:
@@ -101,19 +101,19 @@ def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
     return len(data) == POOL_HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
 
 
-def memory_of_arenas(world: World, every: Sequence[Arena]) -> Inner:
+def memory_of_arenas(world: World, arenas: Sequence[Arena]) -> Inner:
     """What is in the arenas."""
-    pool_bytes = (every[0].end - every[0].start) // POOLS
-    runs: List[Tuple[int, int]] = [(one.first_pool, one.next_pool) for one in every if one.next_pool > one.first_pool]
+    pool_bytes = (arenas[0].end - arenas[0].start) // POOLS
+    runs: List[Tuple[int, int]] = [(arena.first_pool, arena.next_pool) for arena in arenas if arena.next_pool > arena.first_pool]
     pools = world.session.compiled.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
     sums = pools.sums()
-    never = sum(one.pools * pool_bytes - (one.next_pool - one.first_pool) for one in every)
-    beside = sum(one.end - one.start - one.pools * pool_bytes for one in every)
+    never = sum(arena.pools * pool_bytes - (arena.next_pool - arena.first_pool) for arena in arenas)
+    beside = sum(arena.end - arena.start - arena.pools * pool_bytes for arena in arenas)
     return Inner(
         blocks=pools.blocks(),
         module="python",
         name="block of a pool",
-        taken=[(one.start, one.end) for one in every],
+        taken=[(arena.start, arena.end) for arena in arenas],
         free_bytes=sums.free_bytes + sums.free_pools * pool_bytes + never,
         overhead_bytes=sums.lost_bytes + sums.bad * pool_bytes + beside,
     )
@@ -124,15 +124,15 @@ class Python:
 
     def __init__(self, world: World, memory: Sequence[objects.Segment], root: objects.Root) -> None:
         of_types, of_pools = objects.heap_type_rows(), arena_table_rows()
-        found = world.find([*of_types, *of_pools])
-        self.types = Types(world, memory, root, [one for one in found if one.row < len(of_types)])
-        tables = [one._replace(row=one.row - len(of_types)) for one in found if 0 <= one.row - len(of_types) < len(of_pools)]
+        matches = world.find([*of_types, *of_pools])
+        self.types = Types(world, memory, root, [match for match in matches if match.row < len(of_types)])
+        tables = [match._replace(row=match.row - len(of_types)) for match in matches if 0 <= match.row - len(of_types) < len(of_pools)]
         self.arenas = find_arenas(world, tables)
         self.has_flags_in_counts = objects.counts_have_flags(world, memory)
 
     def bodies(self) -> Iterator[Body]:
         """What objects own beside themselves, of all types."""
-        return (body for one in self.types.all.values() for body in objects.bodies(self.types, one))
+        return (body for py_type in self.types.all.values() for body in objects.bodies(self.types, py_type))
 
 
 class Root:
@@ -147,9 +147,9 @@ class Root:
 
 def _python(world: World) -> Python:
     """Types and arenas of a process that has a `type`."""
-    found = world.once(Root)
-    assert found.root is not None
-    return Python(world, found.memory, found.root)
+    root = world.once(Root)
+    assert root.root is not None
+    return Python(world, root.memory, root.root)
 
 
 class CPython(Recogniser):
@@ -172,10 +172,10 @@ class CPython(Recogniser):
             return
         types = python.types
         by_place: Dict[int, Dict[int, List[PyType]]] = {}
-        for one in types.all.values():
-            step = next(size for size in STEPS if size <= one.least_bytes)
-            by_place.setdefault(one.head_bytes, {}).setdefault(step, []).append(one)
-        names = {address: Signature(one.name, MODULE, EXACT) for address, one in types.all.items()}
+        for py_type in types.all.values():
+            step = next(size for size in STEPS if size <= py_type.least_bytes)
+            by_place.setdefault(py_type.head_bytes, {}).setdefault(step, []).append(py_type)
+        names = {address: Signature(py_type.name, MODULE, EXACT) for address, py_type in types.all.items()}
         for shift in types.shifts:
             for head, by_step in sorted(by_place.items()):
                 at = shift + head
@@ -184,7 +184,7 @@ class CPython(Recogniser):
                 for step, some in sorted(by_step.items()):
                     conditions = [*objects.debug_head(shift), Condition(at + 8, 8, IN_SET, 0), *counts]
                     row = SignatureRow(conditions, least_usable=shift + max(step, head + 16), key=(at + 8, 8, ALL))
-                    yield Ask(row, names.get, [NumberSet([one.address for one in some])], order=20)
+                    yield Ask(row, names.get, [NumberSet([py_type.address for py_type in some])], order=20)
 
     def inner(self, world: World) -> Sequence[Inner]:
         """The pools."""

@@ -168,29 +168,29 @@ def heap_type_rows() -> List[SignatureRow]:
 class Types:
     """All types of a process. `found`: blocks that met heap_type_rows()."""
 
-    def __init__(self, world: World, memory: Sequence[Segment], root: Root, found: Sequence[Signed]) -> None:
+    def __init__(self, world: World, memory: Sequence[Segment], root: Root, matches: Sequence[Signed]) -> None:
         self._world = world
         self.root = root
         self.all: Dict[int, PyType] = {}
         self.shifts: Sequence[int] = (0,)
         """What PYTHONMALLOC=debug writes where blocks begin: in pools, and in larger ones."""
-        self._search(memory, found)
+        self._search(memory, matches)
         self._name_builtins()
         flags = 0
-        for one in self.all.values():
-            flags |= one.flags if not one.flags & HEAP_TYPE else one.flags & (INLINE_VALUES | MANAGED_WEAKREF)
+        for py_type in self.all.values():
+            flags |= py_type.flags if not py_type.flags & HEAP_TYPE else py_type.flags & (INLINE_VALUES | MANAGED_WEAKREF)
         self.has_inline_values = bool(flags & INLINE_VALUES)
         """3.13 and later: values of an instance stand behind it."""
         self.has_tagged_dicts = bool(flags & (STATIC_BUILTIN | MANAGED_WEAKREF | INLINE_VALUES))
         """3.12 and later: one word before an instance is its dict or its values."""
 
-    def _search(self, memory: Sequence[Segment], found: Sequence[Signed]) -> None:
+    def _search(self, memory: Sequence[Segment], matches: Sequence[Signed]) -> None:
         """Instances of `type`, and of every type of types that is among them, until there are no more."""
         waiting: Dict[int, List[Tuple[int, int]]] = {}
-        for one in found:
-            at = one.sample + HEAP_TYPE_SHIFTS[one.row] + GC_HEAD
+        for match in matches:
+            at = match.sample + HEAP_TYPE_SHIFTS[match.row] + GC_HEAD
             head = self._world.words(at, 2)
-            waiting.setdefault(head[1] if head else 0, []).append((at, one.row))
+            waiting.setdefault(head[1] if head else 0, []).append((at, match.row))
         fresh: Set[int] = {self.root.type}
         by_row = [0, 0]
         while fresh:
@@ -201,7 +201,7 @@ class Types:
             for metatype in fresh:
                 for at, row in waiting.get(metatype, ()):
                     by_row[row] += self._add(at)
-            for address in [one.base for one in self.all.values() if one.base not in self.all]:
+            for address in [py_type.base for py_type in self.all.values() if py_type.base not in self.all]:
                 self._add(address)
             fresh = {at for at in set(self.all) - before if self.all[at].flags & IS_TYPE} - {self.root.type}
         if by_row[1] > by_row[0]:
@@ -240,17 +240,17 @@ class Types:
         """The one static type with a flag and the base `object` needs no text."""
         named = {self.root.object: "object"}
         for flag, name in BUILTINS.items():
-            having = [one.address for one in self.all.values() if one.flags & flag and one.base == self.root.object]
+            having = [py_type.address for py_type in self.all.values() if py_type.flags & flag and py_type.base == self.root.object]
             if len(having) == 1:
                 named[having[0]] = name
         for address, name in named.items():
             if address in self.all:
                 self.all[address] = self.all[address]._replace(name=name)
 
-    def family(self, one: PyType) -> Iterator[PyType]:
+    def family(self, py_type: PyType) -> Iterator[PyType]:
         """It, and what it is derived from by tp_base."""
         seen: Set[int] = set()
-        at: Optional[PyType] = one
+        at: Optional[PyType] = py_type
         while at and at.address not in seen:
             yield at
             seen.add(at.address)
@@ -270,16 +270,16 @@ class Body(NamedTuple):
     them from a dict)."""
 
 
-def bodies(types: Types, one: PyType) -> Iterator[Body]:
+def bodies(types: Types, py_type: PyType) -> Iterator[Body]:
     """Of one type's objects; with PYTHONMALLOC=debug of those in pools, and there every word points behind a head."""
     in_debug = bool(types.shifts[0])
-    before = types.shifts[0] + one.head_bytes
+    before = types.shifts[0] + py_type.head_bytes
     for flag, fields in BY_FLAG.items():
-        if one.flags & flag:
-            yield from (Body(one.address, before + offset, name, in_debug) for offset, name in fields)
-    for kin in types.family(one):
+        if py_type.flags & flag:
+            yield from (Body(py_type.address, before + offset, name, in_debug) for offset, name in fields)
+    for kin in types.family(py_type):
         if not kin.flags & HEAP_TYPE or kin.name in ("array.array", "collections.deque"):
-            yield from (Body(one.address, before + offset, name, in_debug) for offset, name in BY_NAME.get(kin.name, ()))
-    if one.flags & MANAGED_DICT and not types.has_inline_values:
+            yield from (Body(py_type.address, before + offset, name, in_debug) for offset, name in BY_NAME.get(kin.name, ()))
+    if py_type.flags & MANAGED_DICT and not types.has_inline_values:
         fields = MANAGED_TAGGED if types.has_tagged_dicts else MANAGED
-        yield from (Body(one.address, types.shifts[0] + offset, name, inside=True) for offset, name in fields)
+        yield from (Body(py_type.address, types.shifts[0] + offset, name, inside=True) for offset, name in fields)
