@@ -19,6 +19,7 @@ def check(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis import broken
     from gdbheapx.report import pages
 
-    look = broken.look(session.heaps.all(), session.attempts, session.problem)
-    look = broken.with_suspects(session, look)
-    return Answer(lambda: {"findings": look.rows}, lambda style: pages.broken_rules(style, look.rows), finding=look.is_finding, read=True)
+    rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.attempts, session.problem))
+    return Answer(
+        lambda: {"findings": rules.rows}, lambda style: pages.broken_rules(style, rules.rows), finding=rules.is_finding, read=True
+    )

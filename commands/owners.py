@@ -43,7 +43,7 @@ def owners(session: Session, options: Options) -> Answer:
 
     def read() -> model.Tallied:
         memory_budget.check(session)
-        reach = heap_graph.look(session, slots=True, further=pieces.further(session))
+        reach = heap_graph.make_graph(session, slots=True, further=pieces.further(session))
         return model.tally(session, reach, Names(session.target, reach))
 
     def find() -> model.Owners:

@@ -38,7 +38,7 @@ def refs(session: Session, options: Options) -> Answer:
     from gdbheapx.report import reach_text
 
     memory_budget.check(session)
-    reach = heap_graph.look(session, slots=True, names=True, further=pieces.further(session))
+    reach = heap_graph.make_graph(session, slots=True, names=True, further=pieces.further(session))
     answer = model.find(reach, names.Names(session.target, reach), options.address)
     heap_graph.check_time(session)
     if answer is not None and block.can_tell(session):

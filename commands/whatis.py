@@ -41,7 +41,7 @@ def whatis(session: Session, options: Options) -> Answer:
             kept = kept._replace(held_by=refs.find_holders(session, [options.address]).get(options.address))
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
-    location = locate.look(session.target, session.heaps.all(), options.address)
+    location = locate.locate(session.target, session.heaps.all(), options.address)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
     blocks = [place.block for place in location.places if place.block is not None and place.block.status in words[place.allocator]]
     used = [(block.address, block.usable_bytes) for block in blocks]
@@ -51,7 +51,7 @@ def whatis(session: Session, options: Options) -> Answer:
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
     if used and (memory_budget.is_small(session) if options.holders is None else options.holders):
-        what = block.look(session, *used[0])
+        what = block.signature(session, *used[0])
         location = location._replace(signature=block.words(what) if what is not None else None)
         held = refs.find_holders(session, [options.address], pieces.further(session))
         location = location._replace(held_by=held.get(options.address))

@@ -20,7 +20,7 @@ MOST_SUSPECTS = 100
 RETRY = "retry; on a core this may be an unfinished change"
 
 
-class Look(NamedTuple):
+class Broken(NamedTuple):
     """What one look gives."""
 
     rows: Sequence[BrokenRule]
@@ -32,19 +32,19 @@ class Look(NamedTuple):
         return any(row.is_sure for row in self.rows)
 
 
-def look(heaps: Sequence[Heap], attempts: Attempts, note: Note) -> Look:
+def check_heaps(heaps: Sequence[Heap], attempts: Attempts, note: Note) -> Broken:
     """All heaps. What not every look has shown was a change under way, and is left out."""
     rules = [rule for heap in heaps for rule in heap.rules()]
     if attempts.has_work:  # what was put off belongs to it: the next look is the first that has all
-        return Look(rules)
+        return Broken(rules)
     rows = _stay(rules, attempts)
     if rules:
         said = [Diagnostic(rule.code, rule.address, rule.rule, None) for rule in rules]
         attempts.contradicts(PART, said, lambda seen: _tell(rows, seen, note), not any(row.is_sure for row in rows))
-    return Look(rows)
+    return Broken(rows)
 
 
-def with_suspects(session: Session, look: Look) -> Look:
+def with_suspects(session: Session, look: Broken) -> Broken:
     """The same with what suspects are and, where it costs little, who holds them."""
     shapes = {heap.info.id: heap.shape for heap in session.heaps.all()}
     suspects = {
@@ -64,7 +64,7 @@ def with_suspects(session: Session, look: Look) -> Look:
         owner = holder.words() if holder is not None and holder.root is not None else None
         return suspect._replace(owner=owner, signature=name.name if name is not None else None)
 
-    return Look([row._replace(suspect=told(row.suspect)) if row.suspect is not None else row for row in look.rows])
+    return Broken([row._replace(suspect=told(row.suspect)) if row.suspect is not None else row for row in look.rows])
 
 
 def _stay(rules: Sequence[BrokenRule], attempts: Attempts) -> List[BrokenRule]:

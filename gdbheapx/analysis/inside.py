@@ -77,14 +77,14 @@ class Looked(NamedTuple):
 NOTHING = Looked(None, None, None)
 
 
-def look(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
+def find_inside(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
     """What is in use, where the verdict, a runtime, a page or the user asks for it; None where it was not looked for, or not found: the
     problems say why."""
-    looked = _looked(session, kind, deep, runtimes, page)
+    looked = _find(session, kind, deep, runtimes, page)
     return looked if looked.page is not None else looked._replace(page=page)
 
 
-def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
+def _find(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
     is_deep, looked = deep or (deep is None and memory_budget.is_small(session)), NOTHING
     if not session.heaps.all():
         return looked
@@ -92,7 +92,7 @@ def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtime
     try:
         asked = is_deep and (kind in HELD_BY_PROGRAM or (page is not None and is_core))
         if asked or runtimes.found or (deep and (is_core or kind != verdict.FRAGMENTED)):
-            looked = _look(session, runtimes, page)
+            looked = _of_blocks(session, runtimes, page)
         told = "which blocks keep free memory from being returned"
         if is_deep and kind in PINNED and (is_core or looked is NOTHING):  # a process runs on after one look
             looked = looked._replace(pinned=pins.pins_finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
@@ -101,11 +101,11 @@ def _looked(session: Session, kind: str, deep: Optional[bool], runtimes: Runtime
     return looked
 
 
-def _look(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
+def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
     memory_budget.check(session)
     split = runtimes.split
     watch = Watch(split, session.target.page_bytes) if split is not None else None
-    looked = find.looked(session, runtimes.world, watch)
+    looked = find.take(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
     suspect, leaked = None, None
     if looked.reach is not None and looked.names is not None:

@@ -83,7 +83,7 @@ class Location(NamedTuple):
     """In memory that a runtime cuts up itself, beside the block of an allocator that it may have cut; None where there is none."""
 
 
-def look(target: Target, heaps: Sequence[Heap], address: int) -> Location:
+def locate(target: Target, heaps: Sequence[Heap], address: int) -> Location:
     """Asks every heap, and the process."""
     places = [place for place in (heap.block_at(address) for heap in heaps) if place is not None]
     mapping = next((span for span in target.mappings() if span.start <= address < span.end), None)

@@ -83,7 +83,7 @@ def overview(
     main, steps = _verdict(session, memory, judged, shown)
     known_runtimes = inside.Runtimes(session, memory, deep)
     steps = [*steps, *known_runtimes.steps()]
-    looked = inside.look(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
+    looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]

@@ -211,11 +211,11 @@ def find(session: Session, owners: bool = True) -> Kept:
 def standing(session: Session) -> List[Looked]:
     """What is asked of the heaps, before a snapshot's look lets the process go."""
     heaps: List[Looked] = []
-    _look(session, heaps, session.target.kind != "core")
+    _ask_heaps(session, heaps, session.target.kind != "core")
     return heaps
 
 
-def _look(session: Session, heaps: List[Looked], copy: bool) -> None:
+def _ask_heaps(session: Session, heaps: List[Looked], copy: bool) -> None:
     """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
     if session.shared(HEAPS) is not None:
         return
@@ -245,9 +245,9 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         memory_budget.check_least(session, memory_budget.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"
         known, names = census.signed(session, (heap.blocks() for heap in session.heaps.all()))
-        _look(session, heaps, False)
+        _ask_heaps(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
-    told = census.label_blocks(session, lambda graph: _look(session, heaps, session.target.kind != "core"))
+    told = census.label_blocks(session, lambda graph: _ask_heaps(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "looking for the owners of blocks"
     tallied = tally(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1

@@ -87,7 +87,7 @@ class Compared(NamedTuple):
 def growth(old: Record, new: Record) -> Growth:
     """From the one to the other."""
     by_name = old.head.has_names and new.head.has_names
-    sides = [_looked(name, record, by_name) for name, record in (("old", old), ("new", new))]
+    sides = [_side(name, record, by_name) for name, record in (("old", old), ("new", new))]
     before, after = sides
     lacking = [why for side in sides for why in side.lacking]
     measure = before.measure if before.measure == after.measure else None
@@ -127,7 +127,7 @@ def _less(before: Optional[int], after: Optional[int]) -> Optional[int]:
     return None if before is None or after is None else after - before
 
 
-def _looked(side: str, record: Record, by_name: bool) -> Looked:
+def _side(side: str, record: Record, by_name: bool) -> Looked:
     """What a snapshot has of it: the split of `report`, the sums of the heaps."""
     lacking = []
     memory, rows = record.model("report", Compared) if "report" in record.models else Compared(None, None)

@@ -101,7 +101,7 @@ def census(options: Sequence[str], **hide: Any) -> Optional[Census]:
         assert signature and signature.module == "python"
         blocks[signature.name] += one.blocks
         bytes_[signature.name] += one.bytes
-    python = recogniser.look(world)
+    python = recogniser.python(world)
     assert python
     bodies: Dict[str, int] = Counter()
     keys = [0] + [one.key if one.row < len(asked.rows) else 0 for one in signer.found()]

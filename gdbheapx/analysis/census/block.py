@@ -18,7 +18,7 @@ def can_tell(session: Session) -> bool:
     return session.target.kind == "core" or not session.target.has_memory
 
 
-def look(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
+def signature(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
     """By what stands in the block; None where nothing knows it."""
     return signatures(session, [(address, usable_bytes)]).get(address)
 

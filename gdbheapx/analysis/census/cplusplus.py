@@ -171,9 +171,9 @@ class Objects:
             if looked > MOST_LOOKED_BYTES:
                 self._unproven.add(match.key)
             else:
-                self._look(match.key, match.sample, number, match.bytes // match.blocks)
+                self._inspect(match.key, match.sample, number, match.bytes // match.blocks)
 
-    def _look(self, key: int, address: int, number: int, usable: int) -> None:
+    def _inspect(self, key: int, address: int, number: int, usable: int) -> None:
         """An object has no other of its own class in it: where one begins, there are several. Those of other classes may be members;
         a large block with many of them is rather a slab."""
         words = self._words(address, min(usable, MOST_ARRAY_BYTES))

@@ -203,7 +203,7 @@ class Tally:
 
 def find(session: Session, contents: bool = True) -> Census:
     """What the used memory is. `contents`: equal ones are told."""
-    return looked(session, contents=contents).census
+    return take(session, contents=contents).census
 
 
 class Beyond(NamedTuple):
@@ -251,7 +251,7 @@ def _prepared(session: Session, world: World) -> Prepared:
     return session.share(PREPARED, Prepared(asked, signer, inner, beyond))
 
 
-def looked(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
+def take(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
     made = _prepared(session, seen if seen is not None else World(session))
     asked, signer, inner, _ = made
@@ -382,7 +382,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     tree = next((label for label, match in zip(frequent, signed) if match.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
     least_same = (sum(match.bytes for match in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
-    beyond.objects.look(signer.vtables())
+    beyond.objects.keep_vtables(signer.vtables())
     asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
     signer.refer(reach.graph, worth, asking)
     roots = Names(session.target, reach)

@@ -114,7 +114,7 @@ class Objects:
         self.layouts: List[Tuple[int, int, int]] = []
         self._types: Optional[Dict[int, str]] = None
 
-    def look(self, candidates: Sequence[int]) -> None:
+    def keep_vtables(self, candidates: Sequence[int]) -> None:
         """Those of these that are vtables."""
         layouts = ((vtable, layout(self._images, vtable)) for vtable in candidates)
         self.layouts = [(vtable, *known) for vtable, known in layouts if known is not None]

@@ -146,7 +146,7 @@ class Further(NamedTuple):
 NO_FURTHER = Further()
 
 
-def look(session: Session, slots: bool, names: bool = False, further: Further = NO_FURTHER) -> Reach:
+def make_graph(session: Session, slots: bool, names: bool = False, further: Further = NO_FURTHER) -> Reach:
     """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands; `names`: and what tells
     frames and thread-local variables. `further`: what counts as blocks, too."""
     shared: Optional[Reach] = session.shared(REACH)

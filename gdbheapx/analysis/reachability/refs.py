@@ -183,7 +183,7 @@ def find_holders(session: Session, addresses: Sequence[int], further: heap_graph
     if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
         return {}
     try:
-        reach = heap_graph.look(session, slots=True, names=True, further=further)
+        reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
     except HeapxError:
         return {}
     names, holders = Names(session.target, reach), {}

@@ -56,7 +56,7 @@ class Look(NamedTuple):
         return (self.envelope.get("data") or {}).get("tables") or {}
 
 
-def _look(tables: Sequence[str], signature: bool, invocation: Invocation, shell: Shell) -> Look:
+def _take_look(tables: Sequence[str], signature: bool, invocation: Invocation, shell: Shell) -> Look:
     """One look at the target."""
     from gdbheapx.extras.query import table_rows
 
@@ -121,7 +121,7 @@ class Query:
         look = Look(WHOLE, {}, b"", -1, None)
         _listen()
         if needed.tables:
-            look = _look(needed.tables, needed.signature, self._invocation, self._shell)
+            look = _take_look(needed.tables, needed.signature, self._invocation, self._shell)
             if look.code not in ANSWERED:
                 if options.json:
                     self._write(look.code, [look.text.decode("utf-8", "replace").rstrip("\n")])
@@ -247,7 +247,7 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
     of_census = options.of == "census"
     file: Optional[Replacing] = Replacing(options.output, "-o")
     try:
-        look = _look([tables.BLOCKS], of_census, invocation, shell)
+        look = _take_look([tables.BLOCKS], of_census, invocation, shell)
         if look.code not in ANSWERED or file is None:
             return look.code
         with engine.Folder() as folder:

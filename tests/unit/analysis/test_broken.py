@@ -56,10 +56,10 @@ class Told:
 def look(*rows: Sequence[BrokenRule]) -> Any:
     """(what the last look gives, the notes, whether another one is wanted) after these looks of a living process."""
     heap: Any = FakeHeap(*rows)
-    attempts, told, found = Attempts(), Told(), broken.Look(())
+    attempts, told, found = Attempts(), Told(), broken.Broken(())
     for number in range(1, len(rows) + 1):
         attempts.begin(number, number < 8)
-        found = broken.look([heap], attempts, told)
+        found = broken.check_heaps([heap], attempts, told)
     unsettled = attempts.is_unsettled
     attempts.tell()
     return found, told.codes, unsettled
@@ -104,8 +104,8 @@ def test_a_look_whose_work_is_put_off_proves_nothing() -> None:
     attempts, told = Attempts(), Told()
     attempts.begin(1, True)
     attempts.later(lambda: None)
-    assert list(broken.look([heap], attempts, told).rows) == []
+    assert list(broken.check_heaps([heap], attempts, told).rows) == []
     attempts.between()
     for number in (2, 3):
         attempts.begin(number, True)
-        assert list(broken.look([heap], attempts, told).rows) == [A]
+        assert list(broken.check_heaps([heap], attempts, told).rows) == [A]

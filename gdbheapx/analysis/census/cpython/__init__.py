@@ -161,13 +161,13 @@ class CPython(Recogniser):
         """The data of some module hold `type`."""
         return world.once(Root).root is not None
 
-    def look(self, world: World) -> Optional[Python]:
+    def python(self, world: World) -> Optional[Python]:
         """Types and arenas; None where there is no CPython."""
         return world.once(_python) if world.once(Root).root is not None else None
 
     def asks(self, world: World) -> Iterable[Ask]:
         """One row for each place of the head and each least size: reference count, and a type that demands just this."""
-        python = self.look(world)
+        python = self.python(world)
         if python is None:
             return
         types = python.types
@@ -188,12 +188,12 @@ class CPython(Recogniser):
 
     def inner(self, world: World) -> Sequence[Inner]:
         """The pools."""
-        python = self.look(world)
+        python = self.python(world)
         return [memory_of_arenas(world, python.arenas)] if python and python.arenas else []
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """What objects own beside themselves."""
-        python = self.look(world)
+        python = self.python(world)
         if python is None:
             return {}
         return {(python.types.all[body.type].name, body.offset): body.name for body in python.bodies()}
