@@ -3,16 +3,13 @@
 malloc.c: sysmalloc. Holes lie between two fenceposts and the next run, whose start is stored nowhere: it is found by the chunk
 sizes that lead onto a chunk known from a free list, or onto top.
 
-Pieces of a main arena that is not contiguous each start on a page and come from mmap (malloc.c: sysmalloc_mmap_fallback). Nothing says where
-they are. Chunks that are known from elsewhere (top, those at both ends of each bin, those on single lists) say in which
-ranges of memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From
-there the kernel walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of
-it ascends, so that a range is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges
-that hold no known chunk.
-
-The main heap of a core that lost main_arena: the chunks are there although nothing says any more where they begin and end.
-
-Going on behind damage: the next place that is surely a chunk, and the rule that was broken.
+Pieces of a main arena that is not contiguous each start on a page and come from mmap (malloc.c: sysmalloc_mmap_fallback). Nothing says
+where they are. Chunks that are known from elsewhere (top, those at both ends of each bin, those on single lists) say in which ranges of
+memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From there the
+kernel walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of it
+ascends, so that a range is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges
+that hold no known chunk. The main heap of a core that lost main_arena: the chunks are there although nothing says any more where they
+begin and end. Going on behind damage: the next place that is surely a chunk, and the rule that was broken.
 """
 
 from array import array
