@@ -4,6 +4,8 @@ Tables of counters that an arena has per size class are read at once: one member
 """
 
 import struct
+import sys
+from array import array
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import byte_order
@@ -65,11 +67,11 @@ class Context(NamedTuple):
 
 def column(view: View, path: str, member: str, little_endian: bool) -> Optional[List[int]]:
     """`member` of each element of the array of structs at `path`; None if this build has no such array or member."""
-    array = view.types.place(view.struct, path)
-    inner = view.types.place(array.struct, member) if array is not None and array.struct else None
-    if array is None or inner is None:
+    table = view.types.place(view.struct, path)
+    inner = view.types.place(table.struct, member) if table is not None and table.struct else None
+    if table is None or inner is None:
         return None
-    return strided(view.bytes_of(path), inner.offset, array.size_bytes, inner.size_bytes, little_endian)
+    return strided(view.bytes_of(path), inner.offset, table.size_bytes, inner.size_bytes, little_endian)
 
 
 def strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endian: bool, signed: bool = False) -> List[int]:
@@ -128,3 +130,11 @@ def views(context: Context, struct: str, addresses: Iterable[int], gap_bytes: in
     size, order = context.types.size_bytes(struct), context.geometry.little_endian
     read = pieces(context, ((address, size) for address in addresses), gap_bytes)
     return {address: View(context.types, struct, address, data, order) for address, data in read.items()}
+
+
+def pointers_in(context: Context, data: bytes) -> "array[int]":
+    """The target's pointers in these bytes."""
+    values = array("Q" if context.geometry.word_bytes == 8 else "I", data)
+    if context.geometry.little_endian != (sys.byteorder == "little"):
+        values.byteswap()
+    return values

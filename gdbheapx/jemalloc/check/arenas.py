@@ -15,7 +15,7 @@ from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.detection.calibrate import words
 from gdbheapx.jemalloc.heap import arenas as arena_list
-from gdbheapx.jemalloc.heap import base, extents, locate
+from gdbheapx.jemalloc.heap import base, extents
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.stats import arena as stats_arena
 from gdbheapx.jemalloc.threads.tsd import Tsds
@@ -140,7 +140,7 @@ def tell_rtree_caches(context: Context, findings: Findings, tsds: Tsds) -> None:
                     if key == INVALID_KEY or not leaf:
                         continue
                     if key not in leaves:
-                        leaves[key] = locate.leaf_of(context, key)
+                        leaves[key] = calibrate.leaf_of(target, context.geometry, key)
                     if leaves[key] != leaf:
                         where = record.address + place.offset + 2 * word * number
                         what = "a thread remembers the rtree node 0x%x for 0x%x, the tree has 0x%x" % (leaf, key, leaves[key])

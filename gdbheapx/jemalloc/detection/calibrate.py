@@ -252,23 +252,27 @@ def _wrong_slab(target: Target, types: TypeSet, geometry: Geometry, arena: int, 
     return None, extent["e_addr"]
 
 
+def leaf_of(target: Target, geometry: Geometry, address: int) -> int:
+    """The leaf node that has the element of this address; 0 if there is none. Unreadable where a node above is."""
+    node, shift = geometry.rtree_root, geometry.rtree.lg_vaddr
+    key = address & (1 << shift) - 1
+    for bits in geometry.rtree.levels[:-1]:
+        shift -= bits
+        node = words(target, node + (key >> shift & (1 << bits) - 1) * geometry.word_bytes, 1)[0]
+        if not node:
+            return 0
+    return node
+
+
 def look_up(target: Target, geometry: Geometry, address: int) -> Optional[int]:
     """The extent that the radix tree has for this address; None if it has none. Unreadable where a node is."""
-    shape, node = geometry.rtree, geometry.rtree_root
-    shift = shape.lg_vaddr
-    key = address & (1 << shape.lg_vaddr) - 1
-    for level, bits in enumerate(shape.levels):
-        shift -= bits
-        place = key >> shift & (1 << bits) - 1
-        if level + 1 == len(shape.levels):
-            width = 1 if shape.compact else 2
-            leaf = words(target, node + place * width * geometry.word_bytes, 1)[0]
-            if shape.compact:
-                leaf &= (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
-                if geometry.sign_extend and leaf >> shape.lg_vaddr - 1:
-                    leaf |= (1 << 64) - (1 << shape.lg_vaddr)
-            return leaf or None
-        node = words(target, node + place * geometry.word_bytes, 1)[0]
-        if not node:
-            return None
-    return None
+    node, shape = leaf_of(target, geometry, address), geometry.rtree
+    if not node:
+        return None
+    place = (address & (1 << shape.lg_vaddr) - 1) >> shape.lg_vaddr - sum(shape.levels) & (1 << shape.levels[-1]) - 1
+    extent = words(target, node + place * (1 if shape.compact else 2) * geometry.word_bytes, 1)[0]
+    if shape.compact:
+        extent &= (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
+        if geometry.sign_extend and extent >> shape.lg_vaddr - 1:
+            extent |= (1 << 64) - (1 << shape.lg_vaddr)
+    return extent or None

@@ -10,11 +10,10 @@ from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, structure, tables, traces, tsd_place, unlisted, unread
 from gdbheapx.jemalloc.detection.calibrate import scalar, words
-from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, TypeSources, assemble, rtree_shapes
+from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, TypeSources, assemble, read_bin_infos, rtree_shapes
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.unread import NotRead, Unread
 from gdbheapx.layout import pack as packs
-from gdbheapx.layout.view import read_view
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
@@ -99,8 +98,7 @@ def _bins(target: Target, symbols: Symbols, types: TypeSet) -> List[BinInfo]:
         count = size // types.size_bytes(struct) if size else typed.count if typed is not None else 0
         if not 0 < count <= 256:
             return []
-        rows = [read_view(target, types, struct, symbol.address + i * types.size_bytes(struct)) for i in range(count)]
-        return [BinInfo(row["reg_size"], row["slab_size"], row["nregs"], row.get("n_shards") or 1) for row in rows]
+        return read_bin_infos(target, types, symbol.address, count, struct)
     return []
 
 

@@ -3,11 +3,12 @@
 How addresses are split over the levels of the radix tree, by the constants of a build (rtree.h).
 """
 
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Target, TypeSet
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.layouts import Field, States, Version
+from gdbheapx.layout.view import read_view
 
 LG_VADDRS = (48, 57, 52, 47, 39, 42)
 """Significant address bits that configure finds on 64-bit machines, the usual first."""
@@ -65,6 +66,13 @@ class BinInfo(NamedTuple):
     nregs: int
     n_shards: int
     """1 up to 5.1."""
+
+
+def read_bin_infos(target: Target, types: TypeSet, address: int, count: int, struct: str = "bin_info_s") -> List[BinInfo]:
+    """bin_infos[]. Unreadable if it cannot be read."""
+    stride = types.size_bytes(struct)
+    rows = [read_view(target, types, struct, address + number * stride) for number in range(count)]
+    return [BinInfo(row["reg_size"], row["slab_size"], row["nregs"], row.get("n_shards") or 1) for row in rows]
 
 
 class Geometry(NamedTuple):

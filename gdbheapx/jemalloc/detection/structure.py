@@ -23,9 +23,9 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables, traces, tsd_place, unlisted
-from gdbheapx.jemalloc.detection.calibrate import Calibration, words
+from gdbheapx.jemalloc.detection.calibrate import Calibration
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
-from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, RtreeShape, assemble, rtree_shape
+from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, RtreeShape, assemble, read_bin_infos, rtree_shape
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.jemalloc.detection.tables import Table
 from gdbheapx.jemalloc.detection.traces import Bins, Thread, Traces, own_memory
@@ -169,7 +169,10 @@ def _extents(target: Target, geometry: Geometry, near: Sequence[int]) -> Iterato
     mask = (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
     width = 1 if shape.compact else 2
     for address in near:
-        leaf = _leaf(target, geometry, address)
+        try:
+            leaf = calibrate.leaf_of(target, geometry, address)
+        except Unreadable:
+            leaf = 0
         if leaf in leaves or len(leaves) >= MOST_LEAVES:
             continue
         leaves.add(leaf)
@@ -180,19 +183,6 @@ def _extents(target: Target, geometry: Geometry, near: Sequence[int]) -> Iterato
             if extent and extent not in seen and len(seen) < MOST_EXTENTS:
                 seen.add(extent)
                 yield extent
-
-
-def _leaf(target: Target, geometry: Geometry, address: int) -> int:
-    """The last node above this address; 0 if there is none."""
-    node, shift = geometry.rtree_root, geometry.rtree.lg_vaddr
-    key = address & (1 << shift) - 1
-    try:
-        for bits in geometry.rtree.levels[:-1]:
-            shift -= bits
-            node = words(target, node + (key >> shift & (1 << bits) - 1) * geometry.word_bytes, 1)[0] if node else 0
-    except Unreadable:
-        return 0
-    return node
 
 
 class Leaf(NamedTuple):
@@ -436,12 +426,10 @@ def _bins(target: Target, table: Table, sizes: Sequence[int], seen: Optional[Bin
     computed = [BinInfo(size, slab, slab // size, 1) for size in classes for slab in [tables.slab_bytes(size, tables.PAGE_BYTES)]]
     if seen is None or not layouts.changes_bins(table.version):
         return computed
-    types, stride = table.types, table.types.size_bytes("bin_info_s")
     try:
-        rows = [read_view(target, types, "bin_info_s", seen.address + number * stride) for number in range(table.nbins)]
+        return read_bin_infos(target, table.types, seen.address, table.nbins)
     except Unreadable:
         return computed
-    return [BinInfo(row["reg_size"], row["slab_size"], row["nregs"], row.get("n_shards") or 1) for row in rows]
 
 
 def _slabs(target: Target, symbols: Symbols, types: TypeSet, geometry: Geometry, arenas: Arenas) -> Iterator[Tuple[int, int]]:

@@ -12,7 +12,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Member, Module, StructType, Target, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
-from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry, assemble, rtree_shape
+from gdbheapx.jemalloc.detection.geometry import Geometry, assemble, read_bin_infos, rtree_shape
 from gdbheapx.jemalloc.detection.traces import Bins
 from gdbheapx.layout.view import read_view
 
@@ -85,11 +85,9 @@ def read(target: Target, module: Module, arenas: Arenas, bins: Optional[Bins]) -
     if not _has_blocks(target, arenas):
         return "its arenas' metadata is not as in jemalloc 5.3"
     try:
-        stride = types.size_bytes("bin_info_s")
-        rows = [read_view(target, types, "bin_info_s", bins.address + number * stride) for number in range(bins.nbins)]
+        infos = read_bin_infos(target, types, bins.address, bins.nbins)
     except Unreadable:
         return "its bins cannot be read"
-    infos = [BinInfo(row["reg_size"], row["slab_size"], row["nregs"], row["n_shards"]) for row in rows]
     base = assemble(target, types, FIRST, sizes, tables.page_classes(sizes, tables.PAGE_BYTES), infos)
     if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
         return "its bins do not match"

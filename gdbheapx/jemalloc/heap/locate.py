@@ -1,13 +1,12 @@
 """Which extent and block hold an address: by the radix tree, without a walk."""
 
-from array import array
 from bisect import bisect_left
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.places import Neighbour, Part, Place
 from gdbheapx.errors import Unreadable
-from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.detection.calibrate import look_up, words
+from gdbheapx.jemalloc.context import Context, pointers_in
+from gdbheapx.jemalloc.detection.calibrate import leaf_of, look_up
 from gdbheapx.jemalloc.heap import base
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.threads.tcache import Caches
@@ -72,11 +71,9 @@ def _named_before(context: Context, address: int) -> Optional[int]:
     bits, width = shape.levels[-1], geometry.word_bytes * (1 if shape.compact else 2)
     page = (address & (1 << shape.lg_vaddr) - 1) >> geometry.lg_page
     for _ in range(MOST_LEAVES):
-        node, index = _leaf(context, page), page & (1 << bits) - 1
+        node, index = leaf_of(context.target, geometry, page << geometry.lg_page), page & (1 << bits) - 1
         data = context.target.read_prefix(node, (index + 1) * width) if node else b""
-        column = array("Q" if geometry.word_bytes == 8 else "I", data[: len(data) // width * width])
-        if geometry.little_endian != (array("H", [1]).tobytes()[0] == 1):
-            column.byteswap()
+        column = pointers_in(context, data[: len(data) // width * width])
         last = next((number for number in range(len(column) - 1, -1, -1) if column[number]), None)
         if last is not None:
             element = last // (width // geometry.word_bytes)
@@ -86,23 +83,6 @@ def _named_before(context: Context, address: int) -> Optional[int]:
         if page < 0:
             return None
     return None
-
-
-def leaf_of(context: Context, address: int) -> int:
-    """The leaf node that has the element of the page at this address; 0 if there is none. Unreadable if a node above is."""
-    return _leaf(context, (address & (1 << context.geometry.rtree.lg_vaddr) - 1) >> context.geometry.lg_page)
-
-
-def _leaf(context: Context, page: int) -> int:
-    """The leaf node that has the element of this page; 0 if there is none."""
-    geometry, shape = context.geometry, context.geometry.rtree
-    node, shift = geometry.rtree_root, shape.lg_vaddr - geometry.lg_page
-    for bits in shape.levels[:-1]:
-        shift -= bits
-        node = words(context.target, node + (page >> shift & (1 << bits) - 1) * geometry.word_bytes, 1)[0]
-        if not node:
-            return 0
-    return node
 
 
 def find(context: Context, arenas: Sequence[Arena], caches: Caches, address: int) -> Optional[Place]:

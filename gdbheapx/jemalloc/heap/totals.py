@@ -3,7 +3,7 @@
 What free memory a purge leaves: free regions of slabs, as only a whole slab becomes unused pages (arena.c: arena_slab_dalloc).
 """
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.columns import add
@@ -149,56 +149,55 @@ def _in_ram(context: Context, met: Optional[ArenaExtents], states: Sequence[str]
     return context.ram.settle(Residency(*(sum(part[place] for part in parts) for place in range(len(Residency._fields)))), ranges)
 
 
-def _unparsed_bytes(pages: Dict[str, int], walked: Dict[str, int], page: int) -> Optional[int]:
+def _unparsed_bytes(pages: Mapping[str, int], walked: Dict[str, int], page: int) -> Optional[int]:
     """What the arena's own counters have and the walk over a damaged radix tree has not; None without those counters."""
     if not pages.keys() >= walked.keys():
         return None
     return sum(max(0, pages[state] * page - size) for state, size in walked.items())
 
 
-class _Counters:
+class _Counters(NamedTuple):
     """What arena_s itself says; all None for an arena that cannot be read."""
 
-    def __init__(self) -> None:
-        self.pages: Dict[str, int] = {}
-        self.threads: Optional[int] = None
-        self.dirty_decay_ms: Optional[int] = None
-        self.muzzy_decay_ms: Optional[int] = None
-        self.metadata_bytes: Optional[int] = None
-        self.mapped_bytes: Optional[int] = None
-        self.resident_bytes: Optional[int] = None
+    pages: Mapping[str, int] = {}
+    threads: Optional[int] = None
+    dirty_decay_ms: Optional[int] = None
+    muzzy_decay_ms: Optional[int] = None
+    metadata_bytes: Optional[int] = None
+    mapped_bytes: Optional[int] = None
+    resident_bytes: Optional[int] = None
 
 
 def _counters(context: Context, arena: Arena, extra: Extra) -> _Counters:
-    counters = _Counters()
     try:
         view = arena.read()
     except Unreadable:
-        return counters
-    page = context.geometry.page_bytes
+        return _Counters()
     pages = {state: arena_list.pages(view, state) for state in EXTENT_STATES}
     pages["active"] = arena_list.active_pages(view)
-    counters.pages = {state: count for state, count in pages.items() if count is not None}
-    counters.threads = view.get("nthreads[0]")
-    counters.dirty_decay_ms, counters.muzzy_decay_ms = arena_list.decay_ms(view, "dirty"), arena_list.decay_ms(view, "muzzy")
-    mapped = _mapped_by_extents(context, view)
-    metadata = base.totals(context, arena)
+
+    def in_states(*states: str) -> Optional[int]:
+        count = add(pages[state] for state in states)
+        return None if count is None else count * context.geometry.page_bytes
+
     if extra.has_stats is False:
         own = sum(block.size_bytes for block in base.blocks(context, arena))
-        states = ("active", "dirty", "muzzy")
-        counters.mapped_bytes = (
-            own + sum(counters.pages[state] for state in states) * page if all(state in counters.pages for state in states) else None
-        )
-        return counters
-    internal = view.get("stats.internal")
-    if metadata.allocated_bytes is not None and internal is not None:
-        counters.metadata_bytes = metadata.allocated_bytes + internal
-    if metadata.mapped_bytes is not None and mapped is not None:
-        counters.mapped_bytes = metadata.mapped_bytes + mapped
-    counted = ("active", "dirty", "muzzy") if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
-    if metadata.resident_bytes is not None and all(state in counters.pages for state in counted):
-        counters.resident_bytes = metadata.resident_bytes + sum(counters.pages[state] for state in counted) * page
-    return counters
+        metadata, mapped, resident = None, add([own, in_states("active", *UNUSED_STATES)]), None
+    else:
+        totals = base.totals(context, arena)
+        counted = ("active", *UNUSED_STATES) if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
+        metadata = add([totals.allocated_bytes, view.get("stats.internal")])
+        mapped = add([totals.mapped_bytes, _mapped_by_extents(context, view)])
+        resident = add([totals.resident_bytes, in_states(*counted)])
+    return _Counters(
+        pages={state: count for state, count in pages.items() if count is not None},
+        threads=view.get("nthreads[0]"),
+        dirty_decay_ms=arena_list.decay_ms(view, "dirty"),
+        muzzy_decay_ms=arena_list.decay_ms(view, "muzzy"),
+        metadata_bytes=metadata,
+        mapped_bytes=mapped,
+        resident_bytes=resident,
+    )
 
 
 def _mapped_by_extents(context: Context, view: View) -> Optional[int]:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Member
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.context import Context, strided
+from gdbheapx.jemalloc.context import Context, pointers_in, strided
 from gdbheapx.jemalloc.detection.calibrate import words
 from gdbheapx.jemalloc.detection.layouts import has_short_ncached_max, omits_large_tcache_bins
 from gdbheapx.jemalloc.heap.arenas import Arena
@@ -324,7 +324,7 @@ def _collect(context: Context, bins: Bins) -> "array[int]":
                 text = "cannot read the blocks of size class %d in a thread cache" % stack.szind
                 context.report(codes.CACHE_UNREADABLE, stack.start + have, text, "they count as used")
             parts.append(part[: have - have % word])
-    return _words(context, b"".join(parts))
+    return pointers_in(context, b"".join(parts))
 
 
 def _groups(stacks: Sequence[Stack], word: int) -> Iterator[List[Stack]]:
@@ -337,15 +337,6 @@ def _groups(stacks: Sequence[Stack], word: int) -> Iterator[List[Stack]]:
         group.append(stack)
     if group:
         yield group
-
-
-def _words(context: Context, data: bytes) -> "array[int]":
-    """The target's pointers in these bytes."""
-    values = array("Q" if context.geometry.word_bytes == 8 else "I")
-    values.frombytes(data)
-    if context.geometry.little_endian != (array("H", [1]).tobytes()[0] == 1):
-        values.byteswap()
-    return values
 
 
 # ---------------------------------------------------------------------------------------------------- answers
