@@ -75,8 +75,6 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
         json_large=arenas(large, "--json"),
         table_large=arenas(large, env=TABULATE),
         walk_large=lambda: walk(folder, large.core)[3],
-        without_small=arenas(small, "--gdb", "none", "--json"),
-        without_large=arenas(large, "--gdb", "none", "--json"),
     )
     more = large.chunks - small.chunks
     loop = beyond(got, "walk_large", "walk_small") / more
@@ -91,7 +89,7 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
         rows.append(Row("arenas, %s: slope, of the bare loop's" % form, 0.5, slope / loop, "x", "%.1f ns a chunk" % (slope * 1e9)))
         rows.append(Row("arenas, %s: fixed cost" % form, fixed_limit, lower - slope * small.chunks, "s"))
     for size, limit in (("small", 0.6), ("large", 1)):
-        least, gdb = min(got["without_" + size]), min(got["gdb_" + size])
+        least, gdb = min(got["json_" + size]), min(got["gdb_" + size])
         rows.append(Row("arenas without gdb, %s core: of gdb alone's time, least of each" % size, limit, least / gdb, "x", "%.3f s of %.3f" % (least, gdb)))
     twins = interleaved(
         max(3, RUNS // 3),
