@@ -89,7 +89,7 @@ def probe(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
     try:
         control.hold()
         threads = control.threads()
-        thread = next((one for one in threads if one.in_system_call), threads[0])
+        thread = next((thread for thread in threads if thread.in_system_call), threads[0])
         broken = control.probe(thread.lwp)
         seen = look()
     finally:

@@ -57,10 +57,10 @@ def _against(thread: Standing, mappings: Sequence[Mapping], pointer: Optional[in
     if not thread.in_system_call and not thread.whole:
         return "%s runs code that gdb cannot unwind" % thread.who
     for frame in thread.frames:
-        place = next((one for one in mappings if one.start <= frame.pc < one.end), None)
+        place = next((mapping for mapping in mappings if mapping.start <= frame.pc < mapping.end), None)
         if place is not None and place.name.rsplit("/", 1)[-1].startswith(LOADER):
             return "%s is in the dynamic linker" % thread.who
-    span = next((one for one in mappings if one.start <= thread.sp < one.end), None)
+    span = next((mapping for mapping in mappings if mapping.start <= thread.sp < mapping.end), None)
     if span is None:
         return "the stack pointer of %s is in no mapping" % thread.who
     if span.name == "[stack]" and thread.lwp == pid:
@@ -88,7 +88,7 @@ def against_registers(control: "Control", thread: Standing) -> List[str]:
     if len(thread.frames) < 2 or any(frame.is_signal for frame in thread.frames):
         return ["%s: the caller of its system call is unknown" % who]
     modules = [target.module_at(frame.pc) for frame in thread.frames]
-    first, outer = modules[0], next((one for one in modules if one is None or not _is_libc(one)), None)
+    first, outer = modules[0], next((module for module in modules if module is None or not _is_libc(module)), None)
     if first is None or not _is_libc(first):
         return ["%s: its system call is not in the C library: vector registers may hold live values" % who]
     if outer is None:

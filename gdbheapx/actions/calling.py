@@ -63,15 +63,15 @@ class Call:
         return threads
 
     def _ask_sandbox(self, threads: Sequence[Standing]) -> None:
-        ordered = sorted(threads, key=lambda one: one.lwp != self.control.pid)
-        self._forbidden = self.sandbox.check([(one.lwp, one.who) for one in ordered])
+        ordered = sorted(threads, key=lambda thread: thread.lwp != self.control.pid)
+        self._forbidden = self.sandbox.check([(thread.lwp, thread.who) for thread in ordered])
 
     def _against(self, thread: Standing) -> Optional[str]:
         return self._forbidden.get(thread.lwp) or self.plan.suits(thread)
 
     def choose(self, threads: Sequence[Standing], system_call_only: bool) -> caller.Choice:
         """The thread that makes the call."""
-        pointers: List[Tuple[int, Optional[int]]] = [(one.lwp, one.thread_pointer) for one in self.target.threads()]
+        pointers: List[Tuple[int, Optional[int]]] = [(thread.lwp, thread.thread_pointer) for thread in self.target.threads()]
         return caller.choose(threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._against, system_call_only)
 
     def by_registers(self, threads: Sequence[Standing], broken: str, tries: waiting.Tries) -> Acted:
@@ -168,7 +168,7 @@ class Call:
             if lwp is None:
                 break
             there = self.control.threads()
-            met = next((one for one in there if one.lwp == lwp), None)
+            met = next((thread for thread in there if thread.lwp == lwp), None)
             if met is None:
                 continue
             self._ask_sandbox(there)

@@ -26,21 +26,21 @@ class Inside:
         """One sentence if the thread is inside, or if that cannot be told; None if it surely is outside."""
         for frame in thread.frames:
             for at in (frame.pc, frame.pc - 1):
-                found = self.what(at)
-                if found is not None:
-                    return "%s is inside %s%s" % (thread.who, found, " (%s)" % frame.name if frame.name else "")
+                whose = self.what(at)
+                if whose is not None:
+                    return "%s is inside %s%s" % (thread.who, whose, " (%s)" % frame.name if frame.name else "")
         return None if thread.whole else self._by_stack(thread)
 
     def _by_stack(self, thread: Standing) -> Optional[str]:
         """A stack that cannot be unwound: any return address into the allocator on it counts."""
-        span = next((one for one in self.target.mappings() if one.start <= thread.sp < one.end), None)
+        span = next((mapping for mapping in self.target.mappings() if mapping.start <= thread.sp < mapping.end), None)
         if span is None or span.end - thread.sp > MAX_STACK_BYTES:
             return "%s: cannot unwind or search its stack" % thread.who
         data = self.target.read_prefix(thread.sp & -8, span.end - (thread.sp & -8))
         for word in memoryview(data[: len(data) // 8 * 8]).cast("Q"):
-            found = self.what(word - 1)
-            if found is not None and self._is_call(word):
-                return "%s may be inside %s (its stack cannot be unwound, and contains a return address into it)" % (thread.who, found)
+            whose = self.what(word - 1)
+            if whose is not None and self._is_call(word):
+                return "%s may be inside %s (its stack cannot be unwound, and contains a return address into it)" % (thread.who, whose)
         return None
 
     def _is_call(self, after: int) -> bool:
@@ -51,12 +51,12 @@ class Inside:
 
 def forks(target: ElfTarget) -> List[Span]:
     """fork and its like in every loaded object: their handlers hold the allocator's locks."""
-    found = []
+    spans = []
     for module in target.modules():
         if re.match(r"(libc|libpthread|ld-linux)[.-]", module.file_name) or module.is_executable:
             for name in FORKS:
                 symbol = target.module_symbol(module, name)
                 size = target.symbol_bytes(symbol) if symbol is not None else None
                 if symbol is not None and size:
-                    found.append(Span(symbol.address, symbol.address + size, name.strip("_")))
-    return found
+                    spans.append(Span(symbol.address, symbol.address + size, name.strip("_")))
+    return spans

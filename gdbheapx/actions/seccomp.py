@@ -51,15 +51,15 @@ class Sandbox:
 
     def against(self, lwp: int, who: str) -> Optional[Objection]:
         """What forbids to call on this thread; None if nothing does. While the process runs, what only its filters tell is not asked."""
-        found = seccomp.rules(lwp)
-        if found.mode == DISABLED:
+        rules = seccomp.rules(lwp)
+        if rules.mode == DISABLED:
             return None
-        if found.mode == STRICT:
+        if rules.mode == STRICT:
             reason = "%s is under strict seccomp: the kernel would kill it for %s" % (who, self.calls[0].name)
             return Objection(reason, "a thread in strict mode cannot return memory")
         if seccomp.may_fetch():
-            return self._by_filters(lwp, found, who) if self._target.stands_still else None
-        if self._is_as_here(found):
+            return self._by_filters(lwp, rules, who) if self._target.stands_still else None
+        if self._is_as_here(rules):
             return self._by_trial(who)
         return self._unknown(who, "they can be read only with CAP_SYS_ADMIN and outside any seccomp filter")
 
@@ -72,25 +72,25 @@ class Sandbox:
 
     def check(self, threads: Sequence[Tuple[int, str]]) -> Dict[int, str]:
         """(lwp, how it is called): what speaks against each. Refusal where something speaks against every one."""
-        found = [(lwp, self.against(lwp, who)) for lwp, who in threads]
-        against = {lwp: one for lwp, one in found if one is not None}
+        objections = [(lwp, self.against(lwp, who)) for lwp, who in threads]
+        against = {lwp: objection for lwp, objection in objections if objection is not None}
         if threads and len(against) == len(threads):
             first = against[threads[0][0]]
             raise Refusal(first.reason, first.hint, code=problems.SECCOMP)
-        return {lwp: one.reason for lwp, one in against.items()}
+        return {lwp: objection.reason for lwp, objection in against.items()}
 
-    def _by_filters(self, lwp: int, found: Rules, who: str) -> Optional[Objection]:
-        key = (lwp, found)
+    def _by_filters(self, lwp: int, rules: Rules, who: str) -> Optional[Objection]:
+        key = (lwp, rules)
         try:
-            if key not in self._fetched or found.filters is None:
+            if key not in self._fetched or rules.filters is None:
                 self._fetched[key] = self._target.seccomp_filters(lwp)
             filters = tuple(self._fetched[key])
             if filters not in self._known:
                 self._known[filters] = self._judged(filters)
         except HeapxError as error:
             return self._unknown(who, error.message)
-        one = self._known[filters]
-        return None if one is None else one._replace(reason=one.reason % who)
+        objection = self._known[filters]
+        return None if objection is None else objection._replace(reason=objection.reason % who)
 
     def _judged(self, filters: Sequence[bytes]) -> Optional[Objection]:
         """`%s` in its reason stands for the thread."""
@@ -111,18 +111,18 @@ class Sandbox:
         reason = "the seccomp filter of %%s %s, and %s may need that" % (what % call.name, self.shown.replace("%", "%%"))
         return Objection(reason, "restart the program with a filter that allows %s" % call.name)
 
-    def _is_as_here(self, found: Rules) -> bool:
+    def _is_as_here(self, rules: Rules) -> bool:
         """The thread is under the same filters as this process: those of one container, as many of them."""
         mine = seccomp.rules(os.getpid())
-        return (mine.mode, mine.filters) == (found.mode, found.filters) and found.filters is not None and seccomp.same_container(self.pid)
+        return (mine.mode, mine.filters) == (rules.mode, rules.filters) and rules.filters is not None and seccomp.same_container(self.pid)
 
     def _by_trial(self, who: str) -> Optional[Objection]:
         if self._tried is None:
             self._tried = tried(self.calls)
         for place, call in enumerate(self.calls):
-            found = self._tried.get(place, HUNG)
-            if found in (KILLED, HUNG) or found and not call.may_fail:
-                what = {KILLED: DEADLY[seccomp.KILL_PROCESS], HUNG: DEADLY[seccomp.NOTIFY]}.get(found, "makes %%s fail (%s)" % found)
+            outcome = self._tried.get(place, HUNG)
+            if outcome in (KILLED, HUNG) or outcome and not call.may_fail:
+                what = {KILLED: DEADLY[seccomp.KILL_PROCESS], HUNG: DEADLY[seccomp.NOTIFY]}.get(outcome, "makes %%s fail (%s)" % outcome)
                 objection = self._forbidden(call, what)
                 return objection._replace(reason=objection.reason % who)
         return None
@@ -142,8 +142,8 @@ def failing(number: int) -> str:
 
 def threads_of(pid: int) -> List[Tuple[int, str]]:
     """Every thread with its name, the main thread first."""
-    every = sorted(procfs.threads(pid), key=lambda lwp: (lwp != pid, lwp))
-    return [(lwp, "thread %d (%s)" % (lwp, procfs.thread_name(pid, lwp) or "?")) for lwp in every]
+    lwps = sorted(procfs.threads(pid), key=lambda lwp: (lwp != pid, lwp))
+    return [(lwp, "thread %d (%s)" % (lwp, procfs.thread_name(pid, lwp) or "?")) for lwp in lwps]
 
 
 # ---------------------------------------------------------------------------------------------------- in a child
@@ -178,10 +178,10 @@ def tried(calls: Sequence[SystemCall], seconds: float = TRIAL_S) -> Dict[int, st
     except OSError:
         pass  # gdb waits for every child of its own, and was quicker
     done = [int(word) for word in text.split()]
-    found = {place: os.strerror(number) if number else "" for place, number in enumerate(done)}
+    outcomes = {place: os.strerror(number) if number else "" for place, number in enumerate(done)}
     if len(done) < len(calls):
-        found[len(done)] = HUNG if is_late else KILLED
-    return found
+        outcomes[len(done)] = HUNG if is_late else KILLED
+    return outcomes
 
 
 def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
@@ -203,7 +203,7 @@ def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
 
 def _arguments(call: SystemCall, address: int) -> Sequence[int]:
     """What the call does no harm with."""
-    given = [one or 0 for one in call.arguments] + [0] * 6
+    given = [argument or 0 for argument in call.arguments] + [0] * 6
     by_name: Dict[str, Sequence[int]] = {
         "madvise": (address, PAGE, given[2]),
         "munmap": (address + PAGE, PAGE),

@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
     def sentence(self, threads: Sequence[Standing]) -> str:
         """For a refusal."""
-        holder = next((one for one in threads if one.lwp == self.owner), None)
+        holder = next((thread for thread in threads if thread.lwp == self.owner), None)
         who = holder.who if holder is not None else "thread %d" % self.owner if self.owner else "an unknown thread"
         return "%s holds %s" % (who, self.name)
 
@@ -199,10 +199,10 @@ class Troubles:
     def refuse(self, what: str, risk: str, hint: str) -> None:
         """Raises if there is any: damage is called so, what was not read is not, and what will have passed is Busy. `what`: the heap;
         `risk`: what a call would do to it."""
-        for nature, line in sorted(zip(self._natures, self.found), key=lambda one: one[0] is not Severity.DAMAGE):
+        for nature, line in sorted(zip(self._natures, self.found), key=lambda each: each[0] is not Severity.DAMAGE):
             if nature is Severity.DAMAGE:
                 raise Refusal("%s is damaged, and %s (%s)" % (what, risk, line), hint)
-            if nature is Severity.MOMENT and all(one is Severity.MOMENT for one in self._natures):
+            if nature is Severity.MOMENT and all(each is Severity.MOMENT for each in self._natures):
                 raise Busy("%s is in the middle of a change (%s)" % (what, line))
             if nature is not Severity.MOMENT:
                 raise Refusal("%s could not be read in full, so it is unknown whether %s (%s)" % (what, risk, line), hint)

@@ -88,15 +88,15 @@ class DryRun(NamedTuple):
     @property
     def data(self) -> Dict[str, Any]:
         """The keys of a real run: what only that gives is null."""
-        found = self.predicted
+        predicted = self.predicted
         names = ["%s_%s_bytes" % (what, when) for what in ("anonymous", "rss") for when in ("before", "after", "diff")]
         names += ["swap_before_bytes", "swap_after_bytes", "returned", "elapsed_ms", "stopped_ms", "call", *self.also]
         return {
             **dict.fromkeys(names),
             "way": "none",
-            **found.data,
-            **kept_keys("before", found.kept),
-            **kept_keys("after", dict.fromkeys(found.kept or ())),
+            **predicted.data,
+            **kept_keys("before", predicted.kept),
+            **kept_keys("after", dict.fromkeys(predicted.kept or ())),
             "arenas": self.arenas,
         }
 
@@ -105,17 +105,17 @@ class DryRun(NamedTuple):
         """Arena by arena, and what a call would gain."""
         if self.table is not None:
             yield self.table
-        found, what = self.predicted, self.returning.call
-        if found.resident_bytes == 0 and found.bytes:
+        predicted, what = self.predicted, self.returning.call
+        if predicted.resident_bytes == 0 and predicted.bytes:
             gained = "%s would gain nothing: the %s that it would return are not in RAM now; nothing was called"
-            yield cells(gained, what, Size(found.bytes))
+            yield cells(gained, what, Size(predicted.bytes))
             return
-        worth = found.bytes if found.resident_bytes is None else found.resident_bytes
+        worth = predicted.bytes if predicted.resident_bytes is None else predicted.resident_bytes
         end = "nothing was called"
         if self.is_refused:
             end = "nothing was called, and `gdbheapx %s` would be refused here" % self.returning.command
         elif worth != 0:
             end = "nothing was called; `gdbheapx %s` does it" if self.is_live else "on the live process, `gdbheapx %s` would do it"
             end %= self.returning.command
-        more = in_ram(found.resident_bytes, found.exclusive_bytes)
-        yield cells("%s would return %s to the OS%s; %s", what, Size(found.bytes), more, end)
+        more = in_ram(predicted.resident_bytes, predicted.exclusive_bytes)
+        yield cells("%s would return %s to the OS%s; %s", what, Size(predicted.bytes), more, end)

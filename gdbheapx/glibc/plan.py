@@ -19,7 +19,7 @@ def dry_run(arenas: Sequence[Prediction], is_live: bool) -> DryRun:
     """All arenas together."""
     resident, exclusive = add(row.resident_bytes for row in arenas), add(row.exclusive_bytes for row in arenas)
     predicted = Predicted(sum(row.bytes for row in arenas), resident, exclusive)
-    columns = [one for one in columns_of(Prediction) if resident is not None or one.field != "resident_bytes"]
+    columns = [column for column in columns_of(Prediction) if resident is not None or column.field != "resident_bytes"]
     return DryRun(TRIM, predicted, arenas, Table(columns, arenas), is_live, also=())
 
 

@@ -46,7 +46,7 @@ def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) 
     """The prediction for one walked arena."""
     top = systrim(context, walk, total, pad) if walk.arena.is_main else None
     ranges = walk.ranges(context.glibc.geometry.page_bytes)
-    apart = [(one.start, one.end) for one in context.target.mappings() if one.is_hugetlb]
+    apart = [(mapping.start, mapping.end) for mapping in context.target.mappings() if mapping.is_hugetlb]
     if apart and any(low < end and start < high for start, end in ranges for low, high in apart):
         interior = _outside(context, walk, apart)
         known = NOTHING if not interior and context.ram.pages is not None else context.ram.of(interior) or UNKNOWN
@@ -61,15 +61,15 @@ def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) 
 
 def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
     """Whole pages inside free chunks outside hugetlbfs: of its pages madvise takes whole ones alone, and gives them to their pool."""
-    page, geometry, found = context.glibc.geometry.page_bytes, context.glibc.geometry, []
+    page, geometry, ranges = context.glibc.geometry.page_bytes, context.glibc.geometry, []
     regions = [Listed(region, walk.arena.index) for region, _ in walk.runs]
     for batch in context.walker.blocks(regions, array("Q"), BlockFilter(kinds=frozenset((STATUS_FREE,)), min_size=page)):
         for address, usable in zip(batch.addresses, batch.usable_bytes):
             start = -(-(address - 2 * geometry.word_bytes + geometry.chunk_struct_bytes) // page) * page
             end = (address + usable) & -page
             if start < end and not any(low < end and start < high for low, high in apart):
-                found.append((start, end))
-    return sorted(found)
+                ranges.append((start, end))
+    return sorted(ranges)
 
 
 def systrim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> Optional[TopTrim]:

@@ -43,7 +43,7 @@ class TickersAnswer(NamedTuple):
     def without(self, refused: Container[Tuple[str, Optional[str]]]) -> "TickersAnswer":
         """No advice that would be refused: (id of the heap, code of the advice)."""
         kept = [
-            (info, report._replace(advice=[one for one in report.advice if (info.id, one.code) not in refused]))
+            (info, report._replace(advice=[advice for advice in report.advice if (info.id, advice.code) not in refused]))
             for info, report in self.found
         ]
         return self._replace(found=kept)

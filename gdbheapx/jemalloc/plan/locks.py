@@ -93,11 +93,11 @@ def _visit(types: TypeSet, struct: str, seen: Dict[str, List[Tuple[int, str]]]) 
         return [(0, "")]
     if struct not in seen:
         seen[struct] = []
-        found: List[Tuple[int, str]] = []
+        places: List[Tuple[int, str]] = []
         for name, member in types.structs[struct].members.items():
             inner = _visit(types, member.struct, seen) if member.struct is not None and member.struct in types.structs else []
             for at in range(min(member.count, MAX_LOCKS) if inner else 0):
                 step = "%s[%d]" % (name, at) if member.count > 1 else name
-                found += [(member.offset + at * member.size_bytes + offset, step + "." + path if path else step) for offset, path in inner]
-        seen[struct] = found
+                places += [(member.offset + at * member.size_bytes + offset, step + "." + path if path else step) for offset, path in inner]
+        seen[struct] = places
     return seen[struct]

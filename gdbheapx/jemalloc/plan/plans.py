@@ -68,8 +68,8 @@ def dry_run(rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int
 def unused(rows: Sequence[JemallocArena], page_bytes: int) -> Predicted:
     """The unused pages of these arenas, dirty and muzzy ones, which a purge gives back."""
     dirty, muzzy, size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in KEYS[2:])
-    kept = {"dirty_pages": dirty, "muzzy_pages": muzzy}
-    return Predicted(size, resident, exclusive, {name: None if one is None else one // page_bytes for name, one in kept.items()})
+    dirty_pages, muzzy_pages = (None if part is None else part // page_bytes for part in (dirty, muzzy))
+    return Predicted(size, resident, exclusive, {"dirty_pages": dirty_pages, "muzzy_pages": muzzy_pages})
 
 
 def check_hooks(context: Context, arenas: Sequence[Arena], only: Optional[int]) -> None:
@@ -138,7 +138,7 @@ class Purge(OfJemalloc, Plan):
         troubles = Troubles()
         self.malloc = self.anew(troubles.report)
         held = locks.held(self.malloc.context, self.malloc.arena_list())
-        return held + [Held("an arena (%s)" % one, None) for one in troubles.found]
+        return held + [Held("an arena (%s)" % line, None) for line in troubles.found]
 
     def predict(self) -> Predicted:
         predicted = super().predict()

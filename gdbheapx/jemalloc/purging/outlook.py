@@ -48,15 +48,15 @@ class Outlook(NamedTuple):
     """What in the arena itself shows that nobody drives it; None if nothing does."""
 
 
-def outlook(found: ArenaDecay, drivers: Drivers, time: Now) -> Outlook:
+def outlook(decays: ArenaDecay, drivers: Drivers, time: Now) -> Outlook:
     """The verdict on one arena.
 
     It never rests on how many pages are dirty: an idle process keeps them too. `unpurged` needs both that none of its threads can
     tick and, as other threads may tick for it, a sign in the arena that none does.
     """
-    late = overdue_ns(found.dirty, time)
-    signs = evidence(found, late, time)
-    verdict, why, can_purge = _verdict(found.dirty.time_ms, drivers, signs)
+    late = overdue_ns(decays.dirty, time)
+    signs = evidence(decays, late, time)
+    verdict, why, can_purge = _verdict(decays.dirty.time_ms, drivers, signs)
     return Outlook(verdict, why, can_purge, None if late is None else late / 1e6, None if verdict in QUIET else signs)
 
 
@@ -68,15 +68,15 @@ def _verdict(decay_ms: Optional[int], drivers: Drivers, signs: Optional[str]) ->
     return (_by_threads if drivers.background is None else _by_background)(drivers, signs)
 
 
-def evidence(found: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]:
+def evidence(decays: ArenaDecay, late: Optional[int], time: Now) -> Optional[str]:
     """What shows that nobody has driven the decay of this arena's pages; None if nothing does, or it has none."""
-    dirty, interval = found.dirty, found.dirty.interval_ns
+    dirty, interval = decays.dirty, decays.dirty.interval_ns
     if not dirty.pages or not interval:
         return None
     never_swept = dirty.sweeps == 0
     if late is not None and late > LATE_INTERVALS * interval:
         since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if time.exact else " or more")
-        never = found.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - found.create_ns < interval
+        never = decays.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - decays.create_ns < interval
         return since + (", and has never run since the arena was made" if never or never_swept else "")
     if never_swept and not time.exact:
         return "%s, and none was ever purged" % plural(dirty.pages, "dirty page")

@@ -76,12 +76,12 @@ def ticks(judgement: Judgement) -> bool:
 
 def blind_by_arena(seen: TickerReading) -> Dict[int, Optional[int]]:
     """Arena index -> blind threads bound to it; None where it is unknown of one whether it is blind."""
-    found: Dict[int, Optional[int]] = {}
+    counts: Dict[int, Optional[int]] = {}
     for tsd, judgement in zip(seen.tsds.records, seen.judgements):
         if tsd.arena_index is not None and judgement.verdict in (BLIND, UNKNOWN):
-            before = found.get(tsd.arena_index, 0)
-            found[tsd.arena_index] = before + 1 if before is not None and judgement.verdict == BLIND else None
-    return found
+            before = counts.get(tsd.arena_index, 0)
+            counts[tsd.arena_index] = before + 1 if before is not None and judgement.verdict == BLIND else None
+    return counts
 
 
 def ticker_report(context: Context, seen: TickerReading) -> TickerReport:
@@ -113,12 +113,12 @@ def _thread(name: str, tsd: Tsd, judgement: Judgement, affected: bool) -> Ticker
     )
 
 
-def _arena(name: str, found: ArenaDecay, who: Drivers, view: Outlook, page: int, complete: bool) -> TickerArena:
+def _arena(name: str, decays: ArenaDecay, who: Drivers, view: Outlook, page: int, complete: bool) -> TickerArena:
     return TickerArena(
         allocator=name,
-        index=found.arena.index,
-        address=Address(found.arena.address),
-        kind=found.arena.kind,
+        index=decays.arena.index,
+        address=Address(decays.arena.address),
+        kind=decays.arena.kind,
         verdict=view.verdict,
         why=view.why,
         can_purge=view.can_purge,
@@ -127,11 +127,11 @@ def _arena(name: str, found: ArenaDecay, who: Drivers, view: Outlook, page: int,
         blind_threads=who.blind,
         unknown_threads=who.unknown,
         background_thread=who.background,
-        dirty_bytes=_times(found.dirty.pages, page),
-        muzzy_bytes=_times(found.muzzy.pages, page),
-        dirty_decay_ms=found.dirty.time_ms,
-        muzzy_decay_ms=found.muzzy.time_ms,
-        sweeps=found.dirty.sweeps,
+        dirty_bytes=_times(decays.dirty.pages, page),
+        muzzy_bytes=_times(decays.muzzy.pages, page),
+        dirty_decay_ms=decays.dirty.time_ms,
+        muzzy_decay_ms=decays.muzzy.time_ms,
+        sweeps=decays.dirty.sweeps,
         late_ms=None if view.late_ms is None else round(view.late_ms, 3),
         evidence=view.evidence,
     )
@@ -193,7 +193,7 @@ def decay_rows(context: Context, seen: TickerReading) -> List[DecayRow]:
     ]
 
 
-def _decay(name: str, found: ArenaDecay, decay: Decay, view: Outlook, time: Now, page: int) -> DecayRow:
+def _decay(name: str, decays: ArenaDecay, decay: Decay, view: Outlook, time: Now, page: int) -> DecayRow:
     gradual = (decay.time_ms or 0) > 0
 
     def in_ms(value: Optional[int]) -> Optional[float]:
@@ -202,8 +202,8 @@ def _decay(name: str, found: ArenaDecay, decay: Decay, view: Outlook, time: Now,
     own = _of_state(decay, view)
     return DecayRow(
         allocator=name,
-        arena=found.arena.index,
-        kind=found.arena.kind,
+        arena=decays.arena.index,
+        kind=decays.arena.kind,
         state=decay.state,
         decay_ms=decay.time_ms,
         pages=decay.pages,

@@ -128,18 +128,18 @@ def judge_all(context: Context, tsds: Tsds, background: Background, counts: Opti
     not_ready = _not_ready(context)
     own = [one.pthread for one in background.running if one.pthread]
     scan = _Scan(context)
-    found = []
+    judgements = []
     for tsd in tsds.records:
         is_background = tsd.thread is not None and (tsd.thread.name == BACKGROUND_NAME or tsd.thread.thread_pointer in own)
         in_doubt = affected and tsd.is_nominal and bool(tsd.arenas_tdata_bypass) and not tsd.arenas_tdata
         grows = scan.grows(tsd) if in_doubt else False
         lacking = _lacking(context) if grows is None else None
-        found.append(judge(tsd, Facts(affected, not_ready, counts, is_background, grows, lacking, context.target.kind == "live")))
-    untold = sum(one.row == UNTOLD_ROW for one in found)
+        judgements.append(judge(tsd, Facts(affected, not_ready, counts, is_background, grows, lacking, context.target.kind == "live")))
+    untold = sum(one.row == UNTOLD_ROW for one in judgements)
     if untold:
         what = "%s: nothing tells whether a thread without a ticker is blind or is creating one" % plural(untold, "thread")
         context.report(codes.TICKER_UNTOLD, None, what, _lacking(context))
-    return found
+    return judgements
 
 
 def _lacking(context: Context) -> str:
