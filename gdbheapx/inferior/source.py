@@ -309,20 +309,7 @@ class CoreSource(Source):
             if share.matches:
                 files += share.mappings
             else:
-                is_program = share.name == self.executable
-                hint = (
-                    "give the program with --exe FILE"
-                    if is_program
-                    else "give the file tree of the machine that wrote the core with --sysroot DIR"
-                )
-                self._refused.append(
-                    Diagnostic(
-                        WRONG_FILE,
-                        None,
-                        "%s is not the file that was loaded when the core was written; gdbheapx does not use it" % share.path,
-                        hint,
-                    )
-                )
+                self._refuse(share.name, "%s is not the file that was loaded when the core was written" % share.path)
         files.sort()
         self._names = {entry.start: entry for entry in files}
         self._starts = sorted(self._names)
@@ -404,19 +391,24 @@ class CoreSource(Source):
             return None
         build_id = self.build_id_in_core(name)
         if build_id and file.build_id() != build_id:
-            self._refuse(name, path, build_id, file.build_id())
+            own = file.build_id() or "none"
+            if name == self.executable:
+                what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, own, build_id)
+                self._refused.append(Diagnostic(WRONG_FILE, None, what, "give the program that wrote the core with --exe FILE"))
+            else:
+                self._refuse(name, "%s here has build-id %s, but the core was written with %s" % (path, own, build_id))
             return None
         if not build_id and self.is_another(name, file):
-            hint = (
-                "give the program with --exe FILE"
-                if name == self.executable
-                else "give the file tree of the machine that wrote the core with --sysroot DIR"
-            )
-            self._refused.append(
-                Diagnostic(WRONG_FILE, None, "%s here is a different build than the one in the core; gdbheapx does not use it" % path, hint)
-            )
+            self._refuse(name, "%s here is a different build than the one in the core" % path)
             return None
         return file
+
+    def _refuse(self, name: str, why: str) -> None:
+        """A file that is here is not that of the core."""
+        hint = "give the file tree of the machine that wrote the core with --sysroot DIR"
+        if name == self.executable:
+            hint = "give the program with --exe FILE"
+        self._refused.append(Diagnostic(WRONG_FILE, None, why + "; gdbheapx does not use it", hint))
 
     def is_another(self, name: str, file: ElfFile) -> bool:
         """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no
@@ -475,16 +467,6 @@ class CoreSource(Source):
         """
         begins = [entry.start for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
         return next((build_id for build_id in (image_build_id(self.core.read_dumped, start) for start in begins) if build_id), None)
-
-    def _refuse(self, name: str, path: str, in_core: str, here: Optional[str]) -> None:
-        if name == self.executable:
-            hint = "give the program that wrote the core with --exe FILE"
-            what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, here or "none", in_core)
-            self._refused.append(Diagnostic(WRONG_FILE, None, what, hint))
-        else:
-            hint = "give the file tree of the machine that wrote the core with --sysroot DIR"
-            what = "%s here has build-id %s, but the core was written with %s; gdbheapx does not use it" % (path, here or "none", in_core)
-            self._refused.append(Diagnostic(WRONG_FILE, None, what, hint))
 
     def mappings(self) -> List[Mapping]:
         return self.core.mappings()

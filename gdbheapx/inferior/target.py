@@ -131,6 +131,8 @@ class ElfTarget(Target):
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self._vtables: Dict[Module, Dict[int, Vtable]] = {}
         self._functions: Dict[Module, List[Function]] = {}
+        self._names: List[Dict[Any, Any]] = [self._statics, self._dynamics, self._tls]
+        """What only other objects change."""
         self.forget()
 
     def forget(self) -> None:
@@ -229,11 +231,7 @@ class ElfTarget(Target):
 
     def module_at(self, address: int) -> Optional[Module]:
         """The module whose image holds `address`."""
-        for loaded, module in zip(self.link_map().objects(), self.modules()):
-            start, end = loaded.span()
-            if start <= address < end:
-                return module
-        return None
+        return next((module for start, end, module in self.image_ranges() if start <= address < end), None)
 
     def elf_file(self, path: str, build_id: Optional[str]) -> Optional[ElfFile]:
         """The file at `path` if it is an ELF file with that build-id (any, if the target's is not known)."""
@@ -288,24 +286,21 @@ class ElfTarget(Target):
 
     def elf_symbols(self, name: str) -> List[Symbol]:
         """Every variable or function `name` in the symbol tables of all modules, exported or not."""
-        return [
-            symbol for loaded, module in zip(self.link_map().objects(), self.modules()) for symbol in self._in_module(loaded, module, name)
-        ]
+        return [symbol for module in self.modules() for symbol in self._in_module(module, name)]
 
-    def _in_module(self, loaded: Loaded, module: Module, name: str) -> List[Symbol]:
+    def _in_module(self, module: Module, name: str) -> List[Symbol]:
         values: Set[int] = set()
         for file in self.symbol_files(module):
             values.update(symbol.value for symbol in file.symbols(name) if symbol.type in (STT_NOTYPE, STT_OBJECT, STT_FUNC))
-        exported = loaded.lookup(name.encode()) if loaded.dynamic() else None
-        if exported is not None and exported.type != STT_TLS:
-            values.add(exported.value)
+        exported = self.exported(module, name)
+        values.update([exported.address - module.base] if exported is not None else ())
         return [Symbol(name, module.base + value, module, "symbol") for value in sorted(values)]
 
     def module_symbol(self, module: Module, name: str) -> Optional[Symbol]:
         loaded = self.loaded_at(module.base)
         if loaded is None or not self.symbol_files(module):
             return Target.module_symbol(self, module, name)
-        return next(iter(self._in_module(loaded, module, name)), None)
+        return next(iter(self._in_module(module, name)), None)
 
     def functions(self, module: Module) -> List[Function]:
         if module not in self._functions:
@@ -459,19 +454,22 @@ class ElfTarget(Target):
         then is out of date."""
         from gdbheapx.inferior.live.stopper import NO_LIMIT_S, Stopper
 
-        before, statics, dynamics, places = list(self.modules()), dict(self._statics), dict(self._dynamics), dict(self._tls)
+        self.modules()  # as they were before
         limit_s = NO_LIMIT_S if self.max_stop_s is None else self.max_stop_s
         self._stopper = Stopper(self.pid or 0, limit_s)
         self._stopper.stop()
         self.still.begin(self._stopper.until_s or NEVER, limit_s)
-        self.forget()
         self.source.stands_still(True)
-        same = list(self.modules()) == before
-        if same:
-            self._statics.update(statics)
-            self._dynamics.update(dynamics)
-            self._tls.update(places)
-        return same
+        return self.refresh()
+
+    def refresh(self) -> bool:
+        """Forget what changes while the process runs; names and types as well, unless the same objects are loaded. False where others are."""
+        before, kept = self.modules(), [(names, dict(names)) for names in self._names]
+        self.forget()
+        is_same = list(self.modules()) == list(before)
+        for names, known in kept if is_same else ():
+            names.update(known)
+        return is_same
 
     def death(self) -> Optional[Diagnostic]:
         if not self.source.has_ended():
@@ -526,9 +524,13 @@ class ElfTarget(Target):
     def names_starting(self, module: Module, start: str) -> List[str]:
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
-    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+    def _export(self, module: Module, name: str) -> Optional[ElfSymbol]:
+        """What the dynamic linker sees of the object under this name."""
         loaded = self.loaded_at(module.base)
-        symbol = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
+        return loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
+
+    def exported(self, module: Module, name: str) -> Optional[Symbol]:
+        symbol = self._export(module, name)
         return Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != STT_TLS else None
 
     def constant_data(self, module: Module) -> Iterator[bytes]:
@@ -600,18 +602,17 @@ class ElfTarget(Target):
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         sizes = [symbol.size_bytes for symbol in self._thread_locals(name, module)]
-        return max(sizes) if sizes else None
+        return max(sizes, default=None)
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
         value = symbol.address - symbol.module.base
         sizes = [
             entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value
         ]
-        loaded = self.loaded_at(symbol.module.base)
-        exported = loaded.lookup(symbol.name.encode()) if loaded is not None and loaded.dynamic() else None
+        exported = self._export(symbol.module, symbol.name)
         if exported is not None and exported.value == value:
             sizes.append(exported.size_bytes)
-        return max(sizes) if sizes else None
+        return max(sizes, default=None)
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         offset = self.tls_offset(name, near.module)
@@ -711,12 +712,8 @@ class ElfTarget(Target):
 
     def _thread_locals(self, name: str, module: Module) -> List[ElfSymbol]:
         """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
-        loaded = self.loaded_at(module.base)
-        exported = loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
-        symbols = [symbol for file in self.symbol_files(module) for symbol in file.symbols(name)] + (
-            [exported] if exported is not None else []
-        )
-        return [symbol for symbol in symbols if symbol.type == STT_TLS]
+        symbols = [*(symbol for file in self.symbol_files(module) for symbol in file.symbols(name)), self._export(module, name)]
+        return [symbol for symbol in symbols if symbol is not None and symbol.type == STT_TLS]
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
         if any(self.tls_offset(name, near.module) is not None for name in names):

@@ -85,6 +85,7 @@ class GdbTarget(ElfTarget):
         self._openable = Openable()
         directories = str(gdb.parameter("debug-file-directory") or "").split(":")
         ElfTarget.__init__(self, source, directories if debug_info else (), debug_info)
+        self._names.append(self._symbols)
         self.debugger_version = version()
 
     def forget(self) -> None:
@@ -94,14 +95,10 @@ class GdbTarget(ElfTarget):
 
     def gdb_holds(self, holds: bool) -> None:
         """gdb itself has stopped the process, or let it go: what changes while it runs is read anew, names and types are kept."""
-        before, statics, symbols, places = list(self.modules()), dict(self._statics), dict(self._symbols), dict(self._tls)
+        self.modules()  # as they were before
         self.held_by_gdb = holds
         self._bulk = None
-        self.forget()
-        if list(self.modules()) == before:
-            self._statics.update(statics)
-            self._symbols.update(symbols)
-            self._tls.update(places)
+        self.refresh()
 
     def add_symbols(self, is_needed: Callable[[Module], bool]) -> None:
         """Have gdb read the debug information of the wanted modules at their addresses, whether or not gdb has the process or core
