@@ -72,7 +72,7 @@ def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> N
 
 
 def _page(command: str, text: bytes) -> str:
-    from gdbheapx.extras.html import diff_view, reading, render, report_view
+    from gdbheapx.extras.html import diff_view, render, report_view
     from gdbheapx.snapshot import codec
 
     load_commands()  # a next step may name any of them
@@ -80,7 +80,7 @@ def _page(command: str, text: bytes) -> str:
     view = {"report": report_view.view, "diff": diff_view.view}[command]
     try:
         document = json.loads(text.decode("utf-8", "replace"))
-        values = view(codec.decoded(reading.Envelope, document), document["data"], made)
+        values = view(codec.decoded(render.Envelope, document), document["data"], made)
     except ValueError as error:
         raise HeapxError(
             "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER

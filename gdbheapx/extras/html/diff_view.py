@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.extras.html.memory_view import Part
-from gdbheapx.extras.html.reading import Envelope, Step, Whole, asking, quoted
+from gdbheapx.extras.html.render import Envelope, Step, Whole, asking, quoted
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.diff import Diff, Next, Side
 

@@ -10,7 +10,7 @@ from gdbheapx.analysis.reachability import owners as model
 from gdbheapx.extras.html import memory_view
 from gdbheapx.extras.html.geometry import Branch
 from gdbheapx.extras.html.memory_view import Part
-from gdbheapx.extras.html.reading import Envelope, command_line, step
+from gdbheapx.extras.html.render import Envelope, command_line, step
 from gdbheapx.model import Finding
 from gdbheapx.snapshot import codec
 from gdbheapx.verdict import SMALL, Verdict

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx import __version__
 from gdbheapx.extras.html import render
 from gdbheapx.extras.html.geometry import Drawn, band, curve, ticks
-from gdbheapx.extras.html.reading import Whole
+from gdbheapx.extras.html.render import Whole
 from gdbheapx.extras.watch import text
 from gdbheapx.extras.watch.returned import Step
 from gdbheapx.extras.watch.samples import Sample, Watching

@@ -557,9 +557,7 @@ def _fastbins(sums: Figures, case: Case) -> List[Finding]:
     """Freed chunks that are merged with nothing until a large block is freed, or a trim runs."""
     if sums.fast_bytes <= 16 * SMALL_BYTES or 10 * sums.fast_bytes < case.held:
         return []
-    evidence = say(
-        "%s in %s, %s of the heap", Size(sums.fast_bytes), plural(sums.fast_chunks, "chunk"), share(sums.fast_bytes, case.held)
-    )
+    evidence = say("%s in %s, %s of the heap", Size(sums.fast_bytes), plural(sums.fast_chunks, "chunk"), share(sums.fast_bytes, case.held))
     hint = (
         "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block; mallopt(M_MXFAST, 0) keeps none"
     )

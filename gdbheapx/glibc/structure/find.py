@@ -71,9 +71,7 @@ def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
         fitting = par.find(target, candidate, searched)
         if fitting is not None and (fitting.has_caches or not _wants_caches(fitting)):
             by_arena.setdefault(candidate.address, []).append(fitting)
-    by_bins = {
-        fit.arena.state.address_of("bins"): fit.arena.is_closed for pars in by_arena.values() for fit in pars if fit.arena.is_closed
-    }
+    by_bins = {fit.arena.state.address_of("bins"): fit.arena.is_closed for pars in by_arena.values() for fit in pars if fit.arena.is_closed}
     for address in [at for at, pars in by_arena.items() if not pars[0].arena.is_closed]:
         if by_arena[address][0].arena.state.address_of("bins") in by_bins:
             del by_arena[address]

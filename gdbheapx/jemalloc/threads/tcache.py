@@ -257,9 +257,7 @@ def read_caches(context: Context, listed: Sequence[Arena], tsds: Tsds, has_stats
     lists_complete = on_lists.complete and (bool(on_lists.caches) if has_stats is None else has_stats)
     explicit = explicit_caches(context)
     own = {record.address + offset: record for record in tsds.records for offset in _offsets(context, record) if record.address is not None}
-    places = {
-        address: _Place(address, arena_index, own.get(address), explicit.get(address)) for address, arena_index, _ in on_lists.caches
-    }
+    places = {address: _Place(address, arena_index, own.get(address), explicit.get(address)) for address, arena_index, _ in on_lists.caches}
     for address, record in own.items():
         if address not in places:
             if lists_complete:

@@ -1,6 +1,6 @@
 """The page of a look, from JSON documents that were recorded, and hostile.
 
-Files: extras/html/memory_view.py, extras/html/reading.py, extras/html/report_view.py.
+Files: extras/html/memory_view.py, extras/html/render.py, extras/html/report_view.py.
 """
 
 import re
@@ -10,20 +10,19 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx import command, units
-from gdbheapx.extras.html import reading, report_view
-from gdbheapx.extras.html.reading import Whole
+from gdbheapx.extras.html import render, report_view
+from gdbheapx.extras.html.render import Whole
 from gdbheapx.snapshot import codec
 from tests.support import pages
 from tests.support.paths import ROOT
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
-from gdbheapx.extras.html import render
 
 command.load_commands()
 
 
 def view(document: Dict[str, Any]) -> Dict[str, Any]:
-    return report_view.view(codec.decoded(reading.Envelope, document), document["data"], "2026-11-23 10:00 UTC")
+    return report_view.view(codec.decoded(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC")
 
 
 def page(document: Dict[str, Any]) -> str:
@@ -124,7 +123,7 @@ def test_text_that_does_not_show_is_written_out() -> None:
 @pytest.mark.parametrize("core", ["/cores/core.1", "/a b/core", "$(touch x)`y`", "it's", "new\nline", "tab\t\x1b", "caf\udce9"])
 def test_lines_to_copy_are_what_they_seem(core: str) -> None:
     """A shell reads the file of a line as the file it is, on one line."""
-    line = reading.command_line(reading.TargetFacts("core", None, None, core, None), "owners")
+    line = render.command_line(render.TargetFacts("core", None, None, core, None), "owners")
     assert line.isprintable() and line.startswith("gdbheapx --core ") and line.endswith(" owners")
     if core.isprintable():
         assert shlex.split(line) == ["gdbheapx", "--core", core, "owners"]

@@ -9,13 +9,12 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx import command
-from gdbheapx.extras.html import diff_view, geometry, reading
+from gdbheapx.extras.html import diff_view, geometry, render
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.growth import Part
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
-from gdbheapx.extras.html import render
 
 command.load_commands()
 
@@ -23,7 +22,7 @@ LISTS = ("states", "arenas", "classes", "owners", "leaks")
 
 
 def page(document: Dict[str, Any]) -> str:
-    return render.render("diff.html", diff_view.view(codec.decoded(reading.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
+    return render.render("diff.html", diff_view.view(codec.decoded(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
 
 
 def figures(rows: List[Dict[str, Any]]) -> List[int]:
