@@ -10,17 +10,15 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import Change
 from gdbheapx.allocators.records import Returning
 from gdbheapx.allocators.returning import Portion, suited
-from gdbheapx.analysis.acted import Acted, Measure
+from gdbheapx.analysis.acted import Acted
 from gdbheapx.command import Options
 from gdbheapx.errors import Refusal
-from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import Control
 
 OWN_INTERFACE = "use that allocator's own interface"
-MEASURED = ("Anonymous", "Rss", "Swap")
 Seen = TypeVar("Seen")
 
 
@@ -99,17 +97,6 @@ def probe(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
         hint = "use gdb 16 or newer; with this gdb, trim calls with general registers only, or refuses"
         session.problem(problems.NO_REGISTER_CALLS, None, what, hint, partial=False)
     return broken is None, seen
-
-
-def measure(pid: int) -> Measure:
-    """Anonymous, Rss and Swap of /proc/PID/smaps_rollup (Linux 4.14), which counts pages; VmRSS of status lags behind."""
-    text = (procfs.slurp("/proc/%d/smaps_rollup" % pid) or b"").decode("ascii", "replace")
-    sizes = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name in MEASURED and value.split()[:1] and value.split()[0].isdigit():
-            sizes[name] = int(value.split()[0]) * 1024
-    return Measure(*(sizes.get(name) for name in MEASURED))
 
 
 def chosen(session: Session, capability: str) -> Listed:

@@ -4,8 +4,8 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.actions import caller, preflight, waiting
-from gdbheapx.actions.call import measure
 from gdbheapx.actions.inside import Inside, forks
+from gdbheapx.actions.preflight import measure
 from gdbheapx.actions.seccomp import Sandbox
 from gdbheapx.allocators.plan import Plan
 from gdbheapx.allocators.returning import Predicted

@@ -4,7 +4,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from gdbheapx.actions import call, preflight
-from gdbheapx.actions.call import measure
+from gdbheapx.actions.preflight import measure
 from gdbheapx.allocators.returning import Portion
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.errors import HeapxError, Refusal

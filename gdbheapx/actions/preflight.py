@@ -1,4 +1,4 @@
-"""What must hold before anything in a process is changed; each refusal is one sentence."""
+"""What must hold before anything in a process is changed (each refusal is one sentence), and what memory a process has before and after."""
 
 import os
 import time
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 from gdbheapx import problems
 from gdbheapx.actions.seccomp import Sandbox
 from gdbheapx.allocators.plan import Change
+from gdbheapx.analysis.acted import Measure
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
@@ -16,6 +17,7 @@ from gdbheapx.session import Session
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.target import GdbTarget
 
+MEASURED = ("Anonymous", "Rss", "Swap")
 SIGSEGV, SIGTRAP = 11, 5
 UNSTOPPABLE_LOOKS, UNSTOPPABLE_PAUSE_S = 20, 0.01
 """Who waits in the kernel at each of so many looks is not just waiting for a page."""
@@ -169,3 +171,14 @@ def require_confirmed(options: Any, question: str) -> None:
         os.close(descriptor)
     if answer not in ("y", "yes"):
         raise Refusal("nothing was done: it was not confirmed", "answer y, or add --yes", code=NOT_CONFIRMED)
+
+
+def measure(pid: int) -> Measure:
+    """Anonymous, Rss and Swap of /proc/PID/smaps_rollup (Linux 4.14), which counts pages; VmRSS of status lags behind."""
+    text = (procfs.slurp("/proc/%d/smaps_rollup" % pid) or b"").decode("ascii", "replace")
+    sizes = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name in MEASURED and value.split()[:1] and value.split()[0].isdigit():
+            sizes[name] = int(value.split()[0]) * 1024
+    return Measure(*(sizes.get(name) for name in MEASURED))

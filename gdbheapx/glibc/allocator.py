@@ -10,7 +10,7 @@ from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import Context
-from gdbheapx.glibc.entry import TRIM
+from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.messages import arenas as pages
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals

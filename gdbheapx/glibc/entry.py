@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NotRead, Page, Returning, Surroundings
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NotRead, Page, Surroundings
+from gdbheapx.glibc.help import TRIM
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
 
@@ -24,7 +25,6 @@ UNNAMED = TextFingerprint(
 """In static programs without symbols: glibc 2.26 to 2.43, malloc.c, malloc_printerr."""
 OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
 """Its objects' names; other C libraries are called libc.so or libc.musl-ARCH.so.1."""
-TRIM = Returning("trim", "trimmed", "malloc_trim", is_owners=True, takes=frozenset(("pad_bytes",)))
 
 
 class Entry(Allocator["Glibc", "GlibcFacts"]):

@@ -1,5 +1,8 @@
 """What help says of glibc's malloc, by command."""
 
+from gdbheapx.allocators.records import Returning
+
+TRIM = Returning("trim", "trimmed", "malloc_trim", is_owners=True, takes=frozenset(("pad_bytes",)))
 HELP = {
     "arenas": """glibc: for every arena system = used + tcache + fast + free + top + overhead + unparsed, to the byte. `tcache` counts
 chunks in any thread's cache, `fast` those in fastbins; both look used in memory, but are not. `reclaimable` is what

@@ -9,7 +9,7 @@ from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.detect import debug_hint
-from gdbheapx.glibc.entry import TRIM
+from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.trim_model import Prediction
 
 DONTNEED = 4

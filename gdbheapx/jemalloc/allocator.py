@@ -7,12 +7,20 @@ from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
-from gdbheapx.jemalloc.entry import PURGE
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base, extents, totals
+from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.messages import arenas as pages
 from gdbheapx.jemalloc.purging import background, decay, ticker_rows
-from gdbheapx.jemalloc.records import DecayRow, JemallocArena, JemallocBin, JemallocBuild, JemallocConditions, MallocStats, TickerReport
+from gdbheapx.jemalloc.records import (
+    DecayRow,
+    JemallocArena,
+    JemallocBin,
+    JemallocBuild,
+    JemallocConditions,
+    MallocStats,
+    TickerReport,
+)
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.jemalloc.threads import tcache, tsd
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, Blocks, BlockShape, BlockStream, make_blocks

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Returning, Surroundings
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Surroundings
 from gdbheapx.inferior.base import Target
+from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
     from gdbheapx.jemalloc.detection.detect import Jemalloc
     from gdbheapx.jemalloc.records import JemallocArena, JemallocFacts
-
-PURGE = Returning("purge", "purged", "a purge", takes=frozenset(("arena", "is_decayed")))
 
 
 class Entry(Allocator["Jemalloc", "JemallocFacts"]):

@@ -1,5 +1,8 @@
 """What help says of jemalloc, by command."""
 
+from gdbheapx.allocators.records import Returning
+
+PURGE = Returning("purge", "purged", "a purge", takes=frozenset(("arena", "is_decayed")))
 HELP = {
     "arenas": """jemalloc: allocated = used + cached, per arena, in jemalloc's own six terms; `reclaimable` is the sum of dirty and
 muzzy pages.
