@@ -1,19 +1,16 @@
 """What an allocator plans for a change of a process: which function, whose code, which locks, what it will give back. Plans only read."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.records import Answered, HeapContext
-from gdbheapx.allocators.returning import Portion, Predicted
+from gdbheapx.allocators.returning import Portion, Predicted, Returns
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Code, Diagnostic, Report, Severity
-
-if TYPE_CHECKING:
-    from gdbheapx.allocators.heap import Heap
 
 
 class Span(NamedTuple):
@@ -107,7 +104,7 @@ class Plan(Change):
     def __init__(
         self,
         around: HeapContext,
-        anew: "Callable[[Report], Heap]",
+        anew: Callable[[Report], Returns],
         portion: Portion,
         module: Module,
         name: str,
@@ -134,7 +131,7 @@ class Plan(Change):
         troubles.refuse(*self.damaged)
         return predicted
 
-    def look(self, heap: "Heap") -> Predicted:
+    def look(self, heap: Returns) -> Predicted:
         """What this heap would return, with a look at all that the call relies on."""
         return heap.would_return(self.portion).predicted
 

@@ -1,14 +1,11 @@
 """Memory that an allocator returns to the OS when it is asked to: what part of it, how much, and the answer that only predicts it."""
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence, TypeVar
 
 from gdbheapx.allocators.records import Page, Returning
 from gdbheapx.columns import Table
 from gdbheapx.errors import UsageError
 from gdbheapx.units import Said, Size, cells
-
-if TYPE_CHECKING:
-    from gdbheapx.allocators.heap import Heap
 
 
 class Portion(NamedTuple):
@@ -24,15 +21,6 @@ class Portion(NamedTuple):
 
 ALL = Portion()
 OPTIONS = {"pad_bytes": "--pad", "arena": "--arena", "is_decayed": "--decay"}
-
-
-def suited(heap: "Heap", portion: Portion) -> "Heap":
-    """The heap, which can return this portion; UsageError otherwise."""
-    assert heap.returning is not None
-    for name, option in OPTIONS.items():
-        if getattr(portion, name) != getattr(ALL, name) and name not in heap.returning.takes:
-            raise UsageError("%s: %s is not for %s" % (heap.returning.command, option, heap.kind), "omit it: all free memory is returned")
-    return heap
 
 
 class Predicted(NamedTuple):
@@ -119,3 +107,30 @@ class DryRun(NamedTuple):
             end %= self.returning.command
         more = in_ram(predicted.resident_bytes, predicted.exclusive_bytes)
         yield cells("%s would return %s to the OS%s; %s", what, Size(predicted.bytes), more, end)
+
+
+class Returns(Protocol):
+    """A heap, as far as it returns memory: heap.py says more of these."""
+
+    @property
+    def kind(self) -> str:
+        """The allocator's name."""
+
+    @property
+    def returning(self) -> Optional[Returning]:
+        """How it does so."""
+
+    def would_return(self, portion: Portion) -> DryRun:
+        """What it would return."""
+
+
+OneThatReturns = TypeVar("OneThatReturns", bound=Returns)
+
+
+def suited(heap: OneThatReturns, portion: Portion) -> OneThatReturns:
+    """The heap, which can return this portion; UsageError otherwise."""
+    assert heap.returning is not None
+    for name, option in OPTIONS.items():
+        if getattr(portion, name) != getattr(ALL, name) and name not in heap.returning.takes:
+            raise UsageError("%s: %s is not for %s" % (heap.returning.command, option, heap.kind), "omit it: all free memory is returned")
+    return heap
