@@ -463,7 +463,7 @@ class ElfTarget(Target):
         return self.refresh()
 
     def refresh(self) -> bool:
-        """Forget what changes while the process runs; names and types as well, unless the same objects are loaded. False where others are."""
+        """Forget what changes while the process runs; names and types too, if other objects are loaded. False if they are."""
         before, kept = self.modules(), [(names, dict(names)) for names in self._names]
         self.forget()
         is_same = list(self.modules()) == list(before)
