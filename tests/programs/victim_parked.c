@@ -464,8 +464,8 @@ int main(int argc, char **argv)
     while (!atomic_load(&parked))
         usleep(1000);
     usleep(20000); /* the thread is where it waits; nothing outside it can tell */
-    stage_ready(1);
     free(first);
+    stage_ready(1);
     for (;;)
         stage_command();
 }
