@@ -15,6 +15,7 @@ import pytest
 from gdbheapx.analysis.census import cplusplus, find, registry, rust
 from gdbheapx.analysis.census.world import EXACT, SHAPE
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.kernel.blocks import signatures
 from gdbheapx.session import Session
 from tests.support.censuses import told
 from tests.support.jemallocs import CACHE
@@ -40,7 +41,7 @@ func main() {
 	os.Stdin.Read(make([]byte, 1))
 }
 """
-CONTROLS_PER_100_000 = {find.STRING: 36, find.VECTOR: 2}
+CONTROLS_PER_100_000 = {signatures.STRING: 36, signatures.VECTOR: 2}
 """Blocks of C programs that are taken for containers of C++ when these are looked for, at most: perl has 14 strings in 38,839."""
 
 
@@ -93,7 +94,7 @@ PROGRAMS_WITHOUT: Dict[str, Program] = {
     "python3": Program(installed("python3", "-c", PYTHON), ("python",)),
     "perl": Program(installed("perl", "-e", PERL), ("perl",)),
     "bash": Program(installed("bash", "-c", BASH)),
-    "rust": Program(rust_program, ("holds",), (find.HASHES, find.VECS, find.BTREES, find.COUNTED)),
+    "rust": Program(rust_program, ("holds",), (signatures.HASHES, signatures.VECS, signatures.BTREES, signatures.COUNTED)),
     "go": Program(go),
 }
 

@@ -196,10 +196,14 @@ class GdbTarget(ElfTarget):
         prefix: Optional[str] = None,
         thorough: bool = True,
     ) -> Optional[TypeSet]:
-        types = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
-        symbol = self._gdb_symbol(near) if types is None else None
-        if symbol is None:  # gdb reads what is not here as a file: behind a stub, or from debuginfod
-            return types
+        known = self._symbols.get((near.name, near.address))
+        if thorough or known is None or not known.is_valid():  # gdb has not read the unit anyway
+            types = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
+            if types is not None:
+                return types
+        symbol = self._gdb_symbol(near)
+        if symbol is None:
+            return None
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
         types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         types.origin = "debug information read by gdb %s" % self.debugger_version

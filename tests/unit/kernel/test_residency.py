@@ -109,7 +109,7 @@ def fork(made: List[int]) -> None:
 def target_with(table: PageTable) -> ElfTarget:
     """This process as a target that has only this way."""
     target = open_elf_target(pid=os.getpid())
-    target.page_table = lambda: table  # type: ignore[method-assign]
+    target.source.page_table = lambda: table  # type: ignore[method-assign]
     return target
 
 
