@@ -21,7 +21,7 @@ more; it is followed down to the block where the memory piles up.
         argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
     ],
-    reads=Reads.GRAPH,
+    reads=Reads.OWNERS,
     help=HELP,
     snapshot=True,
     needs=(

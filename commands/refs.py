@@ -20,7 +20,7 @@ leads on (the block is lost with all that is in the chain).
         argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         argument("--limit", type=count, metavar="N", default=10, help="at most N chains (default 10)"),
     ],
-    reads=Reads.GRAPH,
+    reads=Reads.OWNERS,
     help=HELP,
     snapshot=True,
     needs=(

@@ -4,16 +4,20 @@ import gc
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import __version__, command, problems, stops, units
 from gdbheapx import kernel as kernels
-from gdbheapx.budget import Attempts, Budget, Interrupts
+from gdbheapx.budget import PAUSE_S, Attempts, Budget, Interrupts
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.output import CannotWrite, Sink, Spool, Write
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
+
+if TYPE_CHECKING:
+    from gdbheapx.copying import Copying
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MORE_ATTEMPTS, MORE_STOPPED_S = 8, 0.5
@@ -22,6 +26,12 @@ for that in all."""
 SEARCHED_IN_STOP = (
     "an allocator that was found by structure was no longer there when the process stood still: it was searched again in the stop"
 )
+IN_SEVERAL = "it is copied in several stops"
+COPIED_IN_SEVERAL = (
+    "its memory was copied in %d stops, each of at most %g s, from low addresses to high ones: what changed meanwhile may contradict itself"
+)
+MOST_STOPS = 16
+"""Of one copy."""
 TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
@@ -175,6 +185,11 @@ class Run:
         self.wrote = False
         self.predicted_ms: Optional[float] = None
         """How long the process was to stand still."""
+        self.copying: Optional[Copying] = None
+        self.was_in_parts = False
+        """It was copied in several stops."""
+        self.stood_s = 0.0
+        """How long it stood still to be copied."""
         self.has_warned = False
         self._swapped_in_before = kernels.swapped_in_bytes()
 
@@ -313,9 +328,9 @@ class Run:
             finish = show(session, answer, spool)
             if not answer.read:
                 self._check_death()
-            took_s = time.monotonic() - began
+            took_s = time.monotonic() - began if self.copying is None else self.stood_s
             more_stopped_s += took_s if look else 0.0
-            if not held or look == MORE_ATTEMPTS or self._is_cut():
+            if not held or look == MORE_ATTEMPTS or self.was_in_parts or self._is_cut():
                 break
             if not self.attempts.has_work and not (
                 (self.attempts.is_unsettled or session.passing) and more_stopped_s + took_s <= MORE_STOPPED_S
@@ -400,11 +415,51 @@ class Run:
             self._rehearse(self.session)
             self._predict(self.session)
             self._make_ready()
+            copying, began = self._copying(self.session), time.monotonic()
             if stop() or attempt == TRIES - 1:
+                if copying is not None:
+                    self._copy(copying)
+                    self.stood_s = time.monotonic() - began
                 break
             self._let_go()
             self.attempts.forget_objects()
         return True
+
+    def _copying(self, session: Session) -> "Optional[Copying]":
+        """What copies the process in its stop; memory for that is there by now. None: it is read in its stop."""
+        assert self.target is not None and session.process is not None
+        reads = self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
+        table = self.target.page_table()
+        if table is None or stops.in_stop(reads, session.kernel.name, session.process) != Reads.COPY:
+            return None
+        from gdbheapx.copying import Copying
+
+        try:
+            if self.copying is None:
+                self.copying = Copying(session.compiled, session.compiled.copy(table))
+            session.copied_bytes = self.copying.prepare(self.target)
+        except (MemoryError, OSError):
+            self.copying = None
+        return self.copying
+
+    def _copy(self, copying: "Copying") -> None:
+        """Copy a process that stands still, and let it run on; in several stops where one would be too long."""
+        assert self.target is not None and self.session is not None
+        left, stood = copying.take(self.target), 1
+        while left is not None and stood < MOST_STOPS:
+            time.sleep(PAUSE_S)
+            getattr(self.target, "stop")()  # noqa: B009
+            before, left, stood = left, copying.take(self.target), stood + 1
+            if left == before:  # one mapping alone takes longer
+                break
+        limit_s = self.target.max_stop_s or 0
+        hint = stops.next_step(self.predicted_ms, self.session.kernel.name, limit_s)
+        if left is not None:
+            what = "the process had to run on after --max-stop %g before its memory from here on was copied" % limit_s
+            self.session.problem(problems.STOP_LIMIT, "0x%x" % left, what, hint)
+        self.was_in_parts = stood > 1
+        if self.was_in_parts:
+            self.session.problem(problems.SEVERAL_MOMENTS, None, COPIED_IN_SEVERAL % (stood, limit_s), hint)
 
     def _predict(self, session: Session) -> None:
         """Say before a process is stopped how long that will last; HeapxError where it may not last long enough for any answer."""
@@ -424,10 +479,11 @@ class Run:
             stops.about(self.predicted_ms, kernel),
             limit_s,
         )
-        if stops.is_hopeless(reads, kernel, self.predicted_ms, limit_s):
+        is_copied = session.process is not None and stops.in_stop(reads, kernel, session.process) == Reads.COPY
+        if not is_copied and stops.is_hopeless(reads, kernel, self.predicted_ms, limit_s):
             raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, kernel, limit_s), code=problems.STOP_LIMIT)
         self.has_warned = True
-        self.host.fail("%s: %s: the answer may be partial" % (self.host.name, what))
+        self.host.fail("%s: %s: %s" % (self.host.name, what, IN_SEVERAL if is_copied else "the answer may be partial"))
 
     def _make_ready(self) -> None:
         """What a stop may need and must not wait for: a file for long answers, no collection of garbage."""

@@ -8,8 +8,9 @@ from gdbheapx.budget import Attempts, Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem
+from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NO_TARGET, Code, Severity
-from gdbheapx.stops import Process, Reads, about, predict_ms, slowness
+from gdbheapx.stops import Process, Reads, about, in_stop, predict_ms, slowness
 from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Session:
         """For every look, and for its rehearsal."""
         self.process: Optional[Process] = None
         """What was known of a process before it was stopped."""
+        self.copied_bytes = 0
+        """What a copy of its memory takes here."""
         self._kernel: Optional[Kernel] = None
         self._ram: Optional[Ram] = None
         self._discovery = discovery
@@ -136,7 +139,8 @@ class Session:
     def stop_for(self, reads: Reads) -> Optional[float]:
         """For how many milliseconds a process that runs on this machine will stand still when this is read of it; None where that is not
         known, or nothing stands still for it."""
-        return None if self.process is None else predict_ms(reads, self.kernel.name, self.process)
+        kernel, process = self.kernel.name, self.process
+        return None if process is None else predict_ms(in_stop(reads, kernel, process), kernel, process)
 
     def stands_still(self, reads: Reads) -> str:
         """`; the process stands still for about 40 s here (no C kernel)`; nothing where that is not known."""
@@ -225,7 +229,7 @@ class Session:
         if now is not None:
             anonymous_bytes, count = now.anonymous_bytes + (now.swapped_bytes or 0), len(self.target.mappings())
             small_bytes, large_bytes = self._kinds_of_blocks()
-            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes)
+            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes())
             slowness()
 
     def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:

@@ -18,13 +18,15 @@ class Reads(Enum):
     BLOCKS = "each block's header, one by one"
     CHECK = "each block's header and all lists"
     GRAPH = "each block, for what it points to"
+    OWNERS = "each block, for what it points to, and whose it is"
     WEAK = "each block twice, for what it points to in any way"
     CENSUS = "each block, for what it points to and what it is"
     PINS = "each block twice"
     SNAPSHOT = "everything"
+    COPY = "all memory that it has touched, once: it is looked at in a copy, while the process runs on"
 
 
-NO_HALVES = (Reads.GRAPH, Reads.WEAK, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)
+NO_HALVES = (Reads.GRAPH, Reads.OWNERS, Reads.WEAK, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)
 """A half of these is no answer."""
 GIB = 1 << 30
 
@@ -51,10 +53,12 @@ C_COST = {
     Reads.BLOCKS: Cost(4, 0.0035, 600, 50, 30),
     Reads.CHECK: Cost(7, 0.008, 2500, 90, 300),
     Reads.GRAPH: Cost(6, 0.04, 1500, 550, 1600),
+    Reads.OWNERS: Cost(6, 0.04, 1500, 550, 1600),
     Reads.WEAK: Cost(7, 0.045, 2200, 550, 1500),
     Reads.CENSUS: Cost(8, 0.04, 2100, 700, 3400),
     Reads.PINS: Cost(8, 0.04, 2300, 550, 3000),
     Reads.SNAPSHOT: Cost(14, 0.055, 4800, 800, 4000),
+    Reads.COPY: Cost(4, 0.01, 200, 200, 200),
 }
 """By the C kernel. tests/wild/test_predicted_stops.py holds what was measured against it."""
 PYTHON_MS = {
@@ -66,6 +70,13 @@ PYTHON_MS = {
     Reads.CHECK: 47.0e3,
 }
 """The same of its twin in Python, for each GiB in RAM, of what it reads."""
+TABLES = {
+    Reads.CHECK: 0.1,
+    Reads.GRAPH: 0.4,
+    Reads.WEAK: 0.4,
+    **dict.fromkeys((Reads.OWNERS, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT), 1.2),
+}
+"""For what a process is copied, where there is room for the copy and for as much of its small blocks in tables."""
 THREAD_MS = 0.06
 PATIENCE = 2.0
 """A stop that is predicted to be so many times as long as it may be, and of which a half is no answer, is not begun."""
@@ -84,6 +95,8 @@ class Process(NamedTuple):
     """What of it are small blocks side by side; None: it is not known, and all of it may be."""
     large_bytes: int = 0
     """What of it are blocks with a mapping of their own."""
+    room_bytes: int = 0
+    """How much memory there is here for a copy of it."""
 
 
 @cache
@@ -98,6 +111,13 @@ def _loop_s() -> float:
     for number in range(LOOP):
         total += number & 7
     return time.perf_counter() - began
+
+
+def in_stop(reads: Reads, kernel: str, process: Process) -> Reads:
+    """What is read of it while it stands still: a copy of everything, or what is asked for where there is no room for one."""
+    small = process.anonymous_bytes if process.small_bytes is None else min(process.anonymous_bytes, process.small_bytes)
+    needed_bytes = process.anonymous_bytes + TABLES.get(reads, 0) * small
+    return Reads.COPY if reads in TABLES and kernel == "c" and needed_bytes <= process.room_bytes else reads
 
 
 def predict_ms(reads: Reads, kernel: str, process: Process) -> float:

@@ -332,6 +332,20 @@ class SwapRoom:
         """Look again at what is left, if that was long ago. Nothing by default."""
 
 
+class CopiedMemory(Protocol):
+    """Memory of a process as it was while it stood still; it runs on."""
+
+    handle: int
+    """Where the kernel has it."""
+
+    def run(self, address: int, size_bytes: int) -> Tuple[int, Optional[bytes]]:
+        """For how many of so many bytes the answer holds, and these bytes: fewer where they could not be read. None: it has none, since
+        nothing was touched there, or it is a mapped file's."""
+
+    def touched(self, start: int, end: int, swapped: bool) -> Optional[List[Tuple[int, int]]]:
+        """The pages of a range that were in RAM, or in swap if these are asked for, too; joined. None where the copy has not all of it."""
+
+
 class ProcessSource(NamedTuple):
     """Bulk bytes of a live process of this machine, by /proc/PID/mem.
 
@@ -348,6 +362,8 @@ class ProcessSource(NamedTuple):
     """What may be brought in from swap; None: everything."""
     scans: bool = False
     """Its page table can be asked for the next page that was ever touched: see PageTable."""
+    copy: Optional[CopiedMemory] = None
+    """What was kept of it while it stood still: what is not in there is read as it is now."""
 
 
 class CallSource(NamedTuple):
@@ -382,6 +398,8 @@ class PageTable(NamedTuple):
     not needed."""
     outside_rss: Tuple[Tuple[int, int], ...]
     """Ranges (start, end) that RSS does not count: hugetlb pages; sorted."""
+    copy: Optional[CopiedMemory] = None
+    """What is known of pages while the process stood still."""
 
 
 class DebugHint(NamedTuple):
@@ -881,6 +899,8 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     """Version of the gdb that serves, such as `13.1`; None without gdb."""
     discovery: Any = None
     """What its recorded answers tell of allocators (allocators/discovery.py)."""
+    is_kept = False
+    """A process that runs on, of which all is read as it was while it stood still."""
 
     def prepare(self, asked: Any, session: Any, options: Any) -> None:
         """A command is about to run: HeapxError where its answer is not recorded. Nothing by default."""

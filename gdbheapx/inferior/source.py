@@ -15,7 +15,19 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.files import open_regular
-from gdbheapx.inferior.base import BulkSource, FileSource, Mapping, Mappings, Memory, MemoryUse, Packages, Process, Thread, Usage
+from gdbheapx.inferior.base import (
+    BulkSource,
+    CopiedMemory,
+    FileSource,
+    Mapping,
+    Mappings,
+    Memory,
+    MemoryUse,
+    Packages,
+    Process,
+    Thread,
+    Usage,
+)
 from gdbheapx.inferior.core.file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, dumped_ranges, memory_use
 from gdbheapx.inferior.elf.file import (
     PT_DYNAMIC,
@@ -239,6 +251,9 @@ class Source(Memory, Mappings, Usage, Process):
 
     def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
         """The process was stopped, or runs again; `ended`: with this status it has ended meanwhile."""
+
+    def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
+        """The process stands still; take() copies its memory, and it will run on: what else changes is taken down first. Until forget()."""
 
     def cause_of_death(self) -> Optional[Diagnostic]:
         """How a process that has ended did so."""

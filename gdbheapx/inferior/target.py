@@ -9,6 +9,7 @@ from gdbheapx.budget import NEVER, Still
 from gdbheapx.inferior.base import (
     BulkSource,
     Call,
+    CopiedMemory,
     DebugHint,
     Function,
     Mapping,
@@ -125,6 +126,8 @@ class ElfTarget(Target):
         self._dynamics: Dict[str, Optional[Symbol]] = {}
         self._dwarf_units: Optional[Units] = None
         self._stopper: Optional[Stopper] = None
+        self._registers: Optional[Stopper] = None
+        """Who has the registers of a process that runs on, as they were."""
         self.max_stop_s: Optional[float] = None
         """How long it may stand still at a time; None: as long as it takes."""
         self.still = source.still or Still()
@@ -138,6 +141,7 @@ class ElfTarget(Target):
     def forget(self) -> None:
         """The target ran, or changed: drop what may be out of date."""
         self.source.forget()
+        self._registers, self.is_kept = None, False
         self._auxv: Optional[Dict[int, int]] = None
         self._link_map: Optional[LinkMap] = None
         self._modules: Optional[List[Module]] = None
@@ -445,7 +449,7 @@ class ElfTarget(Target):
         return threads
 
     def register_words(self, thread: Thread) -> Sequence[int]:
-        header, stopper = self.source.header, self._stopper
+        header, stopper = self.source.header, self._stopper or self._registers
         sets = self.source.register_sets(thread.lwp) if stopper is None else stopper.register_sets(thread.lwp, header)
         return register_words(header, sets)
 
@@ -461,6 +465,18 @@ class ElfTarget(Target):
         self.still.begin(self._stopper.until_s or NEVER, limit_s)
         self.source.stands_still(True)
         return self.refresh()
+
+    def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
+        """Have take() copy the memory of a process that stands still, and let it run on: it is read from there. Registers come first, as
+        there may be no time for all memory."""
+        stopper = self._stopper
+        assert stopper is not None
+        for thread in self.threads()[:1]:
+            self.register_words(thread)  # those of all threads are asked for at once
+        self.source.keep(copy, take)
+        self.let_go()
+        self.still.end()
+        self._registers, self.is_kept = stopper, True
 
     def refresh(self) -> bool:
         """Forget what changes while the process runs; names and types too, if other objects are loaded. False if they are."""

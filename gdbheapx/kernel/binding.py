@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # few commands ask for any of these
     from gdbheapx.kernel.blocks.pools import Pools, PoolShape
     from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
     from gdbheapx.kernel.blocks.sweep import Sweep
+    from gdbheapx.kernel.common.copy import Copy
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
 
@@ -29,6 +30,12 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
 
 class CKernel(CommonBinding):
     """See Kernel; and what follows pointers from block to block, or looks into blocks."""
+
+    def copy(self, table: PageTable) -> "Copy":
+        """What will hold the memory of this process, as it is while it stands still. MemoryError, OSError where there can be none."""
+        from gdbheapx.kernel.common.copy import Copy
+
+        return Copy(self.library, table)
 
     def graph(self, source: BulkSource, shape: "GraphShape", budget: Budget, images: Optional[BulkSource] = None) -> "Graph":
         """A graph of blocks, to be made. `images`: where vtables are read, a few thousand small reads; None: none are."""

@@ -75,7 +75,7 @@ class Watch:
             self.seen.append("import %s" % arguments[0])
 
     def note_reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The method, with a note when it is called after the process was let go: what it reads is of another moment."""
+        """The method, with a note when it is called after the process was let go: what it reads is of another moment, and not of the copy."""
 
         def noted(*arguments: Any) -> Any:
             if self.is_over:
@@ -106,7 +106,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         WATCH.append(Watch())
     one = WATCH[0]
     one.seen, one.is_armed, one.is_over = [], False, False
-    monkeypatch.setattr(source.LiveMemory, "read_prefix", one.note_reading(source.LiveMemory.read_prefix))
+    monkeypatch.setattr(source.LiveMemory, "_read_living", one.note_reading(source.LiveMemory._read_living))
     for kind, name in LOOKUPS:
         monkeypatch.setattr(kind, name, one.note(name, getattr(kind, name)))
     stop, let_go = stopper.Stopper.stop, stopper.Stopper.let_go

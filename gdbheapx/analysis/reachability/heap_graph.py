@@ -32,7 +32,7 @@ LOOKED_AGAIN = "looked again"
 """(node, evidence) that the second look for weak pointers has found, while a snapshot is taken: marks that are made later lose it. None: it
 was not taken."""
 WEAKEST = (evidence.MASKED, evidence.UNALIGNED, evidence.MANGLED)
-HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED)
+HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED, problems.SEVERAL_MOMENTS)
 
 
 def block_source(target: Target) -> BulkSource:
@@ -177,7 +177,7 @@ def marked(session: Session, again: Optional[bool]) -> Tuple[Reach, Sequence[Sum
 
 def can_read_on(target: Target) -> bool:
     """Its memory is as it was."""
-    return target.kind == "core" or target.stands_still
+    return target.kind == "core" or target.stands_still or target.is_kept
 
 
 def had_to_go_on(session: Session) -> bool:

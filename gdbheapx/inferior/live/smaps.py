@@ -7,7 +7,7 @@ import os
 import re
 from itertools import repeat
 from operator import add
-from typing import Dict, List, Optional, Sequence, Tuple, cast
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 from gdbheapx.inferior.base import HugePages, Mapping, MappingUse, MemoryUse
 from gdbheapx.inferior.live import procfs
@@ -50,13 +50,26 @@ def parse(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[Map
     return _records(table, filesystems or {})
 
 
-def resident(pid: int) -> Optional[MemoryUse]:
-    """What /proc/PID/smaps tells of every mapping of a process of this machine."""
-    data = procfs.slurp("/proc/%d/smaps" % procfs.entry(pid))
-    if not data:
+class Texts(NamedTuple):
+    """What the kernel tells of one moment, unread: many thousand mappings take their time."""
+
+    smaps: bytes
+    mounts: bytes
+    swap: Optional[str]
+
+
+def texts(pid: int) -> Texts:
+    """Of a process of this machine."""
+    mounted = procfs.slurp("/proc/%d/mountinfo" % procfs.entry(pid)) or b""
+    return Texts(procfs.slurp("/proc/%d/smaps" % procfs.entry(pid)) or b"", mounted, procfs.status(pid).get("VmSwap"))
+
+
+def usage(told: Texts) -> Optional[MemoryUse]:
+    """What they say of every mapping; None where smaps cannot be read."""
+    if not told.smaps:
         return None
-    swap = procfs.status(pid).get("VmSwap", "").split()
-    return MemoryUse("resident", parse(data, mounts(pid)), int(swap[0]) * 1024 if swap else None)
+    swap = (told.swap or "").split()
+    return MemoryUse("resident", parse(told.smaps, mounts(told.mounts)), int(swap[0]) * 1024 if swap else None)
 
 
 class Table:
@@ -152,10 +165,11 @@ def _sum(columns: Sequence[Column], count: int) -> Column:
     return list(map((1024).__mul__, total))
 
 
-def mounts(pid: int) -> Dict[str, str]:
-    """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it."""
+def mounts(text: bytes) -> Dict[str, str]:
+    """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it, by the process's
+    mountinfo."""
     types: Dict[str, str] = {}
-    for line in (procfs.slurp("/proc/%d/mountinfo" % procfs.entry(pid)) or b"").decode("utf-8", "surrogateescape").splitlines():
+    for line in text.decode("utf-8", "surrogateescape").splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
         if dash and len(fields) > 2 and kind:

@@ -17,7 +17,18 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BulkSource, Counting, HugePages, Mapping, MemoryUse, PageTable, ProcessSource, SwapRoom, Thread
+from gdbheapx.inferior.base import (
+    BulkSource,
+    CopiedMemory,
+    Counting,
+    HugePages,
+    Mapping,
+    MemoryUse,
+    PageTable,
+    ProcessSource,
+    SwapRoom,
+    Thread,
+)
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
 from gdbheapx.inferior.live.page_table import GUARD, SWAPPED
@@ -32,6 +43,9 @@ TMPFS_MAGIC = 0x01021994
 """Of statfs(2), for tmpfs and for shared memory: pages of such files go to swap (linux/magic.h)."""
 SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
 """Reads up to here go through pieces of this size, of which so many are kept."""
+
+KEPT = ("auxv", "threads", "maps_text", "monotonic_ns", "huge_pages", "_usage_texts")
+"""What a process that runs on may answer otherwise, or not at all once it has ended."""
 
 
 class LiveMemory:
@@ -53,13 +67,15 @@ class LiveMemory:
             self._pagemap = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # not in this kernel: everything is read as it comes
             pass
-        self._page = os.sysconf("SC_PAGESIZE")
+        self.page_bytes = os.sysconf("SC_PAGESIZE")
         self._files: Dict[Tuple[str, int], Optional[int]] = {}
         self._swappable: Set[Tuple[str, int]] = set()
         """Those of them whose pages may be in swap."""
         self._searched: Tuple[Optional[Sequence[Mapping]], List[int]] = (None, [])
         self._keeps = False
         self._kept: Dict[int, bytes] = {}
+        self.copy: Optional[CopiedMemory] = None
+        """Where it is read from now that the process runs on."""
         self.swapped_in_bytes = 0
         """Bytes that were in swap when they were read: they are in RAM now."""
 
@@ -111,6 +127,23 @@ class LiveMemory:
         return part or self._read(address, size_bytes)  # a page may begin in a hole
 
     def _read(self, address: int, size_bytes: int) -> bytes:
+        if self.copy is None:
+            return self._read_living(address, size_bytes)
+        parts: List[bytes] = []
+        while size_bytes > 0:
+            here, piece = self.copy.run(address, size_bytes)
+            if piece is None:
+                mapping = self._mapping_at(address)
+                here = min(here, mapping.end - address) if mapping is not None else here
+                is_known = mapping is not None and mapping.readable and (mapping.is_untouched_zero or mapping.is_file)
+                piece = self._untouched(address, here) if is_known else self._read_living(address, here)
+            parts.append(piece)
+            if len(piece) < here:
+                break
+            address, size_bytes = address + here, size_bytes - here
+        return b"".join(parts)
+
+    def _read_living(self, address: int, size_bytes: int) -> bytes:
         if self._pagemap < 0:  # which pages are in swap is unknown
             return self._plain(address, size_bytes) if self._swap.has_room_for_all() else b""
         parts: List[bytes] = []
@@ -126,7 +159,7 @@ class LiveMemory:
     def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[bool]]]:
         """How many bytes from `address` on lie in pages of one kind, whether these are present or swapped, and so on: as far as one look at
         the page table tells. None: they are in swap, and there is no room for them."""
-        page = self._page
+        page = self.page_bytes
         first = address // page
         count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
         entries = self._entries(first, count)
@@ -150,8 +183,8 @@ class LiveMemory:
             place += 1
         if is_guard:
             return place, True
-        given = self._swap.take((place - start) * self._page, self._page) // self._page
-        self.swapped_in_bytes += self._page * given
+        given = self._swap.take((place - start) * self.page_bytes, self.page_bytes) // self.page_bytes
+        self.swapped_in_bytes += self.page_bytes * given
         return (start + given, True) if given else (place, False)
 
     def _entries(self, first: int, count: int) -> Any:
@@ -201,7 +234,7 @@ class LiveMemory:
         process after all."""
         descriptor, is_swappable = self._file(mapping)
         if is_swappable:
-            size_bytes = self._swap.take_shared(size_bytes, self._page)
+            size_bytes = self._swap.take_shared(size_bytes, self.page_bytes)
         if not size_bytes:
             return b""
         if descriptor is None:
@@ -309,20 +342,39 @@ class LiveSource(Source):
     def forget(self) -> None:
         self._maps: Optional[List[Mapping]] = None
         self._use: Optional[MemoryUse] = None
+        self._kept: Dict[str, Any] = {}
+        self._memory.copy = None
+
+    def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
+        for name in KEPT:
+            self._kept[name] = getattr(self, name)()
+        take()
+        self._memory.copy = copy
+
+    def _as_it_was(self, name: str, ask: Callable[[], Any]) -> Any:
+        return self._kept[name] if self._memory.copy is not None else ask()
 
     def memory_use(self) -> Optional[MemoryUse]:
         if self._use is None:
             from gdbheapx.inferior.live import smaps
 
-            self._use = smaps.resident(self._pid)
+            told = self._as_it_was("_usage_texts", self._usage_texts)
+            self._use = smaps.usage(told)
         return self._use
+
+    def _usage_texts(self) -> Any:
+        from gdbheapx.inferior.live import smaps
+
+        return smaps.texts(self._pid)
 
     def huge_pages(self) -> HugePages:
         from gdbheapx.inferior.live import smaps
 
         if self._huge_setting is None:
             self._huge_setting = (smaps.machine_setting(),)  # the machine's: asked once
-        return smaps.find_huge_pages(self._pid, self._huge_setting[0])
+        setting = self._huge_setting[0]
+        pages: HugePages = self._as_it_was("huge_pages", lambda: smaps.find_huge_pages(self._pid, setting))
+        return pages
 
     def counters(self) -> Counting:
         from gdbheapx.inferior.live.counters import Counters
@@ -333,7 +385,7 @@ class LiveSource(Source):
         return self.swap
 
     def has_ended(self) -> bool:
-        return self._memory.is_gone()
+        return self._memory.copy is None and self._memory.is_gone()
 
     def cause_of_death(self) -> Optional[Diagnostic]:
         return self._deaths.cause()
@@ -348,9 +400,14 @@ class LiveSource(Source):
         return self._maps
 
     def auxv(self) -> Dict[int, int]:
-        return procfs.auxv(self._pid, self.header)
+        vector: Dict[int, int] = self._as_it_was("auxv", lambda: procfs.auxv(self._pid, self.header))
+        return vector
 
     def threads(self) -> List[Thread]:
+        threads: List[Thread] = self._as_it_was("threads", self._threads_now)
+        return threads
+
+    def _threads_now(self) -> List[Thread]:
         return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
 
     def environment_variable(self, name: str) -> Optional[str]:
@@ -363,22 +420,30 @@ class LiveSource(Source):
     def bulk_source(self) -> BulkSource:
         zeros = union((mapping.start, mapping.end) for mapping in self.mappings() if mapping.is_untouched_zero)
         table = self.page_table()
-        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, table is not None and table.scans)
+        scans, copy = table is not None and table.scans, self._memory.copy
+        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, scans, copy)
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        return page_table.present(self._pid, start, end)
+        copy, most_bytes = self._memory.copy, page_table.MOST_PAGES * self._memory.page_bytes
+        known = copy.touched(start, min(end, start + most_bytes), False) if copy is not None else None
+        return page_table.present(self._pid, start, end) if known is None else known
 
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        return page_table.touched(self._pid, start, end)
+        copy = self._memory.copy
+        known = copy.touched(start, end, True) if copy is not None else None
+        return page_table.touched(self._pid, start, end) if known is None else known
 
     def maps_text(self) -> str:
-        return procfs.maps_text(self._pid)
+        text: str = self._as_it_was("maps_text", lambda: procfs.maps_text(self._pid))
+        return text
 
     def monotonic_ns(self) -> Optional[int]:
-        return procfs.monotonic_ns(self._pid)
+        now_ns: Optional[int] = self._as_it_was("monotonic_ns", lambda: procfs.monotonic_ns(self._pid))
+        return now_ns
 
     def page_table(self) -> Optional[PageTable]:
-        return self._page_tables.find(self.mappings())
+        table, copy = self._page_tables.find(self.mappings()), self._memory.copy
+        return table if table is None or copy is None else table._replace(copy=copy)
 
     def problems(self) -> List[Diagnostic]:
         return self.swap.problems()

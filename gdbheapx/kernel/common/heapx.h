@@ -93,6 +93,12 @@ void source_map(const struct source *source);
 /* The `size` bytes at `address` of a core that is mapped, where one segment of the file holds them all; else NULL. */
 const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t size);
 
+/* As pread(2), as often as it takes. */
+uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset);
+
+/* How many of these pages in swap may be read; they count as read. */
+uint64_t source_bring_in(const struct source *source, uint64_t pages);
+
 /* Several threads may read at once. */
 int source_is_parallel(const struct source *source);
 
@@ -170,7 +176,16 @@ struct page_table {
     const uint64_t *outside_rss;    /* begin and end of each range, sorted */
     size_t outside_count;
     uint64_t page, huge;
+    const struct copy *copy;        /* of the pages as they were; NULL: they are asked for as they are */
 };
+
+/* What pages from a number on are: their entries of pagemap, and KIND_...; of how many. */
+uint64_t pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds);
+
+/* The first page from `number` on, below `last`, that may be in RAM or in swap: a heap's reserve has thousands that never were. */
+uint64_t pages_jump(const struct page_table *table, uint64_t number, uint64_t last);
+
+int pages_is_of_file(uint64_t entry);
 
 /* A window onto the page table for ranges that ascend. */
 struct page_window {

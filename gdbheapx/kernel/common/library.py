@@ -20,6 +20,8 @@ struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t
 void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
     uint64_t *swapped_in, uint64_t *swap_room);
 void heapx_source_until(struct source *source, const double *until);
+void heapx_source_copied(struct source *source, const struct copy *copy);
+void heapx_pages_copied(struct page_table *table, const struct copy *copy);
 void heapx_source_free(struct source *source);
 void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, struct residency *out);
 int heapx_sort(uint64_t *values, uint64_t count);
@@ -31,7 +33,7 @@ uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t
 
 IN_C = "HEAPX_ABI INTERRUPTED NO_MEMORY"
 
-HEAPX_ABI = 31
+HEAPX_ABI = 32
 """Raised when the meaning of what crosses changes: a library without its C files beside it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
@@ -222,7 +224,8 @@ class OpenSource:
                 pass
             if self._fd >= 0 and (source.untouched_zero or source.swap is not None):
                 self._open_pagemap(source.pid)
-            if self._fd >= 0 and (self._pagemap >= 0 or source.swap is None or source.swap.has_room_for_all()):
+            is_copied = source.copy is not None  # also once the process is gone
+            if is_copied or (self._fd >= 0 and (self._pagemap >= 0 or source.swap is None or source.swap.has_room_for_all())):
                 segments.extend((0, MOST_OFFSET, 0))
         elif isinstance(source, CallSource):
             kind = 1
@@ -240,8 +243,10 @@ class OpenSource:
         if isinstance(source, ProcessSource) and source.still is not None:
             library.heapx_source_until(self.handle, at(source.still.until))
         self.swap = source.swap if isinstance(source, ProcessSource) else None
-        if isinstance(source, ProcessSource) and self._pagemap >= 0:
+        if isinstance(source, ProcessSource) and (self._pagemap >= 0 or source.copy is not None):
             self._leave_untouched(source)
+        if isinstance(source, ProcessSource) and source.copy is not None:
+            library.heapx_source_copied(self.handle, source.copy.handle)
 
     def _open_pagemap(self, pid: int) -> None:
         try:
@@ -296,12 +301,15 @@ class OpenPages:
         try:
             self._fd = os.open("/proc/%d/pagemap" % table.pid, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return
+            if table.copy is None:
+                return
         self._outside = array("Q", [bound for pair in table.outside_rss for bound in pair])
         numbers = (self._fd, table.flags_fd, int(table.scans), int(table.knows_huge_zero), at(self._outside), len(table.outside_rss))
         self.handle = library.heapx_pages_new(*numbers)
         if not self.handle:
             raise MemoryError()
+        if table.copy is not None:
+            library.heapx_pages_copied(self.handle, table.copy.handle)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if self.handle:

@@ -1,6 +1,6 @@
 /* Which pages of a live process are in RAM: /proc/PID/pagemap, and PAGEMAP_SCAN where this kernel has it. */
 #define _GNU_SOURCE
-#include "heapx.h"
+#include "copy.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +16,7 @@
 
 #define REGIONS_AT_ONCE 128u
 #define PAGES_WORTH_A_JUMP 512u     /* what one page of the page table maps: less is read as fast as it is asked for */
-
-enum { KIND_RESIDENT = 1, KIND_UNSURE = 2, KIND_EXCLUSIVE = 4, KIND_SWAPPED = 8, KIND_HUGE = 16 };
+#define ENTRY_OF_FILE (1ull << 61)      /* a page of a file, or of shared memory */
 
 /* `outside_rss`: begin and end of each range that RSS does not count (sorted), the caller's. NULL: no memory. */
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
@@ -42,6 +41,17 @@ void heapx_pages_free(struct page_table *table)
     free(table);
 }
 
+/* Who asks the table is told of pages in the copy as they were when it was made. */
+void heapx_pages_copied(struct page_table *table, const struct copy *copy)
+{
+    table->copy = copy;
+}
+
+int pages_is_of_file(uint64_t entry)
+{
+    return (entry & ENTRY_PRESENT) && (entry & ENTRY_OF_FILE);
+}
+
 void page_window_open(struct page_window *window, const struct page_table *table)
 {
     window->table = table;
@@ -64,7 +74,7 @@ static uint8_t kind_of_shared(const struct page_table *table, uint64_t entry)
     uint64_t frame = entry & ENTRY_FRAME, flags;
     if (table->flags_fd < 0 || !frame || !read_words(table->flags_fd, &flags, 1, frame))
         return KIND_UNSURE;
-    return (flags & FLAG_ZERO_PAGE) ? 0 : KIND_RESIDENT;
+    return (flags & FLAG_ZERO_PAGE) ? KIND_ZERO : KIND_RESIDENT;
 }
 
 static uint8_t kind_of(const struct page_table *table, uint64_t entry)
@@ -77,17 +87,16 @@ static uint8_t kind_of(const struct page_table *table, uint64_t entry)
 }
 
 /* What PAGEMAP_SCAN says of one run of pages: the zero page, or part of a huge one. */
-static void apply(struct page_window *window, const uint64_t *entries, const struct scan_region *region)
+static void apply(const struct page_table *table, uint64_t first, const uint64_t *entries, uint8_t *kinds, const struct scan_region *region)
 {
-    const struct page_table *table = window->table;
     for (uint64_t number = region->start / table->page; number < region->end / table->page; number++) {
-        uint8_t *kind = &window->kinds[number - window->first];
+        uint8_t *kind = &kinds[number - first];
         if (region->categories & CATEGORY_ZERO_PAGE) {
-            *kind = 0;
+            *kind = KIND_ZERO;
         } else if (*kind & (KIND_RESIDENT | KIND_UNSURE)) {
             if ((*kind & KIND_UNSURE) && !table->knows_huge_zero) {
-                *kind = kind_of_shared(table, entries[number - window->first]);
-                if (!*kind)
+                *kind = kind_of_shared(table, entries[number - first]);
+                if (*kind & KIND_ZERO)
                     continue;
             }
             *kind |= KIND_HUGE;
@@ -95,16 +104,15 @@ static void apply(struct page_window *window, const uint64_t *entries, const str
     }
 }
 
-static void scan(struct page_window *window, const uint64_t *entries)
+static void scan(const struct page_table *table, uint64_t first, uint64_t count, const uint64_t *entries, uint8_t *kinds)
 {
-    const struct page_table *table = window->table;
     struct scan_region regions[REGIONS_AT_ONCE];
     struct scan_arg arg = {.size = sizeof arg};
-    const uint64_t end = (window->first + window->count) * table->page;
+    const uint64_t end = (first + count) * table->page;
     arg.category_anyof_mask = arg.return_mask = CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
     arg.regions = (uint64_t) (uintptr_t) regions;
     arg.region_count = REGIONS_AT_ONCE;
-    for (arg.start = window->first * table->page; arg.start < end; arg.start = arg.walk_end) {
+    for (arg.start = first * table->page; arg.start < end; arg.start = arg.walk_end) {
         arg.end = end;
         int got = ioctl(table->pagemap_fd, SCAN_IOCTL, &arg);
         if (got < 0 && errno == EINTR) {
@@ -114,38 +122,49 @@ static void scan(struct page_window *window, const uint64_t *entries)
         if (got < 0)
             return;     /* what is unsure stays so */
         for (int i = 0; i < got; i++)
-            apply(window, entries, &regions[i]);
+            apply(table, first, entries, kinds, &regions[i]);
         if (arg.walk_end <= arg.start)
             break;
     }
     /* All others that were unsure are no zero page, and no huge one whose kind this kernel mistakes. */
-    for (uint64_t i = 0; i < window->count; i++)
-        if ((window->kinds[i] & (KIND_UNSURE | KIND_HUGE)) == KIND_UNSURE)
-            window->kinds[i] = KIND_RESIDENT;
-        else if (table->knows_huge_zero && (window->kinds[i] & KIND_UNSURE))
-            window->kinds[i] = KIND_RESIDENT | KIND_HUGE;
+    for (uint64_t i = 0; i < count; i++)
+        if ((kinds[i] & (KIND_UNSURE | KIND_HUGE)) == KIND_UNSURE)
+            kinds[i] = KIND_RESIDENT;
+        else if (table->knows_huge_zero && (kinds[i] & KIND_UNSURE))
+            kinds[i] = KIND_RESIDENT | KIND_HUGE;
+}
+
+uint64_t pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds)
+{
+    unsigned any = 0;
+    count = read_words(table->pagemap_fd, entries, count, first);
+    for (uint64_t i = 0; i < count; i++)
+        any |= kinds[i] = kind_of(table, entries[i]);
+    if (table->scans && (any & (KIND_RESIDENT | KIND_UNSURE)))
+        scan(table, first, count, entries, kinds);
+    return count;
 }
 
 static void load(struct page_window *window, uint64_t first)
 {
     const struct page_table *table = window->table;
     uint64_t entries[WINDOW_PAGES];
-    unsigned any = 0;
     window->next = window->count && first - (window->first + window->count) < window->count ? window->next * 4 : FIRST_PAGES;
     if (window->next > WINDOW_PAGES)
         window->next = WINDOW_PAGES;
     window->first = first;
-    window->count = read_words(table->pagemap_fd, entries, window->next, first);
-    for (uint64_t i = 0; i < window->count; i++)
-        any |= window->kinds[i] = kind_of(table, entries[i]);
-    if (table->scans && (any & (KIND_RESIDENT | KIND_UNSURE)))
-        scan(window, entries);
+    window->count = table->copy ? copy_kinds(table->copy, first, window->next, window->kinds) : 0;
+    if (!window->count)
+        window->count = pages_look(table, first, window->next, entries, window->kinds);
 }
 
-/* The first page from `number` on, below `last`, that may be in RAM or in swap: a heap's reserve has thousands that never were. */
-static uint64_t jump(const struct page_table *table, uint64_t number, uint64_t last)
+uint64_t pages_jump(const struct page_table *table, uint64_t number, uint64_t last)
 {
     struct scan_region region;
+    if (table->copy)
+        return copy_next(table->copy, number, last);
+    if (!table->scans)
+        return number;
     struct scan_arg arg = {.size = sizeof arg, .start = number * table->page, .end = last * table->page, .region_count = 1, .max_pages = 1};
     arg.category_anyof_mask = arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
     arg.regions = (uint64_t) (uintptr_t) &region;
@@ -196,7 +215,7 @@ void page_window_add(struct page_window *window, uint64_t begin, uint64_t end, s
     uint64_t number = begin / table->page, last = end / table->page, until;
     while (number < last) {
         if (number - window->first >= window->count) {
-            if (table->scans && last - number >= PAGES_WORTH_A_JUMP && (number = jump(table, number, last)) >= last)
+            if (last - number >= PAGES_WORTH_A_JUMP && (number = pages_jump(table, number, last)) >= last)
                 return;
             load(window, number);
             if (!window->count)
@@ -234,8 +253,8 @@ uint64_t page_next_resident(struct page_window *window, uint64_t address, uint64
     for (; number - window->first < window->count && number < last; number++)
         if (window->kinds[number - window->first] & (KIND_RESIDENT | KIND_UNSURE))
             return number * table->page;
-    if (table->scans && number < last && last - number >= PAGES_WORTH_A_JUMP)
-        number = jump(table, number, last);
+    if (number < last && last - number >= PAGES_WORTH_A_JUMP)
+        number = pages_jump(table, number, last);
     return number * table->page < end ? number * table->page : end;
 }
 

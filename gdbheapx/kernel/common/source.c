@@ -5,7 +5,7 @@
    a page that it has never touched: /proc/PID/pagemap is asked first, and such pages of private anonymous memory are zeros here without a
    read. */
 #define _GNU_SOURCE
-#include "heapx.h"
+#include "copy.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -37,6 +37,7 @@ struct source {
     const double *until;        /* a live process stands still until then; NULL: for ever. The caller's */
     uint64_t *swapped_in;       /* bytes that were in swap when they were read */
     uint64_t *swap_room;        /* bytes that may still be brought in from swap, and bytes that were refused; NULL: all may */
+    const struct copy *copy;    /* what was kept of the process; what it has not is read as it is now */
     const uint8_t *map;         /* the whole file; NULL: not mapped */
     uint64_t map_bytes;
     read_call call;
@@ -98,6 +99,12 @@ void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int sca
     source->untouched_count = (size_t) count;
 }
 
+/* Of a process that runs again, and of which a copy was made. */
+void heapx_source_copied(struct source *source, const struct copy *copy)
+{
+    source->copy = copy;
+}
+
 /* What is read later than *until, by the monotonic clock, is of a process that runs again: the read counts as interrupted. */
 void heapx_source_until(struct source *source, const double *until)
 {
@@ -116,7 +123,7 @@ int source_is_parallel(const struct source *source)
     return source->kind != SOURCE_CALL;
 }
 
-static uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
+uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 {
     uint64_t done = 0;
     while (done < size) {
@@ -136,6 +143,12 @@ static uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 #define PAGE_SWAPPED (1ull << 62)
 #define PAGE_GUARD (1ull << 58)      /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
 
+/* What was never touched is known to be zeros somewhere. */
+static int is_process(const struct source *source)
+{
+    return source->pagemap_fd >= 0 || source->copy;
+}
+
 /* End of the range of untouched zeros that holds `address`; 0 if none does. */
 static uint64_t zeros_until(const struct source *source, uint64_t address)
 {
@@ -152,7 +165,7 @@ static uint64_t zeros_until(const struct source *source, uint64_t address)
 
 uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t size, uint64_t most)
 {
-    if (source->pagemap_fd < 0)
+    if (!is_process(source))
         return most;
     const uint64_t end = zeros_until(source, address);
     if (end <= address || end - address < size)
@@ -179,8 +192,7 @@ static uint64_t pages_alike(const uint64_t *entries, uint64_t count, uint64_t bi
     return same;
 }
 
-/* How many of these pages in swap may be read; they count as read. */
-static uint64_t bring_in(const struct source *source, uint64_t pages)
+uint64_t source_bring_in(const struct source *source, uint64_t pages)
 {
     uint64_t given = pages;
     if (source->swap_room) {
@@ -199,7 +211,7 @@ static uint64_t bring_in(const struct source *source, uint64_t pages)
 
 /* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. It ends at a page
    in swap that may not be brought in. */
-static uint64_t read_process(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+static uint64_t read_living(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
 {
     uint64_t entries[PAGES_AT_ONCE], done = 0;
     while (done < size) {
@@ -218,7 +230,7 @@ static uint64_t read_process(const struct source *source, uint64_t address, uint
                 pages = pages_alike(entries + place, pages, PAGE_TOUCHED, &kind);
             }
             if (kind == PAGES_SWAPPED) {
-                pages = bring_in(source, pages);
+                pages = source_bring_in(source, pages);
                 if (!pages)
                     return done;
             }
@@ -237,6 +249,35 @@ static uint64_t read_process(const struct source *source, uint64_t address, uint
                 return done;
             place = (address + done) / source->page - first;
         }
+    }
+    return done;
+}
+
+/* The same of a process of which a copy may be there. */
+static uint64_t read_process(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+{
+    uint64_t done = 0;
+    if (!source->copy)
+        return read_living(source, address, to, size, bits);
+    while (done < size) {
+        const uint8_t *held = NULL;
+        uint64_t want = size - done, got;
+        const int what = copy_run(source->copy, address + done, &want, &held, (bits & PAGE_SWAPPED) != 0);
+        const uint64_t zeros = what == COPIED_NOT ? zeros_until(source, address + done) : 0;
+        if (what == COPIED_UNREAD)
+            break;
+        if (zeros && want > zeros - (address + done))
+            want = zeros - (address + done);
+        got = want;
+        if (what == COPIED_HERE)
+            memcpy(to + done, held, (size_t) want);
+        else if (zeros)
+            memset(to + done, 0, (size_t) want);
+        else
+            got = read_living(source, address + done, to + done, want, bits);
+        done += got;
+        if (got < want)
+            break;
     }
     return done;
 }
@@ -265,6 +306,8 @@ static int scan_touched(const struct source *source, uint64_t address, uint64_t 
 {
     struct scan_region region;
     struct scan_arg arg = {.size = sizeof arg, .start = address & ~(source->page - 1), .end = end, .region_count = 1};
+    if (source->copy && copy_touched(source->copy, address, end, blanks))
+        return 1;
     arg.max_pages = SCANNED_AT_ONCE;
     arg.category_inverted = arg.category_mask = CATEGORY_ZERO_PAGE;
     arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
@@ -301,7 +344,7 @@ uint64_t source_skip(const struct source *source, struct blanks *blanks, uint64_
     if (end - address < BLANK_WORTH || (address >= blanks->from && address < blanks->until))
         return address;
     uint64_t zeros = 0;
-    if (source->pagemap_fd >= 0) {
+    if (is_process(source)) {
         zeros = zeros_until(source, address);
     } else if (source->kind == SOURCE_FILE) {
         const size_t found = segment_of(source, address);
@@ -312,7 +355,7 @@ uint64_t source_skip(const struct source *source, struct blanks *blanks, uint64_
     zeros = zeros < end ? zeros : end;
     if (zeros <= address || zeros - address < BLANK_WORTH)
         return address;
-    if (source->pagemap_fd < 0)
+    if (!is_process(source))
         return zeros;
     if (!scan_touched(source, address, zeros, blanks))
         find_touched(source, address, zeros, blanks);
@@ -339,7 +382,7 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
             memset(to + done, 0, (size_t) want);
         else if (source->kind == SOURCE_BYTES)
             memcpy(to + done, (const uint8_t *) (uintptr_t) segment->place + skip, (size_t) want);
-        else if (source->pagemap_fd >= 0)
+        else if (is_process(source))
             got = read_process(source, address + done, to + done, want, bits);
         else
             got = read_at(source->fd, to + done, want, segment->place + skip);

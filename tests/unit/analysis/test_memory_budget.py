@@ -1,4 +1,7 @@
-"""Whether the graph fits: what this process may use."""
+"""Whether the graph fits: what this process may use.
+
+Files: analysis/reachability/memory_budget.py own_memory.py
+"""
 
 import builtins
 import io
@@ -8,6 +11,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from gdbheapx import own_memory
 from gdbheapx.analysis.reachability import memory_budget
 from gdbheapx.errors import HeapxError
 
@@ -31,39 +35,39 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
 
     monkeypatch.setattr(builtins, "open", opened)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    monkeypatch.delenv(memory_budget.VARIABLE, raising=False)
-    memory_budget._allowed_bytes.cache_clear()
+    monkeypatch.delenv(own_memory.VARIABLE, raising=False)
+    own_memory._allowed_bytes.cache_clear()
     return made
 
 
 def test_the_groups_limit_decides(files: Dict[str, str]) -> None:
     """Also that of a group above; a part is left to the page cache."""
-    assert memory_budget.allowed_bytes() == int(0.7 * 1_000_000_000)
+    assert own_memory.allowed_bytes() == int(0.7 * 1_000_000_000)
 
 
 def test_version_1_of_groups(files: Dict[str, str]) -> None:
     """The memory controller has its own tree and another name."""
     files["/proc/self/cgroup"] = "9:cpu:/other\n5:memory:/docker/x\n"
     files["/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"] = "2000000\n"
-    assert memory_budget.allowed_bytes() == 1_400_000
+    assert own_memory.allowed_bytes() == 1_400_000
 
 
 def test_the_machine_where_no_group_limits(files: Dict[str, str]) -> None:
     """MemAvailable, and not MemTotal."""
     del files["/sys/fs/cgroup/kubepods/memory.max"]
-    assert memory_budget.allowed_bytes() == int(0.7 * 32_000_000 * 1024)
+    assert own_memory.allowed_bytes() == int(0.7 * 32_000_000 * 1024)
 
 
 def test_the_processes_own_limit(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """RLIMIT_AS."""
     monkeypatch.setattr(resource, "getrlimit", lambda which: (5000, 5000) if which == resource.RLIMIT_AS else (resource.RLIM_INFINITY,) * 2)
-    assert memory_budget.allowed_bytes() == 3500
+    assert own_memory.allowed_bytes() == 3500
 
 
 def test_a_number_that_is_given(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """GDBHEAPX_MEMORY wins."""
-    monkeypatch.setenv(memory_budget.VARIABLE, "123")
-    assert memory_budget.allowed_bytes() == 123
+    monkeypatch.setenv(own_memory.VARIABLE, "123")
+    assert own_memory.allowed_bytes() == 123
 
 
 class Heap:
@@ -80,16 +84,16 @@ class Heap:
 
 def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """612 MB for the sweeps: refused with both figures where less is allowed; tried where there is as much, and whatever is little."""
-    session: Any = SimpleNamespace(target=SimpleNamespace(has_memory=True), heaps=SimpleNamespace(all=lambda: [Heap()]))
-    monkeypatch.setenv(memory_budget.VARIABLE, "600000000")
+    session: Any = SimpleNamespace(copied_bytes=0, target=SimpleNamespace(has_memory=True), heaps=SimpleNamespace(all=lambda: [Heap()]))
+    monkeypatch.setenv(own_memory.VARIABLE, "600000000")
     with pytest.raises(HeapxError) as refused:
         memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
     assert "584.1 MiB" in refused.value.message and "572.2 MiB" in refused.value.message and refused.value.hint
-    monkeypatch.setenv(memory_budget.VARIABLE, "620000000")
+    monkeypatch.setenv(own_memory.VARIABLE, "620000000")
     memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
     with pytest.raises(HeapxError):
         memory_budget.check_least(session, memory_budget.PINNED_BYTES)
-    monkeypatch.setenv(memory_budget.VARIABLE, "1")
+    monkeypatch.setenv(own_memory.VARIABLE, "1")
     monkeypatch.setattr(memory_budget, "LITTLE_BYTES", 620_000_000)
     memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
     monkeypatch.setattr(Heap, "shape", SimpleNamespace(unit_bytes=8))

@@ -108,4 +108,4 @@ def test_nothing_is_nothing() -> None:
 
 def test_mounts_of_this_process() -> None:
     """The file system that proc is mounted from is among those that this process sees."""
-    assert "proc" in smaps.mounts(os.getpid()).values()
+    assert "proc" in smaps.mounts(smaps.texts(os.getpid()).mounts).values()

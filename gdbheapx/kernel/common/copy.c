@@ -1,0 +1,471 @@
+/* Memory of a process as it was while it stood still, in memory of ours: it runs on, and whoever walks reads what is kept here.
+
+   What is not written to before the stop costs a page fault in it, three times as much as the copying itself: room is made for each
+   mapping, and a little around it, and what the process has touched by then is made present beforehand. */
+#define _GNU_SOURCE
+#include "copy.h"
+#include "threads.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define HUGE_BYTES (2ull << 20)
+#define PIECE_BYTES (8ull << 20)
+#define PIECE_PAGES 2048u
+#define RUNS 256u
+#define POPULATE_WRITE 23   /* MADV_POPULATE_WRITE, Linux 5.14 */
+#define ROUND_UP(number, step) (((number) + (step) - 1) / (step) * (step))
+
+struct room {
+    uint64_t address, size;
+    uint8_t *bytes;     /* as far from a multiple of 2 MiB as the address */
+    uint8_t *kinds;     /* of each page */
+    uint8_t *mapped;
+};
+
+struct copied_range {
+    uint64_t begin, end, takes;
+    const struct room *room;
+};
+
+struct copy {
+    struct page_table table;
+    int memory_fd, pid;
+    size_t room_count, range_count;
+    uint64_t unread_from;           /* there was no time for what lies here and behind */
+    struct room *rooms;             /* sorted */
+    struct copied_range *ranges;    /* sorted */
+};
+
+static void free_room(const struct room *room, uint64_t page)
+{
+    lazy_free(room->mapped, (size_t) (room->size + 2 * HUGE_BYTES));
+    lazy_free(room->kinds, (size_t) (room->size / page));
+}
+
+void heapx_copy_free(struct copy *copy)
+{
+    if (!copy)
+        return;
+    for (size_t i = 0; i < copy->room_count; i++)
+        free_room(&copy->rooms[i], copy->table.page);
+    free(copy->rooms);
+    free(copy->ranges);
+    free(copy);
+}
+
+/* `table`: the caller's, as long as this lives, with its page table open. */
+struct copy *heapx_copy_new(const struct page_table *table, int pid, int memory_fd)
+{
+    struct copy *copy = calloc(1, sizeof *copy);
+    if (!copy)
+        return NULL;
+    copy->table = *table;
+    copy->pid = pid;
+    copy->memory_fd = memory_fd;
+    copy->unread_from = UINT64_MAX;
+    return copy;
+}
+
+/* How many begin at the address or below it. */
+static size_t rooms_before(const struct copy *copy, uint64_t address)
+{
+    size_t low = 0, high = copy->room_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (copy->rooms[middle].address <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static const struct room *room_of(const struct copy *copy, uint64_t address)
+{
+    const size_t before = rooms_before(copy, address);
+    const struct room *room = before ? &copy->rooms[before - 1] : NULL;
+    return room && address - room->address < room->size ? room : NULL;
+}
+
+static int add_room(struct copy *copy, uint64_t begin, uint64_t end)
+{
+    struct room *rooms = realloc(copy->rooms, (copy->room_count + 1) * sizeof *rooms);
+    if (!rooms)
+        return 0;
+    copy->rooms = rooms;
+    struct room room = {.address = begin, .size = end - begin};
+    room.mapped = lazy_alloc((size_t) (room.size + 2 * HUGE_BYTES));
+    room.kinds = lazy_alloc((size_t) (room.size / copy->table.page));
+    if (!room.mapped || !room.kinds) {
+        free_room(&room, copy->table.page);
+        return 0;
+    }
+    room.bytes = (uint8_t *) (uintptr_t) ROUND_UP((uint64_t) (uintptr_t) room.mapped, HUGE_BYTES) + begin % HUGE_BYTES;
+    size_t place = copy->room_count++;
+    for (; place && rooms[place - 1].address > begin; place--)
+        rooms[place] = rooms[place - 1];
+    rooms[place] = room;
+    return 1;
+}
+
+/* What is copied from now on. `ranges`: begin, end and TAKES_... of each, sorted, without overlap, in whole pages. `rooms`: begin and end
+   of room to be made, where none is. 0: no memory. */
+int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count, const uint64_t *rooms, uint64_t room_count)
+{
+    struct copied_range *made = calloc((size_t) count + 1, sizeof *made);
+    if (!made)
+        return 0;
+    free(copy->ranges);
+    copy->ranges = made;
+    copy->range_count = 0;
+    for (uint64_t i = 0; i < room_count; i++)
+        if (!add_room(copy, rooms[2 * i], rooms[2 * i + 1]))
+            return 0;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct room *room = room_of(copy, ranges[3 * i]);
+        if (!room || ranges[3 * i + 1] - room->address > room->size)
+            return 0;
+        made[i] = (struct copied_range) {ranges[3 * i], ranges[3 * i + 1], ranges[3 * i + 2], room};
+    }
+    copy->range_count = (size_t) count;
+    return 1;
+}
+
+static const struct copied_range *range_of(const struct copy *copy, uint64_t address)
+{
+    size_t low = 0, high = copy->range_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (copy->ranges[middle].begin <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && address < copy->ranges[low - 1].end ? &copy->ranges[low - 1] : NULL;
+}
+
+/* ---- one pass over the ranges, by several threads ---- */
+
+struct pass;
+struct worker {
+    struct pass *pass;
+    struct copy_taken taken;
+    uint64_t entries[PIECE_PAGES];
+    uint8_t kinds[PIECE_PAGES];
+    struct iovec here[RUNS], there[RUNS];
+    unsigned runs;
+};
+
+struct pass {
+    const struct copy *copy;
+    void (*work)(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages);
+    const struct source *swap;      /* says what may be brought in from swap */
+    const double *until;
+    pthread_mutex_t lock;
+    size_t range;
+    uint64_t at, unread_from;
+};
+
+static uint8_t *kinds_at(const struct copy *copy, const struct copied_range *range, uint64_t address)
+{
+    return range->room->kinds + (address - range->room->address) / copy->table.page;
+}
+
+/* The next piece: begin and length in pages; 0: there is none. */
+static uint64_t claim(struct pass *pass, const struct copied_range **range, uint64_t *begin)
+{
+    const struct copy *copy = pass->copy;
+    const uint64_t page = copy->table.page;
+    uint64_t pages = 0;
+    pthread_mutex_lock(&pass->lock);
+    while (!pages && pass->range < copy->range_count && pass->unread_from == UINT64_MAX) {
+        const struct copied_range *here = &copy->ranges[pass->range];
+        uint64_t from = pass->at > here->begin ? pass->at : here->begin;
+        if (from < here->end)
+            from = pages_jump(&copy->table, from / page, here->end / page) * page;
+        if (from >= here->end) {
+            pass->range++;
+            pass->at = 0;
+            continue;
+        }
+        uint64_t end = ROUND_UP(from + 1, PIECE_BYTES);
+        end = end < here->end ? end : here->end;
+        *range = here;
+        *begin = from;
+        pages = (end - from) / page;
+        pass->at = end;
+        if (pass->until && clock_now() > *pass->until) {
+            pass->unread_from = from;
+            pages = 0;
+        }
+    }
+    pthread_mutex_unlock(&pass->lock);
+    return pages;
+}
+
+static void *run_pass(void *item)
+{
+    struct worker *worker = item;
+    struct pass *pass = worker->pass;
+    const struct copied_range *range;
+    uint64_t begin, pages;
+    while ((pages = claim(pass, &range, &begin))) {
+        pages_look(&pass->copy->table, begin / pass->copy->table.page, pages, worker->entries, worker->kinds);
+        pass->work(worker, range, begin, pages);
+    }
+    return NULL;
+}
+
+static int64_t all(struct pass *pass, unsigned threads, struct copy_taken *out)
+{
+    pass->unread_from = UINT64_MAX;
+    threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    struct worker *workers = calloc(threads, sizeof *workers);
+    if (!workers)
+        return NO_MEMORY;
+    for (unsigned i = 0; i < threads; i++)
+        workers[i].pass = pass;
+    pthread_mutex_init(&pass->lock, NULL);
+    threads_run(run_pass, workers, sizeof *workers, threads);
+    pthread_mutex_destroy(&pass->lock);
+    memset(out, 0, sizeof *out);
+    for (unsigned i = 0; i < threads; i++) {
+        out->copied_bytes += workers[i].taken.copied_bytes;
+        out->unread_bytes += workers[i].taken.unread_bytes;
+    }
+    free(workers);
+    return pass->unread_from != UINT64_MAX;
+}
+
+/* A page whose bytes are to be copied, as far as its range takes such pages. */
+static int is_taken(const struct copied_range *range, uint64_t entry, uint8_t kind)
+{
+    if (!(kind & (KIND_RESIDENT | KIND_UNSURE | KIND_SWAPPED)))
+        return 0;
+    return range->takes == TAKES_ALL || !pages_is_of_file(entry);
+}
+
+/* ---- before the stop ---- */
+
+static void make_present(uint8_t *from, uint64_t bytes, uint64_t page)
+{
+    if (!madvise(from, (size_t) bytes, POPULATE_WRITE))
+        return;
+    for (uint64_t at = 0; at < bytes; at += page)
+        ((volatile uint8_t *) from)[at] = 0;
+}
+
+static void prepare_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    const struct copy *copy = worker->pass->copy;
+    const uint64_t page = copy->table.page;
+    uint8_t *bytes = range->room->bytes + (begin - range->room->address);
+    uint64_t touched = 0;
+    memset(kinds_at(copy, range, begin), 0, (size_t) pages);
+    for (uint64_t i = 0; i < pages; i++)
+        touched += (uint64_t) is_taken(range, worker->entries[i], worker->kinds[i]);
+    worker->taken.copied_bytes += touched * page;
+    if (pages == PIECE_PAGES && touched > PIECE_PAGES / 8 * 7) {
+        madvise(bytes, (size_t) (pages * page), MADV_HUGEPAGE);
+        make_present(bytes, pages * page, page);
+        return;
+    }
+    for (uint64_t i = 0, end; i < pages; i = end + 1) {
+        for (end = i; end < pages && is_taken(range, worker->entries[end], worker->kinds[end]);)
+            end++;
+        if (end > i)
+            make_present(bytes + i * page, (end - i) * page, page);
+    }
+}
+
+/* Makes room present for what the process has touched by now, while it runs. */
+int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out)
+{
+    struct pass pass = {.copy = copy, .work = prepare_piece};
+    return all(&pass, (unsigned) threads, out);
+}
+
+/* ---- in the stop ---- */
+
+static void keep_run(struct worker *worker, uint64_t first, uint64_t count, int is_kept)
+{
+    const uint64_t bytes = count * worker->pass->copy->table.page;
+    for (uint64_t i = first; i < first + count; i++)
+        worker->kinds[i] |= is_kept ? KIND_COPIED : KIND_UNREAD;
+    worker->taken.copied_bytes += is_kept ? bytes : 0;
+    worker->taken.unread_bytes += is_kept ? 0 : bytes;
+}
+
+static void read_run(struct worker *worker, const struct iovec *here, const struct iovec *there, uint64_t begin)
+{
+    const struct copy *copy = worker->pass->copy;
+    const uint64_t page = copy->table.page, address = (uint64_t) (uintptr_t) there->iov_base, first = (address - begin) / page;
+    const uint64_t got = read_at(copy->memory_fd, here->iov_base, here->iov_len, address) / page, count = here->iov_len / page;
+    keep_run(worker, first, got, 1);
+    if (got < count)
+        keep_run(worker, first + got, count - got, 0);
+}
+
+/* Pages that this process alone has mapped may be pinned: a pin of another one would be answered with a copy (mm/gup.c: FOLL_PIN). */
+static void read_runs(struct worker *worker, uint64_t begin)
+{
+    uint64_t wanted = 0;
+    for (unsigned i = 0; i < worker->runs; i++)
+        wanted += worker->here[i].iov_len;
+    const ssize_t got = wanted ? process_vm_readv(worker->pass->copy->pid, worker->here, worker->runs, worker->there, worker->runs, 0) : 0;
+    for (unsigned i = 0; i < worker->runs; i++) {
+        const uint64_t first = ((uint64_t) (uintptr_t) worker->there[i].iov_base - begin) / worker->pass->copy->table.page;
+        if (got == (ssize_t) wanted)
+            keep_run(worker, first, worker->here[i].iov_len / worker->pass->copy->table.page, 1);
+        else
+            read_run(worker, &worker->here[i], &worker->there[i], begin);
+    }
+    worker->runs = 0;
+}
+
+static void take_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    const struct copy *copy = worker->pass->copy;
+    const uint64_t page = copy->table.page;
+    uint8_t *bytes = range->room->bytes + (begin - range->room->address);
+    for (uint64_t i = 0, end; i < pages; i = end) {
+        const uint8_t kind = worker->kinds[i] & (KIND_EXCLUSIVE | KIND_SWAPPED);
+        const int is_wanted = is_taken(range, worker->entries[i], worker->kinds[i]);
+        for (end = i + 1; end < pages && (worker->kinds[end] & (KIND_EXCLUSIVE | KIND_SWAPPED)) == kind
+                          && is_taken(range, worker->entries[end], worker->kinds[end]) == is_wanted;)
+            end++;
+        if (!is_wanted)
+            continue;
+        uint64_t count = end - i;
+        if (kind & KIND_SWAPPED) {
+            count = source_bring_in(worker->pass->swap, count);
+            keep_run(worker, i + count, end - i - count, 0);
+        }
+        struct iovec here = {bytes + i * page, (size_t) (count * page)}, there = {(void *) (uintptr_t) (begin + i * page), here.iov_len};
+        if (!count)
+            continue;
+        if (!(kind & KIND_EXCLUSIVE)) {
+            read_run(worker, &here, &there, begin);
+            continue;
+        }
+        worker->here[worker->runs] = here;
+        worker->there[worker->runs++] = there;
+        if (worker->runs == RUNS)
+            read_runs(worker, begin);
+    }
+    read_runs(worker, begin);
+    memcpy(kinds_at(copy, range, begin), worker->kinds, (size_t) pages);
+}
+
+static void forget_kinds(const struct copy *copy)
+{
+    for (size_t i = 0; i < copy->room_count; i++)   /* zeros again, without a write to each */
+        madvise(copy->rooms[i].kinds, (size_t) (copy->rooms[i].size / copy->table.page), MADV_DONTNEED);
+}
+
+/* Copies all ranges that begin at `from` or behind it. `swap`: an open source of the process, which says what may be brought in from swap.
+   The begin of the first range that is not whole since the time was up; UINT64_MAX: there is none. */
+uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
+                         struct copy_taken *out)
+{
+    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .until = until};
+    while (pass.range < copy->range_count && copy->ranges[pass.range].begin < from)
+        pass.range++;
+    if (!from)
+        forget_kinds(copy);
+    if (all(&pass, (unsigned) threads, out) == NO_MEMORY)
+        pass.unread_from = from;
+    copy->unread_from = pass.unread_from;
+    uint64_t begin = pass.unread_from;
+    for (size_t i = 0; i < copy->range_count && copy->ranges[i].begin <= pass.unread_from; i++)
+        begin = copy->ranges[i].end > pass.unread_from ? copy->ranges[i].begin : begin;
+    return begin;
+}
+
+/* ---- reading it ---- */
+
+/* `run`: how many bytes are asked for, then for how many the answer holds, and where they are held. */
+int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run)
+{
+    const uint8_t *held = NULL;
+    const int what = copy_run(copy, address, &run[0], &held, 1);
+    run[1] = (uint64_t) (uintptr_t) held;
+    return what;
+}
+
+/* The kinds of so many pages from the address on; of how many. */
+uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds)
+{
+    return copy_kinds(copy, address / copy->table.page, count, kinds);
+}
+
+int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const uint8_t **held, int with_swapped)
+{
+    const struct copied_range *range = range_of(copy, address);
+    if (!range) {
+        const struct copied_range *next = copy->ranges, *end = next + copy->range_count;
+        while (next < end && next->begin <= address)
+            next++;
+        if (next < end && next->begin - address < *bytes)
+            *bytes = next->begin - address;
+        return COPIED_ELSEWHERE;
+    }
+    const uint64_t page = copy->table.page, most = range->end - address < *bytes ? range->end - address : *bytes;
+    const uint8_t wanted = KIND_COPIED | KIND_UNREAD | (with_swapped ? 0 : KIND_SWAPPED), *kinds = kinds_at(copy, range, address);
+    const uint8_t kind = *kinds & wanted;
+    uint64_t length = page - address % page;
+    for (; length < most && (*++kinds & wanted) == kind; length += page)
+        ;
+    *bytes = length < most ? length : most;
+    *held = range->room->bytes + (address - range->room->address);
+    if (kind & (KIND_SWAPPED | KIND_COPIED))
+        return kind & KIND_SWAPPED ? COPIED_NOT : COPIED_HERE;
+    if (!kind && address < copy->unread_from && copy->unread_from - address < *bytes)
+        *bytes = copy->unread_from - address;
+    return kind & KIND_UNREAD || address >= copy->unread_from ? COPIED_UNREAD : COPIED_NOT;
+}
+
+uint64_t copy_kinds(const struct copy *copy, uint64_t first, uint64_t count, uint8_t *kinds)
+{
+    const uint64_t page = copy->table.page;
+    const struct copied_range *range = range_of(copy, first * page);
+    if (!range)
+        return 0;
+    const uint64_t left = range->end / page - first;
+    const uint8_t *known = kinds_at(copy, range, first * page);
+    count = count < left ? count : left;
+    for (uint64_t i = 0; i < count; i++)
+        kinds[i] = known[i] & KINDS_OF_PAGES;
+    return count;
+}
+
+uint64_t copy_next(const struct copy *copy, uint64_t first, uint64_t last)
+{
+    const uint64_t page = copy->table.page;
+    const struct copied_range *range = range_of(copy, first * page);
+    if (!range)
+        return first;
+    const uint64_t end = range->end / page < last ? range->end / page : last;
+    for (const uint8_t *kinds = kinds_at(copy, range, first * page); first < end && !*kinds; kinds++)
+        first++;
+    return first;
+}
+
+int copy_touched(const struct copy *copy, uint64_t address, uint64_t end, struct blanks *blanks)
+{
+    const uint64_t page = copy->table.page, last = (end + page - 1) / page;
+    const struct copied_range *range = range_of(copy, address);
+    if (!range)
+        return 0;
+    uint64_t number = copy_next(copy, address / page, last);
+    blanks->from = number * page;
+    for (; number < range->end / page && *kinds_at(copy, range, number * page); number++)
+        ;
+    blanks->until = number * page;
+    return 1;
+}

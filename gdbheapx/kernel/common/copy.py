@@ -1,0 +1,142 @@
+"""Memory of a process as it was while it stood still, in memory of ours: what is read of it once it runs on."""
+
+import ctypes
+import os
+import re
+from array import array
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.inferior.base import PageTable
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenPages, OpenSource, at, declared
+from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.ranges import subtract, union
+
+PROTOTYPES = """
+struct copy *heapx_copy_new(const struct page_table *table, int pid, int memory_fd);
+void heapx_copy_free(struct copy *copy);
+int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count, const uint64_t *rooms, uint64_t room_count);
+int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out);
+uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
+    struct copy_taken *out);
+int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
+uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
+"""
+
+IN_C = "CopyTaken TAKES_* COPIED_* KIND_* KINDS_OF_PAGES"
+
+TAKES_ALL, TAKES_OWN = 0, 1
+"""Of a range every page that was touched; or those alone that are no pages of the mapped file."""
+COPIED_HERE, COPIED_NOT, COPIED_UNREAD, COPIED_ELSEWHERE = 0, 1, 2, 3
+"""What the copy has at an address: the bytes; nothing, since no page was touched, or it is the mapped file's; nothing, although there was
+something; no range is there."""
+KIND_RESIDENT, KIND_UNSURE, KIND_EXCLUSIVE, KIND_SWAPPED, KIND_HUGE, KIND_ZERO, KINDS_OF_PAGES = 1, 2, 4, 8, 16, 128, 159
+KIND_COPIED, KIND_UNREAD = 32, 64
+"""What is known of a page: bits."""
+ROOM_BYTES = 64 << 20
+"""Around what is mapped: a heap grows, and mappings are joined."""
+HUGE_BYTES = 2 << 20
+MOST_THREADS = 2
+"""A third one takes memory's bandwidth from the first two."""
+
+Range = Tuple[int, int]
+CopiedRange = Tuple[int, int, int]
+"""Begin, end, TAKES_..."""
+
+
+class CopyTaken(NamedTuple):
+    """What one pass over a process has done."""
+
+    copied_bytes: int
+    unread_bytes: int
+    """Of pages that could not be read."""
+
+
+class Copy:
+    """Of one process. HeapxError never; MemoryError where there is no room."""
+
+    def __init__(self, library: Any, table: PageTable) -> None:
+        self._library, self.handle = declared(library, PROTOTYPES), 0
+        self._memory = os.open("/proc/%d/mem" % table.pid, os.O_RDONLY | os.O_CLOEXEC)
+        self._pages = OpenPages(library, table)
+        self._rooms: List[Range] = []
+        self._page = os.sysconf("SC_PAGESIZE")
+        self.taken = CopyTaken(0, 0)
+        """By the last take()."""
+        self._threads = max(1, min(MOST_THREADS, len(os.sched_getaffinity(0))))
+        self.handle = self._library.heapx_copy_new(self._pages.handle, table.pid, self._memory) if self._pages.handle else 0
+        if not self.handle:
+            raise MemoryError()
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self.handle:
+            self._library.heapx_copy_free(self.handle)
+            self.handle = 0
+        close(self._memory)
+
+    def prepare(self, ranges: Sequence[CopiedRange]) -> int:
+        """Makes memory present for all that was touched by now: its bytes."""
+        self._set(ranges)
+        out = array("Q", bytes(8 * len(CopyTaken._fields)))
+        if self._library.heapx_copy_prepare(self.handle, self._threads, at(out)) == NO_MEMORY:
+            raise MemoryError()
+        return CopyTaken(*out).copied_bytes
+
+    def take(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any, first: int = 0) -> Optional[int]:
+        """Copies a process that stands still: every range that begins at the address `first` or behind it. `source`: its own, which knows
+        what may be brought in from swap; `until`: one double, by the monotonic clock. The begin of the first range for which there was no
+        time; None: there is none."""
+        self._set(ranges)
+        out = array("Q", bytes(8 * len(CopyTaken._fields)))
+        left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, at(until), first, at(out))
+        self.taken = CopyTaken(*out)
+        return None if left == ADDRESS_MASK else left
+
+    def _set(self, ranges: Sequence[CopiedRange]) -> None:
+        made = lacking_rooms(self._rooms, [(start, end) for start, end, _ in ranges])
+        self._rooms = sorted([*self._rooms, *made])
+        pieces = array("Q", [number for piece in split(ranges, self._rooms) for number in piece])
+        rooms = array("Q", [bound for room in made for bound in room])
+        if not self._library.heapx_copy_ranges(self.handle, at(pieces), len(pieces) // 3, at(rooms), len(made)):
+            raise MemoryError()
+
+    def run(self, address: int, size_bytes: int) -> Tuple[int, Optional[bytes]]:
+        """See CopiedMemory."""
+        run = array("Q", [size_bytes, 0])
+        what = self._library.heapx_copy_run(self.handle, address, at(run))
+        piece = ctypes.string_at(run[1], run[0]) if what == COPIED_HERE else b"" if what == COPIED_UNREAD else None
+        return run[0], piece
+
+    def touched(self, start: int, end: int, swapped: bool) -> Optional[List[Range]]:
+        """See CopiedMemory."""
+        page, parts = self._page, []
+        first, count = start & -page, -(-end // page) - start // page
+        while count:
+            kinds = ctypes.create_string_buffer(count)
+            known = self._library.heapx_copy_kinds(self.handle, first, count, kinds)
+            if not known:
+                return None
+            parts.append(kinds.raw[:known])
+            first, count = first + known * page, count - known
+        bits, first = KIND_RESIDENT | KIND_UNSURE | KIND_ZERO | (KIND_SWAPPED if swapped else 0), start & -page
+        runs = re.finditer(b"[^\0]+", b"".join(parts).translate(bytes(kind & bits for kind in range(256))))
+        return [(max(start, first + run.start() * page), min(end, first + run.end() * page)) for run in runs]
+
+
+def lacking_rooms(rooms: Sequence[Range], ranges: Sequence[Range]) -> List[Range]:
+    """Where room is to be made so that all ranges have some: with a little around them, and nowhere twice."""
+    wanted = union((max(start - ROOM_BYTES, 0) & -HUGE_BYTES, -(-(end + ROOM_BYTES) // HUGE_BYTES) * HUGE_BYTES) for start, end in ranges)
+    return subtract(wanted, rooms)
+
+
+def split(ranges: Sequence[CopiedRange], rooms: Sequence[Range]) -> List[CopiedRange]:
+    """The ranges, cut where one room ends and another begins; both sorted."""
+    pieces, place = [], 0
+    for start, end, takes in ranges:
+        while rooms[place][1] <= start:
+            place += 1
+        here = place
+        while start < end:
+            until = min(end, rooms[here][1])
+            pieces.append((start, until, takes))
+            start, here = until, here + 1
+    return pieces

@@ -1,0 +1,70 @@
+"""How much memory this process may use: what its control group, its own limit and the machine leave."""
+
+import os
+import resource
+from functools import lru_cache
+from typing import Iterator, Optional
+
+SHARE = 0.7
+"""Of what may be used: the page cache of a core needs some, too."""
+VARIABLE = "GDBHEAPX_MEMORY"
+GROUPS = "/sys/fs/cgroup"
+
+
+def allowed_bytes() -> int:
+    """What this process may use, or what the variable says."""
+    named = os.environ.get(VARIABLE, "")
+    return int(named) if named.isdigit() else _allowed_bytes()
+
+
+@lru_cache(maxsize=1)
+def _allowed_bytes() -> int:
+    """Asked once: the files that tell it are read before a process is stopped."""
+    return int(SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
+
+
+def _number(path: str) -> Optional[int]:
+    try:
+        with open(path) as file:
+            text = file.read().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _of_groups() -> Iterator[int]:
+    """The limits of the groups that it is in, and of those above them (cgroups(7); both versions)."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, path in lines:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = GROUPS + "/memory" if controllers else GROUPS
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        while True:
+            limit = _number(root + path.rstrip("/") + "/" + name)
+            if limit is not None:
+                yield limit
+            if path in ("/", ""):
+                break
+            path = os.path.dirname(path)
+
+
+def _of_process() -> Iterator[int]:
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft = resource.getrlimit(limit)[0]
+        if soft != resource.RLIM_INFINITY:
+            yield soft
+
+
+def _of_machine() -> Iterator[int]:
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    yield int(line.split()[1]) * 1024
+    except OSError:
+        return
