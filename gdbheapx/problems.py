@@ -131,6 +131,8 @@ PAGEMAP_UNREADABLE = Code("pagemap-unreadable", Severity.ENVIRONMENT)
 SHARED_PAGES_UNKNOWN = Code("shared-pages-unknown", Severity.ENVIRONMENT)
 SWAPPED_IN = Code("swapped-in", Severity.NOTE)
 SEVERAL_MOMENTS = Code("several-moments", Severity.NOTE)
+NOT_COPIED = Code("not-copied", Severity.NOTE)
+"""There was no room for a copy of the process: it stood still for as long as it was looked at."""
 OBJECTS_GATHERED = Code("objects-gathered", Severity.NOTE)
 """So many objects that those with the same owners are shown as one."""
 NO_FOLDER = Code("no-folder", Severity.ENVIRONMENT)

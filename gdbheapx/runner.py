@@ -431,6 +431,7 @@ class Run:
         reads = self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
         table = self.target.page_table()
         if table is None or stops.in_stop(reads, session.kernel.name, session.process) != Reads.COPY:
+            self._say_not_copied(session, reads)
             return None
         from gdbheapx.copying import Copying
 
@@ -440,7 +441,23 @@ class Run:
             session.copied_bytes = self.copying.prepare(self.target)
         except (MemoryError, OSError):
             self.copying = None
+            self._say_not_copied(session, reads)
         return self.copying
+
+    def _say_not_copied(self, session: Session, reads: Reads) -> None:
+        """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at."""
+        assert session.process is not None
+        if reads not in stops.TABLES or session.kernel.name != "c":
+            return
+        needed = units.Size(stops.copy_bytes(reads, session.process))
+        allowed = units.Size(session.process.room_bytes)
+        what = units.say("there was no room for a copy of it and what is made of that, %s: this process may use %s", needed, allowed)
+        lasting = stops.about(stops.predict_ms(reads, "c", session.process), "c")
+        stands = "there is no room for a copy of process %s: it stands still while it is looked at, %s" % (session.target.pid, lasting)
+        session.problem(problems.NOT_COPIED, None, what, "allow more memory here, or ask of a core of it (gcore PID)", partial=False)
+        if not self.has_warned:
+            self.has_warned = True
+            self.host.fail("%s: %s" % (self.host.name, stands))
 
     def _copy(self, copying: "Copying") -> None:
         """Copy a process that stands still, and let it run on; in several stops where one would be too long."""

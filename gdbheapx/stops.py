@@ -115,9 +115,13 @@ def _loop_s() -> float:
 
 def in_stop(reads: Reads, kernel: str, process: Process) -> Reads:
     """What is read of it while it stands still: a copy of everything, or what is asked for where there is no room for one."""
+    return Reads.COPY if reads in TABLES and kernel == "c" and copy_bytes(reads, process) <= process.room_bytes else reads
+
+
+def copy_bytes(reads: Reads, process: Process) -> int:
+    """How much memory a copy of it takes, and what is made of it in tables."""
     small = process.anonymous_bytes if process.small_bytes is None else min(process.anonymous_bytes, process.small_bytes)
-    needed_bytes = process.anonymous_bytes + TABLES.get(reads, 0) * small
-    return Reads.COPY if reads in TABLES and kernel == "c" and needed_bytes <= process.room_bytes else reads
+    return process.anonymous_bytes + int(TABLES[reads] * small)
 
 
 def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
