@@ -13,9 +13,9 @@ import shutil
 import struct
 import subprocess
 import time
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from bench.rows import Row, progress
 from bench.shape_process import ShapeProcess
@@ -92,10 +92,11 @@ class Standing(ShapeProcess):
         return Clock(*RECORD.unpack_from(self._record.read_bytes()))
 
 
-@lru_cache(maxsize=None)
-def knows_short_stop(command: str) -> bool:
-    """Whether the command has --short-stop."""
-    return "--short-stop" in subprocess.run([TOOL, command, "--help"], capture_output=True, text=True).stdout
+@cache
+def short_stop(command: str) -> Tuple[str, ...]:
+    """The words for a stop in the short way, which may have to be agreed to; none where the command does not know it."""
+    told = subprocess.run([TOOL, command, "--help"], capture_output=True, text=True).stdout
+    return tuple(word for word in ("--short-stop", "--yes") if word in told) if "--short-stop" in told else ()
 
 
 def raised() -> None:
@@ -199,12 +200,12 @@ def rows_of(process: Standing, kind: str, gib: float, folder: Path) -> List[Row]
         if command in COPYING and not one.wrong:
             copied.append(one.longest_ms)
         rows.append(Row("%s: %s" % (about, command), limit_ms(kind, gib, command, read_ms), one.longest_ms, "ms", one.note(read_ms), one.wrong))
-        if not knows_short_stop(command):
+        if not short_stop(command):
             if command in COPYING:
                 progress("%s has no --short-stop" % command)
             continue
         for place, rate in enumerate(RATES):
-            one = best(process, [command, "--short-stop"], folder, place)
+            one = best(process, [command, *short_stop(command)], folder, place)
             figure, limit = "%s: %s --short-stop, %d writes/s" % (about, command, rate), short_limit_ms(gib, one.dirty_pages)
             rows.append(Row(figure, limit, one.longest_ms, "ms", one.note(read_ms), one.wrong))
             if rate:

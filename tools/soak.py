@@ -2,7 +2,8 @@
 
 The server keeps every CPU but one busy; the last is for the tool. After every round each thread must have gone on, no answer, register or
 signal may be wrong or lost. At the end stands the table of what became of the rounds.
-`--rounds N` for another number than 1,000, `--redis N` than 100, `--only trim|purge|redis`.
+`--rounds N` for another number than 1,000, `--redis N` than 100, `--only trim|purge|redis`; by name alone: `looks-redis`, `looks-java`
+(soak_looks.py), which change nothing.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from tabulate import tabulate
 from tests.support import jemallocs, victims
 from tests.support.processes import Builder, Stage
 from tests.support.servers import redis_under_load
+from tools import soak_looks
 
 EVERY = 10
 """A line of progress after so many rounds."""
@@ -101,7 +103,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="rounds of trim and purge on servers that check themselves")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--redis", type=int, default=100)
-    parser.add_argument("--only", choices=["trim", "purge", "redis"])
+    parser.add_argument("--only", choices=["trim", "purge", "redis", *soak_looks.SERVICES])
     asked = parser.parse_args()
     folder = tempfile.TemporaryDirectory(prefix="gdbheapx-soak-")
     stage = Stage(Builder(Path(folder.name)))
@@ -112,6 +114,8 @@ def main() -> int:
     ]
     done, code = [], 0
     try:
+        if asked.only in soak_looks.SERVICES:
+            return soak_looks.run(asked.only, stage, asked.rounds)
         for name, part in parts:
             if asked.only in (None, name):
                 try:
