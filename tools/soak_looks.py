@@ -87,7 +87,7 @@ def row(name: str, took_ms: List[float], looks: int, partial: int, stops_ms: Lis
 
 def look_at(pid: int, count: int, words: Dict[str, Tuple[str, ...]], check: Callable[[], None]) -> Tuple["Counter[str]", List[float]]:
     """COUNT looks, each of which answers: why some are partial, and how long the process stood still for each."""
-    partial: "Counter[str]" = Counter()
+    partial: Counter[str] = Counter()
     stops_ms: List[float] = []
     for number in range(count):
         command = LOOKS[number % len(LOOKS)]
@@ -120,7 +120,7 @@ def run(name: str, stage: Stage, count: int) -> int:
     try:
         time.sleep(QUIET_SECONDS)
         rows.append(row("no looks", timed.took_ms[:], 0, 0, []))
-        ways: Dict[str, Dict[str, Tuple[str, ...]]] = {"looks": {command: () for command in LOOKS}}
+        ways: Dict[str, Dict[str, Tuple[str, ...]]] = {"looks": dict.fromkeys(LOOKS, ())}
         if any(short_stop(command) for command in LOOKS):
             ways["looks --short-stop"] = {command: short_stop(command) for command in LOOKS}
         else:
