@@ -132,6 +132,17 @@ static inline const uint8_t *window_at(struct window *window, uint64_t address, 
     return window_miss(window, address, size);
 }
 
+#define JUMP_READ 4096u         /* one page: a header lies in it, or in it and the next */
+#define JUMP_BYTES (16u << 10)  /* about what is copied in the time that one more read takes */
+
+/* `address` follows what is `bytes` long and was looked at last: behind a large chunk a miss wants its header, not a block. How far a miss
+   is from the block read last does not tell: of chunks of 64 KiB a block of 256 KiB always ends a little before one. */
+static inline void window_jump(struct window *window, uint64_t address, uint64_t bytes)
+{
+    if (bytes > JUMP_BYTES && address - window->begin >= window->length)
+        window->next_read = JUMP_READ;
+}
+
 /* ---- pages.c: small reads all over memory ---- */
 
 #define CACHE_PAGE 4096u

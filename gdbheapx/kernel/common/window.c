@@ -43,10 +43,10 @@ const uint8_t *window_miss(struct window *window, uint64_t address, uint64_t siz
         return NULL;
     }
     const int keeps = window->keep && address - window->keep < window->capacity / 2;
-    /* A jump far beyond the block read last (a large chunk) wants a header, not a block. */
+    /* A jump beyond the block read last wants a header, not a block. */
     uint64_t known = window->begin + window->length;
-    if (window->reads && (address < window->begin || address - known > window->capacity / 4) && address - known < UINT64_MAX / 2)
-        window->next_read = FIRST_READ;
+    if (window->reads && address > known && address - known > JUMP_BYTES)
+        window->next_read = JUMP_READ;
     uint64_t from = (keeps ? window->keep : address) & ~(uint64_t) PAGE_MASK, want = window->next_read;
     if (from < window->low)
         from = window->low;

@@ -136,6 +136,7 @@ int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chun
     chunk->bk = has_links ? load_word(header + 3 * word, word, swap) : 0;
 
     const uint64_t next = p + chunk->size;
+    window_jump(window, next, chunk->size);
     const uint8_t *after = cursor->end - next >= 2 * word ? window_at(window, next, 2 * word) : NULL;
     if (window->interrupted)
         return STEP_PAUSED;
