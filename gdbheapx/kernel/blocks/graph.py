@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.binding import joined
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pieces, unpacked
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, at, declared, run
+from gdbheapx.kernel.common.library import OpenSource, at, declared, run, usable_cpus
 from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, u
 uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
     uint32_t owner, uint32_t *out, uint64_t room);
 void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count);
-struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn);
+struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, unsigned threads);
 void heapx_weak_free(struct weak *weak);
 int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds);
 int64_t heapx_weak_blocks(struct weak *weak, double seconds);
@@ -414,12 +414,14 @@ class Graph:
         self._library.heapx_marks_sums(self._handle, at(out))
         return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
-    def look_again(self, ranges: Sequence[Tuple[int, int]], guard: Optional[Tuple[int, int]]) -> Tuple[Sum, ...]:
+    def look_again(
+        self, ranges: Sequence[Tuple[int, int]], guard: Optional[Tuple[int, int]], threads: Optional[int] = None
+    ) -> Tuple[Sum, ...]:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
         pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers, and how far it
         rotates them. The same sums as mark()."""
         library = self._library
-        job = library.heapx_weak_new(self._handle, *(guard or (0, 0)))
+        job = library.heapx_weak_new(self._handle, *(guard or (0, 0)), threads or usable_cpus())
         if not job:
             raise MemoryError()
         try:

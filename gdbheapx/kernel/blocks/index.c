@@ -179,7 +179,7 @@ uint64_t index_large_size(const struct index *index, uint32_t id)
 }
 
 /* The line of the slot in which the block is: the last one whose rank is not above its id. */
-static uint64_t address_in(const struct index *index, const struct slot *slot, uint32_t id)
+static uint32_t line_in(const struct slot *slot, uint32_t id)
 {
     uint32_t low = slot->first, high = slot->end;
     while (high - low > 1) {
@@ -189,14 +189,10 @@ static uint64_t address_in(const struct index *index, const struct slot *slot, u
         else
             high = middle;
     }
-    uint64_t bits = slot->lines[low].bits;
-    for (uint32_t left = id - slot->lines[low].rank; left && bits; left--)
-        bits &= bits - 1;
-    return bits ? slot->begin + (((uint64_t) low * LINE_PLACES + (unsigned) __builtin_ctzll(bits)) << index->shift) : 0;
+    return low;
 }
 
-/* Where the block begins. */
-uint64_t index_address(const struct index *index, uint32_t id)
+void index_seek(const struct index *index, struct index_cursor *cursor, uint32_t id)
 {
     uint32_t low = 0, high = index->slot_count;
     while (low < high) {    /* the first slot with blocks beyond `id` */
@@ -206,7 +202,27 @@ uint64_t index_address(const struct index *index, uint32_t id)
         else
             high = middle;
     }
-    return low < index->slot_count ? address_in(index, index->in_order[low], id) : 0;
+    memset(cursor, 0, sizeof *cursor);
+    cursor->slot = low;
+    if (low == index->slot_count) {     /* behind the last */
+        cursor->line = low ? index->in_order[low - 1]->end : 0;
+        return;
+    }
+    const struct slot *slot = index->in_order[low];
+    const uint32_t line = line_in(slot, id);
+    cursor->slot++;
+    cursor->line = line + 1;
+    cursor->bits = slot->lines[line].bits;
+    for (uint32_t left = id - slot->lines[line].rank; left && cursor->bits; left--)
+        cursor->bits &= cursor->bits - 1;
+}
+
+/* Where the block begins. */
+uint64_t index_address(const struct index *index, uint32_t id)
+{
+    struct index_cursor cursor;
+    index_seek(index, &cursor, id);
+    return index_next(index, &cursor);
 }
 
 uint64_t index_next(const struct index *index, struct index_cursor *cursor)

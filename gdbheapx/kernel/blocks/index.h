@@ -83,6 +83,9 @@ struct index_cursor {
     uint64_t bits;                  /* of the line, those that are still to come */
 };
 
+/* The next block is this one. */
+void index_seek(const struct index *index, struct index_cursor *cursor, uint32_t id);
+
 /* Where the next block begins; 0: there is none. */
 uint64_t index_next(const struct index *index, struct index_cursor *cursor);
 

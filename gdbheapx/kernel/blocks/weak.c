@@ -1,24 +1,48 @@
 /* A second read for blocks that nothing leads to: pointers with their upper bits masked or packed, pointers that are not aligned, and
    pointers mangled with the guard of the thread's control block. Only pointers to the start of such a block count. */
+#include "../common/threads.h"
 #include "marks.h"
 
 #define WEAK_READ (128u << 10)
+#define WEAK_BLOCKS 65536u          /* one thread reads so many before it takes others */
+#define PIECES_EACH 16u             /* of few blocks it takes fewer, so that no thread waits for another */
 #define ADDRESS_BITS 48u
 
 enum { WEAK_MASKED, WEAK_UNALIGNED, WEAK_MANGLED, WEAK_RULES };
+
+/* What one thread reads at a time. */
+struct weak_part {
+    struct weak *weak;
+    struct index_cursor cursor;
+    uint32_t next, last;            /* blocks to be read */
+    uint64_t at, end;               /* what is left of the one before */
+    uint8_t *buffer;
+    uint64_t begin, length;         /* what the buffer has */
+    double deadline;
+    int is_taken, has_ended;        /* in this slice by a thread; no blocks are left */
+    int failed;
+};
 
 struct weak {
     const struct graph *graph;
     uint8_t *found;                 /* by node that is leaked: WEAK_ rule + 1, or 0 */
     uint64_t guard;
     unsigned turn;                  /* how far the C library rotates what it mangles; 0: no guard is known */
-    struct index_cursor cursor;
-    uint32_t next;                  /* block to be read */
-    uint64_t at, end;               /* and what is left of it */
+    uint64_t not_below, not_above;  /* for all eight bytes of a word at once: see in_range(). Both 0: not known */
+    uint32_t next, at_once;         /* blocks that no part has yet */
+    unsigned threads;
+    struct weak_part parts[MAX_THREADS];
     struct spread spread;           /* what hangs behind */
-    uint8_t *buffer;
-    uint64_t begin, length;         /* what the buffer has */
 };
+
+/* Several threads may find the same block: the strongest rule stays, whoever comes first. */
+static void note(uint8_t *found, unsigned rule)
+{
+    uint8_t before = __atomic_load_n(found, __ATOMIC_RELAXED);
+    while ((!before || before > rule + 1)
+           && !__atomic_compare_exchange_n(found, &before, (uint8_t) (rule + 1), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
 
 static void hit(struct weak *weak, uint64_t value, unsigned rule)
 {
@@ -28,10 +52,8 @@ static void hit(struct weak *weak, uint64_t value, unsigned rule)
     if (!number)
         return;
     const uint32_t id = index_find(&graph->index, number, value, &offset);
-    if (id == NO_NODE || offset || !is_leaked(graph->marks, id))
-        return;
-    if (!weak->found[id] || weak->found[id] > rule + 1)
-        weak->found[id] = (uint8_t) (rule + 1);
+    if (id != NO_NODE && !offset && is_leaked(graph->marks, id))
+        note(&weak->found[id], rule);
 }
 
 static inline uint64_t unmangled(const struct weak *weak, uint64_t value)
@@ -62,14 +84,40 @@ static void look_at_bytes(struct weak *weak, const uint8_t *bytes, uint64_t size
     }
 }
 
+#define EACH_BYTE 0x0101010101010101ull
+#define UPPER_BITS (0x80 * EACH_BYTE)
+
+/* The upper bit of each byte that is one which addresses of heaps have as their sixth: no byte carries into the next. */
+static inline uint64_t in_range(const struct weak *weak, uint64_t bytes)
+{
+    const uint64_t low = bytes & ~UPPER_BITS;
+    return (low + weak->not_below) & ~(low + weak->not_above) & ~bytes & UPPER_BITS;
+}
+
+/* The upper bit of each byte that is zero. */
+static inline uint64_t zeros(uint64_t bytes)
+{
+    return ~(((bytes & ~UPPER_BITS) + ~UPPER_BITS) | bytes) & UPPER_BITS;
+}
+
+/* 0: at none of the seven odd places from the second byte of `value` on stands an address of a heap: none has such a sixth byte, and two
+   zeros behind it. */
+static inline uint64_t may_be_unaligned(const struct weak *weak, uint64_t value, uint64_t next)
+{
+    const uint64_t sixth = value >> 48 | next << 16, seventh = value >> 56 | next << 8;
+    return in_range(weak, sixth) & zeros(seventh | next) & (UPPER_BITS >> 8);
+}
+
 /* Nearly all words are none in any way: that is found out without a branch for each way. */
-static int may_be_any(const struct weak *weak, uint64_t value, uint64_t next)
+static inline int may_be_any(const struct weak *weak, uint64_t value, uint64_t next)
 {
     const uint64_t low = weak->graph->index.low, span = weak->graph->index.span;
     const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1);
     unsigned any = (masked - low < span) & (masked != value);
     any |= (value >> (64 - ADDRESS_BITS)) - low < span;
     any |= (unmangled(weak, value) - low < span) & (weak->turn != 0);
+    if (weak->not_below)
+        return (int) any || may_be_unaligned(weak, value, next);
     for (unsigned shift = 8; shift < 64; shift += 8)
         any |= (value >> shift | next << (64 - shift)) - low < span;
     return (int) any;
@@ -88,16 +136,28 @@ static void look_at(struct weak *weak, const uint8_t *bytes, uint64_t size)
 }
 
 /* After the marks were made, of a graph of 64-bit words. `turn`: 0: no guard is known. NULL: no memory. */
-struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn)
+struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, unsigned threads)
 {
     struct weak *weak = calloc(1, sizeof *weak);
     if (!weak)
         return NULL;
+    const uint64_t low = graph->index.low >> 40, high = (graph->index.low + graph->index.span - 1) >> 40;
     weak->graph = graph;
     weak->guard = guard;
     weak->turn = turn;
+    if (graph->index.span && high < 128) {
+        weak->not_below = (128 - low) * EACH_BYTE;
+        weak->not_above = (127 - high) * EACH_BYTE;
+    }
+    weak->threads = threads < 1 || !source_is_parallel(graph->memory) ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    weak->at_once = (uint32_t) (graph->index.blocks / (PIECES_EACH * weak->threads)) + 1;
+    if (weak->at_once > WEAK_BLOCKS)
+        weak->at_once = WEAK_BLOCKS;
     weak->found = calloc((size_t) graph->index.blocks + 1, 1);
-    weak->buffer = malloc(WEAK_READ);
+    for (unsigned i = 0; i < weak->threads; i++) {
+        weak->parts[i].weak = weak;
+        weak->parts[i].buffer = malloc(WEAK_READ);
+    }
     return weak;
 }
 
@@ -106,31 +166,34 @@ void heapx_weak_free(struct weak *weak)
     if (weak) {
         spread_close(&weak->spread);
         free(weak->found);
-        free(weak->buffer);
+        for (unsigned i = 0; i < weak->threads; i++)
+            free(weak->parts[i].buffer);
     }
     free(weak);
 }
 
 /* The bytes from `at` on, up to `end`, with one read that may go on to the blocks behind. NULL: unreadable, or interrupted. */
-static const uint8_t *bytes_at(struct weak *weak, uint64_t at, uint64_t end, uint64_t *got, int *interrupted)
+static const uint8_t *bytes_at(struct weak_part *part, uint64_t at, uint64_t end, uint64_t *got, int *interrupted)
 {
-    if (!(at - weak->begin < weak->length && weak->length - (at - weak->begin) >= (end - at < 16 ? end - at : 16))) {
+    const struct source *memory = part->weak->graph->memory;
+    if (!(at - part->begin < part->length && part->length - (at - part->begin) >= (end - at < 16 ? end - at : 16))) {
         const uint64_t asked = end - at < WEAK_READ ? end - at : WEAK_READ;
-        const uint64_t size = source_ahead(weak->graph->memory, at, asked, WEAK_READ);
-        const int64_t read = source_read(weak->graph->memory, at, weak->buffer, size);
+        const uint64_t size = source_ahead(memory, at, asked, WEAK_READ);
+        const int64_t read = source_read(memory, at, part->buffer, size);
         *interrupted = read < 0;
-        weak->begin = at;
-        weak->length = read > 0 ? (uint64_t) read : 0;
+        part->begin = at;
+        part->length = read > 0 ? (uint64_t) read : 0;
     }
-    *got = weak->length - (at - weak->begin);
+    *got = part->length - (at - part->begin);
     if (*got > end - at)
         *got = end - at;
-    return at - weak->begin < weak->length ? weak->buffer + (at - weak->begin) : NULL;
+    return at - part->begin < part->length ? part->buffer + (at - part->begin) : NULL;
 }
 
-static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double deadline)
+static int weak_range(struct weak_part *part, uint64_t *at, uint64_t end, double deadline)
 {
-    if (!weak->found || !weak->buffer)
+    struct weak *weak = part->weak;
+    if (!weak->found || !part->buffer)
         return NO_MEMORY;
     struct blanks blanks = {0, 0};
     while (*at < end) {
@@ -140,7 +203,7 @@ static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double 
         if (*at == end)
             break;
         got = 0;
-        const uint8_t *bytes = bytes_at(weak, *at, end, &got, &interrupted);
+        const uint8_t *bytes = bytes_at(part, *at, end, &got, &interrupted);
         if (interrupted)
             return INTERRUPTED;
         if (bytes)
@@ -158,28 +221,77 @@ static int64_t weak_range(struct weak *weak, uint64_t *at, uint64_t end, double 
 /* Reads a range that something leads to: 1: there is more of it, from *at on; 0; or INTERRUPTED, NO_MEMORY. */
 int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds)
 {
-    return weak_range(weak, at, end, clock_now() + seconds);
+    return weak_range(&weak->parts[0], at, end, clock_now() + seconds);
+}
+
+/* Blocks that no part has yet. 0: there are none. */
+static int take_blocks(struct weak_part *part)
+{
+    struct weak *weak = part->weak;
+    const uint32_t blocks = (uint32_t) weak->graph->index.blocks;
+    uint32_t next = __atomic_load_n(&weak->next, __ATOMIC_RELAXED), last;
+    do {
+        last = blocks - next < weak->at_once ? blocks : next + weak->at_once;
+        if (next == last)
+            return 0;
+    } while (!__atomic_compare_exchange_n(&weak->next, &next, last, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    part->next = next;
+    part->last = last;
+    index_seek(&weak->graph->index, &part->cursor, next);
+    return 1;
+}
+
+/* As heapx_weak_blocks. */
+static int read_blocks(struct weak_part *part)
+{
+    const struct graph *graph = part->weak->graph;
+    for (unsigned since = 1;; since++) {
+        if (part->at < part->end) {
+            const int more = weak_range(part, &part->at, part->end, part->deadline);
+            if (more)
+                return more;
+        }
+        if (part->next == part->last && !take_blocks(part))
+            return 0;
+        const uint32_t id = part->next++;
+        part->at = index_next(&graph->index, &part->cursor);
+        part->end = is_leaked(graph->marks, id) ? part->at : part->at + index_size(&graph->index, id);
+        if (!(since & 4095) && clock_now() > part->deadline)
+            return 1;
+    }
+}
+
+/* A thread goes on with one part after the other: where fewer threads could be made than there are parts, none is forgotten. */
+static void *read_parts(void *first)
+{
+    struct weak *weak = ((struct weak_part *) first)->weak;
+    for (unsigned i = 0; i < weak->threads; i++) {
+        struct weak_part *part = &weak->parts[i];
+        if (__atomic_exchange_n(&part->is_taken, 1, __ATOMIC_RELAXED) || part->has_ended)
+            continue;
+        const int more = read_blocks(part);
+        part->has_ended = !more;
+        part->failed = more;
+    }
+    return NULL;
 }
 
 /* Reads all blocks that something leads to. As above. */
 int64_t heapx_weak_blocks(struct weak *weak, double seconds)
 {
-    const struct graph *graph = weak->graph;
     const double deadline = clock_now() + seconds;
-    for (unsigned since = 1;; since++) {
-        if (weak->at < weak->end) {
-            int64_t more = weak_range(weak, &weak->at, weak->end, deadline);
-            if (more)
-                return more;
-        }
-        if (weak->next == graph->index.blocks)
-            return 0;
-        const uint32_t id = weak->next++;
-        weak->at = index_next(&graph->index, &weak->cursor);
-        weak->end = is_leaked(graph->marks, id) ? weak->at : weak->at + index_size(&graph->index, id);
-        if (!(since & 4095) && clock_now() > deadline)
-            return 1;
+    int more = 0;
+    for (unsigned i = 0; i < weak->threads; i++) {
+        weak->parts[i].deadline = deadline;
+        weak->parts[i].is_taken = weak->parts[i].failed = 0;
     }
+    threads_run(read_parts, weak->parts, sizeof *weak->parts, weak->threads);
+    for (unsigned i = 0; i < weak->threads; i++) {
+        if (weak->parts[i].failed < 0)
+            return weak->parts[i].failed;
+        more |= !weak->parts[i].has_ended;
+    }
+    return more;
 }
 
 static void set_evidence(const struct graph *graph, uint32_t node, unsigned evidence)

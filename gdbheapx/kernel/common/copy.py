@@ -7,7 +7,7 @@ from array import array
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenPages, OpenSource, at, declared
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenPages, OpenSource, at, declared, usable_cpus
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.ranges import subtract, union
 
@@ -62,7 +62,7 @@ class Copy:
         self._page = os.sysconf("SC_PAGESIZE")
         self.taken = CopyTaken(0, 0)
         """By the last take()."""
-        self._threads = max(1, min(MOST_THREADS, len(os.sched_getaffinity(0))))
+        self._threads = min(MOST_THREADS, usable_cpus())
         self.handle = self._library.heapx_copy_new(self._pages.handle, table.pid, self._memory) if self._pages.handle else 0
         if not self.handle:
             raise MemoryError()

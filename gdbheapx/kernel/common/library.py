@@ -126,6 +126,11 @@ def _refuse_stale(library: Any) -> None:
         raise Unusable(STALE)
 
 
+def usable_cpus() -> int:
+    """How many this process may run on."""
+    return len(os.sched_getaffinity(0)) or 1
+
+
 def at(numbers: Any) -> Optional[int]:
     """Where an array's numbers are; None for an empty one."""
     return numbers.buffer_info()[0] if len(numbers) else None
