@@ -134,6 +134,33 @@ class Calling(NamedTuple):
     """A call instruction ends behind these bytes."""
 
 
+class Injecting(NamedTuple):
+    """What it takes to have a thread make two system calls and go on by itself, also if nobody holds it any more: frames below its stack, as
+    the kernel makes them for a signal, bring it from one to the next and back. `words`: its general registers, as `registers` orders them."""
+
+    call_and_return: bytes
+    """Code that makes a system call and returns."""
+    come_back: Sequence[bytes]
+    """Code that goes on as the frame below the stack pointer says; the C library ends its signal handlers with it. The first that is there."""
+    state_set: int
+    """The register set with everything that is not general."""
+    against: Callable[[Sequence[int], bytes], Optional[str]]
+    """(words, state) -> why not on this thread."""
+    rank: Callable[[Sequence[int]], int]
+    """How well it suits; the lowest first."""
+    base: Callable[[Sequence[int], bytes], int]
+    """(words, state) -> where the frames begin, which end below the part of the stack that is in use."""
+    frames: Callable[..., bytes]
+    """(words, state, signal mask, base, call_and_return's address, come_back's, number and argument of the second call) -> what stands there
+    before the first call."""
+    first: Callable[[Sequence[int], int, int, int, int], Sequence[int]]
+    """(words, base, call_and_return's address, number, argument) -> registers with which the thread makes the first call."""
+    second: Callable[[Sequence[int], int, int, int, int], Sequence[int]]
+    """The same for the second one."""
+    argument_at: int
+    """Where the frames have the second call's argument, in bytes from their base."""
+
+
 class Architecture(NamedTuple):
     """One machine."""
 
@@ -153,6 +180,8 @@ class Architecture(NamedTuple):
     system_calls: Optional[SystemCalls] = None
     in_system_call: Optional[InSystemCall] = None
     calling: Optional[Calling] = None
+    injecting: Optional[str] = None
+    """The module here with its INJECTING, which only few need."""
     relative_reads: Optional[Callable[[int, bytes], Iterator[int]]] = None
     """(address, code of a function) -> what it reads relative to itself before it returns, in the code's order."""
     red_zone_bytes: int = 128
@@ -174,6 +203,13 @@ class Architecture(NamedTuple):
             what = "calls into %s processes are not supported: they were tested only on %s" % (self.name, CALLS_TESTED_ON)
             raise Refusal(what, "--dry-run works here")
         return self.calling
+
+    def to_inject(self) -> Optional[Injecting]:
+        """What system calls of a thread need; None where they were never tried."""
+        if self.injecting is None:
+            return None
+        injecting: Injecting = importlib.import_module("gdbheapx.arch." + self.injecting).INJECTING
+        return injecting
 
 
 def byte_order(little_endian: bool) -> ByteOrder:

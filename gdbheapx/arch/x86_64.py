@@ -53,6 +53,7 @@ ARCHITECTURE = Architecture(
     system_calls=SystemCalls(
         audit=0xC000003E,
         numbers={
+            "close": 3,
             "mmap": 9,
             "mprotect": 10,
             "munmap": 11,
@@ -62,6 +63,8 @@ ARCHITECTURE = Architecture(
             "futex": 202,
             "restart_syscall": 219,
             "clock_gettime": 228,
+            "userfaultfd": 323,
+            "pidfd_getfd": 438,
         },
     ),
     in_system_call=InSystemCall(instruction=b"\x0f\x05", number="orig_rax", result="rax"),
@@ -82,6 +85,7 @@ ARCHITECTURE = Architecture(
         call_bytes=7,
         ends_call=ends_call,
     ),
+    injecting="x86_64_injecting",
     relative_reads=relative_reads,
     sign_extends=True,
     named_pages=((0xFFFFFFFFFF600000, "[vsyscall]"),),

@@ -1,0 +1,264 @@
+"""A userfaultfd of another process, held here and not there: one of its threads makes it, in a stop of less than a millisecond.
+
+With it this process watches what the other one writes to its memory, without a stop. Everything that could do harm is asked before the
+first byte is changed. What then happens ends by itself wherever it is cut off (injector.py).
+"""
+
+import array
+import fcntl
+import marshal
+import os
+import re
+import resource
+import signal
+import socket
+import struct
+import time
+from functools import cache
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+from gdbheapx.actions import preflight
+from gdbheapx.actions.injector import FLAGS, Prepared, inject, system_call
+from gdbheapx.arch import native
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Mapping, Target
+from gdbheapx.inferior.live import keeper, procfs, seccomp
+from gdbheapx.problems import NO_SHORT_STOP, Code
+
+ASYNC, UNPOPULATED = 1 << 15, 1 << 13
+"""UFFD_FEATURE_WP_ASYNC, which lets a write go on by itself, and UFFD_FEATURE_WP_UNPOPULATED (linux/userfaultfd.h, Linux 6.7)."""
+API, API_VERSION = 0xC018AA3F, 0xAA
+PAGEMAP_SCAN, SCAN_BYTES = 0xC0606610, 96
+MOST_HUGE_BYTES = 32 << 20
+"""A page table of huge pages that are written to meanwhile is split, and stays so."""
+SOMEBODYS = re.compile(rb"^VmFlags:.* (um|uw|ui)\b", re.MULTILINE)
+SHADOW_STACK = re.compile(rb"^VmFlags:.* ss\b", re.MULTILINE)
+HUGE = re.compile(rb"^AnonHugePages: +(\d+) kB", re.MULTILINE)
+RING = "anon_inode:[io_uring]"
+PIECE_BYTES = 1 << 20
+SECONDS = 10.0
+"""For the helper, which takes a few milliseconds."""
+AS_TODAY = "omit --short-stop: the process then stands still while its memory is copied"
+
+
+class Injected(NamedTuple):
+    """What came of it."""
+
+    descriptor: int
+    """In this process, closed by exec, not blocking; UFFDIO_API was not asked of it yet."""
+    stopped_ms: float
+
+
+def take_userfaultfd(pid: int, accepts_split: bool = False) -> int:
+    """A userfaultfd of the process, as a descriptor of this one; HeapxError says what is in the way. `accepts_split`: its huge pages may
+    become small ones where it writes to them meanwhile."""
+    return take(pid, accepts_split).descriptor
+
+
+def check(target: Target, accepts_split: bool = False) -> None:
+    """HeapxError where something is in the way of that; the process is only looked at."""
+    if target.kind != "live" or not target.pid:
+        raise _refused("only a process of this machine has short stops", "omit --short-stop")
+    require(target.pid, accepts_split)
+
+
+def take(pid: int, accepts_split: bool = False) -> Injected:
+    """The same, and for how long the process stood still."""
+    prepared = require(pid, accepts_split)
+    ours, helpers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    child = _forked()
+    if not child:
+        try:
+            keeper.apart(helpers.fileno())
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            _serve(helpers, prepared)
+        finally:
+            os._exit(0)
+    helpers.close()
+    try:
+        told, descriptor = _hear(ours)
+    finally:
+        ours.close()
+        try:
+            os.waitpid(child, 0)
+        except ChildProcessError:
+            pass
+    if descriptor is None:
+        raise HeapxError(told[0], told[1], code=Code.of(told[2]))
+    os.set_inheritable(descriptor, False)
+    return Injected(descriptor, told[0])
+
+
+def _forked() -> int:
+    """os.fork, of a process that may have threads: the child takes none of their locks."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return os.fork()
+
+
+def _serve(helpers: socket.socket, prepared: Prepared) -> None:
+    """In the helper, which nobody who kills the tool kills with it."""
+    try:
+        descriptor, stopped_ms = inject(prepared)
+        told: List[Any] = [stopped_ms]
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+    except HeapxError as error:
+        told, rights = [error.message, error.hint, str(error.code)], []
+    except Exception as error:
+        told, rights = ["%s: %s" % (type(error).__name__, error), AS_TODAY, str(NO_SHORT_STOP)], []
+    helpers.sendmsg([marshal.dumps(told, keeper.FORM)], rights)
+
+
+def _hear(ours: socket.socket) -> Tuple[List[Any], Optional[int]]:
+    ours.settimeout(SECONDS)
+    rights = array.array("i", [-1])
+    try:
+        data, ancillary, _, _ = ours.recvmsg(1 << 16, socket.CMSG_SPACE(rights.itemsize), socket.MSG_CMSG_CLOEXEC)
+    except OSError:
+        data, ancillary = b"", []
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            rights = array.array("i")
+            rights.frombytes(content[: rights.itemsize])
+            return marshal.loads(data), rights[0]
+    if not data:
+        return ["the helper that stops the process has ended", AS_TODAY, str(NO_SHORT_STOP)], None
+    return marshal.loads(data), None
+
+
+def _refused(what: str, hint: str = AS_TODAY) -> HeapxError:
+    return HeapxError(what, hint, code=NO_SHORT_STOP)
+
+
+def require(pid: int, accepts_split: bool = False) -> Prepared:
+    """All that can be asked while the process runs; what the injection then needs."""
+    procfs.check_alive(pid)
+    machine, header = native(), procfs.executable_header(pid)
+    injecting = machine.to_inject()
+    if injecting is None or machine.system_calls is None:
+        raise _refused("short stops are not known of %s" % machine.name)
+    if procfs.entry(pid) != pid:
+        raise _refused("the main thread of process %d has ended" % pid)
+    if header is None or header.arch.name != machine.name:
+        raise _refused("process %d is no program of %s" % (pid, machine.name))
+    lacking = _lacking()
+    if lacking:
+        raise _refused(lacking)
+    if procfs.status(pid).get("State", "").startswith(("T", "t")):
+        raise _refused("process %d is stopped" % pid, "kill -CONT %d, or %s" % (pid, AS_TODAY))
+    try:
+        preflight.vfork_child(pid)
+        preflight.require_writable(pid)
+    except HeapxError as error:
+        raise HeapxError(error.message, error.hint, code=NO_SHORT_STOP)
+    suspends = _suspends(pid)
+    _ask_memory(pid, accepts_split)
+    _ask_descriptors(pid)
+    mappings = procfs.maps(pid)
+    code = _found(pid, mappings, [injecting.call_and_return])
+    back = _found(pid, mappings, injecting.come_back)
+    if code is None or back is None:
+        raise _refused("process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid)
+    return Prepared(pid, code, back, mappings, suspends)
+
+
+def _suspends(pid: int) -> bool:
+    """Whether the thread's seccomp filters are set aside for the two system calls."""
+    modes = [seccomp.rules(lwp).mode for lwp in procfs.threads(pid)]
+    if all(mode == seccomp.DISABLED for mode in modes):
+        return False
+    if seccomp.may_fetch():
+        return True
+    raise _refused(
+        "process %d is under seccomp filters, which may kill it for userfaultfd; setting them aside needs CAP_SYS_ADMIN and no filter here" % pid,
+        "run gdbheapx as root outside the container, or " + AS_TODAY,
+    )
+
+
+def _ask_memory(pid: int, accepts_split: bool) -> None:
+    text = procfs.slurp("/proc/%d/smaps" % pid) or b""
+    if SOMEBODYS.search(text):
+        raise _refused("process %d has memory that is watched by a userfaultfd already" % pid)
+    if SHADOW_STACK.search(text):
+        raise _refused("process %d has a shadow stack, which forbids to return where nobody called" % pid)
+    huge_bytes = sum(int(found.group(1)) for found in HUGE.finditer(text)) << 10
+    if huge_bytes > MOST_HUGE_BYTES and not accepts_split:
+        what = "process %d has %d MiB in huge pages: those that it writes to meanwhile would be split, and stay so for a while"
+        raise _refused(what % (pid, huge_bytes >> 20), "accept that with --accept-thp-split, or " + AS_TODAY)
+
+
+def _ask_descriptors(pid: int) -> None:
+    """One more must have room; nobody but the process's own threads may open one meanwhile."""
+    folder, used = "/proc/%d/fd" % pid, set()
+    for name in os.listdir(folder):
+        used.add(int(name))
+        try:
+            if os.readlink("%s/%s" % (folder, name)) == RING:
+                raise _refused("process %d uses io_uring, for which the kernel may open files while all threads stand" % pid)
+        except OSError:
+            pass
+    limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
+    lowest = next(number for number in range(len(used) + 1) if number not in used)
+    if limit != resource.RLIM_INFINITY and lowest >= limit:
+        raise _refused("process %d has all %d descriptors open that it may have" % (pid, limit))
+
+
+def _found(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
+    """Where the first of these codes stands in what the process runs; the C library's and the kernel's own objects first."""
+    places = [one for one in mappings if one.executable and one.readable and not one.writable]
+    places.sort(key=lambda one: (not one.name.startswith("[vdso"), "libc" not in one.name, one.end - one.start))
+    with open("/proc/%d/mem" % pid, "rb", buffering=0) as memory:
+        for place in places:
+            for start in range(place.start, place.end, PIECE_BYTES):
+                try:
+                    data = os.pread(memory.fileno(), min(PIECE_BYTES + 16, place.end - start), start)
+                except OSError:
+                    break
+                for pattern in patterns:
+                    at = data.find(pattern)
+                    if at >= 0:
+                        return start + at
+    return None
+
+
+@cache
+def _lacking() -> Optional[str]:
+    """What the kernel lacks, or forbids this process; tried in a child, which a seccomp filter may kill for it."""
+    reading, writing = os.pipe()
+    child = _forked()
+    if not child:
+        try:
+            os.write(writing, (_tried() or "-").encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as told:
+        text = told.read().decode()
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass
+    if not text:
+        return "this process is not allowed to try userfaultfd on itself (seccomp)"
+    return None if text == "-" else text
+
+
+def _tried() -> Optional[str]:
+    """On this process: each part of it."""
+    try:
+        made = system_call("userfaultfd", FLAGS)
+        fcntl.ioctl(made, API, struct.pack("QQQ", API_VERSION, ASYNC | UNPOPULATED, 0))
+    except OSError as error:
+        return "this kernel has no userfaultfd with asynchronous write protection (Linux 6.7), or does not permit it: %s" % os.strerror(error.errno)
+    try:
+        with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+            fcntl.ioctl(pagemap, PAGEMAP_SCAN, struct.pack("QQ", SCAN_BYTES, 0).ljust(SCAN_BYTES, b"\0"))
+    except OSError as error:
+        return "this kernel does not scan page tables (PAGEMAP_SCAN, Linux 6.7): %s" % os.strerror(error.errno)
+    try:
+        system_call("pidfd_getfd", os.pidfd_open(os.getpid(), 0), made, 0)
+    except (OSError, AttributeError) as error:
+        return "descriptors of other processes cannot be taken over here (pidfd_getfd): %s" % error
+    return None

@@ -1,0 +1,327 @@
+"""Has one thread of a process make a userfaultfd and close it again, and takes it over in between. All other threads stand still.
+
+Before anything runs, frames stand below the part of the thread's stack that is in use, such as the kernel makes for a signal handler. By
+them the thread gets from the first call to the second, and from there to where it was, with every register and its signal mask, if nobody
+holds it any more: wherever this process is killed, the other one closes the descriptor itself and goes on. Where nothing is cut off, the
+registers are set back as any debugger does, and interrupted system calls are made again by the kernel.
+"""
+
+import ctypes
+import errno
+import os
+import signal
+import struct
+import time
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.arch import native
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.live import procfs, seccomp
+from gdbheapx.inferior.live.tracer import (
+    GETREGSET,
+    NT_PRSTATUS,
+    PTRACE_EVENT_STOP,
+    PTRACE_INTERRUPT,
+    SETREGSET,
+    SIGTRAP,
+    Tracer,
+    Vector,
+)
+from gdbheapx.problems import NO_SHORT_STOP
+
+FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | 1
+"""UFFD_USER_MODE_ONLY: what this needs is permitted to everybody with it."""
+PTRACE_CONT, PTRACE_SYSCALL, PTRACE_SETOPTIONS, GETSIGMASK, SETSIGMASK, GET_RSEQ = 7, 24, 0x4200, 0x420A, 0x420B, 0x420F
+TRACESYSGOOD, SUSPEND_SECCOMP = 1, 1 << 21
+CALL_STOP = SIGTRAP | 0x80
+MASK_BYTES, RSEQ_BYTES = 8, 24
+LIMIT_S = 0.2
+"""How long the process may stand still; half of it for threads that do not stop."""
+STEP_S = 1.0
+LOOKS, PAUSE_S = 5, 0.005
+"""How often a thread is looked for that suits."""
+ROOM_BYTES = 16 << 10
+"""What must be left of its stack."""
+EVENTS = 20
+"""Stops for other reasons than the awaited one, in one step."""
+
+
+class Prepared(NamedTuple):
+    """What is found out while the process runs."""
+
+    pid: int
+    code: int
+    """Where there is code that makes a system call and returns."""
+    back: int
+    """Where there is code that goes on by a frame."""
+    mappings: Sequence[Mapping]
+    suspends: bool
+    """The thread's seccomp filters are set aside."""
+
+
+class Chosen(NamedTuple):
+    """The thread that makes the calls, and what it has."""
+
+    lwp: int
+    words: Sequence[int]
+    state: bytes
+    span: Mapping
+
+
+class NotNow(Exception):
+    """No thread suits at this moment, for that reason."""
+
+
+def system_call(name: str, *arguments: int) -> int:
+    """A system call of this process by its name here; OSError as elsewhere."""
+    calls = native().system_calls
+    if calls is None or name not in calls.numbers:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    ctypes.set_errno(0)
+    returned = int(libc.syscall(ctypes.c_long(calls.numbers[name]), *(ctypes.c_long(argument) for argument in arguments)))
+    if returned == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return returned
+
+
+def inject(prepared: Prepared) -> Tuple[int, float]:
+    """The descriptor, and how many milliseconds the process stood; HeapxError says why not."""
+    why = ""
+    for look in range(LOOKS):
+        if look:
+            time.sleep(PAUSE_S)
+        injector = Injector(prepared)
+        try:
+            injector.stop()
+            descriptor = injector.take()
+        except NotNow as reason:
+            why = str(reason)
+            continue
+        finally:
+            injector.let_go()
+            injector.close()
+        return descriptor, injector.stopped_ms or 0.0
+    raise HeapxError("no thread of process %d can make the call: %s" % (prepared.pid, why), "retry, or omit --short-stop", code=NO_SHORT_STOP)
+
+
+class Injector(Tracer):
+    """One attempt."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._memory = self._process = -1
+        injecting, calls = native().to_inject(), native().system_calls
+        layout = native().registers
+        assert injecting is not None and calls is not None and layout is not None
+        self._machine, self._numbers, self._layout = injecting, calls.numbers, layout
+        self._result = layout.names.index(native().to_call().result)
+        self._words = (ctypes.c_uint64 * len(layout.names))()
+        self._mask = ctypes.c_uint64()
+        self._system_call = system_call
+        self._memory = os.open("/proc/%d/mem" % prepared.pid, os.O_RDWR | os.O_CLOEXEC)
+        self._process = os.pidfd_open(prepared.pid, 0)
+        self._owed: List[int] = []
+        """Signals that came meanwhile and that nobody can block."""
+        super().__init__(prepared.pid, LIMIT_S)
+
+    def close(self) -> None:
+        """Give back what was opened."""
+        for descriptor in (self._memory, self._process):
+            os.close(descriptor)
+
+    def let_go(self) -> None:
+        """As every tracer does; then what was kept back."""
+        super().let_go()
+        while self._owed:
+            try:
+                os.kill(self.pid, self._owed.pop())
+            except OSError:
+                pass
+
+    # ------------------------------------------------------------------------------------------------ which thread
+
+    def take(self) -> int:
+        """With all threads stopped: the descriptor. NotNow before anything was changed."""
+        if self.late:
+            raise NotNow("thread %d waits in the kernel and cannot be stopped" % self.late[0])
+        for place, patterns in ((self._prepared.code, [self._machine.call_and_return]), (self._prepared.back, self._machine.come_back)):
+            if not any(self._read(place, len(pattern)) == pattern for pattern in patterns):
+                raise NotNow("its code has changed")
+        chosen = self._choose()
+        predicted = self._lowest_free()
+        options = TRACESYSGOOD | (SUSPEND_SECCOMP if self._prepared.suspends else 0)
+        if self._call(PTRACE_SETOPTIONS, chosen.lwp, 0, options):
+            raise NotNow("the kernel does not set its seccomp filters aside")
+        return self._make(chosen, predicted)
+
+    def _choose(self) -> Chosen:
+        """The thread that suits best."""
+        best: Optional[Tuple[int, Chosen]] = None
+        why = "all are about to get a signal"
+        maps = procfs.slurp("/proc/%d/maps" % self.pid) or b""
+        for lwp in sorted(self.held, key=lambda one: one != self.pid):
+            if self.held[lwp].signal:
+                continue
+            if not self._get(lwp):
+                continue
+            words = list(self._words)
+            state = self._set(lwp, self._machine.state_set)
+            against = self._machine.against(words, state) or self._against(lwp, words, maps)
+            if against is not None:
+                why = "thread %d %s" % (lwp, against)
+                continue
+            rank, span = self._machine.rank(words), self._span(lwp, words)
+            assert span is not None
+            if best is None or rank < best[0]:
+                best = rank, Chosen(lwp, words, state, span)
+            if not rank:
+                break
+        if best is None:
+            raise NotNow(why)
+        return best[1]
+
+    def _named(self, words: Sequence[int], name: Optional[str]) -> int:
+        assert name is not None
+        return words[self._layout.names.index(name)]
+
+    def _span(self, lwp: int, words: Sequence[int]) -> Optional[Mapping]:
+        """The thread's own stack: what is below its stack pointer belongs to nobody else."""
+        at, pointer = self._named(words, self._layout.sp), self._named(words, self._layout.thread_pointer)
+        span = next((one for one in self._prepared.mappings if one.start <= at < one.end), None)
+        if span is None or not span.writable or span.shared:
+            return None
+        if lwp == self.pid:
+            return span if span.name == "[stack]" else None
+        return span if at < pointer < span.end else None
+
+    def _against(self, lwp: int, words: Sequence[int], maps: bytes) -> Optional[str]:
+        span, at = self._span(lwp, words), self._named(words, self._layout.sp)
+        if span is None or b"%x-%x rw" % (span.start, span.end) not in maps:
+            return "runs on a stack that is not its own"
+        if at - span.start < ROOM_BYTES:
+            return "has only %d bytes of its stack left" % (at - span.start)
+        if seccomp.rules(lwp).mode != seccomp.DISABLED and not self._prepared.suspends:
+            return "has come under a seccomp filter"
+        if self._restarts(lwp, self._named(words, self._layout.pc)):
+            return "is in code that must not be interrupted (rseq)"
+        return None
+
+    def _restarts(self, lwp: int, pc: int) -> bool:
+        """It is in a restartable sequence (rseq(2)), which the kernel aborts: it would not once the thread has been elsewhere."""
+        if self._call(GET_RSEQ, lwp, RSEQ_BYTES, ctypes.addressof(self._buffer)):
+            return False
+        area = int.from_bytes(self._buffer.raw[:8], "little")
+        section = int.from_bytes(self._read(area + 8, 8), "little") if area else 0
+        if not section:
+            return False
+        told = self._read(section, 32)
+        if len(told) < 32:
+            return True
+        start, length = struct.unpack_from("<QQ", told, 8)
+        return bool(start <= pc < start + length)
+
+    def _lowest_free(self) -> int:
+        """The number that the next descriptor gets: all threads stand."""
+        used = {int(name) for name in os.listdir("/proc/%d/fd" % self.pid)}
+        return next(number for number in range(len(used) + 1) if number not in used)
+
+    # ------------------------------------------------------------------------------------------------ what it does
+
+    def _make(self, chosen: Chosen, predicted: int) -> int:
+        lwp, words, machine, code = chosen.lwp, chosen.words, self._machine, self._prepared.code
+        if self._call(GETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
+            raise NotNow("the kernel does not tell its signal mask")
+        mask = self._mask.value
+        base = machine.base(words, chosen.state)
+        frames = machine.frames(words, chosen.state, mask, base, code, self._prepared.back, self._numbers["close"], predicted)
+        before = self._read(base, len(frames))
+        if len(before) != len(frames):
+            raise NotNow("thread %d has a stack that cannot be read" % lwp)
+        os.pwrite(self._memory, frames, base)
+        self._put(lwp, machine.first(words, base, code, self._numbers["userfaultfd"], FLAGS))
+        self._block(lwp, (1 << 64) - 1)  # behind the registers: now the frames give the mask back
+        descriptor = -1
+        try:
+            self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
+            self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
+            made = self._answer(lwp)
+            if 0 <= made:
+                if made != predicted:
+                    os.pwrite(self._memory, made.to_bytes(8, "little"), base + machine.argument_at)
+                try:
+                    descriptor = self._system_call("pidfd_getfd", self._process, made, 0)
+                except OSError as error:
+                    refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno)
+                self._put(lwp, machine.second(words, base, code, self._numbers["close"], made))
+                self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
+            else:
+                refusal = "userfaultfd fails in it: %s" % os.strerror(-made)
+            # the stop in which the kernel goes on with an interrupted call is this one, and not that at a call's end
+            self._call(PTRACE_INTERRUPT, lwp)
+            self._step(lwp, PTRACE_CONT, 0)
+            self._block(lwp, mask)
+            self._put(lwp, words)
+            os.pwrite(self._memory, before, base)
+        except BaseException:  # the frames bring it back
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise
+        if descriptor < 0:
+            raise HeapxError("process %d: %s" % (self.pid, refusal), "omit --short-stop", code=NO_SHORT_STOP)
+        return descriptor
+
+    def _step(self, lwp: int, request: int, awaited: int) -> None:
+        """Let the thread run to its next stop: at a system call, or 0: the one that was asked for. NotNow where there is none."""
+        deadline = time.monotonic() + STEP_S
+        for _ in range(EVENTS):
+            if self._call(request, lwp):
+                break
+            pause = 0.00002
+            while True:
+                got, state = self._wait_for(lwp)
+                if got or time.monotonic() > deadline:
+                    break
+                time.sleep(pause)
+                pause = min(pause * 2, 0.002)
+            if not got or not os.WIFSTOPPED(state):
+                break
+            number = os.WSTOPSIG(state)
+            if state >> 16 == PTRACE_EVENT_STOP:
+                if not awaited:
+                    return
+            elif number == awaited:
+                return
+            elif number != CALL_STOP:
+                self._owed.append(number)
+        raise NotNow("thread %d did not do what it was told" % lwp)
+
+    # ------------------------------------------------------------------------------------------------ the least
+
+    def _read(self, address: int, count: int) -> bytes:
+        try:
+            return os.pread(self._memory, count, address)
+        except (OSError, OverflowError):
+            return b""
+
+    def _get(self, lwp: int) -> bool:
+        vector = Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
+        return not self._call(GETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(self._words)
+
+    def _put(self, lwp: int, words: Sequence[int]) -> None:
+        self._words[:] = list(words)
+        vector = Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
+        if self._call(SETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)):
+            raise NotNow("registers of thread %d cannot be set" % lwp)
+
+    def _block(self, lwp: int, mask: int) -> None:
+        self._mask.value = mask
+        if self._call(SETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
+            raise NotNow("the signal mask of thread %d cannot be set" % lwp)
+
+    def _answer(self, lwp: int) -> int:
+        if not self._get(lwp):
+            raise NotNow("registers of thread %d cannot be read" % lwp)
+        return ctypes.c_int64(self._words[self._result]).value
