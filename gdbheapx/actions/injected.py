@@ -13,7 +13,6 @@ import resource
 import signal
 import socket
 import struct
-import time
 from functools import cache
 from typing import Any, List, NamedTuple, Optional, Tuple
 
@@ -172,7 +171,8 @@ def _suspends(pid: int) -> bool:
     if seccomp.may_fetch():
         return True
     raise _refused(
-        "process %d is under seccomp filters, which may kill it for userfaultfd; setting them aside needs CAP_SYS_ADMIN and no filter here" % pid,
+        "process %d is under seccomp filters, which may kill it for userfaultfd; setting them aside needs CAP_SYS_ADMIN and no filter here"
+        % pid,
         "run gdbheapx as root outside the container, or " + AS_TODAY,
     )
 
@@ -251,12 +251,14 @@ def _tried() -> Optional[str]:
         made = system_call("userfaultfd", FLAGS)
         fcntl.ioctl(made, API, struct.pack("QQQ", API_VERSION, ASYNC | UNPOPULATED, 0))
     except OSError as error:
-        return "this kernel has no userfaultfd with asynchronous write protection (Linux 6.7), or does not permit it: %s" % os.strerror(error.errno)
+        return "this kernel has no userfaultfd with asynchronous write protection (Linux 6.7), or does not permit it: %s" % os.strerror(
+            error.errno or 0
+        )
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
             fcntl.ioctl(pagemap, PAGEMAP_SCAN, struct.pack("QQ", SCAN_BYTES, 0).ljust(SCAN_BYTES, b"\0"))
     except OSError as error:
-        return "this kernel does not scan page tables (PAGEMAP_SCAN, Linux 6.7): %s" % os.strerror(error.errno)
+        return "this kernel does not scan page tables (PAGEMAP_SCAN, Linux 6.7): %s" % os.strerror(error.errno or 0)
     try:
         system_call("pidfd_getfd", os.pidfd_open(os.getpid(), 0), made, 0)
     except (OSError, AttributeError) as error:

@@ -9,7 +9,6 @@ registers are set back as any debugger does, and interrupted system calls are ma
 import ctypes
 import errno
 import os
-import signal
 import struct
 import time
 from typing import List, NamedTuple, Optional, Sequence, Tuple
@@ -104,7 +103,9 @@ def inject(prepared: Prepared) -> Tuple[int, float]:
             injector.let_go()
             injector.close()
         return descriptor, injector.stopped_ms or 0.0
-    raise HeapxError("no thread of process %d can make the call: %s" % (prepared.pid, why), "retry, or omit --short-stop", code=NO_SHORT_STOP)
+    raise HeapxError(
+        "no thread of process %d can make the call: %s" % (prepared.pid, why), "retry, or omit --short-stop", code=NO_SHORT_STOP
+    )
 
 
 class Injector(Tracer):
@@ -248,13 +249,13 @@ class Injector(Tracer):
             self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
             self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
             made = self._answer(lwp)
-            if 0 <= made:
+            if made >= 0:
                 if made != predicted:
                     os.pwrite(self._memory, made.to_bytes(8, "little"), base + machine.argument_at)
                 try:
                     descriptor = self._system_call("pidfd_getfd", self._process, made, 0)
                 except OSError as error:
-                    refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno)
+                    refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno or 0)
                 self._put(lwp, machine.second(words, base, code, self._numbers["close"], made))
                 self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
             else:
