@@ -1,0 +1,249 @@
+"""A userfaultfd of a process that lives: what it is good for, what the process notices of it, and who is left when somebody is killed.
+
+Files: actions/injected.py, actions/injector.py, arch/x86_64_injecting.py.
+"""
+
+import ctypes
+import fcntl
+import os
+import random
+import resource
+import signal
+import struct
+import time
+from typing import Any, List, Tuple
+
+import pytest
+
+from gdbheapx.actions import injected, injector
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.live import procfs, seccomp
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.problems import NO_SHORT_STOP
+from tests.support.processes import Process, Stage
+from tests.support.victims import check_free, until
+
+pytestmark = pytest.mark.once  # a container forbids userfaultfd
+
+PLACES = ("read", "nanosleep", "poll", "futex", "epoll", "vectors")
+REGISTER, WRITE_PROTECT = 0xC020AA00, 0xC018AA06
+WP = 2
+RANDOM_KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "20"))
+
+
+@pytest.fixture(autouse=True)
+def possible(live: str) -> None:
+    """Only where the kernel has all of it."""
+    lacking = injected._lacking()
+    if lacking:
+        pytest.skip(lacking)
+
+
+def started(stage: Stage, where: str, *more: str) -> Process:
+    """The program, which checks itself from now on."""
+    process = stage.start("injected", where, *more)
+    until(lambda: process.words()[0] > 30, lambda: "it does not begin", process)
+    until(lambda: not any(int(procfs.status(lwp)["SigBlk"], 16) for lwp in procfs.threads(process.pid)), lambda: "its threads do not start", process)
+    return process
+
+
+def state(process: Process) -> Tuple[Any, ...]:
+    """What nobody may leave behind: descriptors, signal masks, who holds it, threads that stand."""
+    threads = {}
+    for lwp in procfs.threads(process.pid):
+        fields = procfs.status(lwp)
+        threads[lwp] = fields["SigBlk"], fields["SigPnd"], fields["TracerPid"], fields["State"][0] in "tT"
+    folder = "/proc/%d/fd" % process.pid
+    return {name: os.readlink("%s/%s" % (folder, name)) for name in os.listdir(folder)}, threads
+
+
+def is_well(process: Process, before: Tuple[Any, ...], wrong: int = 0) -> None:
+    """It is as before, makes progress, and found nothing wrong."""
+    until(lambda: state(process) == before, lambda: "%s, and was %s" % (state(process), before), process)
+    rounds = process.words()[0]
+    until(lambda: process.words()[0] > rounds + 3, lambda: "it does not go on", process)
+    assert process.popen.poll() is None and process.words()[1] <= wrong, process.words()
+
+
+@pytest.mark.parametrize("more", [(), ("beside",)])
+@pytest.mark.parametrize("where", PLACES)
+def test_the_process_notices_nothing(stage: Stage, where: str, more: Tuple[str, ...]) -> None:
+    """Wherever its threads are, fifty times: the same descriptors, masks, registers and answers of system calls."""
+    process = started(stage, where, *more)
+    before, stopped_ms = state(process), []
+    for _ in range(50):
+        taken = injected.take(process.pid)
+        assert os.readlink("/proc/self/fd/%d" % taken.descriptor) == "anon_inode:[userfaultfd]"
+        assert not os.get_blocking(taken.descriptor) and not os.get_inheritable(taken.descriptor)
+        os.close(taken.descriptor)
+        stopped_ms.append(taken.stopped_ms)
+        time.sleep(random.random() * 0.004)
+    is_well(process, before)
+
+
+def test_it_sees_writes(stage: Stage) -> None:
+    """With it the process's memory is protected and its writes are told, while it runs."""
+    process = started(stage, "nanosleep")
+    descriptor = injected.take_userfaultfd(process.pid)
+    heap = next(one for one in procfs.maps(process.pid) if one.name == "[stack]")
+    place = (procfs.environment_range(process.pid) or (0, 0))[0] & -4096
+    assert heap.start <= place < heap.end
+    fcntl.ioctl(descriptor, injected.API, struct.pack("QQQ", injected.API_VERSION, injected.ASYNC | injected.UNPOPULATED, 0))
+    fcntl.ioctl(descriptor, REGISTER, struct.pack("QQQQ", place, 4096, WP, 0))
+    fcntl.ioctl(descriptor, WRITE_PROTECT, struct.pack("QQQ", place, 4096, 1))
+    assert not written(process.pid, place)
+    with open("/proc/%d/mem" % process.pid, "r+b", buffering=0) as memory:
+        there = os.pread(memory.fileno(), 1, place)
+        os.pwrite(memory.fileno(), there, place)
+    assert written(process.pid, place)
+    os.close(descriptor)
+
+
+def written(pid: int, place: int) -> bool:
+    """Whether PAGEMAP_SCAN finds the page written to."""
+    regions = ctypes.create_string_buffer(24)
+    words = (injected.SCAN_BYTES, 0, place, place + 4096, 0, ctypes.addressof(regions), 1, 0, 0, 2, 0, 2)
+    with open("/proc/%d/pagemap" % pid, "rb", buffering=0) as pagemap:
+        return fcntl.ioctl(pagemap, injected.PAGEMAP_SCAN, bytearray(struct.pack("12Q", *words))) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- killed
+
+
+def killed_at(prepared: injector.Prepared, place: int) -> bool:
+    """A child injects and is killed before its place-th call of ptrace from the stop on; whether it came so far."""
+    child = os.fork()
+    if not child:
+        try:
+            counted: List[int] = []
+            original = injector.Injector._call
+
+            def call(self: injector.Injector, *words: int) -> int:
+                counted.append(1)
+                if len(counted) > place:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return original(self, *words)
+
+            injector.Injector._call = call  # type: ignore[method-assign, assignment]
+            injector.inject(prepared)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("more", [(), ("beside",)])
+@pytest.mark.parametrize("where", PLACES)
+def test_killed_before_each_step(stage: Stage, where: str, more: Tuple[str, ...]) -> None:
+    """Who holds it is killed between any two things that it does: the process closes the descriptor, has its registers and mask, and goes on."""
+    process = started(stage, where, *more)
+    before, prepared, place = state(process), injected.require(process.pid), 0
+    while killed_at(prepared, place):
+        is_well(process, before)
+        place += 1
+    assert place >= 15  # a single thread takes 19 calls
+    is_well(process, before)
+
+
+@pytest.mark.parametrize("whom", ["tool", "both"])
+def test_killed_at_random(stage: Stage, whom: str) -> None:
+    """The tool alone, whose helper then ends what it has begun; and the helper that holds the process, with it: at any instant."""
+    process = started(stage, "read", "beside")
+    before, prepared = state(process), injected.require(process.pid)
+    for _ in range(RANDOM_KILLS):
+        child = os.fork()
+        if not child:
+            try:
+                while True:
+                    if whom == "both":
+                        os.close(injector.inject(prepared)[0])
+                    else:
+                        os.close(injected.take_userfaultfd(process.pid))
+            finally:
+                os._exit(0)
+        time.sleep(random.random() * 0.02)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        is_well(process, before)
+
+
+# ---------------------------------------------------------------------------------------------------- refused
+
+
+def refusal(process: Process, **given: Any) -> str:
+    """What is said, by the dry run and by the injection itself; the process is as it was."""
+    before = state(process)
+    with pytest.raises(HeapxError) as said:
+        injected.check(open_elf_target(pid=process.pid), **given)
+    with pytest.raises(HeapxError) as again:
+        injected.take_userfaultfd(process.pid, **given)
+    assert said.value.code == again.value.code == NO_SHORT_STOP and said.value.message == again.value.message and said.value.hint
+    assert state(process) == before
+    return said.value.message
+
+
+def test_no_descriptor_is_left(stage: Stage) -> None:
+    """A process that has as many descriptors as it may is not asked for one more."""
+    process = started(stage, "nanosleep")
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (len(state(process)[0]), 4096))
+    assert "has all 3 descriptors open" in refusal(process)
+
+
+def test_stopped_by_somebody(stage: Stage) -> None:
+    """A process that was stopped by a signal stays so."""
+    process = started(stage, "nanosleep")
+    os.kill(process.pid, signal.SIGSTOP)
+    until(lambda: procfs.status(process.pid)["State"][0] == "T", lambda: "it does not stop", process)
+    assert "is stopped" in refusal(process)
+    os.kill(process.pid, signal.SIGCONT)
+    check_free(process)
+
+
+def test_somebodys_userfaultfd(stage: Stage) -> None:
+    """Memory that somebody watches already is left to him."""
+    process = started(stage, "nanosleep")
+    descriptor = injected.take_userfaultfd(process.pid)
+    stack = next(one for one in procfs.maps(process.pid) if one.name == "[stack]")
+    fcntl.ioctl(descriptor, injected.API, struct.pack("QQQ", injected.API_VERSION, injected.ASYNC | injected.UNPOPULATED, 0))
+    fcntl.ioctl(descriptor, REGISTER, struct.pack("QQQQ", stack.start, stack.end - stack.start, WP, 0))
+    assert "is watched by a userfaultfd already" in refusal(process)
+    os.close(descriptor)
+    os.close(injected.take_userfaultfd(process.pid))
+
+
+def test_filters_that_kill(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that kills for what it does not list is set aside for the two calls, and is in force again; without that right, nothing is done."""
+    process = stage.start("filtered", "list-kill")
+    before = state(process)
+    if seccomp.may_fetch():
+        os.close(injected.take_userfaultfd(process.pid))
+        process.command(b"c")
+        assert state(process)[0] == before[0] and seccomp.rules(process.pid).mode == seccomp.FILTER
+    monkeypatch.setattr(seccomp, "may_fetch", lambda: False)
+    assert "is under seccomp filters" in refusal(process)
+    process.command(b"c")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"VmFlags: rd wr mr mw me ac uw \n", "userfaultfd already"),
+        (b"VmFlags: rd wr mr mw me ss \n", "shadow stack"),
+        (b"AnonHugePages:  999424 kB\n", "976 MiB in huge pages"),
+    ],
+)
+def test_memory_that_forbids_it(monkeypatch: pytest.MonkeyPatch, text: bytes, words: str) -> None:
+    """What smaps tells against it; huge pages may be accepted."""
+    monkeypatch.setattr(procfs, "slurp", lambda path: text)
+    with pytest.raises(HeapxError, match=words) as said:
+        injected._ask_memory(1, False)
+    assert said.value.code == NO_SHORT_STOP
+    if b"Huge" in text:
+        injected._ask_memory(1, True)
+
+
+def test_what_is_no_process(stage: Stage) -> None:
+    """A core has no stops."""
+    with pytest.raises(HeapxError) as said:
+        injected.check(open_elf_target(core=str(started(stage, "nanosleep").core())))
+    assert said.value.code == NO_SHORT_STOP
