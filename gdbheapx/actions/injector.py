@@ -244,7 +244,7 @@ class Injector(Tracer):
         os.pwrite(self._memory, frames, base)
         self._put(lwp, machine.first(words, base, code, self._numbers["userfaultfd"], FLAGS))
         self._block(lwp, (1 << 64) - 1)  # behind the registers: now the frames give the mask back
-        descriptor = -1
+        descriptor, refusal = -1, ""
         try:
             self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
             self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
@@ -266,9 +266,11 @@ class Injector(Tracer):
             self._block(lwp, mask)
             self._put(lwp, words)
             os.pwrite(self._memory, before, base)
-        except BaseException:  # the frames bring it back
+        except BaseException as error:  # the frames bring it back
             if descriptor >= 0:
                 os.close(descriptor)
+            if isinstance(error, NotNow):
+                raise HeapxError("process %d: %s" % (self.pid, error), "omit --short-stop", code=NO_SHORT_STOP)
             raise
         if descriptor < 0:
             raise HeapxError("process %d: %s" % (self.pid, refusal), "omit --short-stop", code=NO_SHORT_STOP)

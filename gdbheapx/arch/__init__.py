@@ -135,8 +135,11 @@ class Calling(NamedTuple):
 
 
 class Injecting(NamedTuple):
-    """What it takes to have a thread make two system calls and go on by itself, also if nobody holds it any more: frames below its stack, as
-    the kernel makes them for a signal, bring it from one to the next and back. `words`: its general registers, as `registers` orders them."""
+    """What it takes to have a thread make two system calls and go on by itself, also if nobody holds it any more.
+
+    Frames below its stack, as the kernel makes them for a signal, bring it from one to the next and back. `words`: its general registers,
+    as `registers` orders them.
+    """
 
     call_and_return: bytes
     """Code that makes a system call and returns."""
