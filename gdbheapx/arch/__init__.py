@@ -144,7 +144,7 @@ class Injecting(NamedTuple):
     call_and_return: bytes
     """Code that makes a system call and returns."""
     come_back: Sequence[bytes]
-    """Code that goes on as the frame below the stack pointer says; the C library ends its signal handlers with it. The first that is there."""
+    """Code that goes on as the frame below the stack pointer says, with which the C library ends signal handlers. The first that is there."""
     state_set: int
     """The register set with everything that is not general."""
     against: Callable[[Sequence[int], bytes], Optional[str]]
@@ -154,7 +154,7 @@ class Injecting(NamedTuple):
     base: Callable[[Sequence[int], bytes], int]
     """(words, state) -> where the frames begin, which end below the part of the stack that is in use."""
     frames: Callable[..., bytes]
-    """(words, state, signal mask, base, call_and_return's address, come_back's, number and argument of the second call) -> what stands there
+    """(words, state, signal mask, base, call_and_return's address, come_back's, number and argument of the second call) -> what is there
     before the first call."""
     first: Callable[[Sequence[int], int, int, int, int], Sequence[int]]
     """(words, base, call_and_return's address, number, argument) -> registers with which the thread makes the first call."""
