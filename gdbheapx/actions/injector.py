@@ -37,7 +37,8 @@ CALL_STOP = SIGTRAP | 0x80
 MASK_BYTES, RSEQ_BYTES = 8, 24
 LIMIT_S = 0.2
 """How long the process may stand still; half of it for threads that do not stop."""
-STEP_S = 1.0
+STEP_S = 0.1
+"""For the thread to get a processor; the others stand meanwhile."""
 LOOKS, PAUSE_S = 5, 0.005
 """How often a thread is looked for that suits."""
 ROOM_BYTES = 16 << 10
@@ -69,7 +70,7 @@ class Chosen(NamedTuple):
 
 
 class NotNow(Exception):
-    """No thread suits at this moment, for that reason."""
+    """No thread suits at this moment, or the one that did was not quick enough: the reason."""
 
 
 def system_call(name: str, *arguments: int) -> int:
@@ -145,7 +146,7 @@ class Injector(Tracer):
     # ------------------------------------------------------------------------------------------------ which thread
 
     def take(self) -> int:
-        """With all threads stopped: the descriptor. NotNow before anything was changed."""
+        """With all threads stopped: the descriptor. After NotNow another attempt may be made, also while the frames of this one bring it back."""
         if self.late:
             raise NotNow("thread %d waits in the kernel and cannot be stopped" % self.late[0])
         for place, patterns in ((self._prepared.code, [self._machine.call_and_return]), (self._prepared.back, self._machine.come_back)):
@@ -266,11 +267,9 @@ class Injector(Tracer):
             self._block(lwp, mask)
             self._put(lwp, words)
             os.pwrite(self._memory, before, base)
-        except BaseException as error:  # the frames bring it back
+        except BaseException:  # the frames bring it back
             if descriptor >= 0:
                 os.close(descriptor)
-            if isinstance(error, NotNow):
-                raise HeapxError("process %d: %s" % (self.pid, error), "omit --short-stop", code=NO_SHORT_STOP)
             raise
         if descriptor < 0:
             raise HeapxError("process %d: %s" % (self.pid, refusal), "omit --short-stop", code=NO_SHORT_STOP)
