@@ -146,7 +146,7 @@ class Injector(Tracer):
     # ------------------------------------------------------------------------------------------------ which thread
 
     def take(self) -> int:
-        """With all threads stopped: the descriptor. After NotNow another attempt may be made, also while the frames of this one bring it back."""
+        """The descriptor; all threads stand. After NotNow another attempt may be made, also while this one's frames bring it back."""
         if self.late:
             raise NotNow("thread %d waits in the kernel and cannot be stopped" % self.late[0])
         for place, patterns in ((self._prepared.code, [self._machine.call_and_return]), (self._prepared.back, self._machine.come_back)):

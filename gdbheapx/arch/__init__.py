@@ -144,7 +144,7 @@ class Injecting(NamedTuple):
     call_and_return: bytes
     """Code that makes a system call and returns."""
     come_back: Sequence[bytes]
-    """Code that goes on as the frame below the stack pointer says, with which the C library ends signal handlers. The first that is there."""
+    """Code that goes on as the frame below the stack pointer says, as at the end of signal handlers in the C library. The first found."""
     state_set: int
     """The register set with everything that is not general."""
     against: Callable[[Sequence[int], bytes], Optional[str]]
