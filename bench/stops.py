@@ -99,10 +99,10 @@ def short_stop(command: str) -> Tuple[str, ...]:
     return tuple(word for word in ("--short-stop", "--yes") if word in told) if "--short-stop" in told else ()
 
 
-def raised() -> None:
-    """For the tool, before exec."""
+def raised(priority: int = PRIORITY) -> None:
+    """For the tool, before exec; and for the plain read that stands beside it. 0: as everybody."""
     if PRIORITY:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
+        os.sched_setscheduler(0, os.SCHED_FIFO if priority else os.SCHED_OTHER, os.sched_param(priority))
 
 
 def dirty_pages(target: object) -> int:
@@ -153,11 +153,13 @@ def plain_read_ms(pid: int) -> float:
     lines = Path("/proc/%d/maps" % pid).read_text().splitlines()
     start, end = next([int(bound, 16) for bound in line.split()[0].split("-")] for line in lines if line.endswith("[heap]"))
     memory, buffer, times = os.open("/proc/%d/mem" % pid, os.O_RDONLY), bytearray(PIECE_BYTES), []
+    raised()
     for _ in range(3):
         began, place = time.perf_counter(), start
         while place < end:
             place += os.preadv(memory, [memoryview(buffer)[: end - place]], place)
         times.append(time.perf_counter() - began)
+    raised(0)
     os.close(memory)
     return min(times) * 1000
 
