@@ -12,7 +12,6 @@ from typing import Any, Dict, NamedTuple, Sequence
 from bench.looks import Load, answer
 from bench.shape_programs import Broken
 
-START_SECONDS = 120
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PR_SET_THP_DISABLE = 41
 RECORD = struct.Struct("<6Q")
@@ -37,6 +36,8 @@ def no_huge_pages() -> None:
 class ShapeProcess:
     """One shape, ready; end() it."""
 
+    start_seconds = 120
+
     def __init__(self, command: Sequence[str], record: Path, env: Dict[str, str]) -> None:
         self._record = record
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("GLIBC_TUNABLES", "MALLOC_", "LD_PRELOAD", "ARROW_"))}
@@ -53,7 +54,7 @@ class ShapeProcess:
 
     def _wait(self, what: str) -> None:
         assert self._popen.stdout
-        if not select.select([self._popen.stdout], [], [], START_SECONDS)[0] or self._popen.stdout.readline() != b"ready\n":
+        if not select.select([self._popen.stdout], [], [], self.start_seconds)[0] or self._popen.stdout.readline() != b"ready\n":
             self.end()
             raise Broken("%s did not get ready" % what)
 

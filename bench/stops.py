@@ -81,6 +81,8 @@ class Stop(NamedTuple):
 class Standing(ShapeProcess):
     """The process that watches its clock."""
 
+    start_seconds = SECONDS
+
     def ask(self, place: int) -> None:
         """Its record is set back, and it writes at the rate of that place."""
         assert self._popen.stdin
