@@ -2,29 +2,54 @@
 #include "chunk.h"
 
 #define MIN_STEPS 8u
+#define MOST_READS 256u     /* of headers behind the window: a heap's contents may look like many */
 
 struct guess {
     const struct chunk_geometry *geometry;
+    const struct source *source;
     const uint8_t *bytes;
+    unsigned reads;
     uint64_t begin, length, end, top;
 };
 
-/* Follows plausible sizes from bytes[offset] to the end of the window. Returns the last chunk on the way that looks in use and has a
-   chunk before it that does, so that no check of neighbours crosses it; 0 if the chain breaks. A run crosses it only where it is in a
-   fastbin (walk.c). `seen`: places of chains that broke before, so that the search is linear in the window. */
-static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen)
+/* The size field of the chunk at bytes[offset]. Of large chunks a few lie behind the window and are read one by one. 0: it is not looked
+   at. */
+static int read_field(struct guess *guess, uint64_t offset, unsigned steps, uint64_t *field)
+{
+    const unsigned word = guess->geometry->word;
+    const uint8_t *at = guess->bytes + offset;
+    uint8_t header[16];
+    if (offset > guess->length || guess->length - offset < 2 * word) {
+        if (!steps || steps > MIN_STEPS || guess->reads == MOST_READS || guess->end - (guess->begin + offset) < 2 * word)
+            return 0;
+        guess->reads++;
+        if (source_read(guess->source, guess->begin + offset, header, 2 * word) != 2 * (int64_t) word)
+            return 0;
+        at = header;
+    }
+    *field = load_word(at + word, word, guess->geometry->swap);
+    return 1;
+}
+
+/* Follows plausible sizes from bytes[offset] to the end of the window, of large chunks beyond it. Returns the last chunk on the way that
+   looks in use and has a chunk before it that does, so that no check of neighbours crosses it; 0 if the chain breaks. A run crosses it
+   only where it is in a fastbin (walk.c). `seen`: places of chains that broke before, so that the search is linear in the window. */
+static uint64_t follow(struct guess *guess, uint64_t offset, uint8_t *seen)
 {
     const struct chunk_geometry *geometry = guess->geometry;
     uint64_t found = 0, candidate = 0;
     unsigned steps = 0;
-    while (guess->length - offset >= 2 * geometry->word) {
-        uint64_t address = guess->begin + offset, slot = offset / 8;
+    for (;;) {
+        uint64_t address = guess->begin + offset, slot = offset / 8, field;
         if (address == guess->top)
             break;
-        if (seen[slot / 8] & (1u << slot % 8))
-            return 0;
-        seen[slot / 8] |= (uint8_t) (1u << slot % 8);
-        uint64_t field = load_word(guess->bytes + offset + geometry->word, geometry->word, geometry->swap);
+        if (offset < guess->length) {
+            if (seen[slot / 8] & (1u << slot % 8))
+                return 0;
+            seen[slot / 8] |= (uint8_t) (1u << slot % 8);
+        }
+        if (!read_field(guess, offset, steps, &field))
+            break;
         uint64_t size = plausible_size(geometry, field, guess->end - address);
         if (!size && candidate && (field & ~(uint64_t) FLAGS) == 2 * geometry->word)
             break;      /* a fencepost, the end of a piece of the main arena */
@@ -34,8 +59,6 @@ static uint64_t follow(const struct guess *guess, uint64_t offset, uint8_t *seen
             found = candidate;
         candidate = (field & FLAG_PREV_INUSE) ? address : 0;
         steps++;
-        if (size > guess->length - offset)
-            break;
         offset += size;
     }
     /* A stale header inside a merged free chunk has joined the true chain by the second half of the window. */
@@ -48,7 +71,7 @@ uint64_t find_split(const struct chunk_geometry *geometry, const struct source *
     /* The last part of the buffer holds one bit per 8 bytes of the window. */
     uint64_t length = capacity / 66 * 64;
     uint8_t *seen = buffer + length;
-    struct guess guess = {geometry, buffer, 0, 0, region->end, region->top};
+    struct guess guess = {.geometry = geometry, .source = source, .bytes = buffer, .end = region->end, .top = region->top};
     uint64_t past = (near - region->begin) & (geometry->alignment - 1);
     guess.begin = past ? near + (geometry->alignment - past) : near;
     if (guess.begin >= region->end)
