@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, BytesSource
+from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter
 from gdbheapx.kernel.common.records import (
@@ -254,6 +254,34 @@ def test_results_do_not_depend_on_the_number_of_threads(c_kernel: Kernel, python
     assert answers[0][0].stop == STOP_END
     shorter = region._replace(end=region.begin + len(data) // 10)
     assert walk(c_kernel, source, geometry, shorter, cached_chunks, 4) == walk(python_kernel, source, geometry, shorter, cached_chunks)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nor_where_chunks_are_large(c_kernel: Kernel, seed: int) -> None:
+    """A place to cut is found by headers that lie far apart; with bits flipped in some of the heaps."""
+    rng = random.Random(seed)
+    data, region, cached_chunks = heap.large(seed, 40, heap.LP64, 100_000)
+    changed = bytearray(data)
+    for _ in range(seed % 3):
+        changed[rng.randrange(len(changed) // 16) * 16 + 8] ^= 1 << rng.randrange(8)
+    answers = all_threads(c_kernel, BytesSource(((region.begin, bytes(changed)),)), heap.LP64, [region], cached_chunks)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+    assert seed % 3 or answers[0][0].stop == STOP_END
+
+
+@pytest.mark.parametrize("size", [64 << 10, 40_000, 20_000])
+def test_of_large_chunks_the_headers_are_read(c_kernel: Kernel, size: int) -> None:
+    """A page for each, whatever the size of a block of reads is a multiple of."""
+    asked: List[int] = []
+    built = heap.build([(STATUS_USED, size & ~15 | 16)] * 200)
+    ((begin, data),) = built.source.pieces
+
+    def read(address: int, size_bytes: int) -> bytes:
+        asked.append(size_bytes)
+        return data[address - begin : address - begin + size_bytes]
+
+    assert walk(c_kernel, CallSource(read), heap.LP64, built.region, built.cached_chunks) == built.expected
+    assert sum(asked) < 200 * 8192, asked
 
 
 @pytest.mark.parametrize("seed", range(6))
