@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,6 +19,9 @@
 #define PIECE_PAGES 2048u
 #define RUNS 256u
 #define POPULATE_WRITE 23   /* MADV_POPULATE_WRITE, Linux 5.14 */
+#define ENTRY_SWAPPED (1ull << 62)
+#define ENTRY_PROTECTED (1ull << 57)    /* by a userfaultfd; with the bit above also where there is no page */
+#define REGIONS 512u
 #define ROUND_UP(number, step) (((number) + (step) - 1) / (step) * (step))
 
 struct room {
@@ -36,6 +40,7 @@ struct copy {
     struct page_table table;
     int memory_fd, pid;
     size_t room_count, range_count;
+    int is_followed;                /* what was copied is what is not written to since */
     uint64_t unread_from;           /* there was no time for what lies here and behind */
     struct room *rooms;             /* sorted */
     struct copied_range *ranges;    /* sorted */
@@ -159,6 +164,7 @@ struct worker {
     uint8_t kinds[PIECE_PAGES];
     struct iovec here[RUNS], there[RUNS];
     unsigned runs;
+    struct scan_region regions[REGIONS];
 };
 
 struct pass {
@@ -166,6 +172,8 @@ struct pass {
     void (*work)(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages);
     const struct source *swap;      /* says what may be brought in from swap */
     const double *until;
+    int leaves;                     /* pages are not looked at beforehand, and what is passed over holds nothing any more */
+    int is_running;                 /* the process is */
     pthread_mutex_t lock;
     size_t range;
     uint64_t at, unread_from;
@@ -174,6 +182,21 @@ struct pass {
 static uint8_t *kinds_at(const struct copy *copy, const struct copied_range *range, uint64_t address)
 {
     return range->room->kinds + (address - range->room->address) / copy->table.page;
+}
+
+/* Nothing is known of these pages any more; most of their kinds were never written. */
+static void forget(const struct copy *copy, const struct copied_range *range, uint64_t begin, uint64_t end)
+{
+    uint8_t *from = kinds_at(copy, range, begin), *until = from + (end - begin) / copy->table.page;
+    uint8_t *first = (uint8_t *) (uintptr_t) ROUND_UP((uint64_t) (uintptr_t) from, copy->table.page);
+    uint8_t *last = (uint8_t *) ((uintptr_t) until & ~(uintptr_t) (copy->table.page - 1));
+    if (first >= last) {
+        memset(from, 0, (size_t) (until - from));
+        return;
+    }
+    memset(from, 0, (size_t) (first - from));
+    madvise(first, (size_t) (last - first), MADV_DONTNEED);
+    memset(last, 0, (size_t) (until - last));
 }
 
 /* The next piece: begin and length in pages; 0: there is none. */
@@ -185,9 +208,12 @@ static uint64_t claim(struct pass *pass, const struct copied_range **range, uint
     pthread_mutex_lock(&pass->lock);
     while (!pages && pass->range < copy->range_count && pass->unread_from == UINT64_MAX) {
         const struct copied_range *here = &copy->ranges[pass->range];
-        uint64_t from = pass->at > here->begin ? pass->at : here->begin;
+        const uint64_t before = pass->at > here->begin ? pass->at : here->begin;
+        uint64_t from = before;
         if (from < here->end)
             from = pages_jump(&copy->table, from / page, here->end / page) * page;
+        if (pass->leaves && from > before)
+            forget(copy, here, before, from < here->end ? from : here->end);
         if (from >= here->end) {
             pass->range++;
             pass->at = 0;
@@ -215,7 +241,8 @@ static void *run_pass(void *item)
     const struct copied_range *range;
     uint64_t begin, pages;
     while ((pages = claim(pass, &range, &begin))) {
-        pages_look(&pass->copy->table, begin / pass->copy->table.page, pages, worker->entries, worker->kinds);
+        if (!pass->leaves)
+            pages_look(&pass->copy->table, begin / pass->copy->table.page, pages, worker->entries, worker->kinds);
         pass->work(worker, range, begin, pages);
     }
     return NULL;
@@ -266,7 +293,8 @@ static void prepare_piece(struct worker *worker, const struct copied_range *rang
     const uint64_t page = copy->table.page;
     uint8_t *bytes = range->room->bytes + (begin - range->room->address);
     uint64_t touched = 0;
-    memset(kinds_at(copy, range, begin), 0, (size_t) pages);
+    for (uint64_t i = 0; i < pages; i++)
+        kinds_at(copy, range, begin)[i] = worker->kinds[i] & KIND_SWAPPED;
     for (uint64_t i = 0; i < pages; i++)
         touched += (uint64_t) is_taken(range, worker->entries[i], worker->kinds[i]);
     worker->taken.copied_bytes += touched * page;
@@ -328,11 +356,22 @@ static void read_runs(struct worker *worker, uint64_t begin)
     worker->runs = 0;
 }
 
+/* Protected pages that do not exist look as if they were in swap: none was there before, and nobody has written to them. */
+static void settle(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    const uint8_t *known = kinds_at(worker->pass->copy, range, begin);
+    for (uint64_t i = 0; worker->pass->copy->is_followed && i < pages; i++)
+        if ((worker->entries[i] & (ENTRY_SWAPPED | ENTRY_PROTECTED)) == (ENTRY_SWAPPED | ENTRY_PROTECTED)
+                && !(known[i] & (KIND_SWAPPED | KIND_COPIED)))
+            worker->kinds[i] = 0;
+}
+
 static void take_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page;
     uint8_t *bytes = range->room->bytes + (begin - range->room->address);
+    settle(worker, range, begin, pages);
     for (uint64_t i = 0, end; i < pages; i = end) {
         const uint8_t kind = worker->kinds[i] & (KIND_EXCLUSIVE | KIND_SWAPPED);
         const int is_wanted = is_taken(range, worker->entries[i], worker->kinds[i]);
@@ -349,7 +388,7 @@ static void take_piece(struct worker *worker, const struct copied_range *range, 
         struct iovec here = {bytes + i * page, (size_t) (count * page)}, there = {(void *) (uintptr_t) (begin + i * page), here.iov_len};
         if (!count)
             continue;
-        if (!(kind & KIND_EXCLUSIVE)) {
+        if (!(kind & KIND_EXCLUSIVE) || worker->pass->is_running) {     /* it may fork meanwhile */
             read_run(worker, &here, &there, begin);
             continue;
         }
@@ -376,6 +415,7 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
     struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .until = until};
     while (pass.range < copy->range_count && copy->ranges[pass.range].begin < from)
         pass.range++;
+    copy->is_followed = 0;
     if (!from)
         forget_kinds(copy);
     if (all(&pass, (unsigned) threads, out) == NO_MEMORY)
@@ -385,6 +425,136 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
     for (size_t i = 0; i < copy->range_count && copy->ranges[i].begin <= pass.unread_from; i++)
         begin = copy->ranges[i].end > pass.unread_from ? copy->ranges[i].begin : begin;
     return begin;
+}
+
+/* ---- what is written to while the process runs (follow.c), and what was by the time it stands still ---- */
+
+/* Copies what is there, page by page, while the process writes to it. `swap`: as below. */
+int64_t heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out)
+{
+    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .is_running = 1};
+    copy->is_followed = 1;
+    copy->unread_from = UINT64_MAX;
+    return all(&pass, (unsigned) threads, out);
+}
+
+/* The next regions of a piece, of at most REGIONS; -1: it cannot be asked for. */
+static int scan_on(struct worker *worker, struct scan_arg *arg, uint64_t end)
+{
+    int got;
+    arg->size = sizeof *arg;
+    arg->end = end;
+    arg->regions = (uint64_t) (uintptr_t) worker->regions;
+    arg->region_count = REGIONS;
+    do {
+        got = ioctl(worker->pass->copy->table.pagemap_fd, SCAN_IOCTL, arg);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static void round_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    const struct copy *copy = worker->pass->copy;
+    const uint64_t page = copy->table.page, end = begin + pages * page;
+    uint8_t *kinds = kinds_at(copy, range, begin);
+    struct scan_arg arg = {.flags = SCAN_PROTECTS, .start = begin};
+    arg.category_mask = arg.return_mask = CATEGORY_WRITTEN | CATEGORY_PRESENT;
+    settle(worker, range, begin, pages);
+    for (uint64_t i = 0; i < pages; i++)    /* who shares it may have changed */
+        kinds[i] = (uint8_t) ((kinds[i] & ~KIND_EXCLUSIVE) | (worker->kinds[i] & KIND_EXCLUSIVE));
+    for (; arg.start < end; arg.start = arg.walk_end) {
+        const int got = scan_on(worker, &arg, end);
+        for (int i = 0; i < got; i++) {
+            const struct scan_region *region = &worker->regions[i];
+            const uint64_t first = (region->start - begin) / page, bytes = region->end - region->start;
+            uint8_t *to = range->room->bytes + (region->start - range->room->address);
+            const uint64_t read = read_at(copy->memory_fd, to, bytes, region->start) / page;
+            for (uint64_t j = 0; j < bytes / page; j++)
+                kinds[first + j] = (uint8_t) ((kinds[first + j] & ~(KIND_COPIED | KIND_UNREAD)) | (j < read ? KIND_COPIED : 0));
+            worker->taken.copied_bytes += bytes;
+        }
+        if (got < 0 || arg.walk_end <= arg.start)
+            break;
+    }
+}
+
+/* Copies what was written to since the last round, while the process runs, and protects it anew. */
+int64_t heapx_copy_round(struct copy *copy, uint64_t threads, struct copy_taken *out)
+{
+    struct pass pass = {.copy = copy, .work = round_piece, .is_running = 1};
+    return all(&pass, (unsigned) threads, out);
+}
+
+/* A run of pages that nobody has written to since: their kinds now, and the first that is not in the copy. */
+static uint64_t keep_unwritten(uint8_t *kinds, uint64_t count, uint64_t categories)
+{
+    const uint8_t now = (uint8_t) (((categories & CATEGORY_PRESENT) ? KIND_RESIDENT : KIND_SWAPPED) | ((categories & CATEGORY_HUGE) ? KIND_HUGE : 0));
+    uint64_t i = 0;
+    for (; i < count && (kinds[i] & KIND_COPIED); i++)
+        kinds[i] = (uint8_t) ((kinds[i] & ((categories & CATEGORY_PRESENT) ? KIND_COPIED | KIND_EXCLUSIVE : KIND_COPIED)) | now);
+    return i;
+}
+
+/* Reads a part of a piece as it is now. */
+static void read_anew(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    pages_look(&worker->pass->copy->table, begin / worker->pass->copy->table.page, pages, worker->entries, worker->kinds);
+    take_piece(worker, range, begin, pages);
+}
+
+static void last_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    const struct copy *copy = worker->pass->copy;
+    const uint64_t page = copy->table.page, end = begin + pages * page;
+    struct scan_arg arg = {.start = begin};
+    uint64_t seen = begin;
+    if (range->takes != TAKES_ALL) {
+        read_anew(worker, range, begin, pages);
+        return;
+    }
+    arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
+    arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED | CATEGORY_FOLLOWED | CATEGORY_WRITTEN | CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
+    for (; arg.start < end; arg.start = arg.walk_end) {
+        const int got = scan_on(worker, &arg, end);
+        for (int i = 0; i < got; i++) {
+            const struct scan_region *region = &worker->regions[i];
+            const uint64_t what = region->categories, count = (region->end - region->start) / page;
+            uint8_t *kinds = kinds_at(copy, range, region->start);
+            if (region->start > seen)
+                forget(copy, range, seen, region->start);
+            seen = region->end;
+            uint64_t kept = 0;
+            if ((what & (CATEGORY_FOLLOWED | CATEGORY_WRITTEN | CATEGORY_ZERO_PAGE)) == CATEGORY_FOLLOWED)
+                kept = keep_unwritten(kinds, count, what);
+            if (what & CATEGORY_WRITTEN)
+                for (uint64_t j = 0; j < count; j++)
+                    kinds[j] &= KIND_SWAPPED;   /* what is in the copy is old */
+            while (kept < count) {
+                uint64_t until = kept + 1;
+                while (until < count && !(kinds[until] & KIND_COPIED))
+                    until++;
+                read_anew(worker, range, region->start + kept * page, until - kept);
+                kept = until + (until < count ? keep_unwritten(kinds + until, count - until, what) : 0);
+            }
+        }
+        if (got < 0) {
+            read_anew(worker, range, arg.start, (end - arg.start) / page);
+            return;
+        }
+        if (arg.walk_end <= arg.start)
+            break;
+    }
+    if (seen < end)
+        forget(copy, range, seen, end);
+}
+
+/* Copies what the rounds have not, of a process that stands still now: ranges are those of now. As heapx_copy_take. */
+uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out)
+{
+    struct pass pass = {.copy = copy, .work = last_piece, .swap = swap, .until = until, .leaves = 1};
+    if (all(&pass, (unsigned) threads, out) == NO_MEMORY)
+        pass.unread_from = 0;
+    return copy->unread_from = pass.unread_from;
 }
 
 /* ---- reading it ---- */

@@ -18,6 +18,9 @@ int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count,
 int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out);
 uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
     struct copy_taken *out);
+int64_t heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out);
+int64_t heapx_copy_round(struct copy *copy, uint64_t threads, struct copy_taken *out);
+uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out);
 int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
 uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
 """
@@ -90,6 +93,29 @@ class Copy:
         left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, at(until), first, at(out))
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
+
+    def run_along(self, ranges: Sequence[CopiedRange], source: OpenSource) -> int:
+        """Copies memory that is followed (follow.py), after prepare() and while the process runs: bytes. `source`: as of take()."""
+        self._set(ranges)
+        return self._counted(lambda out: self._library.heapx_copy_run_along(self.handle, self._threads, source.handle, out))
+
+    def round(self) -> int:
+        """Copies what was written to there since the last round, or since it was protected: bytes."""
+        return self._counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, out))
+
+    def last(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any) -> Optional[int]:
+        """As take(), after rounds: of what is followed that alone which was written to since."""
+        self._set(ranges)
+        out = array("Q", bytes(8 * len(CopyTaken._fields)))
+        left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, at(until), at(out))
+        self.taken = CopyTaken(*out)
+        return None if left == ADDRESS_MASK else left
+
+    def _counted(self, work: Callable[[Any], int]) -> int:
+        out = array("Q", bytes(8 * len(CopyTaken._fields)))
+        if work(at(out)) == NO_MEMORY:
+            raise MemoryError()
+        return CopyTaken(*out).copied_bytes
 
     def _set(self, ranges: Sequence[CopiedRange]) -> None:
         made = lacking_rooms(self._rooms, [(start, end) for start, end, _ in ranges])

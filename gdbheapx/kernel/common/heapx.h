@@ -61,6 +61,9 @@ struct scan_arg {
     uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
 };
 #define SCAN_IOCTL _IOWR('f', 16, struct scan_arg)
+#define SCAN_PROTECTS 1ull                  /* flags: what is found is protected again at once */
+#define CATEGORY_FOLLOWED (1ull << 0)       /* a userfaultfd tells what is written to */
+#define CATEGORY_WRITTEN (1ull << 1)
 #define CATEGORY_PRESENT (1ull << 3)
 #define CATEGORY_SWAPPED (1ull << 4)
 #define CATEGORY_ZERO_PAGE (1ull << 5)

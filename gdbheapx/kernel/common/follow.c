@@ -1,0 +1,76 @@
+/* Which pages of a process are written to while it runs: by a userfaultfd of its own that protects memory without anybody answering faults
+   (UFFD_FEATURE_WP_ASYNC, Linux 6.7).
+
+   In pieces of 2 MiB, aligned: others split every huge page, and one piece for all keeps the process waiting for its mmap lock. */
+#include "heapx.h"
+
+#include <errno.h>
+#include <sys/ioctl.h>
+
+#define PIECE_BYTES (2ull << 20)
+#define API_NUMBER 0xaaull                      /* linux/userfaultfd.h; older headers lack some of it */
+#define FEATURE_UNPOPULATED (1ull << 13)
+#define FEATURE_ASYNC (1ull << 15)
+#define REGISTER_PROTECTS (1ull << 1)
+#define PROTECTS 1ull
+
+struct api {
+    uint64_t api, features, ioctls;
+};
+struct registered {
+    uint64_t start, length, mode, ioctls;
+};
+struct protected_range {
+    uint64_t start, length, mode;
+};
+struct plain_range {
+    uint64_t start, length;
+};
+#define API_IOCTL _IOWR(0xaa, 0x3f, struct api)
+#define REGISTER_IOCTL _IOWR(0xaa, 0x00, struct registered)
+#define UNREGISTER_IOCTL _IOR(0xaa, 0x01, struct plain_range)
+#define PROTECT_IOCTL _IOWR(0xaa, 0x06, struct protected_range)
+
+/* 0: the descriptor can do it from now on; else the errno. */
+int heapx_follow_begin(int fd)
+{
+    struct api api = {API_NUMBER, FEATURE_ASYNC | FEATURE_UNPOPULATED, 0};
+    return ioctl(fd, API_IOCTL, &api) ? errno : 0;
+}
+
+static uint64_t piece_end(uint64_t at, uint64_t end)
+{
+    const uint64_t edge = (at / PIECE_BYTES + 1) * PIECE_BYTES;
+    return edge < end ? edge : end;
+}
+
+/* Protects each range (begin, end). What cannot be followed, since it is gone or somebody else does: shows as written. Of how many bytes. */
+uint64_t heapx_follow_ranges(int fd, const uint64_t *ranges, uint64_t count)
+{
+    uint64_t followed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        struct registered range = {ranges[2 * i], ranges[2 * i + 1] - ranges[2 * i], REGISTER_PROTECTS, 0};
+        if (ioctl(fd, REGISTER_IOCTL, &range))
+            continue;
+        for (uint64_t at = ranges[2 * i], end; at < ranges[2 * i + 1]; at = end) {
+            end = piece_end(at, ranges[2 * i + 1]);
+            struct protected_range piece = {at, end - at, PROTECTS};
+            int failed;
+            while ((failed = ioctl(fd, PROTECT_IOCTL, &piece)) && (errno == EAGAIN || errno == EINTR))
+                ;
+            followed += failed ? 0 : end - at;
+        }
+    }
+    return followed;
+}
+
+/* Nothing is protected any more. Ranges as they were given. */
+void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        for (uint64_t at = ranges[2 * i], end; at < ranges[2 * i + 1]; at = end) {
+            end = piece_end(at, ranges[2 * i + 1]);
+            struct plain_range piece = {at, end - at};
+            (void) ioctl(fd, UNREGISTER_IOCTL, &piece);   /* a piece that is gone has none */
+        }
+}

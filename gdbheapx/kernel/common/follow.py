@@ -1,0 +1,41 @@
+"""Which pages of a process are written to while it runs: a userfaultfd of its own protects them, and nobody answers its faults."""
+
+import os
+from array import array
+from typing import Any, Callable, Sequence, Tuple
+
+from gdbheapx.kernel.common.library import at, declared
+
+PROTOTYPES = """
+int heapx_follow_begin(int fd);
+uint64_t heapx_follow_ranges(int fd, const uint64_t *ranges, uint64_t count);
+void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
+"""
+
+
+class Follower:
+    """Of one process, by a userfaultfd that it has made; the descriptor is closed with this. OSError where this kernel cannot do it."""
+
+    def __init__(self, library: Any, descriptor: int) -> None:
+        self._library, self._descriptor = declared(library, PROTOTYPES), descriptor
+        self._ranges = array("Q")
+        error = self._library.heapx_follow_begin(descriptor)
+        if error:
+            self.end()
+            raise OSError(error, os.strerror(error))
+
+    def follow(self, ranges: Sequence[Tuple[int, int]]) -> int:
+        """From now on what is written to in these ranges is known: of how many bytes."""
+        fresh = array("Q", [bound for pair in ranges for bound in pair])
+        self._ranges += fresh
+        return int(self._library.heapx_follow_ranges(self._descriptor, at(fresh), len(ranges)))
+
+    def end(self, close: Callable[[int], None] = os.close) -> None:
+        """Nothing is protected any more. Harmless when called twice."""
+        if self._descriptor >= 0:
+            self._library.heapx_follow_end(self._descriptor, at(self._ranges), len(self._ranges) // 2)
+            close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        self.end(close)
