@@ -30,10 +30,15 @@ class Follower:
         self._ranges += fresh
         return int(self._library.heapx_follow_ranges(self._descriptor, at(fresh), len(ranges)))
 
+    def leave(self) -> None:
+        """Nothing is protected any more: piece by piece, as the end of the descriptor has the process wait for all at once."""
+        self._library.heapx_follow_end(self._descriptor, at(self._ranges), len(self._ranges) // 2)
+        self._ranges = array("Q")
+
     def end(self, close: Callable[[int], None] = os.close) -> None:
-        """Nothing is protected any more. Harmless when called twice."""
+        """The same for good. Harmless when called twice."""
         if self._descriptor >= 0:
-            self._library.heapx_follow_end(self._descriptor, at(self._ranges), len(self._ranges) // 2)
+            self.leave()
             close(self._descriptor)
             self._descriptor = -1
 

@@ -1,0 +1,159 @@
+"""A process that writes, maps and unmaps while it is copied: the copy is as it was when it stood still.
+
+Files: kernel/common/follow.py kernel/common/follow.c
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from array import array
+from typing import Iterator, List
+
+import pytest
+
+from gdbheapx import kernel
+from gdbheapx.budget import NEVER
+from gdbheapx.copying import copied_ranges
+from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.live.source import LiveSource
+from gdbheapx.inferior.live.stopper import Stopper
+from gdbheapx.kernel.binding import CKernel
+from gdbheapx.kernel.common.follow import Follower
+
+PIDFD_OPEN, PIDFD_GETFD = 434, 438
+LOOKS = 10
+PROGRAM = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define SIZE (32ul << 20)
+int main(void)
+{
+    int fd = (int) syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
+    char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *shared = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *small[64] = {0};
+    uint64_t state = 88172645463325252ull;
+    for (size_t at = 0; at < SIZE / 2; at += 4096)
+        memset(memory + at, (int) (at >> 12), 100);
+    printf("%d\n", fd);
+    fflush(stdout);
+    for (uint64_t i = 1;; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        uint64_t *to = (uint64_t *) (memory + state % (SIZE / 2) / 8 * 8);
+        *to = i;
+        *(uint64_t *) (shared + state % 1000 * 8) = i;
+        if (i % 50 == 0)
+            madvise(memory + state % (SIZE / 4096) * 4096, 4096, MADV_DONTNEED);
+        if (i % 77 == 0)
+            memory[state % SIZE] = 1;
+        if (i % 100 == 0) {
+            char **one = &small[state % 64];
+            if (*one && state & 64)
+                *one = mremap(*one, 65536, 65536, MREMAP_MAYMOVE | MREMAP_FIXED, mmap(NULL, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+            else if (*one)
+                munmap(*one, 65536), *one = NULL;
+            else
+                memset(*one = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), (int) i, 40000);
+        }
+        if (i % 5000 == 0) {
+            pid_t child = fork();
+            if (!child)
+                _exit(0);
+            waitpid(child, NULL, 0);
+        }
+        if (i % 20 == 0)
+            usleep(200);
+    }
+}
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: object) -> Iterator["subprocess.Popen[bytes]"]:
+    """It goes on changing its memory, and has made a userfaultfd."""
+    path = "%s/writer" % tmp_path
+    subprocess.run(["cc", "-O1", "-w", "-x", "c", "-", "-o", path], input=PROGRAM.encode(), check=True)
+    program = subprocess.Popen([path], stdout=subprocess.PIPE)
+    yield program
+    program.kill()
+    program.communicate()
+
+
+def lent(pid: int, number: int) -> int:
+    """A descriptor of the process, in this one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    process = libc.syscall(PIDFD_OPEN, pid, 0)
+    got = int(libc.syscall(PIDFD_GETFD, process, number, 0))
+    os.close(process)
+    return got
+
+
+def followed(mappings: List[Mapping]) -> List[Mapping]:
+    """Private memory that it may write to."""
+    return [one for one in mappings if one.is_untouched_zero and one.writable and not one.is_hugetlb]
+
+
+def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte for byte, and page for page; afterwards nothing is protected."""
+    monkeypatch.setattr(kernel, "load", lambda: c_kernel)
+    assert writer.stdout is not None
+    number, pid, library = int(writer.stdout.readline()), writer.pid, c_kernel.library
+    descriptor = lent(pid, number)
+    if descriptor < 0:
+        pytest.skip("no userfaultfd here")
+    try:
+        follower = Follower(library, descriptor)
+    except OSError:
+        pytest.skip("this kernel tells nobody what is written")
+    for look in range(int(os.environ.get("LOOKS", LOOKS))):
+        source = LiveSource(pid)
+        table = source.page_table()
+        assert table is not None
+        if not table.scans:
+            pytest.skip("no PAGEMAP_SCAN here")
+        held = c_kernel.copy(table)
+        ranges = copied_ranges(source.mappings(), set(), set())
+        held.prepare(ranges)
+        plain = [(one.start, one.end) for one in followed(source.mappings())]
+        assert follower.follow(plain) > 16 << 20
+        opened = c_kernel.open_apart(source.bulk_source())
+        assert held.run_along([(*one, 0) for one in plain], opened) > 16 << 20
+        time.sleep(0.01 * (look % 3))
+        held.round()
+        dirty = held.round()
+        assert dirty < 16 << 20
+        stopper = Stopper(pid)
+        stopper.stop()
+        try:
+            now = LiveSource(pid)
+            mappings = [one for one in now.mappings() if one.writable and one.readable]
+            assert held.last(copied_ranges(now.mappings(), set(), set()), opened, array("d", [NEVER])) is None
+            assert held.taken.unread_bytes == 0
+            assert 0 < held.taken.copied_bytes < 16 << 20
+            for one in mappings:
+                with open("/proc/%d/mem" % pid, "rb", buffering=0) as memory:
+                    touched = held.touched(one.start, one.end, True)
+                    assert touched is not None
+                    for start, end in touched:
+                        have, place = b"", start
+                        while place < end:
+                            got, piece = held.run(place, end - place)
+                            have, place = have + (piece or bytes(got)), place + got
+                        assert have == os.pread(memory.fileno(), end - start, start), (look, hex(start))
+            follower.leave()
+            for one in mappings:
+                assert held.touched(one.start, one.end, True) == now.touched_ranges(one.start, one.end), (look, one)
+        finally:
+            stopper.let_go()
+    follower.end()
+    assert writer.poll() is None
