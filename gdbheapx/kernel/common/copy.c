@@ -488,7 +488,8 @@ int64_t heapx_copy_round(struct copy *copy, uint64_t threads, struct copy_taken 
 /* A run of pages that nobody has written to since: their kinds now, and the first that is not in the copy. */
 static uint64_t keep_unwritten(uint8_t *kinds, uint64_t count, uint64_t categories)
 {
-    const uint8_t now = (uint8_t) (((categories & CATEGORY_PRESENT) ? KIND_RESIDENT : KIND_SWAPPED) | ((categories & CATEGORY_HUGE) ? KIND_HUGE : 0));
+    const uint8_t place = categories & CATEGORY_PRESENT ? KIND_RESIDENT : KIND_SWAPPED;
+    const uint8_t now = (uint8_t) (place | (categories & CATEGORY_HUGE ? KIND_HUGE : 0));
     uint64_t i = 0;
     for (; i < count && (kinds[i] & KIND_COPIED); i++)
         kinds[i] = (uint8_t) ((kinds[i] & ((categories & CATEGORY_PRESENT) ? KIND_COPIED | KIND_EXCLUSIVE : KIND_COPIED)) | now);
@@ -526,7 +527,7 @@ static void last_piece(struct worker *worker, const struct copied_range *range, 
             uint64_t kept = 0;
             if ((what & (CATEGORY_FOLLOWED | CATEGORY_WRITTEN | CATEGORY_ZERO_PAGE)) == CATEGORY_FOLLOWED)
                 kept = keep_unwritten(kinds, count, what);
-            if (what & CATEGORY_WRITTEN)
+            else
                 for (uint64_t j = 0; j < count; j++)
                     kinds[j] &= KIND_SWAPPED;   /* what is in the copy is old */
             while (kept < count) {
