@@ -293,8 +293,8 @@ static void prepare_piece(struct worker *worker, const struct copied_range *rang
     const uint64_t page = copy->table.page;
     uint8_t *bytes = range->room->bytes + (begin - range->room->address);
     uint64_t touched = 0;
-    for (uint64_t i = 0; i < pages; i++)
-        kinds_at(copy, range, begin)[i] = worker->kinds[i] & KIND_SWAPPED;
+    for (uint64_t i = 0; i < pages; i++)    /* what a move left protected is no page */
+        kinds_at(copy, range, begin)[i] = worker->entries[i] & ENTRY_PROTECTED ? 0 : worker->kinds[i] & KIND_SWAPPED;
     for (uint64_t i = 0; i < pages; i++)
         touched += (uint64_t) is_taken(range, worker->entries[i], worker->kinds[i]);
     worker->taken.copied_bytes += touched * page;
