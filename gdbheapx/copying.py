@@ -1,6 +1,6 @@
 """A process that is looked at closely is copied while it stands still, and looked at once it runs on."""
 
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.memory.kinds import OF_KERNEL, is_device
 from gdbheapx.inferior.base import Mapping, MappingUse, Target
@@ -19,6 +19,8 @@ class Copying:
         self._closed: Set[int] = set()
         self._left: Optional[int] = None
         """Where the copy goes on in the next stop."""
+        self.is_followed = False
+        """Most of it is copied already, and what is written to since is known."""
 
     def prepare(self, target: Target) -> int:
         """Make memory present for all that there is to copy, while the process runs: its bytes."""
@@ -34,10 +36,23 @@ class Copying:
         source, ranges = self._kernel.open_apart(target.bulk_source()), self._ranges(target)
 
         def take() -> None:
+            if self.is_followed:
+                self._left = self._copy.last(ranges, source, target.still.until)
+                return
             self._left = self._copy.take(ranges, source, target.still.until, self._left or 0)
 
         target.keep(self._copy, take)
         return self._left
+
+    def run_along(self, target: Target, ranges: Sequence[Tuple[int, int]]) -> None:
+        """Copy these ranges, of which it is known what is written to, while the process runs."""
+        source = self._kernel.open_apart(target.bulk_source())
+        self._copy.run_along([(start, end, TAKES_ALL) for start, end in ranges], source)
+        self.is_followed = True
+
+    def round(self) -> int:
+        """Copy what was written to since: bytes."""
+        return self._copy.round()
 
     def _ranges(self, target: Target) -> List[CopiedRange]:
         return copied_ranges(target.mappings(), self._devices, self._closed)

@@ -44,7 +44,7 @@ static uint64_t piece_end(uint64_t at, uint64_t end)
     return edge < end ? edge : end;
 }
 
-/* Protects each range (begin, end): of how many bytes. What cannot be followed, since it is gone or somebody else does, shows as written. */
+/* Protects each range (begin, end): of how many bytes. What cannot be followed, as it is gone or somebody else does, shows as written. */
 uint64_t heapx_follow_ranges(int fd, const uint64_t *ranges, uint64_t count)
 {
     uint64_t followed = 0;
