@@ -44,11 +44,12 @@ class Copying:
         target.keep(self._copy, take)
         return self._left
 
-    def run_along(self, target: Target, ranges: Sequence[Tuple[int, int]]) -> None:
+    def run_along(self, target: Any, ranges: Sequence[Tuple[int, int]]) -> None:
         """Copy these ranges, of which it is known what is written to, while the process runs."""
         source = self._kernel.open_apart(target.bulk_source())
         self._copy.run_along([(start, end, TAKES_ALL) for start, end in ranges], source)
         self.is_followed = True
+        target.foresee()
 
     def round(self) -> int:
         """Copy what was written to since: bytes."""

@@ -252,6 +252,9 @@ class Source(Memory, Mappings, Usage, Process):
     def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
         """The process was stopped, or runs again; `ended`: with this status it has ended meanwhile."""
 
+    def foresee(self) -> None:
+        """See ElfTarget."""
+
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
         """The process stands still; take() copies its memory, and it will run on: what else changes is taken down first. Until forget()."""
 

@@ -466,6 +466,10 @@ class ElfTarget(Target):
         self.source.stands_still(True)
         return self.refresh()
 
+    def foresee(self) -> None:
+        """Ask before a short stop for what would make it long."""
+        self.source.foresee()
+
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
         """Have take() copy the memory of a process that stands still, and let it run on: it is read from there. Registers come first, as
         there may be no time for all memory."""

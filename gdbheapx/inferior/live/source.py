@@ -47,6 +47,9 @@ SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
 KEPT = ("auxv", "threads", "maps_text", "monotonic_ns", "huge_pages", "_usage_texts")
 """What a process that runs on may answer otherwise, or not at all once it has ended."""
 
+SLOW = ("auxv", "huge_pages", "_usage_texts")
+"""Those of them that may be of the moment before a short stop."""
+
 
 class LiveMemory:
     """Reads one process. `mappings` gives its mappings, sorted; `host_path` the path here of a file that it has mapped."""
@@ -322,6 +325,8 @@ class LiveSource(Source):
         self.executable = procfs.executable(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
+        self._foreseen: Dict[str, Any] = {}
+        """Of what is kept, what was asked for just before the stop."""
         self.forget()
         self._page_tables = page_table.Finder(pid)
 
@@ -347,9 +352,14 @@ class LiveSource(Source):
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
         for name in KEPT:
-            self._kept[name] = getattr(self, name)()
+            self._kept[name] = self._foreseen[name] if name in self._foreseen else getattr(self, name)()
+        self._foreseen = {}
         take()
         self._memory.copy = copy
+
+    def foresee(self) -> None:
+        """Ask now for what would make a short stop long: smaps counts every page. It is of this moment then."""
+        self._foreseen = {name: getattr(self, name)() for name in SLOW}
 
     def _as_it_was(self, name: str, ask: Callable[[], Any]) -> Any:
         return self._kept[name] if self._memory.copy is not None else ask()
