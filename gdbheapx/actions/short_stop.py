@@ -4,7 +4,7 @@ Two system calls are made in it, by one of its threads, in a stop of less than a
 """
 
 import os
-from typing import TYPE_CHECKING, Any, List, Tuple
+from typing import Any, List, Tuple
 
 from gdbheapx.actions import injected
 from gdbheapx.errors import HeapxError
@@ -12,17 +12,14 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.common.follow import Follower
 from gdbheapx.problems import NO_SHORT_STOP
 
-if TYPE_CHECKING:
-    from gdbheapx.copying import Copying
-
 ROUNDS, CHEAP_PAGES = 3, 2000
 """So many at most, until what is written in the time of one costs less than 5 ms to read in the stop."""
 
 
 class ShortStop:
-    """Of one process that was prepared to be copied. HeapxError where that is not possible here: it is copied in the stop then."""
+    """Of one process that `copying` (copying.py) was prepared to copy. HeapxError where that is not possible here: it is copied in the stop then."""
 
-    def __init__(self, library: Any, target: Target, copying: "Copying", accepts_split: bool) -> None:
+    def __init__(self, library: Any, target: Target, copying: Any, accepts_split: bool) -> None:
         assert target.pid is not None
         self._copying, self._target = copying, target
         self.rounds: List[int] = []
