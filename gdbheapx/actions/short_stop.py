@@ -17,7 +17,7 @@ ROUNDS, CHEAP_PAGES = 3, 2000
 
 
 class ShortStop:
-    """Of one process that `copying` (copying.py) was prepared to copy. HeapxError where that is not possible here: it is copied in the stop then."""
+    """Of one process that `copying` (copying.py) is prepared to copy. HeapxError where that is not possible: it is copied in the stop."""
 
     def __init__(self, library: Any, target: Target, copying: Any, accepts_split: bool) -> None:
         assert target.pid is not None
@@ -56,5 +56,5 @@ def followed_ranges(target: Target) -> List[Tuple[int, int]]:
     return [
         (mapping.start, mapping.end)
         for mapping in target.mappings()
-        if mapping.is_untouched_zero and mapping.readable and mapping.writable and not mapping.is_hugetlb and not mapping.name.startswith("[v")
+        if mapping.is_untouched_zero and mapping.readable and mapping.writable and not mapping.is_hugetlb
     ]
