@@ -1,6 +1,6 @@
 """heapx census"""
 
-from gdbheapx.command import Answer, Options, argument, command, count
+from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -23,6 +23,7 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
         ),
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
+        *SHORT_STOP,
     ],
     reads=Reads.CENSUS,
     help=HELP,

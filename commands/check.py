@@ -1,6 +1,6 @@
 """heapx check"""
 
-from gdbheapx.command import Answer, Options, command
+from gdbheapx.command import SHORT_STOP, Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -13,7 +13,7 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 """
 
 
-@command("check", needs=("gdbheapx.report.pages",), reads=Reads.CHECK, help=HELP)
+@command("check", arguments=SHORT_STOP, needs=("gdbheapx.report.pages",), reads=Reads.CHECK, help=HELP)
 def check(session: Session, options: Options) -> Answer:
     """The command `check`."""
     from gdbheapx.analysis import broken

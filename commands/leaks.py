@@ -3,7 +3,7 @@
 import functools
 from typing import TYPE_CHECKING, List
 
-from gdbheapx.command import SIZE_HELP, Answer, Options, Switch, argument, command, count, size
+from gdbheapx.command import SHORT_STOP, SIZE_HELP, Answer, Options, Switch, argument, command, count, size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -31,6 +31,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
             help="second pass: packed, unaligned and mangled pointers (default on a core)",
         ),
         argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
+        *SHORT_STOP,
     ],
     reads=lambda options: Reads.WEAK if options.weak else Reads.GRAPH,
     help=HELP,

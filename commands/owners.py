@@ -1,6 +1,6 @@
 """heapx owners"""
 
-from gdbheapx.command import Answer, Options, address_or_name, argument, command, count
+from gdbheapx.command import SHORT_STOP, Answer, Options, address_or_name, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
@@ -20,6 +20,7 @@ more; it is followed down to the block where the memory piles up.
         argument("--of", type=address_or_name, metavar="ADDR|SYMBOL", help="what this block or global variable owns"),
         argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
+        *SHORT_STOP,
     ],
     reads=Reads.OWNERS,
     help=HELP,

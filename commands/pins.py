@@ -1,6 +1,6 @@
 """heapx pins"""
 
-from gdbheapx.command import Answer, Options, argument, command, count
+from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -20,6 +20,7 @@ of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
         argument(
             "--no-owners", action="store_true", help="do not look for who holds the blocks, nor name them by what points to them: quicker"
         ),
+        *SHORT_STOP,
     ],
     reads=lambda options: Reads.CHECK if options.no_owners else Reads.PINS,
     help=HELP,

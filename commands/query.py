@@ -1,6 +1,6 @@
 """heapx query"""
 
-from gdbheapx.command import SQL, Answer, Options, argument, command, count
+from gdbheapx.command import SHORT_STOP, SQL, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
@@ -22,6 +22,7 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
         argument("--tables", action="store_true", help="list tables and columns"),
         argument("--csv", action="store_true", help="CSV; a cell that a spreadsheet would run as a formula begins with '"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 100 in text; in JSON and CSV all)"),
+        *SHORT_STOP,
     ],
     needs_target=False,
     reads=Reads.CENSUS,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -25,6 +25,7 @@ text in a file. Addresses are those of mappings that were moved: offsets are kep
         argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
         argument("--with-offsets", action="store_true", help="keep where in its block each pointer stands, for refs and whatis"),
         argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
+        *SHORT_STOP,
     ],
     needs_target=False,
     reads=Reads.SNAPSHOT,

@@ -47,6 +47,18 @@ def argument(*flags: str, **options: Any) -> Argument:
     return Argument(flags, options)
 
 
+SHORT_STOP = (
+    argument(
+        "--short-stop",
+        action="store_true",
+        help="copy a live process while it runs, so that it stands still for some milliseconds only; makes two system calls in it",
+    ),
+    argument("--accept-thp-split", action="store_true", help="with --short-stop, although huge pages may become small ones"),
+    argument("--yes", action="store_true", help="with --short-stop: do not ask for confirmation"),
+)
+"""Of a command that a process is copied for."""
+
+
 class Switch(argparse.Action):
     """An option in two forms, `--NAME` and `--no-NAME`: True, False, or None where neither was given."""
 

@@ -17,6 +17,7 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
+    from gdbheapx.actions.short_stop import ShortStop
     from gdbheapx.copying import Copying
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
@@ -27,6 +28,8 @@ SEARCHED_IN_STOP = (
     "an allocator that was found by structure was no longer there when the process stood still: it was searched again in the stop"
 )
 IN_SEVERAL = "it is copied in several stops"
+SHORT_STOP_QUESTION = "have process %d make two system calls (userfaultfd, close), so that it stands still for a moment only?"
+HELD_BY_GDB = "gdb holds the process: it stands still for as long as gdb has it do so"
 COPIED_IN_SEVERAL = (
     "its memory was copied in %d stops, each of at most %g s, from low addresses to high ones: what changed meanwhile may contradict itself"
 )
@@ -190,6 +193,8 @@ class Run:
         """It was copied in several stops."""
         self.stood_s = 0.0
         """How long it stood still to be copied."""
+        self.is_confirmed = False
+        """That two system calls may be made in the process for --short-stop."""
         self.has_warned = False
         self._swapped_in_before = kernels.swapped_in_bytes()
 
@@ -315,6 +320,8 @@ class Run:
             if look == 0:
                 self._start_budget()
             session.budget = self.budget
+            if not held and look == 0 and self._wants_short_stop() and self.target is not None and self.target.kind == "live":
+                session.problem(problems.NO_SHORT_STOP, None, HELD_BY_GDB, "run it from a shell", partial=False)
             self.attempts.begin(look + 1, held and look < MORE_ATTEMPTS)
             if held and not session.discovery.confirm():
                 session.problem(problems.SEARCHED_IN_STOP, None, SEARCHED_IN_STOP, None, partial=False)
@@ -415,13 +422,18 @@ class Run:
             self._rehearse(self.session)
             self._predict(self.session)
             self._make_ready()
-            copying, began = self._copying(self.session), time.monotonic()
-            if stop() or attempt == TRIES - 1:
-                if copying is not None:
-                    self._copy(copying)
-                    self.stood_s = time.monotonic() - began
-                break
-            self._let_go()
+            copying = self._copying(self.session)
+            short, began = self._short_stop(self.session, copying), time.monotonic()
+            try:
+                if stop() or attempt == TRIES - 1:
+                    if copying is not None:
+                        self._copy(copying)
+                        self.stood_s = time.monotonic() - began
+                    break
+                self._let_go()
+            finally:
+                if short is not None:
+                    short.end()
             self.attempts.forget_objects()
         return True
 
@@ -443,6 +455,43 @@ class Run:
             self.copying = None
             self._say_not_copied(session, reads)
         return self.copying
+
+    def _short_stop(self, session: Session, copying: "Optional[Copying]") -> "Optional[ShortStop]":
+        """What has copied the process while it runs, where --short-stop asks for that and nothing is in the way; else that is said, and it
+        is copied in its stop."""
+        target = self.target
+        if not self._wants_short_stop() or target is None or session.process is None:
+            return None
+        from gdbheapx.actions import injected, preflight, short_stop
+
+        short = None
+        try:
+            if copying is None:
+                raise HeapxError("there is no room for a copy of the process", injected.AS_TODAY, code=problems.NO_SHORT_STOP)
+            injected.check(target, self.options.accept_thp_split)
+            if not self.is_confirmed:
+                preflight.require_confirmed(self.options, SHORT_STOP_QUESTION % target.pid)
+                self.is_confirmed = True
+            short = short_stop.ShortStop(session.compiled.library, target, copying, self.options.accept_thp_split)
+            target.was_stopped(short.first_stop_ms)
+            short.begin()
+        except Refusal:
+            raise
+        except (HeapxError, MemoryError) as error:
+            if short is not None:
+                short.end()
+            why = error if isinstance(error, HeapxError) else out_of_memory()
+            session.problem(problems.NO_SHORT_STOP, None, why.message, why.hint, partial=False)
+            return None
+        except BaseException:
+            if short is not None:
+                short.end()
+            raise
+        self.predicted_ms = stops.predict_short_ms(session.process)
+        return short
+
+    def _wants_short_stop(self) -> bool:
+        return bool(getattr(self.options, "short_stop", False))
 
     def _say_not_copied(self, session: Session, reads: Reads) -> None:
         """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at."""
@@ -489,7 +538,7 @@ class Run:
         still = getattr(self.target, "still", None)
         if still is not None:
             still.next_step = stops.next_step(self.predicted_ms, kernel, limit_s)
-        if self.predicted_ms is None or self.predicted_ms <= limit_s * 1000 or self.has_warned:
+        if self.predicted_ms is None or self.predicted_ms <= limit_s * 1000 or self.has_warned or self._wants_short_stop():
             return
         what = "this would stop process %s for %s, longer than --max-stop %g" % (
             self.target.pid,

@@ -8,7 +8,6 @@ from gdbheapx.budget import Attempts, Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem
-from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NO_TARGET, Code, Severity
 from gdbheapx.stops import Process, Reads, about, in_stop, predict_ms, slowness
 from gdbheapx.units import Size, say
@@ -228,6 +227,8 @@ class Session:
         self.discovery.prepare()
         if now is not None:
             anonymous_bytes, count = now.anonymous_bytes + (now.swapped_bytes or 0), len(self.target.mappings())
+            from gdbheapx.own_memory import allowed_bytes
+
             small_bytes, large_bytes = self._kinds_of_blocks()
             self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes())
             slowness()

@@ -78,6 +78,8 @@ TABLES = {
 }
 """For what a process is copied, where there is room for the copy and for as much of its small blocks in tables."""
 THREAD_MS = 0.06
+SHORT_MS, SHORT_GIB_MS = 2.5, 1.3
+"""Of a stop after which all but little is copied already: at least, and for each GiB."""
 PATIENCE = 2.0
 """A stop that is predicted to be so many times as long as it may be, and of which a half is no answer, is not begun."""
 LOOP, LOOP_S, LOOPS = 20_000, 0.00056, 5
@@ -132,6 +134,12 @@ def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
     by_size = cost.small * small + cost.large * large + cost.rest * (total - small - large)
     by_size = (by_size if kernel == "c" else PYTHON_MS.get(reads, 0.0) * total) / GIB
     took = slowness() * (cost.fixed + cost.mapping * process.mappings + THREAD_MS * process.threads + by_size)
+    return float("%.2g" % took)
+
+
+def predict_short_ms(process: Process) -> float:
+    """The same where it was copied while it ran: its page tables are scanned, and what it wrote to in the last moment is read."""
+    took = slowness() * (SHORT_MS + 0.01 * process.mappings + THREAD_MS * process.threads + SHORT_GIB_MS * process.anonymous_bytes / GIB)
     return float("%.2g" % took)
 
 

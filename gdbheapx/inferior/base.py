@@ -902,6 +902,9 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     is_kept = False
     """A process that runs on, of which all is read as it was while it stood still."""
 
+    def was_stopped(self, took_ms: float) -> None:
+        """One more stop of the process has ended. Nothing by default."""
+
     def prepare(self, asked: Any, session: Any, options: Any) -> None:
         """A command is about to run: HeapxError where its answer is not recorded. Nothing by default."""
 

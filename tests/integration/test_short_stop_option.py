@@ -1,0 +1,105 @@
+"""--short-stop: the same answers after a stop of milliseconds, asked for like an action, and nothing of it is left in the process.
+
+Files: actions/short_stop.py
+"""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from typing import Any, List, Tuple
+
+import pytest
+
+from gdbheapx.actions import injected
+from tests.support.processes import Process, Stage
+from tests.support.tool import Outcome, alone, tool_command
+
+pytestmark = pytest.mark.once  # a container forbids userfaultfd
+
+LOOKS = ("leaks", "owners", "census", "pins", "check")
+KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "10"))
+
+
+@pytest.fixture(autouse=True)
+def possible() -> None:
+    """Not everywhere."""
+    lacking = injected._lacking()
+    if lacking:
+        pytest.skip(lacking)
+
+
+@pytest.fixture
+def recorder(stage: Stage) -> Process:
+    """A heap of some thousand blocks, still."""
+    return stage.start("recorder", "2", "50000", "5")
+
+
+def looked(process: Process, live: str, *words: str) -> Outcome:
+    """Its answer, without gdb."""
+    return alone(process.target(live), *words, "--json", "--max-stop", "10")
+
+
+def codes(outcome: Outcome) -> List[str]:
+    """Of what it notes."""
+    return [one["code"] for one in json.loads(outcome.stdout)["problems"]]
+
+
+def left(pid: int) -> Tuple[int, bool]:
+    """How many descriptors it has, and whether any of its memory is watched."""
+    with open("/proc/%d/smaps" % pid, "rb") as smaps:
+        return len(os.listdir("/proc/%d/fd" % pid)), injected.SOMEBODYS.search(smaps.read()) is not None
+
+
+@pytest.mark.parametrize("words", LOOKS)
+def test_answers_are_the_same(recorder: Process, words: str) -> None:
+    """Of a process that does nothing meanwhile; both stops are counted."""
+    before, plain = left(recorder.pid), looked(recorder, "live", words)
+    short = looked(recorder, "live", words, "--short-stop", "--yes")
+    assert short.code == plain.code and "no-short-stop" not in codes(short)
+    assert json.loads(short.stdout)["data"] == json.loads(plain.stdout)["data"]
+    assert json.loads(short.stdout)["target"]["stops"] == json.loads(plain.stdout)["target"]["stops"] + 1
+    assert left(recorder.pid) == before and not before[1]
+
+
+def test_it_is_asked_for(recorder: Process) -> None:
+    """Without a terminal and --yes nothing is done, and the process is not stopped."""
+    outcome = looked(recorder, "live", "leaks", "--short-stop")
+    envelope = json.loads(outcome.stdout)
+    assert outcome.code == 1 and envelope["error"]["code"] == "not-confirmed" and envelope["target"]["stopped_ms"] is None
+
+
+def test_what_is_in_the_way_is_said(stage: Stage) -> None:
+    """It is copied in its stop then; the answer is whole."""
+    process = stage.start("recorder", "2", "2000", "5")
+    used = len(os.listdir("/proc/%d/fd" % process.pid))
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (used, used))
+    outcome = looked(process, "live", "leaks", "--short-stop", "--yes")
+    assert outcome.code in (0, 3) and "no-short-stop" in codes(outcome)
+    assert json.loads(outcome.stdout)["partial"] is False
+
+
+def test_killed_at_any_instant(stage: Stage) -> None:
+    """The process goes on, with the descriptors that it had, and none of its memory is watched."""
+    process = stage.start("recorder", "2", "50000", "5")
+    before = left(process.pid)
+    command: List[Any] = [*tool_command(), "--pid", str(process.pid), "--gdb", "none", "leaks", "--short-stop", "--yes", "--json"]
+    assert subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout.startswith(b'{"schema"'), "what is killed works otherwise"
+    for _ in range(KILLS):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tool:
+            time.sleep(random.uniform(0.05, 0.5))
+            tool.send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while (left(process.pid) != before or "(stopped)" in status(process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert left(process.pid) == before and "(stopped)" not in status(process.pid)
+        assert "tracing" not in status(process.pid)
+
+
+def status(pid: int) -> str:
+    """/proc/PID/status."""
+    with open("/proc/%d/status" % pid) as file:
+        return file.read()
