@@ -6,6 +6,7 @@ first byte is changed. What then happens ends by itself wherever it is cut off (
 
 import array
 import fcntl
+import gc
 import marshal
 import os
 import re
@@ -37,6 +38,7 @@ RING = "anon_inode:[io_uring]"
 PIECE_BYTES = 1 << 20
 SECONDS = 10.0
 """For the helper, which takes a few milliseconds."""
+REHEARSALS = 2
 AS_TODAY = "omit --short-stop: the process then stands still while its memory is copied"
 
 
@@ -68,8 +70,10 @@ def take(pid: int, accepts_split: bool = False) -> Injected:
     child = _forked()
     if not child:
         try:
+            gc.disable()
             keeper.apart(helpers.fileno())
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            _rehearse()
             _serve(helpers, prepared)
         finally:
             os._exit(0)
@@ -95,6 +99,28 @@ def _forked() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return os.fork()
+
+
+def _rehearse() -> None:
+    """In the helper, all of it on a child of its own: memory that was shared since the fork is copied now, and not while a process waits for
+    that. What goes wrong here is told by what follows."""
+    reading, writing = os.pipe()
+    child = _forked()
+    if not child:
+        os.close(writing)
+        try:
+            os.read(reading, 1)  # it ends with the helper
+        finally:
+            os._exit(0)
+    try:
+        for _ in range(REHEARSALS):
+            os.close(inject(_prepared(child, False))[0])
+    except HeapxError:
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
 
 
 def _serve(helpers: socket.socket, prepared: Prepared) -> None:
@@ -155,7 +181,12 @@ def require(pid: int, accepts_split: bool = False) -> Prepared:
     suspends = _suspends(pid)
     _ask_memory(pid, accepts_split)
     _ask_descriptors(pid)
-    mappings = procfs.maps(pid)
+    return _prepared(pid, suspends)
+
+
+def _prepared(pid: int, suspends: bool) -> Prepared:
+    injecting, mappings = native().to_inject(), procfs.maps(pid)
+    assert injecting is not None
     code = _found(pid, mappings, [injecting.call_and_return])
     back = _found(pid, mappings, injecting.come_back)
     if code is None or back is None:

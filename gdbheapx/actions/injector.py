@@ -8,7 +8,9 @@ registers are set back as any debugger does, and interrupted system calls are ma
 
 import ctypes
 import errno
+import fcntl
 import os
+import signal
 import struct
 import time
 from typing import List, NamedTuple, Optional, Sequence, Tuple
@@ -33,13 +35,19 @@ FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | 1
 """UFFD_USER_MODE_ONLY: what this needs is permitted to everybody with it."""
 PTRACE_CONT, PTRACE_SYSCALL, PTRACE_SETOPTIONS, GETSIGMASK, SETSIGMASK, GET_RSEQ = 7, 24, 0x4200, 0x420A, 0x420B, 0x420F
 TRACESYSGOOD, SUSPEND_SECCOMP = 1, 1 << 21
+PROCMAP_QUERY, QUERY_BYTES = 0xC0686611, 104
+"""For one mapping by an address in it (linux/fs.h, Linux 6.11)."""
 CALL_STOP = SIGTRAP | 0x80
 MASK_BYTES, RSEQ_BYTES = 8, 24
-LIMIT_S = 0.2
-"""How long the process may stand still; half of it for threads that do not stop."""
-STEP_S = 0.1
-"""For the thread to get a processor; the others stand meanwhile."""
-LOOKS, PAUSE_S = 5, 0.005
+LIMIT_S = 0.05
+"""How long the process may stand still in one attempt; half of it for threads that do not stop. Then it goes on, by the frames if need be."""
+KILLED_S = 2 * LIMIT_S
+"""After which the kernel ends this process, if it waits in a call that has no limit, for memory of the other one for example."""
+FILTERED_S = 5.0
+"""The limit where filters are set aside: without this process they are in force for the call that is under way."""
+POLL_S = 0.001
+"""Between two looks for what a signal should have told."""
+LOOKS, PAUSE_S = 10, 0.005
 """How often a thread is looked for that suits."""
 ROOM_BYTES = 16 << 10
 """What must be left of its stack."""
@@ -88,19 +96,23 @@ def system_call(name: str, *arguments: int) -> int:
 
 
 def inject(prepared: Prepared) -> Tuple[int, float]:
-    """The descriptor, and how many milliseconds the process stood; HeapxError says why not."""
+    """The descriptor, and how many milliseconds the process stood; HeapxError says why not. For a process of its own: its alarm ends it."""
     why = ""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     for look in range(LOOKS):
         if look:
             time.sleep(PAUSE_S)
         injector = Injector(prepared)
         try:
+            if not prepared.suspends:
+                signal.setitimer(signal.ITIMER_REAL, KILLED_S)
             injector.stop()
             descriptor = injector.take()
         except NotNow as reason:
             why = str(reason)
             continue
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             injector.let_go()
             injector.close()
         return descriptor, injector.stopped_ms or 0.0
@@ -124,14 +136,16 @@ class Injector(Tracer):
         self._mask = ctypes.c_uint64()
         self._system_call = system_call
         self._memory = os.open("/proc/%d/mem" % prepared.pid, os.O_RDWR | os.O_CLOEXEC)
+        self._maps = os.open("/proc/%d/maps" % prepared.pid, os.O_RDONLY | os.O_CLOEXEC)
         self._process = os.pidfd_open(prepared.pid, 0)
         self._owed: List[int] = []
         """Signals that came meanwhile and that nobody can block."""
         super().__init__(prepared.pid, LIMIT_S)
+        self._step_until_s = self.began_s + (FILTERED_S if prepared.suspends else LIMIT_S)
 
     def close(self) -> None:
         """Give back what was opened."""
-        for descriptor in (self._memory, self._process):
+        for descriptor in (self._memory, self._maps, self._process):
             os.close(descriptor)
 
     def let_go(self) -> None:
@@ -163,7 +177,6 @@ class Injector(Tracer):
         """The thread that suits best."""
         best: Optional[Tuple[int, Chosen]] = None
         why = "all are about to get a signal"
-        maps = procfs.slurp("/proc/%d/maps" % self.pid) or b""
         for lwp in sorted(self.held, key=lambda one: one != self.pid):
             if self.held[lwp].signal:
                 continue
@@ -171,7 +184,7 @@ class Injector(Tracer):
                 continue
             words = list(self._words)
             state = self._set(lwp, self._machine.state_set)
-            against = self._machine.against(words, state) or self._against(lwp, words, maps)
+            against = self._machine.against(words, state) or self._against(lwp, words)
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
                 continue
@@ -199,13 +212,25 @@ class Injector(Tracer):
             return span if span.name == "[stack]" else None
         return span if at < pointer < span.end else None
 
-    def _against(self, lwp: int, words: Sequence[int], maps: bytes) -> Optional[str]:
+    def _is_there(self, span: Mapping) -> bool:
+        """The mapping is as it was: asked of the kernel for this one, where it answers that; it may have ten thousand."""
+        query = bytearray(struct.pack("<3Q", QUERY_BYTES, 0, span.start).ljust(QUERY_BYTES, b"\0"))
+        try:
+            fcntl.ioctl(self._maps, PROCMAP_QUERY, query)
+        except OSError as error:
+            if error.errno not in (errno.ENOTTY, errno.EINVAL):
+                return False
+            return b"%x-%x rw" % (span.start, span.end) in (procfs.slurp("/proc/%d/maps" % self.pid) or b"")
+        start, end, flags = struct.unpack_from("<3Q", query, 24)
+        return (start, end, flags & 3) == (span.start, span.end, 3)
+
+    def _against(self, lwp: int, words: Sequence[int]) -> Optional[str]:
         span, at = self._span(lwp, words), self._named(words, self._layout.sp)
-        if span is None or b"%x-%x rw" % (span.start, span.end) not in maps:
+        if span is None or not self._is_there(span):
             return "runs on a stack that is not its own"
         if at - span.start < ROOM_BYTES:
             return "has only %d bytes of its stack left" % (at - span.start)
-        if seccomp.rules(lwp).mode != seccomp.DISABLED and not self._prepared.suspends:
+        if not self._prepared.suspends and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (procfs.slurp("/proc/%d/status" % lwp) or b""):
             return "has come under a seccomp filter"
         if self._restarts(lwp, self._named(words, self._layout.pc)):
             return "is in code that must not be interrupted (rseq)"
@@ -277,17 +302,14 @@ class Injector(Tracer):
 
     def _step(self, lwp: int, request: int, awaited: int) -> None:
         """Let the thread run to its next stop: at a system call, or 0: the one that was asked for. NotNow where there is none."""
-        deadline = time.monotonic() + STEP_S
         for _ in range(EVENTS):
             if self._call(request, lwp):
                 break
-            pause = 0.00002
             while True:
                 got, state = self._wait_for(lwp)
-                if got or time.monotonic() > deadline:
+                if got or time.monotonic() > self._step_until_s:
                     break
-                time.sleep(pause)
-                pause = min(pause * 2, 0.002)
+                self._pause(POLL_S)
             if not got or not os.WIFSTOPPED(state):
                 break
             number = os.WSTOPSIG(state)
@@ -301,6 +323,9 @@ class Injector(Tracer):
         raise NotNow("thread %d did not do what it was told" % lwp)
 
     # ------------------------------------------------------------------------------------------------ the least
+
+    def _pause(self, seconds: float) -> None:
+        signal.sigtimedwait([signal.SIGCHLD], max(seconds, POLL_S))
 
     def _read(self, address: int, count: int) -> bytes:
         try:

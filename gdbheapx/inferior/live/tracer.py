@@ -17,7 +17,8 @@ import ctypes
 import errno
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from functools import cache
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
@@ -67,10 +68,15 @@ def _in_danger(lwp: int) -> "Optional[Tuple[ctypes.Array[ctypes.c_int64], int]]"
 
 def _ask(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
     """All general registers of a thread, got or set."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
     vector = Vector(ctypes.addressof(words), ctypes.sizeof(words))
-    return not libc.ptrace(request, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(words)
+    return not _ptrace()(request, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(words)
+
+
+@cache
+def _ptrace() -> Any:
+    call = ctypes.CDLL(None, use_errno=True).ptrace
+    call.argtypes, call.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+    return call
 
 
 def _may_restart(lwp: int) -> bool:
@@ -110,10 +116,7 @@ class Tracer:
         self.until_s = self.began_s + limit_s
         self._patient_until_s = self.began_s + min(PATIENCE, limit_s / 2)
         self.stopped_ms: Optional[float] = None
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._ptrace = libc.ptrace
-        self._ptrace.restype = ctypes.c_long
-        self._ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+        self._ptrace = _ptrace()
         self._buffer = ctypes.create_string_buffer(REGISTER_BYTES)
         self.ended: Optional[int] = None
         """What waitpid told of the process's end."""
@@ -189,8 +192,11 @@ class Tracer:
                 if lwp not in self.late:
                     self.late.append(lwp)
                 return
-            time.sleep(pause)
+            self._pause(pause)
             pause = min(pause * 2, 0.002)
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def register_sets(self, numbers: Sequence[int]) -> Dict[int, List[bytes]]:
         """Of each held thread the contents of these register sets; empty where there is none."""
