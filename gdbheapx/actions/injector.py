@@ -13,7 +13,8 @@ import os
 import signal
 import struct
 import time
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from functools import cache
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
@@ -86,13 +87,18 @@ def system_call(name: str, *arguments: int) -> int:
     calls = native().system_calls
     if calls is None or name not in calls.numbers:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
     ctypes.set_errno(0)
-    returned = int(libc.syscall(ctypes.c_long(calls.numbers[name]), *(ctypes.c_long(argument) for argument in arguments)))
+    returned = int(_syscall()(calls.numbers[name], *(list(arguments) + [0] * (4 - len(arguments)))))
     if returned == -1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return returned
+
+
+@cache
+def _syscall() -> Any:
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.argtypes, call.restype = (ctypes.c_long,) * 5, ctypes.c_long
+    return call
 
 
 def inject(prepared: Prepared) -> Tuple[int, float]:

@@ -13,10 +13,20 @@ from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UN
 def slurp(path: str) -> Optional[bytes]:
     """The contents of a small file; None if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of open(), and some are read while a process stands
     except OSError:
         return None
+    try:
+        parts = []
+        while True:
+            part = os.read(descriptor, 1 << 16)
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def entry(pid: int) -> int:
