@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import preflight
-from gdbheapx.actions.injector import FLAGS, Prepared, inject, system_call
+from gdbheapx.actions.injector import FLAGS, Prepared, inject, same_descriptors, system_call
 from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target
@@ -80,6 +80,8 @@ def take(pid: int, accepts_split: bool = False) -> Injected:
     helpers.close()
     try:
         told, descriptor = _hear(ours)
+        if descriptor is None and not prepared.suspends:
+            os.kill(child, signal.SIGKILL)  # if it has not ended by itself
     finally:
         ours.close()
         try:
@@ -221,7 +223,11 @@ def _ask_memory(pid: int, accepts_split: bool) -> None:
 
 
 def _ask_descriptors(pid: int) -> None:
-    """One more must have room; nobody but the process's own threads may open one meanwhile."""
+    """One more must have room; nobody but the process's own threads may open one meanwhile. Processes of others that may not be asked do not
+    count: who shares a table has made it, and seldom is somebody else since."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != pid and same_descriptors(pid, int(name)):
+            raise _refused("process %d has its descriptors in common with process %s, which runs on meanwhile" % (pid, name))
     folder, used = "/proc/%d/fd" % pid, set()
     for name in os.listdir(folder):
         used.add(int(name))
@@ -292,6 +298,8 @@ def _tried() -> Optional[str]:
         return "this kernel does not scan page tables (PAGEMAP_SCAN, Linux 6.7): %s" % os.strerror(error.errno or 0)
     try:
         system_call("pidfd_getfd", os.pidfd_open(os.getpid(), 0), made, 0)
+        if not same_descriptors(os.getpid(), os.getpid()):
+            return "this kernel does not tell whose descriptors are shared (kcmp)"
     except (OSError, AttributeError) as error:
         return "descriptors of other processes cannot be taken over here (pidfd_getfd): %s" % error
     return None

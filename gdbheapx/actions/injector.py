@@ -38,6 +38,7 @@ PTRACE_CONT, PTRACE_SYSCALL, PTRACE_SETOPTIONS, GETSIGMASK, SETSIGMASK, GET_RSEQ
 TRACESYSGOOD, SUSPEND_SECCOMP = 1, 1 << 21
 PROCMAP_QUERY, QUERY_BYTES = 0xC0686611, 104
 """For one mapping by an address in it (linux/fs.h, Linux 6.11)."""
+KCMP_FILES = 2
 CALL_STOP = SIGTRAP | 0x80
 MASK_BYTES, RSEQ_BYTES = 8, 24
 LIMIT_S = 0.05
@@ -88,16 +89,24 @@ def system_call(name: str, *arguments: int) -> int:
     if calls is None or name not in calls.numbers:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     ctypes.set_errno(0)
-    returned = int(_syscall()(calls.numbers[name], *(list(arguments) + [0] * (4 - len(arguments)))))
+    returned = int(_syscall()(calls.numbers[name], *arguments, *[0] * (5 - len(arguments))))
     if returned == -1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return returned
 
 
+def same_descriptors(pid: int, other: int) -> Optional[bool]:
+    """Two threads have one table of descriptors (CLONE_FILES); None where that is not told."""
+    try:
+        return not system_call("kcmp", pid, other, KCMP_FILES)
+    except OSError:
+        return None
+
+
 @cache
 def _syscall() -> Any:
     call = ctypes.CDLL(None, use_errno=True).syscall
-    call.argtypes, call.restype = (ctypes.c_long,) * 5, ctypes.c_long
+    call.argtypes, call.restype = (ctypes.c_long,) * 6, ctypes.c_long
     return call
 
 
@@ -238,6 +247,8 @@ class Injector(Tracer):
             return "has only %d bytes of its stack left" % (at - span.start)
         if not self._prepared.suspends and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (procfs.slurp("/proc/%d/status" % lwp) or b""):
             return "has come under a seccomp filter"
+        if lwp != self.pid and not same_descriptors(self.pid, lwp):
+            return "has descriptors of its own"
         if self._restarts(lwp, self._named(words, self._layout.pc)):
             return "is in code that must not be interrupted (rseq)"
         return None

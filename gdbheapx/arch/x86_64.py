@@ -63,6 +63,7 @@ ARCHITECTURE = Architecture(
             "futex": 202,
             "restart_syscall": 219,
             "clock_gettime": 228,
+            "kcmp": 312,
             "userfaultfd": 323,
             "pidfd_getfd": 438,
         },

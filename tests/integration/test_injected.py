@@ -10,7 +10,10 @@ import random
 import resource
 import signal
 import struct
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any, List, Tuple
 
 import pytest
@@ -21,7 +24,7 @@ from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.problems import NO_SHORT_STOP
 from tests.support.processes import Process, Stage
-from tests.support.victims import check_free, until
+from tests.support.victims import Parked, check_free, until
 
 pytestmark = pytest.mark.once  # a container forbids userfaultfd
 
@@ -146,6 +149,57 @@ def test_killed_before_each_step(stage: Stage, where: str, more: Tuple[str, ...]
     is_well(process, before)
 
 
+@pytest.mark.parametrize("what", ["alone", "call"])
+@pytest.mark.parametrize("where", ["read", "vectors"])
+def test_it_does_not_stand_for_long(stage: Stage, where: str, what: str) -> None:
+    """A thread that does not come to its next step, and a call that does not end: the attempt is given up, or the alarm ends who makes it."""
+    process = started(stage, where)
+    before, prepared = state(process), injected.require(process.pid)
+    for place in range(8, 19):
+        status = hindered_at(prepared, place, what)
+        for _ in range(20):
+            if what == "alone" or os.WIFSIGNALED(status):
+                break
+            status = hindered_at(prepared, place, what)  # at load it was given up before
+        if what == "call":
+            assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+        else:
+            assert os.WIFEXITED(status) and os.WEXITSTATUS(status) in (GIVEN_UP, TAKEN), "taken where no step was left to wait for"
+        is_well(process, before)
+
+
+GIVEN_UP, TAKEN = 2, 3
+
+
+def hindered_at(prepared: injector.Prepared, place: int, what: str) -> int:
+    """How a child ends that makes one attempt, in which the thread answers no more after this call, or the call itself does not end."""
+    child = os.fork()
+    if not child:
+        counted: List[int] = []
+        original = injector.Injector._call, injector.Injector._wait_for
+
+        def call(self: injector.Injector, *words: int) -> int:
+            counted.append(1)
+            if len(counted) == place and what == "call":
+                os.read(os.pipe()[0], 1)
+            return original[0](self, *words)
+
+        def wait_for(self: injector.Injector, lwp: int) -> Tuple[int, int]:
+            late = len(counted) >= place and self.stopped_ms is None and what == "alone"
+            return (0, 0) if late else original[1](self, lwp)
+
+        injector.Injector._call, injector.Injector._wait_for = call, wait_for  # type: ignore[method-assign, assignment]
+        injector.LOOKS = 1
+        try:
+            injector.inject(prepared)
+            os._exit(TAKEN)
+        except HeapxError:
+            os._exit(GIVEN_UP)
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
 @pytest.mark.parametrize("whom", ["tool", "both"])
 def test_killed_at_random(stage: Stage, whom: str) -> None:
     """The tool alone, whose helper then ends what it has begun; and the helper that holds the process, with it: at any instant."""
@@ -198,6 +252,114 @@ def test_stopped_by_somebody(stage: Stage) -> None:
     assert "is stopped" in refusal(process)
     os.kill(process.pid, signal.SIGCONT)
     check_free(process)
+
+
+PYTHON = """
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+FILES, CHILD, RING = 0x400, 17, 425
+def beside():
+    if %(where)r == "thread":
+        assert not libc.unshare(FILES)
+    while True:
+        time.sleep(60)
+if %(where)r == "process" and not libc.syscall(56, FILES | CHILD, 0, 0, 0, 0):
+    os.read(0, 1)
+    os._exit(0)
+if %(where)r == "ring":
+    assert libc.syscall(RING, 8, ctypes.create_string_buffer(256)) >= 0
+if %(where)r == "thread":
+    threading.Thread(target=beside, daemon=True).start()
+    time.sleep(0.1)
+os.write(1, b"ready\\n")
+while True:
+    libc.nanosleep((ctypes.c_long * 2)(60, 0), None) if %(where)r != "thread" else libc.poll(None, 0, 5)
+"""
+
+
+def python(stage: Stage, where: str) -> Process:
+    """One that does this."""
+    process = stage.spawn([sys.executable, "-c", PYTHON % {"where": where}])
+    process.wait_ready()
+    return process
+
+
+def test_descriptors_in_common(stage: Stage) -> None:
+    """Of a table that another process has as well, the number that is free may be taken by that one."""
+    assert "has its descriptors in common with process" in refusal(python(stage, "process"))
+
+
+def test_a_thread_with_its_own_descriptors(stage: Stage) -> None:
+    """It is left alone; another one makes the call."""
+    process = python(stage, "thread")
+    before = state(process)
+    for _ in range(20):
+        os.close(injected.take_userfaultfd(process.pid))
+    assert state(process) == before
+    other = next(lwp for lwp in procfs.threads(process.pid) if lwp != process.pid)
+    assert injector.same_descriptors(process.pid, other) is False
+
+
+def test_a_ring(stage: Stage) -> None:
+    """A process with io_uring, for which the kernel may open files while all stand."""
+    try:
+        process = python(stage, "ring")
+    except AssertionError as without:
+        pytest.skip("no io_uring here: %s" % without)
+    assert "uses io_uring" in refusal(process)
+
+
+def test_the_main_thread_has_ended(stage: Stage) -> None:
+    """/proc/PID shows nothing of such a process."""
+    process = stage.start("main_ended")
+    until(lambda: procfs.is_over(process.pid, process.pid), lambda: "its main thread runs", process)
+    with pytest.raises(HeapxError, match="main thread of process %d has ended" % process.pid) as said:
+        injected.take(process.pid)
+    assert said.value.code == NO_SHORT_STOP
+
+
+def test_vfork(stage: Stage) -> None:
+    """Neither the child in its parent's memory nor the parent that waits for it."""
+    parked = Parked(stage.start("victim_parked", "vfork"))
+    for pid in (parked.child, parked.pid):
+        with pytest.raises(HeapxError, match="vfork") as said:
+            injected.take(pid)
+        assert said.value.code == NO_SHORT_STOP
+    parked.go()
+
+
+def test_a_32_bit_program(stage: Stage, tmp_path: Path) -> None:
+    """Its registers and calls are others."""
+    (tmp_path / "waits.c").write_text("#include <unistd.h>\nint main(void) { write(1, \"ready\\n\", 6); pause(); return 0; }\n")
+    made = subprocess.run(["gcc", "-m32", "-w", "-o", "waits", "waits.c"], cwd=tmp_path, capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip("gcc makes no 32-bit programs here: " + made.stderr[-200:])
+    process = stage.spawn([str(tmp_path / "waits")])
+    process.wait_ready()
+    assert "is no program of i386:x86-64" in refusal(process)
+
+
+def test_not_permitted(stage: Stage) -> None:
+    """Somebody else's process: the same refusal as for a look."""
+    if os.geteuid():
+        pytest.skip("only root can be somebody else")
+    process = started(stage, "nanosleep")
+    before, (reading, writing) = state(process), os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            injected.take(process.pid)
+        except HeapxError as error:
+            os.write(writing, ("%s %s" % (error.code, error.message)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    assert text.startswith(str(NO_SHORT_STOP)) and "%d" % process.pid in text, text
+    is_well(process, before)
 
 
 def test_somebodys_userfaultfd(stage: Stage) -> None:
