@@ -17,7 +17,7 @@ def slurp(path: str) -> Optional[bytes]:
     except OSError:
         return None
     try:
-        parts = []
+        parts: List[bytes] = []
         while True:
             part = os.read(descriptor, 1 << 16)
             if not part:

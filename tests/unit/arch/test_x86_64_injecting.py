@@ -1,0 +1,151 @@
+"""The frames by which a thread of x86-64 goes from one system call to the next and back: each field where sigreturn looks for it."""
+
+import struct
+import subprocess
+from pathlib import Path
+from typing import Dict, List, Optional
+
+import pytest
+
+from gdbheapx.arch import x86_64_injecting as injecting
+from gdbheapx.arch.x86_64 import ORDER
+
+CODE, BACK, CLOSE, DESCRIPTOR, MASK = 0x7FFFF7FC1000, 0x7FFFF7C3C050, 3, 17, 0x4002
+FEATURES, STATE_BYTES = 0x2E7, 2696
+SIGRETURN_POPPED_BYTES = 8
+"""The address that `ret` has taken from the stack when sigreturn begins: it finds the frame below the stack pointer by so much."""
+PROGRAM = """
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdio.h>
+#include <ucontext.h>
+#define SAY(name, field) printf("%%s %%zu\\n", name, offsetof(ucontext_t, field))
+int main(void)
+{
+    %s
+    SAY("uc_flags", uc_flags); SAY("ss_flags", uc_stack.ss_flags); SAY("segments", uc_mcontext.gregs[REG_CSGSFS]);
+    SAY("state", uc_mcontext.fpregs); SAY("mask", uc_sigmask);
+    return 0;
+}
+"""
+REG = {"eflags": "EFL", **{name: name.upper() for name in injecting.CONTEXT if name != "eflags"}}
+
+
+def words(**given: int) -> List[int]:
+    """Registers, each with a value of its own."""
+    made = {name: 0x1000 * place + place for place, name in enumerate(ORDER)}
+    made.update(cs=0x33, ss=0x2B, gs=0, fs=0, rsp=0x7FFFFFFFE4A8, rip=0x401234, orig_rax=(1 << 64) - 1)
+    made.update(given)
+    return [made[name] for name in ORDER]
+
+
+def state(features: int = FEATURES, size_bytes: int = STATE_BYTES) -> bytes:
+    """What ptrace gives of xsave's area: bytes that differ, which features it has for software and in its header."""
+    data = bytearray(place * 7 % 251 for place in range(size_bytes))
+    struct.pack_into("<Q", data, 464, features)
+    struct.pack_into("<Q", data, 512, features)
+    return bytes(data)
+
+
+@pytest.fixture(scope="module")
+def offsets(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, int]:
+    """Where the C library's headers have the fields, from the frame's begin on."""
+    folder: Path = tmp_path_factory.mktemp("ucontext")
+    said = " ".join('SAY("%s", uc_mcontext.gregs[REG_%s]);' % (name, REG[name]) for name in injecting.CONTEXT)
+    (folder / "says.c").write_text(PROGRAM % said)
+    try:
+        made = subprocess.run(["gcc", "-o", "says", "says.c"], cwd=folder, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("gcc is not installed")
+    if "REG_CSGSFS" in made.stderr:
+        pytest.skip("this machine is another one")
+    assert not made.returncode, made.stderr
+    lines = subprocess.run([str(folder / "says")], capture_output=True, text=True, check=True).stdout.split()
+    return {name: int(place) + SIGRETURN_POPPED_BYTES for name, place in zip(lines[::2], lines[1::2])}
+
+
+def made(registers: List[int], data: bytes) -> "tuple[int, bytes]":
+    """Where the frames begin, and they."""
+    base = injecting.base(registers, data)
+    return base, injecting.frames(registers, data, MASK, base, CODE, BACK, CLOSE, DESCRIPTOR)
+
+
+def word(frames: bytes, at: int) -> int:
+    return int.from_bytes(frames[at : at + 8], "little")
+
+
+def registers_of(frames: bytes, offsets: Dict[str, int]) -> Dict[str, int]:
+    return {name: word(frames, offsets[name]) for name in injecting.CONTEXT}
+
+
+def test_both_frames(offsets: Dict[str, int]) -> None:
+    """The first makes the second call with all signals blocked, and no vector state; the second has every register, the mask and the state."""
+    before, data = words(), state()
+    base, frames = made(before, data)
+    first, second = frames[: injecting.FRAME_BYTES], frames[injecting.FRAME_BYTES : injecting.FRAMES_BYTES]
+    assert word(first, 0) == word(second, 0) == BACK
+    assert word(first, offsets["uc_flags"]) == word(second, offsets["uc_flags"]) == 7
+    assert int.from_bytes(first[offsets["ss_flags"] :][:4], "little") == 0x10
+    told, resumed = registers_of(first, offsets), registers_of(second, offsets)
+    assert (told["rip"], told["rsp"], told["rax"], told["rdi"]) == (CODE, base + injecting.FRAME_BYTES, CLOSE, DESCRIPTOR)
+    assert word(first, offsets["mask"]) == (1 << 64) - 1 and word(first, offsets["state"]) == 0
+    assert resumed == {name: before[ORDER.index(name)] for name in injecting.CONTEXT}
+    assert struct.unpack_from("<4H", second, offsets["segments"]) == (0x33, 0, 0, 0x2B)
+    assert word(second, offsets["mask"]) == MASK and word(second, offsets["state"]) == base + injecting.FRAMES_BYTES
+    assert injecting.INJECTING.argument_at == offsets["rdi"]
+
+
+def test_the_first_call_finds_the_first_frame() -> None:
+    """`ret` behind a call takes the address that its frame begins with."""
+    before, data = words(), state()
+    base, frames = made(before, data)
+    for registers, at in (
+        (injecting.first(before, base, CODE, 323, 1), base),
+        (injecting.second(before, base, CODE, CLOSE, DESCRIPTOR), base + injecting.FRAME_BYTES),
+    ):
+        assert registers[ORDER.index("rsp")] == at and word(frames, at - base) == BACK and registers[ORDER.index("rip")] == CODE
+        assert registers[ORDER.index("orig_rax")] == (1 << 64) - 1, "no call that the kernel would make again"
+
+
+@pytest.mark.parametrize("pointer", range(0x7FFFFFFFE480, 0x7FFFFFFFE4C8, 8))
+@pytest.mark.parametrize("size_bytes", [576, 832, STATE_BYTES])
+def test_they_are_below_all_that_is_in_use(pointer: int, size_bytes: int) -> None:
+    """The red zone stays; the state is at a multiple of 64, as xrstor wants it."""
+    base, frames = made(words(rsp=pointer), state(size_bytes=size_bytes))
+    assert not (base + injecting.FRAMES_BYTES) % 64 and pointer - 128 - 64 < base + len(frames) <= pointer - 128
+
+
+def test_the_state(offsets: Dict[str, int]) -> None:
+    """As ptrace gave it, but the bytes for software, by which sigreturn knows its size: struct _fpx_sw_bytes."""
+    data = state()
+    saved = made(words(), data)[1][injecting.FRAMES_BYTES :]
+    assert saved[:464] == data[:464] and saved[512:-4] == data[512:] and saved[-4:] == struct.pack("<I", 0x46505845)
+    assert struct.unpack_from("<IIQI", saved, 464) == (0x46505853, STATE_BYTES + 4, FEATURES, STATE_BYTES) and not any(saved[484:512])
+
+
+def test_tiles_are_left_out() -> None:
+    """Of AMX sigreturn has no room for the data where the thread has used none."""
+    saved = made(words(), state(FEATURES | 1 << 18, 11008))[1][injecting.FRAMES_BYTES :]
+    assert struct.unpack_from("<IIQI", saved, 464) == (0x46505853, 2816 + 4, FEATURES, 2816) and len(saved) == 2820
+
+
+@pytest.mark.parametrize(
+    ("call", "result", "rank", "again"),
+    [(-1, 5, 3, False), (0, -512, 0, True), (202, -513, 0, True), (7, -514, 0, True), (35, -516, 2, True), (0, -4, 1, False), (0, 1, 1, False)],
+)
+def test_interrupted_calls(offsets: Dict[str, int], call: int, result: int, rank: int, again: bool) -> None:
+    """What the kernel would make again the thread does again; anything else is as it was."""
+    registers = words(orig_rax=call % (1 << 64), rax=result % (1 << 64))
+    assert injecting.rank(registers) == rank
+    resumed = registers_of(made(registers, state())[1][injecting.FRAME_BYTES :], offsets)
+    assert resumed["rip"] == 0x401234 - 2 * again and resumed["rax"] == (call if again else result % (1 << 64))
+
+
+@pytest.mark.parametrize(
+    ("given", "data", "why"),
+    [({}, state(), None), ({"cs": 0x23}, state(), "32-bit"), ({}, b"\0" * 512, "vector"), ({}, state(FEATURES | 1 << 18), "matrices")],
+)
+def test_against(given: Dict[str, int], data: bytes, why: Optional[str]) -> None:
+    """Threads that are left alone."""
+    said = injecting.against(words(**given), data)
+    assert said is None if why is None else why in (said or "")
