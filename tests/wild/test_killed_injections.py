@@ -1,0 +1,90 @@
+"""Two hundred kills of the tool, of its helper, and of both, at any instant of an injection, on a machine at work: the process is as it was.
+
+GDBHEAPX_RANDOM_KILLS is how many of each.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import Iterator, List, Set
+
+import pytest
+
+from gdbheapx.actions import injected
+from gdbheapx.errors import HeapxError
+from tests.integration.test_injected import is_well, started, state
+from tests.support.processes import Stage
+from tests.support.victims import until
+
+pytestmark = pytest.mark.wild  # the load takes the machine for minutes
+
+KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "200"))
+WINDOW_S = 0.06
+
+
+@pytest.fixture
+def load() -> Iterator[None]:
+    """As many busy processes as there are CPUs."""
+    made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    yield
+    for one in made:
+        one.kill()
+        one.wait()
+
+
+def processes(field: int, wanted: Set[int]) -> List[int]:
+    """Those whose /proc/PID/stat has one of these numbers there: 1 is the parent, 3 the session."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if int(fields[field]) in wanted and fields[0] not in (b"Z", b"X"):
+                found.append(int(name))
+    return found
+
+
+@pytest.mark.parametrize("where", ["read", "nanosleep", "vectors"])
+@pytest.mark.parametrize("whom", ["tool", "helper", "both"])
+def test_killed(stage: Stage, load: None, whom: str, where: str) -> None:
+    """Its descriptors, masks and registers are as before, nobody holds it, it goes on, and nobody is left of those that were killed."""
+    lacking = injected._lacking()
+    if lacking:
+        pytest.skip(lacking)
+    process = started(stage, where, "beside")
+    before = state(process)
+    sessions: Set[int] = set()
+    for _ in range(KILLS):
+        child = os.fork()
+        if not child:
+            try:
+                os.setsid()
+                while True:
+                    try:
+                        os.close(injected.take_userfaultfd(process.pid))
+                    except HeapxError:
+                        pass
+            finally:
+                os._exit(0)
+        sessions.add(child)
+        time.sleep(random.random() * WINDOW_S)
+        helpers = processes(1, {child})
+        sessions.update(helpers)
+        for pid in helpers if whom != "tool" else []:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if whom == "helper":
+            time.sleep(random.random() * 0.01)  # the tool says so, and goes on
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        is_well(process, before)
+    until(lambda: not processes(3, sessions), lambda: "left: %s" % processes(3, sessions), process)
