@@ -136,15 +136,19 @@ class ElfTarget(Target):
         self._functions: Dict[Module, List[Function]] = {}
         self._names: List[Dict[Any, Any]] = [self._statics, self._dynamics, self._tls]
         """What only other objects change."""
+        self._foreseen_code: Optional[List[str]] = None
+        """Where code was mapped just before a short stop: while that is so the same objects are loaded."""
         self.forget()
 
     def forget(self) -> None:
         """The target ran, or changed: drop what may be out of date."""
+        self._forget(None, None, None)
+
+    def _forget(self, auxv: Optional[Dict[int, int]], link_map: Optional[LinkMap], modules: Optional[List[Module]]) -> None:
+        """The same, but for what is known of the loaded objects."""
         self.source.forget()
         self._registers, self.is_kept = None, False
-        self._auxv: Optional[Dict[int, int]] = None
-        self._link_map: Optional[LinkMap] = None
-        self._modules: Optional[List[Module]] = None
+        self._auxv, self._link_map, self._modules = auxv, link_map, modules
         self._threads: Optional[Sequence[Thread]] = None
         self._tls.clear()
         self._call_frames.clear()
@@ -469,6 +473,7 @@ class ElfTarget(Target):
     def foresee(self) -> None:
         """Ask before a short stop for what would make it long."""
         self.source.foresee()
+        self._foreseen_code = _code(self.source.maps_text())
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
         """Have take() copy the memory of a process that stands still, and let it run on: it is read from there. Registers come first, as
@@ -485,7 +490,11 @@ class ElfTarget(Target):
     def refresh(self) -> bool:
         """Forget what changes while the process runs; names and types too, if other objects are loaded. False if they are."""
         before, kept = self.modules(), [(names, dict(names)) for names in self._names]
-        self.forget()
+        foreseen, self._foreseen_code = self._foreseen_code, None
+        if foreseen is not None and foreseen == _code(self.source.maps_text()):
+            self._forget(self._auxv, self._link_map, self._modules)
+        else:
+            self.forget()
         is_same = list(self.modules()) == list(before)
         for names, known in kept if is_same else ():
             names.update(known)
@@ -820,6 +829,10 @@ class ElfTarget(Target):
             )
         hint = "give the program with --exe FILE" if self.kind == "core" else None
         return Diagnostic(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
+
+
+def _code(maps: str) -> List[str]:
+    return [line for line in maps.splitlines() if " r-xp " in line]
 
 
 def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **options: Any) -> ElfTarget:
