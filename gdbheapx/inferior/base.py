@@ -285,6 +285,8 @@ class SwapRoom:
     def __init__(self, left_bytes: int = (1 << 64) - 1) -> None:
         self.cells = array("Q", [left_bytes, 0])
         """What is left, and how many bytes were refused; the C kernel changes them from several threads."""
+        self.is_without_swap = False
+        """The machine has none: a page that the page table calls swapped is being moved, for a moment, to another place in RAM."""
 
     @property
     def left_bytes(self) -> int:

@@ -130,6 +130,12 @@ def shared_swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
     return max(files.fields("%s/%d/smaps_rollup" % (files.proc, pid)).get("Swap", in_use) - swapped_bytes(pid, files), 0)
 
 
+def machine_swap_bytes(files: Optional[Files] = None) -> int:
+    """How much swap this machine has."""
+    files = files or Files()
+    return files.fields("%s/meminfo" % files.proc).get("SwapTotal", 0)
+
+
 def find(pid: int, files: Optional[Files] = None) -> Headroom:
     """What the process may still get."""
     files = files or Files()
@@ -326,7 +332,8 @@ class LiveSwapRoom(SwapRoom):
         self._measured_s = now
         swapped = swapped_bytes(self._pid) + (self._shared_bytes or 0)
         if not swapped:  # nothing is looked up; a page may still go to swap before it is read
-            self.cells[0] = self.cells[0] if self._headroom is not None else FEW_BYTES
+            self.is_without_swap = not machine_swap_bytes()
+            self.cells[0] = ALL if self.is_without_swap else self.cells[0] if self._headroom is not None else FEW_BYTES
             return
         self._swapped_bytes = swapped
         headroom = find(self._pid)
