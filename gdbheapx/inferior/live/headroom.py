@@ -297,6 +297,8 @@ class LiveSwapRoom(SwapRoom):
     def __init__(self, pid: int) -> None:
         SwapRoom.__init__(self, 0)
         self._pid = pid
+        self._machine_bytes = machine_swap_bytes()
+        """Asked before any stop."""
         self._measured_s = self._granted_s = float("-inf")
         self._reserved_bytes = 0
         self._headroom: Optional[Headroom] = None
@@ -332,7 +334,7 @@ class LiveSwapRoom(SwapRoom):
         self._measured_s = now
         swapped = swapped_bytes(self._pid) + (self._shared_bytes or 0)
         if not swapped:  # nothing is looked up; a page may still go to swap before it is read
-            self.is_without_swap = not machine_swap_bytes()
+            self.is_without_swap = not self._machine_bytes
             self.cells[0] = ALL if self.is_without_swap else self.cells[0] if self._headroom is not None else FEW_BYTES
             return
         self._swapped_bytes = swapped

@@ -141,6 +141,7 @@ def room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> headroom.LiveSwap
     found, swapped = headroom.find, headroom.swapped_bytes
     monkeypatch.setattr(headroom, "find", lambda pid: found(pid, machine.files))
     monkeypatch.setattr(headroom, "swapped_bytes", lambda pid: swapped(pid, machine.files))
+    monkeypatch.setattr(headroom, "machine_swap_bytes", lambda: MIB)
     monkeypatch.setattr(headroom, "FRESH_S", 0.0)
     return headroom.LiveSwapRoom(PID)
 
@@ -167,7 +168,6 @@ def test_nothing_in_swap_costs_nothing(room: headroom.LiveSwapRoom, machine: Mac
     """With VmSwap 0 no limit is looked up; a few pages that go to swap meanwhile may be read."""
     machine.swapped(0)
     monkeypatch.setattr(headroom, "find", lambda pid: pytest.fail("limits were looked up"))
-    monkeypatch.setattr(headroom, "machine_swap_bytes", lambda: MIB)
     assert room.lacking() is None and room.has_room_for_all() and room.take(4096, 4096) == 4096
     assert room.take(MIB, 4096) < MIB and room.refused and not room.is_without_swap
 
@@ -176,6 +176,7 @@ def test_without_any_swap_nothing_is_refused(room: headroom.LiveSwapRoom, machin
     """What the page table calls swapped there is being moved within RAM (mm/migrate.c), hundreds of pages at a time."""
     machine.swapped(0)
     monkeypatch.setattr(headroom, "machine_swap_bytes", lambda: 0)
+    room = headroom.LiveSwapRoom(PID)
     assert room.take(20 * MIB, 4096) == 20 * MIB and room.is_without_swap and not room.problems()
 
 
