@@ -23,6 +23,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.problems import NO_SHORT_STOP
+from tests.support.injections import is_well, started, state
 from tests.support.processes import Process, Stage
 from tests.support.victims import Parked, check_free, until
 
@@ -40,33 +41,6 @@ def possible(live: str) -> None:
     lacking = injected._lacking()
     if lacking:
         pytest.skip(lacking)
-
-
-def started(stage: Stage, where: str, *more: str) -> Process:
-    """The program, which checks itself from now on."""
-    process = stage.start("injected", where, *more)
-    count = 1 + (where == "read") + (5 if more else 0)  # who reads has another thread that writes
-    until(lambda: len(procfs.threads(process.pid)) == count and process.words()[0] > 30, lambda: "it does not begin", process)
-    until(lambda: not any(int(procfs.status(lwp)["SigBlk"], 16) for lwp in procfs.threads(process.pid)), lambda: "its threads do not start", process)
-    return process
-
-
-def state(process: Process) -> Tuple[Any, ...]:
-    """What nobody may leave behind: descriptors, signal masks, who holds it, threads that stand."""
-    threads = {}
-    for lwp in procfs.threads(process.pid):
-        fields = procfs.status(lwp)
-        threads[lwp] = fields["SigBlk"], fields["SigPnd"], fields["TracerPid"], fields["State"][0] in "tT"
-    folder = "/proc/%d/fd" % process.pid
-    return {name: os.readlink("%s/%s" % (folder, name)) for name in os.listdir(folder)}, threads
-
-
-def is_well(process: Process, before: Tuple[Any, ...], wrong: int = 0) -> None:
-    """It is as before, makes progress, and found nothing wrong."""
-    until(lambda: state(process) == before, lambda: "%s, and was %s" % (state(process), before), process)
-    rounds = process.words()[0]
-    until(lambda: process.words()[0] > rounds + 3, lambda: "it does not go on", process)
-    assert process.popen.poll() is None and process.words()[1] <= wrong, process.words()
 
 
 @pytest.mark.parametrize("more", [(), ("beside",)])

@@ -15,7 +15,7 @@ import pytest
 
 from gdbheapx.actions import injected
 from gdbheapx.errors import HeapxError
-from tests.integration.test_injected import is_well, started, state
+from tests.support.injections import is_well, started, state
 from tests.support.processes import Stage
 from tests.support.victims import until
 
