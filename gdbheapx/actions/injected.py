@@ -104,7 +104,7 @@ def _forked() -> int:
 
 
 def _rehearse() -> None:
-    """In the helper, all of it on a child of its own: memory that was shared since the fork is copied now, not while a process waits for it.
+    """In the helper, all of it on a child of its own: memory that was shared since the fork is copied now, not while a process waits.
     What goes wrong here is told by what follows."""
     reading, writing = os.pipe()
     child = _forked()
@@ -223,8 +223,8 @@ def _ask_memory(pid: int, accepts_split: bool) -> None:
 
 
 def _ask_descriptors(pid: int) -> None:
-    """One more must have room; nobody but the process's own threads may open one meanwhile. Processes of which the kernel does not tell that
-    (somebody else's) do not count: who shares a table has seldom become somebody else since."""
+    """One more must have room; nobody but the process's own threads may open one meanwhile. Processes of others, of which that is
+    not told, do not count: who shares a table has seldom become somebody else since."""
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != pid and same_descriptors(pid, int(name)):
             raise _refused("process %d has its descriptors in common with process %s, which runs on meanwhile" % (pid, name))

@@ -42,7 +42,7 @@ KCMP_FILES = 2
 CALL_STOP = SIGTRAP | 0x80
 MASK_BYTES, RSEQ_BYTES = 8, 24
 LIMIT_S = 0.05
-"""How long the process may stand still in one attempt; half of it for threads that do not stop. Then it goes on, by the frames if it must."""
+"""How long the process may stand still in one attempt; half of it for threads that do not stop. Then it goes on, by the frames if so."""
 KILLED_S = 2 * LIMIT_S
 """After which the kernel ends this process, if it waits in a call that has no limit, for memory of the other one for example."""
 FILTERED_S = 5.0
