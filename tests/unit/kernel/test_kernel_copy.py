@@ -31,13 +31,14 @@ shared[4096 : 4104] = b"together"
 file = open(sys.argv[1], "r+b")
 private = mmap.mmap(file.fileno(), 8 * 4096, mmap.MAP_PRIVATE)
 private[3 * 4096 : 3 * 4096 + 3] = b"own"
+reading, writing = os.pipe()
 if os.fork():
     print(os.getpid(), flush=True)
     for line in sys.stdin:
         sparse[: len(sparse)] = bytes(len(sparse)); shared[4096 : 4104] = b"changed!"; private[3 * 4096 : 3 * 4096 + 3] = b"new"
         print("changed", flush=True)
 else:
-    sys.stdin.read()
+    os.close(writing); os.read(reading, 1)  # until the other one ends, whose lines it must not take
 os._exit(0)
 """
 
