@@ -75,6 +75,19 @@ int64_t source_read(const struct source *source, uint64_t address, void *to, uin
 /* The same for a search: what is in swap stays there and reads as zeros. */
 int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size);
 
+#define HELD_PAGES 512u
+
+/* Entries of pagemap that one reader has read in a stop. Zeros at first. */
+struct page_entries {
+    double until;               /* of which stop they are */
+    uint64_t first, count;      /* pages */
+    uint64_t missed;            /* where a read missed them last */
+    uint64_t entries[HELD_PAGES];
+};
+
+/* As source_read or source_peek, for reads that are often near each other. */
+int64_t source_read_near(const struct source *source, struct page_entries *held, uint64_t address, void *to, uint64_t size, int peeks);
+
 /* How many bytes, `size` to `most`, a read at `address` may take to have what may be asked for next: of a process no more than lies in the
    same private anonymous memory. A page of a file that nobody asked for would come into its memory. */
 uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t size, uint64_t most);
@@ -119,6 +132,7 @@ struct window {
     int interrupted, peeks; /* peeks: by source_peek */
     int held;               /* a miss reads nothing and counts as interrupted: the bytes at hand are lent */
     uint64_t keep;          /* a miss a little beyond this address reads from it on; 0: none */
+    struct page_entries entries;
 };
 
 /* The caller's buffer becomes a window onto [low, high). */
@@ -135,7 +149,7 @@ static inline const uint8_t *window_at(struct window *window, uint64_t address, 
     return window_miss(window, address, size);
 }
 
-#define JUMP_READ 4096u         /* one page: a header lies in it, or in it and the next */
+#define JUMP_READ 256u          /* a header: what a page more costs is waiting for its memory */
 #define JUMP_BYTES (16u << 10)  /* about what is copied in the time that one more read takes */
 
 /* `address` follows what is `bytes` long and was looked at last: behind a large chunk a miss wants its header, not a block. How far a miss
@@ -161,6 +175,7 @@ struct pages {
     uint8_t *bytes;
     uint64_t tags[CACHE_PAGES];     /* page address | 1; 0 if empty */
     uint32_t lengths[CACHE_PAGES];
+    struct page_entries entries;
 };
 
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);

@@ -21,7 +21,7 @@ void pages_close(struct pages *pages)
 
 static int read_direct(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size)
 {
-    int64_t got = source_read(pages->source, address, to, size);
+    int64_t got = source_read_near(pages->source, &pages->entries, address, to, size, 0);
     pages->reads++;
     if (got < 0)
         pages->interrupted = 1;
@@ -47,12 +47,13 @@ static int load_pages(struct pages *pages, uint64_t page)
     if (before && source_ahead(pages->source, page + CACHE_PAGE - all, CACHE_PAGE, all) != all)
         before = 0;
     uint64_t first = page - before * CACHE_PAGE, count = before + 1 + behind;
-    int64_t got = source_read(pages->source, first, pages->bytes + (size_t) (slot - before) * CACHE_PAGE, count * CACHE_PAGE);
+    uint8_t *to = pages->bytes + (size_t) slot * CACHE_PAGE;
+    int64_t got = source_read_near(pages->source, &pages->entries, first, to - before * CACHE_PAGE, count * CACHE_PAGE, 0);
     if (got >= 0 && (uint64_t) got <= before * CACHE_PAGE) {    /* it ends before the page that is wanted */
         pages->in_row = count = before = behind = 0;
         first = page;
         count = 1;
-        got = source_read(pages->source, page, pages->bytes + (size_t) slot * CACHE_PAGE, CACHE_PAGE);
+        got = source_read_near(pages->source, &pages->entries, page, to, CACHE_PAGE, 0);
     }
     pages->reads++;
     pages->last_miss = up || !down ? page + behind * CACHE_PAGE : first;

@@ -1,17 +1,20 @@
 /* Where bytes come from: segments of a file, a Python call, or bytes in this process.
 
-   A live process is the file /proc/PID/mem with one segment. process_vm_readv would be a little faster, but it pins what it reads, and
-   the kernel answers a pin of a page that is shared after fork with a copy: reading would take memory from the process. So would reading
-   a page that it has never touched: /proc/PID/pagemap is asked first, and such pages of private anonymous memory are zeros here without a
+   A live process is the file /proc/PID/mem with one segment. process_vm_readv is faster, but it pins what it reads, and the kernel answers
+   a pin of a page that is shared after fork with a copy: reading would take memory from the process. So it is used where pagemap calls all
+   pages mapped by this process alone, and none of them can become shared since it stands still. Memory would also be taken by reading a
+   page that it has never touched: /proc/PID/pagemap is asked first, and such pages of private anonymous memory are zeros here without a
    read. */
 #define _GNU_SOURCE
 #include "copy.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +38,7 @@ struct source {
     const uint64_t *untouched_zero; /* begin and end of each range of private anonymous memory, sorted; the caller's */
     size_t untouched_count;
     const double *until;        /* a live process stands still until then; NULL: for ever. The caller's */
+    int pid;                    /* of that process */
     uint64_t *swapped_in;       /* bytes that were in swap when they were read */
     uint64_t *swap_room;        /* bytes that may still be brought in from swap, and bytes that were refused; NULL: all may */
     const struct copy *copy;    /* what was kept of the process; what it has not is read as it is now */
@@ -106,9 +110,10 @@ void heapx_source_copied(struct source *source, const struct copy *copy)
 }
 
 /* What is read later than *until, by the monotonic clock, is of a process that runs again: the read counts as interrupted. */
-void heapx_source_until(struct source *source, const double *until)
+void heapx_source_until(struct source *source, const double *until, int pid)
 {
     source->until = until;
+    source->pid = pid;
 }
 
 void heapx_source_free(struct source *source)
@@ -141,6 +146,9 @@ uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 #define PAGE_TOUCHED (3ull << 62)   /* present or swapped */
 #define PAGE_PRESENT (1ull << 63)
 #define PAGE_SWAPPED (1ull << 62)
+#define PAGE_ALONE (1ull << 56)      /* mapped by this process alone */
+#define PAGE_OF_FILE (1ull << 61)
+#define PIN_WORTH (16u << 10)       /* bytes: for less process_vm_readv is not faster */
 #define PAGE_GUARD (1ull << 58)      /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
 
 /* What was never touched is known to be zeros somewhere. */
@@ -209,9 +217,57 @@ uint64_t source_bring_in(const struct source *source, uint64_t pages)
     return given;
 }
 
+/* It was stopped for this look and does not run before its time is up: not so while it runs (NEVER). */
+static int stands_still(const struct source *source)
+{
+    return source->until && isfinite(*source->until);
+}
+
+/* The entries of some of `count` pages from the first on, as read from pagemap; of how many, 0: none can be read. Where reads follow each
+   other closely and the process stands still, those around are kept: each of many headers costs one read instead of two. */
+static uint64_t entries_of(const struct source *source, struct page_entries *held, uint64_t first, uint64_t count, uint64_t *entries)
+{
+    const uint64_t begin = first - first % HELD_PAGES;
+    if (!held || !stands_still(source))
+        return read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, first * 8) / 8;
+    if (held->until != *source->until)      /* of another stop */
+        held->count = 0;
+    held->until = *source->until;
+    if (first - held->first >= held->count) {
+        const int is_near = begin - held->missed + HELD_PAGES <= 2 * HELD_PAGES;
+        held->missed = begin;
+        if (!is_near)
+            return read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, first * 8) / 8;
+        held->first = begin;
+        held->count = read_at(source->pagemap_fd, (uint8_t *) held->entries, sizeof held->entries, begin * 8) / 8;
+    }
+    const uint64_t skip = first - held->first, known = skip < held->count ? held->count - skip : 0;
+    count = known < count ? known : count;
+    memcpy(entries, held->entries + skip, count * 8);
+    return count;
+}
+
+/* As read_at, of pages with these entries. */
+static uint64_t read_plain(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, const uint64_t *entries)
+{
+    const uint64_t pages = (address % source->page + size + source->page - 1) / source->page;
+    uint64_t bits = PAGE_ALONE | PAGE_PRESENT, of_file = 0, got = 0;
+    for (uint64_t i = 0; i < pages; i++) {
+        bits &= entries[i];
+        of_file |= entries[i] & PAGE_OF_FILE;
+    }
+    if (bits == (PAGE_ALONE | PAGE_PRESENT) && !of_file && size >= PIN_WORTH && stands_still(source)) {
+        const struct iovec here = {to, (size_t) size}, there = {(void *) (uintptr_t) address, (size_t) size};
+        const ssize_t done = process_vm_readv(source->pid, &here, 1, &there, 1, 0);
+        got = done > 0 ? (uint64_t) done : 0;
+    }
+    return got < size ? got + read_at(source->fd, to + got, size - got, address + got) : got;
+}
+
 /* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. It ends at a page
    in swap that may not be brought in. */
-static uint64_t read_living(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+static uint64_t read_living(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits,
+                            struct page_entries *held)
 {
     uint64_t entries[PAGES_AT_ONCE], done = 0;
     while (done < size) {
@@ -219,7 +275,7 @@ static uint64_t read_living(const struct source *source, uint64_t address, uint8
         uint64_t count = (at + (size - done) - 1) / source->page - first + 1;
         if (count > PAGES_AT_ONCE)
             count = PAGES_AT_ONCE;
-        uint64_t known = read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, first * 8) / 8;
+        uint64_t known = entries_of(source, held, first, count, entries);
         if (!known)     /* beyond all memory, or the process has ended: the read tells */
             return done + read_at(source->fd, to + done, size - done, at);
         for (uint64_t place = 0; place < known && done < size;) {
@@ -233,6 +289,8 @@ static uint64_t read_living(const struct source *source, uint64_t address, uint8
                 pages = source_bring_in(source, pages);
                 if (!pages)
                     return done;
+                if (held)       /* they are in memory from now on */
+                    held->count = 0;
             }
             uint64_t want = (first + place + pages) * source->page - here;
             if (want > size - done)
@@ -243,7 +301,7 @@ static uint64_t read_living(const struct source *source, uint64_t address, uint8
             if (zeros)
                 memset(to + done, 0, (size_t) want);
             else
-                got = read_at(source->fd, to + done, want, here);
+                got = read_plain(source, here, to + done, want, entries + place);
             done += got;
             if (got < want)
                 return done;
@@ -254,11 +312,12 @@ static uint64_t read_living(const struct source *source, uint64_t address, uint8
 }
 
 /* The same of a process of which a copy may be there. */
-static uint64_t read_process(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+static uint64_t read_process(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits,
+                             struct page_entries *entries)
 {
     uint64_t done = 0;
     if (!source->copy)
-        return read_living(source, address, to, size, bits);
+        return read_living(source, address, to, size, bits, entries);
     while (done < size) {
         const uint8_t *held = NULL;
         uint64_t want = size - done, got;
@@ -274,7 +333,7 @@ static uint64_t read_process(const struct source *source, uint64_t address, uint
         else if (zeros)
             memset(to + done, 0, (size_t) want);
         else
-            got = read_living(source, address + done, to + done, want, bits);
+            got = read_living(source, address + done, to + done, want, bits, entries);
         done += got;
         if (got < want)
             break;
@@ -367,7 +426,8 @@ uint64_t source_skip(const struct source *source, struct blanks *blanks, uint64_
     return blanks->from < zeros ? blanks->from : zeros;
 }
 
-static uint64_t read_segments(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits)
+static uint64_t read_segments(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits,
+                              struct page_entries *held)
 {
     size_t low = segment_of(source, address);
     uint64_t done = 0;
@@ -383,7 +443,7 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
         else if (source->kind == SOURCE_BYTES)
             memcpy(to + done, (const uint8_t *) (uintptr_t) segment->place + skip, (size_t) want);
         else if (is_process(source))
-            got = read_process(source, address + done, to + done, want, bits);
+            got = read_process(source, address + done, to + done, want, bits, held);
         else
             got = read_at(source->fd, to + done, want, segment->place + skip);
         done += got;
@@ -393,7 +453,7 @@ static uint64_t read_segments(const struct source *source, uint64_t address, uin
     return done;
 }
 
-static int64_t read_any(const struct source *source, uint64_t address, void *to, uint64_t size, uint64_t bits)
+static int64_t read_any(const struct source *source, uint64_t address, void *to, uint64_t size, uint64_t bits, struct page_entries *held)
 {
     if (size > UINT64_MAX - address)
         size = UINT64_MAX - address;
@@ -401,7 +461,7 @@ static int64_t read_any(const struct source *source, uint64_t address, void *to,
         int64_t got = source->call(address, to, size);
         return got > (int64_t) size ? (int64_t) size : got;
     }
-    const uint64_t got = read_segments(source, address, to, size, bits);
+    const uint64_t got = read_segments(source, address, to, size, bits, held);
     return source->until && clock_now() > *source->until ? INTERRUPTED : (int64_t) got;
 }
 
@@ -437,10 +497,15 @@ const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t
 
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size)
 {
-    return read_any(source, address, to, size, PAGE_TOUCHED);
+    return read_any(source, address, to, size, PAGE_TOUCHED, NULL);
 }
 
 int64_t source_peek(const struct source *source, uint64_t address, void *to, uint64_t size)
 {
-    return read_any(source, address, to, size, PAGE_PRESENT);
+    return read_any(source, address, to, size, PAGE_PRESENT, NULL);
+}
+
+int64_t source_read_near(const struct source *source, struct page_entries *held, uint64_t address, void *to, uint64_t size, int peeks)
+{
+    return read_any(source, address, to, size, peeks ? PAGE_PRESENT : PAGE_TOUCHED, held);
 }

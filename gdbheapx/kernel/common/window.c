@@ -5,6 +5,7 @@
 #include "heapx.h"
 
 #define PAGE_MASK 4095u
+#define JUMP_MASK 63u
 #define FIRST_READ 8192u
 
 void window_open(struct window *window, const struct source *source, uint8_t *bytes, uint64_t capacity, uint64_t low, uint64_t high)
@@ -25,7 +26,7 @@ static int fill(struct window *window, uint64_t from, uint64_t size)
     window->begin = from;
     window->length = 0;
     window->reads++;
-    int64_t got = (window->peeks ? source_peek : source_read)(window->source, from, window->bytes, size);
+    int64_t got = source_read_near(window->source, &window->entries, from, window->bytes, size, window->peeks);
     if (got < 0) {
         window->interrupted = 1;
         return 0;
@@ -47,7 +48,8 @@ const uint8_t *window_miss(struct window *window, uint64_t address, uint64_t siz
     uint64_t known = window->begin + window->length;
     if (window->reads && address > known && address - known > JUMP_BYTES)
         window->next_read = JUMP_READ;
-    uint64_t from = (keeps ? window->keep : address) & ~(uint64_t) PAGE_MASK, want = window->next_read;
+    const uint64_t mask = window->next_read == JUMP_READ ? JUMP_MASK : PAGE_MASK;
+    uint64_t from = (keeps ? window->keep : address) & ~mask, want = window->next_read;
     if (from < window->low)
         from = window->low;
     if (want < address - from + size)

@@ -9,12 +9,12 @@ import sys
 import time
 from array import array
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Tuple
 
 import pytest
 
 import gdbheapx.kernel
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Budget, Still
 from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
 from gdbheapx.kernel import Kernel, binding, build
 from gdbheapx.kernel.blocks.records import BlockFilter
@@ -66,6 +66,35 @@ def test_a_truncated_core_is_read_to_its_end(kernel: Kernel, tmp_path: Path) -> 
     result = chunk_walker(kernel, source, heap.LP64, Budget()).walk([region], cached_chunks)[0]
     assert result.stop == STOP_UNREADABLE and abs(result.at - region.begin - 1000000) < 13000
     assert result == chunk_walker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], cached_chunks)[0]
+
+
+def test_page_entries_are_kept_in_a_stop_alone(c_kernel: Kernel) -> None:
+    """Of large blocks each header costs one read while the process stands still, two while it runs: its pages may come and go."""
+    count, size, still = 1024, 64 << 10, Still()
+    live = mmap.mmap(-1, count * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for place in range(count):
+        live[place * size + 8 : place * size + 16] = (size | 1).to_bytes(8, "little")
+    start = address_of(live)
+    source = ProcessSource(os.getpid(), ((start, start + count * size),), still)
+
+    def looked() -> Tuple[int, int]:
+        """(blocks, reads)."""
+        before = reads()
+        result = chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([Region(start, start + count * size, 0)], NONE)[0]
+        return result.used_chunks, reads() - before
+
+    running = looked()
+    still.begin(time.monotonic() + 60, 60)
+    standing = looked()
+    still.end()
+    again = looked()
+    assert running[0] == standing[0] == again[0] >= count - 1
+    assert standing[1] < 1.4 * count < 1.8 * count < min(running[1], again[1])
+
+
+def reads() -> int:
+    """Calls of read(2) and its like that this process has made."""
+    return int(Path("/proc/self/io").read_text().split("syscr: ")[1].split()[0])
 
 
 def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
