@@ -51,7 +51,7 @@ SHORT_STOP = (
     argument(
         "--short-stop",
         action="store_true",
-        help="copy a live process while it runs, so that it stands still for some milliseconds only; makes two system calls in it",
+        help="copy a live process while it runs: a stop of milliseconds; makes two system calls in it",
     ),
     argument("--accept-thp-split", action="store_true", help="with --short-stop, although huge pages may become small ones"),
     argument("--yes", action="store_true", help="with --short-stop: do not ask for confirmation"),
