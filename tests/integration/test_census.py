@@ -119,7 +119,7 @@ def test_without_room_for_a_graph(stage: Stage, core: str) -> None:
     options = process.target(core)
     whole = heapx(options, "census", "--json").data
     swept = heapx(options, "census", "--json", env={"GDBHEAPX_MEMORY": "1"})
-    assert swept.code == 4 and [one["code"] for one in swept.envelope["problems"]] == ["graph-too-large"]
+    assert swept.code == 4 and [one["code"] for one in swept.envelope["problems"] if one["code"] != "not-copied"] == ["graph-too-large"]
     less = swept.envelope["data"]
     assert less["used"] == whole["used"] and sum(row["blocks"] for row in less["rows"]) == less["used"]["blocks"]
     assert sum(row["blocks"] for row in less["rows"] if row["signature"] is None) > 4 * MANY
