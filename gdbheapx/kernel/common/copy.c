@@ -595,8 +595,10 @@ int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const u
         ;
     *bytes = length < most ? length : most;
     *held = range->room->bytes + (address - range->room->address);
-    if (kind & (KIND_SWAPPED | KIND_COPIED))
-        return kind & KIND_SWAPPED ? COPIED_NOT : COPIED_HERE;
+    if (kind & KIND_COPIED)     /* also what was in swap: it costs nothing any more */
+        return COPIED_HERE;
+    if (kind & KIND_SWAPPED)
+        return COPIED_NOT;
     if (!kind && address < copy->unread_from && copy->unread_from - address < *bytes)
         *bytes = copy->unread_from - address;
     return kind & KIND_UNREAD || address >= copy->unread_from ? COPIED_UNREAD : COPIED_NOT;
