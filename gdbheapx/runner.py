@@ -698,10 +698,10 @@ class Run:
     def _swapped_in(self) -> Optional[int]:
         """Bytes of the process that were in swap and that reading has brought into RAM, since this command began; None where that is not
         known."""
-        room = self.target.swap_room() if self.target is not None else None
-        if room is not None and room.is_without_swap:
-            return 0
         through_target = self.target.swapped_in_bytes() if self.target is not None else None
+        room = self.target.swap_room() if self.target is not None else None
+        if through_target is not None and room is not None and room.is_without_swap:
+            return 0
         return None if through_target is None else through_target + kernels.swapped_in_bytes() - self._swapped_in_before
 
     def _allocators(self) -> List[Any]:

@@ -21,6 +21,8 @@ from tests.support.tool import Outcome, alone, tool_command
 pytestmark = pytest.mark.once  # a container forbids userfaultfd
 
 LOOKS = ("leaks", "owners", "census", "pins", "check")
+TRIES = 5
+"""On a machine at work no thread may come to make the calls in time; then the process is copied in its stop."""
 KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "10"))
 
 
@@ -58,8 +60,11 @@ def left(pid: int) -> Tuple[int, bool]:
 def test_answers_are_the_same(recorder: Process, words: str) -> None:
     """Of a process that does nothing meanwhile; both stops are counted."""
     before, plain = left(recorder.pid), looked(recorder, "live", words)
-    short = looked(recorder, "live", words, "--short-stop", "--yes")
-    assert short.code == plain.code and "no-short-stop" not in codes(short)
+    for _ in range(TRIES):
+        short = looked(recorder, "live", words, "--short-stop", "--yes")
+        if "no-short-stop" not in codes(short):
+            break
+    assert short.code == plain.code and "no-short-stop" not in codes(short), short.stdout[-1500:]
     assert json.loads(short.stdout)["data"] == json.loads(plain.stdout)["data"]
     assert json.loads(short.stdout)["target"]["stops"] == json.loads(plain.stdout)["target"]["stops"] + 1
     assert left(recorder.pid) == before and not before[1]

@@ -11,13 +11,11 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define HUGE_BYTES (2ull << 20)
 #define PIECE_BYTES (8ull << 20)
 #define PIECE_PAGES 2048u
-#define RUNS 256u
 #define POPULATE_WRITE 23   /* MADV_POPULATE_WRITE, Linux 5.14 */
 #define ENTRY_SWAPPED (1ull << 62)
 #define ENTRY_PROTECTED (1ull << 57)    /* by a userfaultfd; with the bit above also where there is no page */
@@ -38,7 +36,7 @@ struct copied_range {
 
 struct copy {
     struct page_table table;
-    int memory_fd, pid;
+    int memory_fd;
     size_t room_count, range_count;
     int is_followed;                /* what was copied is what is not written to since */
     uint64_t unread_from;           /* there was no time for what lies here and behind */
@@ -64,13 +62,12 @@ void heapx_copy_free(struct copy *copy)
 }
 
 /* `table`: the caller's, as long as this lives, with its page table open. */
-struct copy *heapx_copy_new(const struct page_table *table, int pid, int memory_fd)
+struct copy *heapx_copy_new(const struct page_table *table, int memory_fd)
 {
     struct copy *copy = calloc(1, sizeof *copy);
     if (!copy)
         return NULL;
     copy->table = *table;
-    copy->pid = pid;
     copy->memory_fd = memory_fd;
     copy->unread_from = UINT64_MAX;
     return copy;
@@ -163,8 +160,6 @@ struct worker {
     struct copy_taken taken;
     uint64_t entries[PIECE_PAGES];
     uint8_t kinds[PIECE_PAGES];
-    struct iovec here[RUNS], there[RUNS];
-    unsigned runs;
     struct scan_region regions[REGIONS];
 };
 
@@ -174,7 +169,6 @@ struct pass {
     const struct source *swap;      /* says what may be brought in from swap */
     const double *until;
     int leaves;                     /* pages are not looked at beforehand, and what is passed over holds nothing any more */
-    int is_running;                 /* the process is */
     pthread_mutex_t lock;
     size_t range;
     uint64_t at, unread_from;
@@ -330,31 +324,15 @@ static void keep_run(struct worker *worker, uint64_t first, uint64_t count, int 
     worker->taken.unread_bytes += is_kept ? 0 : bytes;
 }
 
-static void read_run(struct worker *worker, const struct iovec *here, const struct iovec *there, uint64_t begin)
+/* By /proc/PID/mem, not by process_vm_readv, which pins: of a page that was ever shared by fork that is a fault in the process, and may be
+   a copy (mm/gup.c: gup_must_unshare), also where no other process has it any more. */
+static void read_run(struct worker *worker, uint8_t *to, uint64_t begin, uint64_t first, uint64_t count)
 {
     const struct copy *copy = worker->pass->copy;
-    const uint64_t page = copy->table.page, address = (uint64_t) (uintptr_t) there->iov_base, first = (address - begin) / page;
-    const uint64_t got = read_at(copy->memory_fd, here->iov_base, here->iov_len, address) / page, count = here->iov_len / page;
+    const uint64_t page = copy->table.page, got = read_at(copy->memory_fd, to, count * page, begin + first * page) / page;
     keep_run(worker, first, got, 1);
     if (got < count)
         keep_run(worker, first + got, count - got, 0);
-}
-
-/* Pages that this process alone has mapped may be pinned: a pin of another one would be answered with a copy (mm/gup.c: FOLL_PIN). */
-static void read_runs(struct worker *worker, uint64_t begin)
-{
-    uint64_t wanted = 0;
-    for (unsigned i = 0; i < worker->runs; i++)
-        wanted += worker->here[i].iov_len;
-    const ssize_t got = wanted ? process_vm_readv(worker->pass->copy->pid, worker->here, worker->runs, worker->there, worker->runs, 0) : 0;
-    for (unsigned i = 0; i < worker->runs; i++) {
-        const uint64_t first = ((uint64_t) (uintptr_t) worker->there[i].iov_base - begin) / worker->pass->copy->table.page;
-        if (got == (ssize_t) wanted)
-            keep_run(worker, first, worker->here[i].iov_len / worker->pass->copy->table.page, 1);
-        else
-            read_run(worker, &worker->here[i], &worker->there[i], begin);
-    }
-    worker->runs = 0;
 }
 
 /* Protected pages that do not exist look as if they were in swap: none was there before, and nobody has written to them. */
@@ -374,9 +352,9 @@ static void take_piece(struct worker *worker, const struct copied_range *range, 
     uint8_t *bytes = range->room->bytes + (begin - range->room->address);
     settle(worker, range, begin, pages);
     for (uint64_t i = 0, end; i < pages; i = end) {
-        const uint8_t kind = worker->kinds[i] & (KIND_EXCLUSIVE | KIND_SWAPPED);
+        const uint8_t kind = worker->kinds[i] & KIND_SWAPPED;
         const int is_wanted = is_taken(range, worker->entries[i], worker->kinds[i]);
-        for (end = i + 1; end < pages && (worker->kinds[end] & (KIND_EXCLUSIVE | KIND_SWAPPED)) == kind
+        for (end = i + 1; end < pages && (worker->kinds[end] & KIND_SWAPPED) == kind
                           && is_taken(range, worker->entries[end], worker->kinds[end]) == is_wanted;)
             end++;
         if (!is_wanted)
@@ -386,19 +364,9 @@ static void take_piece(struct worker *worker, const struct copied_range *range, 
             count = source_bring_in(worker->pass->swap, count);
             keep_run(worker, i + count, end - i - count, 0);
         }
-        struct iovec here = {bytes + i * page, (size_t) (count * page)}, there = {(void *) (uintptr_t) (begin + i * page), here.iov_len};
-        if (!count)
-            continue;
-        if (!(kind & KIND_EXCLUSIVE) || worker->pass->is_running) {     /* it may fork meanwhile */
-            read_run(worker, &here, &there, begin);
-            continue;
-        }
-        worker->here[worker->runs] = here;
-        worker->there[worker->runs++] = there;
-        if (worker->runs == RUNS)
-            read_runs(worker, begin);
+        if (count)
+            read_run(worker, bytes + i * page, begin, i, count);
     }
-    read_runs(worker, begin);
     memcpy(kinds_at(copy, range, begin), worker->kinds, (size_t) pages);
 }
 
@@ -433,7 +401,7 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
 /* Copies what is there, page by page, while the process writes to it. `swap`: as below. */
 int64_t heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out)
 {
-    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .is_running = 1};
+    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap};
     copy->is_followed = 1;
     copy->unread_from = UINT64_MAX;
     return all(&pass, (unsigned) threads, out);
@@ -482,7 +450,7 @@ static void round_piece(struct worker *worker, const struct copied_range *range,
 /* Copies what was written to since the last round, while the process runs, and protects it anew. */
 int64_t heapx_copy_round(struct copy *copy, uint64_t threads, struct copy_taken *out)
 {
-    struct pass pass = {.copy = copy, .work = round_piece, .is_running = 1};
+    struct pass pass = {.copy = copy, .work = round_piece};
     return all(&pass, (unsigned) threads, out);
 }
 

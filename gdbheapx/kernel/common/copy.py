@@ -12,7 +12,7 @@ from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.ranges import subtract, union
 
 PROTOTYPES = """
-struct copy *heapx_copy_new(const struct page_table *table, int pid, int memory_fd);
+struct copy *heapx_copy_new(const struct page_table *table, int memory_fd);
 void heapx_copy_free(struct copy *copy);
 int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count, const uint64_t *rooms, uint64_t room_count);
 int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out);
@@ -66,7 +66,7 @@ class Copy:
         self.taken = CopyTaken(0, 0)
         """By the last take()."""
         self._threads = min(MOST_THREADS, usable_cpus())
-        self.handle = self._library.heapx_copy_new(self._pages.handle, table.pid, self._memory) if self._pages.handle else 0
+        self.handle = self._library.heapx_copy_new(self._pages.handle, self._memory) if self._pages.handle else 0
         if not self.handle:
             raise MemoryError()
 

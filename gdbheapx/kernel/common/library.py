@@ -19,7 +19,7 @@ uint32_t heapx_source_id(void);
 struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count);
 void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
     uint64_t *swapped_in, uint64_t *swap_room);
-void heapx_source_until(struct source *source, const double *until, int pid);
+void heapx_source_until(struct source *source, const double *until);
 void heapx_source_copied(struct source *source, const struct copy *copy);
 void heapx_pages_copied(struct page_table *table, const struct copy *copy);
 void heapx_source_free(struct source *source);
@@ -246,7 +246,7 @@ class OpenSource:
         if not self.handle:
             raise MemoryError()
         if isinstance(source, ProcessSource) and source.still is not None:
-            library.heapx_source_until(self.handle, at(source.still.until), source.pid)
+            library.heapx_source_until(self.handle, at(source.still.until))
         self.swap = source.swap if isinstance(source, ProcessSource) else None
         if isinstance(source, ProcessSource) and (self._pagemap >= 0 or source.copy is not None):
             self._leave_untouched(source)

@@ -1,10 +1,9 @@
 /* Where bytes come from: segments of a file, a Python call, or bytes in this process.
 
-   A live process is the file /proc/PID/mem with one segment. process_vm_readv is faster, but it pins what it reads, and the kernel answers
-   a pin of a page that is shared after fork with a copy: reading would take memory from the process. So it is used where pagemap calls all
-   pages mapped by this process alone, and none of them can become shared since it stands still. Memory would also be taken by reading a
-   page that it has never touched: /proc/PID/pagemap is asked first, and such pages of private anonymous memory are zeros here without a
-   read. */
+   A live process is the file /proc/PID/mem with one segment. process_vm_readv would be a little faster, but it pins what it reads. The
+   kernel answers a pin of a page that was ever shared by fork with a fault in the process, and with a copy while it is shared (mm/gup.c:
+   gup_must_unshare): reading would take memory from the process. So would reading a page that it has never touched: /proc/PID/pagemap is
+   asked first, and such pages of private anonymous memory are zeros here without a read. */
 #define _GNU_SOURCE
 #include "copy.h"
 
@@ -14,7 +13,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,7 +36,6 @@ struct source {
     const uint64_t *untouched_zero; /* begin and end of each range of private anonymous memory, sorted; the caller's */
     size_t untouched_count;
     const double *until;        /* a live process stands still until then; NULL: for ever. The caller's */
-    int pid;                    /* of that process */
     uint64_t *swapped_in;       /* bytes that were in swap when they were read */
     uint64_t *swap_room;        /* bytes that may still be brought in from swap, and bytes that were refused; NULL: all may */
     const struct copy *copy;    /* what was kept of the process; what it has not is read as it is now */
@@ -110,10 +107,9 @@ void heapx_source_copied(struct source *source, const struct copy *copy)
 }
 
 /* What is read later than *until, by the monotonic clock, is of a process that runs again: the read counts as interrupted. */
-void heapx_source_until(struct source *source, const double *until, int pid)
+void heapx_source_until(struct source *source, const double *until)
 {
     source->until = until;
-    source->pid = pid;
 }
 
 void heapx_source_free(struct source *source)
@@ -146,9 +142,6 @@ uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 #define PAGE_TOUCHED (3ull << 62)   /* present or swapped */
 #define PAGE_PRESENT (1ull << 63)
 #define PAGE_SWAPPED (1ull << 62)
-#define PAGE_ALONE (1ull << 56)      /* mapped by this process alone */
-#define PAGE_OF_FILE (1ull << 61)
-#define PIN_WORTH (16u << 10)       /* bytes: for less process_vm_readv is not faster */
 #define PAGE_GUARD (1ull << 58)      /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
 
 /* What was never touched is known to be zeros somewhere. */
@@ -247,23 +240,6 @@ static uint64_t entries_of(const struct source *source, struct page_entries *hel
     return count;
 }
 
-/* As read_at, of pages with these entries. */
-static uint64_t read_plain(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, const uint64_t *entries)
-{
-    const uint64_t pages = (address % source->page + size + source->page - 1) / source->page;
-    uint64_t bits = PAGE_ALONE | PAGE_PRESENT, of_file = 0, got = 0;
-    for (uint64_t i = 0; i < pages; i++) {
-        bits &= entries[i];
-        of_file |= entries[i] & PAGE_OF_FILE;
-    }
-    if (bits == (PAGE_ALONE | PAGE_PRESENT) && !of_file && size >= PIN_WORTH && stands_still(source)) {
-        const struct iovec here = {to, (size_t) size}, there = {(void *) (uintptr_t) address, (size_t) size};
-        const ssize_t done = process_vm_readv(source->pid, &here, 1, &there, 1, 0);
-        got = done > 0 ? (uint64_t) done : 0;
-    }
-    return got < size ? got + read_at(source->fd, to + got, size - got, address + got) : got;
-}
-
 /* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. It ends at a page
    in swap that may not be brought in. */
 static uint64_t read_living(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits,
@@ -301,7 +277,7 @@ static uint64_t read_living(const struct source *source, uint64_t address, uint8
             if (zeros)
                 memset(to + done, 0, (size_t) want);
             else
-                got = read_plain(source, here, to + done, want, entries + place);
+                got = read_at(source->fd, to + done, want, here);
             done += got;
             if (got < want)
                 return done;
