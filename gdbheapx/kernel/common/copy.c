@@ -556,7 +556,7 @@ int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const u
         return COPIED_ELSEWHERE;
     }
     const uint64_t page = copy->table.page, most = range->end - address < *bytes ? range->end - address : *bytes;
-    const uint8_t wanted = KIND_COPIED | KIND_UNREAD | (with_swapped ? 0 : KIND_SWAPPED), *kinds = kinds_at(copy, range, address);
+    const uint8_t wanted = KIND_COPIED | KIND_UNREAD | KIND_RESIDENT | (with_swapped ? 0 : KIND_SWAPPED), *kinds = kinds_at(copy, range, address);
     const uint8_t kind = *kinds & wanted;
     uint64_t length = page - address % page;
     for (; length < most && (*++kinds & wanted) == kind; length += page)
@@ -567,6 +567,8 @@ int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const u
         return COPIED_HERE;
     if (kind & KIND_SWAPPED)
         return COPIED_NOT;
+    if (kind & KIND_RESIDENT && !(kind & KIND_UNREAD))      /* the mapped file's: no zeros, and as it was */
+        return COPIED_ELSEWHERE;
     if (!kind && address < copy->unread_from && copy->unread_from - address < *bytes)
         *bytes = copy->unread_from - address;
     return kind & KIND_UNREAD || address >= copy->unread_from ? COPIED_UNREAD : COPIED_NOT;
