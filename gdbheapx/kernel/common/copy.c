@@ -556,7 +556,8 @@ int copy_run(const struct copy *copy, uint64_t address, uint64_t *bytes, const u
         return COPIED_ELSEWHERE;
     }
     const uint64_t page = copy->table.page, most = range->end - address < *bytes ? range->end - address : *bytes;
-    const uint8_t wanted = KIND_COPIED | KIND_UNREAD | KIND_RESIDENT | (with_swapped ? 0 : KIND_SWAPPED), *kinds = kinds_at(copy, range, address);
+    const uint8_t wanted = KIND_COPIED | KIND_UNREAD | KIND_RESIDENT | (with_swapped ? 0 : KIND_SWAPPED);
+    const uint8_t *kinds = kinds_at(copy, range, address);
     const uint8_t kind = *kinds & wanted;
     uint64_t length = page - address % page;
     for (; length < most && (*++kinds & wanted) == kind; length += page)
