@@ -439,7 +439,9 @@ class Run:
 
     def _copying(self, session: Session) -> "Optional[Copying]":
         """What copies the process in its stop; memory for that is there by now. None: it is read in its stop."""
-        assert self.target is not None and session.process is not None
+        assert self.target is not None
+        if session.process is None:  # nothing is known of its size
+            return None
         reads = self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
         table = self.target.page_table()
         if table is None or stops.in_stop(reads, session.kernel.name, session.process) != Reads.COPY:

@@ -73,25 +73,12 @@ struct copy *heapx_copy_new(const struct page_table *table, int memory_fd)
     return copy;
 }
 
-/* How many begin at the address or below it. */
-static size_t rooms_before(const struct copy *copy, uint64_t address)
-{
-    size_t low = 0, high = copy->room_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (copy->rooms[middle].address <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static const struct room *room_of(const struct copy *copy, uint64_t address)
 {
-    const size_t before = rooms_before(copy, address);
-    const struct room *room = before ? &copy->rooms[before - 1] : NULL;
-    return room && address - room->address < room->size ? room : NULL;
+    for (size_t i = 0; i < copy->room_count; i++)   /* they are few */
+        if (address - copy->rooms[i].address < copy->rooms[i].size)
+            return &copy->rooms[i];
+    return NULL;
 }
 
 static int add_room(struct copy *copy, uint64_t begin, uint64_t end)

@@ -13,6 +13,7 @@
 #define FEATURE_ASYNC (1ull << 15)
 #define REGISTER_PROTECTS (1ull << 1)
 #define PROTECTS 1ull
+#define MOST_TRIES 1000u                        /* to protect a piece: what stays unprotected shows as written */
 
 struct api {
     uint64_t api, features, ioctls;
@@ -56,7 +57,8 @@ uint64_t heapx_follow_ranges(int fd, const uint64_t *ranges, uint64_t count)
             end = piece_end(at, ranges[2 * i + 1]);
             struct protected_range piece = {at, end - at, PROTECTS};
             int failed;
-            while ((failed = ioctl(fd, PROTECT_IOCTL, &piece)) && (errno == EAGAIN || errno == EINTR))
+            unsigned tries = 0;
+            while ((failed = ioctl(fd, PROTECT_IOCTL, &piece)) && (errno == EAGAIN || errno == EINTR) && ++tries < MOST_TRIES)
                 ;
             followed += failed ? 0 : end - at;
         }
