@@ -232,8 +232,9 @@ static unsigned places_of(const struct mmapped *scan, uint64_t block, uint64_t e
 }
 
 /* memalign moves the header of a mapped block up and leaves the old one, a plain block's, as it was (_int_memalign): if the block has a
-   header further in that tells the same block, that is its chunk. 0, or INTERRUPTED. */
-static int move_up(struct mmapped *scan, struct hit *hit)
+   header further in that tells where it begins, that is its chunk. realloc changes its size alone (mremap_chunk): what the old one says
+   may be less than the block has, or reach over others. 0, or INTERRUPTED. */
+static int move_up(struct mmapped *scan, uint64_t end, struct hit *hit)
 {
     uint64_t places[MAX_PLACES];
     uint8_t header[16];
@@ -245,8 +246,7 @@ static int move_up(struct mmapped *scan, struct hit *hit)
         int got = header_at(scan, places[i], header);
         if (got == HEADER_PAUSED)
             return INTERRUPTED;
-        if (got == HEADER_READ && judge(scan, places[i], header, hit->block, hit->block + hit->total, &inner) && inner.block == hit->block
-            && inner.total == hit->total) {
+        if (got == HEADER_READ && judge(scan, places[i], header, hit->block, end, &inner) && inner.block == hit->block) {
             *hit = inner;
             return 0;
         }
@@ -264,7 +264,7 @@ static int64_t take(struct mmapped *scan, uint64_t address, uint64_t block, uint
         return INTERRUPTED;
     if (got == HEADER_NONE || !judge(scan, address, header, begin, end, &hit) || (block && hit.block != block))
         return 0;
-    if (move_up(scan, &hit))
+    if (move_up(scan, end, &hit))
         return INTERRUPTED;
     return add(scan, &hit) ? (int64_t) (hit.block + hit.total) : 0;
 }

@@ -120,14 +120,19 @@ def test_both_kernels_find_the_same_chain(
     assert found[0] == found[1]
 
 
-def mapped(data: bytearray, geometry: Geometry, block: int, pages: int, alignment: int, trailer: bool, huge: bool = False) -> MmappedChunk:
-    """Writes the header of one block as sysmalloc_mmap and _int_memalign leave it."""
+def mapped(
+    data: bytearray, geometry: Geometry, block: int, pages: int, alignment: int, trailer: bool, huge: bool = False, before: int = 0
+) -> MmappedChunk:
+    """Writes the header of one block as sysmalloc_mmap and _int_memalign leave it; `before`: the pages it had until mremap_chunk."""
     word, total = geometry.word_bytes, pages * geometry.page_bytes
     plain = block + geometry.alignment_bytes - 2 * word
     chunk = -(-(plain + 2 * word) // alignment) * alignment - 2 * word
     if chunk != plain and chunk - plain < geometry.min_chunk_bytes:
         chunk += alignment
     size = block + total - chunk - (2 * word if trailer else 0)
+    if chunk != plain and before:
+        heap.put(data, geometry, plain - BASE, plain - block)
+        heap.put(data, geometry, plain - BASE + word, before * geometry.page_bytes - (plain - block) - (2 * word if trailer else 0) | 2)
     heap.put(data, geometry, chunk - BASE, chunk - block | (huge and trailer))
     heap.put(data, geometry, chunk - BASE + word, size | 2)
     return MmappedChunk(chunk, size, block, total)
@@ -144,14 +149,15 @@ def blocks(draw: Any) -> Tuple[Geometry, bytes, List[MmappedChunk], bool]:
         alignment = max(min(units * geometry.alignment_bytes, 4 * page), geometry.alignment_bytes)
         pages += alignment // page
         data += b"\xee" * (gap * page) + b"\xdd" * (pages * page)
-        made.append(mapped(data, geometry, BASE + len(data) - pages * page, pages, alignment, trailer, huge=draw(st.booleans())))
+        before = draw(st.sampled_from((0, pages, 1 + alignment // page, 9)))
+        made.append(mapped(data, geometry, BASE + len(data) - pages * page, pages, alignment, trailer, draw(st.booleans()), before))
     return geometry, bytes(data) + b"\xee" * page, made, trailer
 
 
 @FAST
 @given(made=blocks(), cut=st.booleans())
 def test_mapped_blocks_are_found_until_the_figures_are_reached(kernel: Kernel, made: Tuple[Geometry, bytes, List[MmappedChunk], bool], cut: bool) -> None:
-    """Plain and memalign'ed blocks, side by side and alone, both layouts, in one range or two."""
+    """Plain and memalign'ed blocks, side by side and alone, resized or as they were made, both layouts, in one range or two."""
     geometry, data, chunks, trailer = made
     ranges = [(BASE, BASE + len(data))]
     if cut and chunks:

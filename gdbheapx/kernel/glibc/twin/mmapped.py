@@ -161,23 +161,25 @@ class Scan:
             alignment *= 2
         return places
 
-    def _moved_up(self, hit: Tuple[int, int, int, int]) -> Tuple[int, int, int, int]:
+    def _moved_up(self, hit: Tuple[int, int, int, int], end: int) -> Tuple[int, int, int, int]:
         """memalign moves the header of a mapped block up and leaves the old one as it was (_int_memalign): the one further in is the
-        chunk's."""
+        chunk's. realloc changes its size alone (mremap_chunk)."""
         block, total, chunk, _ = hit
         if chunk != block + self._plain:
             return hit
         for place in self._places(block, block + total)[1:]:
-            inner = self._judge(place, self._read(place), block, block + total)
-            if inner and inner[:2] == hit[:2]:
+            inner = self._judge(place, self._read(place), block, end)
+            if inner and inner[0] == block:
                 return inner
         return hit
 
     def _try_block(self, block: int, begin: int, end: int) -> int:
         for place in self._places(block, end):
             hit = self._judge(place, self._read(place), begin, end)
-            if hit and hit[0] == block and self._add(self._moved_up(hit)):
-                return hit[1]
+            if hit and hit[0] == block:
+                hit = self._moved_up(hit, end)
+                if self._add(hit):
+                    return hit[1]
         return 0
 
     def _hop(self, block: int, begin: int, end: int) -> None:
@@ -191,7 +193,8 @@ class Scan:
 
     def _meet(self, address: int, begin: int, end: int) -> None:
         hit = self._judge(address, self._read(address), begin, end)
-        if hit and self._add(self._moved_up(hit)):
+        hit = hit and self._moved_up(hit, end)
+        if hit and self._add(hit):
             self._hop(hit[0] + hit[1], begin, end)
 
     def _look_inside(self, page: int, begin: int, end: int) -> None:
