@@ -39,7 +39,7 @@ def make_core(folder: Path, program: Path, blocks: int) -> str:
     assert process.stdout
     if process.stdout.readline() != b"ready\n":
         raise SystemExit("%s did not get ready" % program)
-    return kernelcore.take(process, str(folder / ("scale%d.core" % blocks)))
+    return kernelcore.take(process, str(folder / ("%s%d.core" % (program.name, blocks))))
 
 
 def make_group() -> Path:
