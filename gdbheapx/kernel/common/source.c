@@ -216,8 +216,34 @@ static int stands_still(const struct source *source)
     return source->until && isfinite(*source->until);
 }
 
-/* The entries of some of `count` pages from the first on, as read from pagemap; of how many, 0: none can be read. Where reads follow each
-   other closely and the process stands still, those around are kept: each of many headers costs one read instead of two. */
+#define HELD_REGIONS 32u
+
+/* Entries that tell what is in memory and nothing else, by PAGEMAP_SCAN, which looks at the page table alone: pagemap looks at the record of
+   each page as well, and waits for its memory. 0: this kernel cannot be asked (before 6.7), or there is more to tell, as of what is in
+   swap. */
+static int scan_entries(const struct source *source, struct page_entries *held)
+{
+    struct scan_region regions[HELD_REGIONS];
+    const uint64_t begin = held->first * source->page;
+    struct scan_arg arg = {.size = sizeof arg, .start = begin, .end = begin + HELD_PAGES * source->page, .region_count = HELD_REGIONS};
+    arg.category_anyof_mask = arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
+    arg.regions = (uint64_t) (uintptr_t) regions;
+    const int got = source->scans ? ioctl(source->pagemap_fd, SCAN_IOCTL, &arg) : -1;
+    if (got < 0 || got == (int) HELD_REGIONS || arg.walk_end != arg.end)
+        return 0;
+    memset(held->entries, 0, sizeof held->entries);
+    for (int i = 0; i < got; i++) {
+        if (regions[i].categories & CATEGORY_SWAPPED)
+            return 0;
+        for (uint64_t at = regions[i].start; at < regions[i].end; at += source->page)
+            held->entries[(at - begin) / source->page] = PAGE_PRESENT;
+    }
+    held->count = HELD_PAGES;
+    return 1;
+}
+
+/* The entries of some of `count` pages from the first on; of how many, 0: none can be read. Where reads follow each other closely and the
+   process stands still, those around are kept: each of many headers costs one read instead of two. */
 static uint64_t entries_of(const struct source *source, struct page_entries *held, uint64_t first, uint64_t count, uint64_t *entries)
 {
     const uint64_t begin = first - first % HELD_PAGES;
@@ -232,7 +258,9 @@ static uint64_t entries_of(const struct source *source, struct page_entries *hel
         if (!is_near)
             return read_at(source->pagemap_fd, (uint8_t *) entries, count * 8, first * 8) / 8;
         held->first = begin;
-        held->count = read_at(source->pagemap_fd, (uint8_t *) held->entries, sizeof held->entries, begin * 8) / 8;
+        held->count = 0;
+        if (!scan_entries(source, held))
+            held->count = read_at(source->pagemap_fd, (uint8_t *) held->entries, sizeof held->entries, begin * 8) / 8;
     }
     const uint64_t skip = first - held->first, known = skip < held->count ? held->count - skip : 0;
     count = known < count ? known : count;
