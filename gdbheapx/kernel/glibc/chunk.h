@@ -101,7 +101,7 @@ void totals_add(struct walk_result *sum, const struct walk_result *part);
 
 /* A chunk boundary beyond `near` where a second thread may begin, or 0: found by plausibility, proved by the walk before it. */
 uint64_t find_split(const struct chunk_geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
-                    const struct region *region, uint64_t near);
+                    const struct region *region, uint64_t near, const uint64_t *specials, size_t special_count);
 
 /* The size in the field if it can be that of a chunk which has `room` bytes before it must end; else 0. */
 static inline uint64_t plausible_size(const struct chunk_geometry *geometry, uint64_t field, uint64_t room)

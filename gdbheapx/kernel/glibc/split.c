@@ -10,7 +10,15 @@ struct guess {
     const uint8_t *bytes;
     unsigned reads;
     uint64_t begin, length, end, top;
+    const uint64_t *specials;
+    size_t special_count;
 };
+
+static int is_special(const struct guess *guess, uint64_t address)
+{
+    const size_t place = specials_from(guess->specials, guess->special_count, address);
+    return place < guess->special_count && (guess->specials[place] & ~(uint64_t) FLAGS) == address;
+}
 
 /* The size field of the chunk at bytes[offset]. Of large chunks a few lie behind the window and are read one by one. 0: it is not looked
    at. */
@@ -32,12 +40,13 @@ static int read_field(struct guess *guess, uint64_t offset, unsigned steps, uint
 }
 
 /* Follows plausible sizes from bytes[offset] to the end of the window, of large chunks beyond it. Returns the last chunk on the way that
-   looks in use and has a chunk before it that does, so that no check of neighbours crosses it; 0 if the chain breaks. A run crosses it
-   only where it is in a fastbin (walk.c). `seen`: places of chains that broke before, so that the search is linear in the window. */
+   looks in use and has a chunk before it that does, so that no check of neighbours crosses it; a run crosses it only where it is in a
+   fastbin (walk.c). Where no two in use follow each other: the last one in use, which no list names, behind a free one: a run ends before
+   it. 0 if the chain breaks. `seen`: places of chains that broke before, so that the search is linear in the window. */
 static uint64_t follow(struct guess *guess, uint64_t offset, uint8_t *seen)
 {
     const struct chunk_geometry *geometry = guess->geometry;
-    uint64_t found = 0, candidate = 0;
+    uint64_t found = 0, lone = 0, candidate = 0, before = 0;
     unsigned steps = 0;
     for (;;) {
         uint64_t address = guess->begin + offset, slot = offset / 8, field;
@@ -55,23 +64,31 @@ static uint64_t follow(struct guess *guess, uint64_t offset, uint8_t *seen)
             break;      /* a fencepost, the end of a piece of the main arena */
         if (!size)
             return 0;
-        if (candidate && (field & FLAG_PREV_INUSE))
-            found = candidate;
+        if (field & FLAG_PREV_INUSE) {
+            found = candidate ? candidate : found;
+            if (before && before - guess->begin >= guess->length / 2 && !is_special(guess, before))
+                lone = before;
+        }
         candidate = (field & FLAG_PREV_INUSE) ? address : 0;
+        before = address;
         steps++;
         offset += size;
     }
     /* A stale header inside a merged free chunk has joined the true chain by the second half of the window. */
-    return steps >= MIN_STEPS && found - guess->begin >= guess->length / 2 ? found : 0;
+    if (steps < MIN_STEPS)
+        return 0;
+    return found && found - guess->begin >= guess->length / 2 ? found : lone;
 }
 
 uint64_t find_split(const struct chunk_geometry *geometry, const struct source *source, uint8_t *buffer, uint64_t capacity,
-                    const struct region *region, uint64_t near)
+                    const struct region *region, uint64_t near, const uint64_t *specials, size_t special_count)
 {
     /* The last part of the buffer holds one bit per 8 bytes of the window. */
     uint64_t length = capacity / 66 * 64;
     uint8_t *seen = buffer + length;
     struct guess guess = {.geometry = geometry, .source = source, .bytes = buffer, .end = region->end, .top = region->top};
+    guess.specials = specials;
+    guess.special_count = special_count;
     uint64_t past = (near - region->begin) & (geometry->alignment - 1);
     guess.begin = past ? near + (geometry->alignment - past) : near;
     if (guess.begin >= region->end)

@@ -48,8 +48,8 @@ static void open_pieces(struct job *job, uint64_t size)
         open_piece(job, i, region->begin);
         for (size_t k = 1; k < count; k++) {
             uint64_t near = region->begin + k * step;
-            uint64_t begin = near > last ? find_split(&job->geometry, job->source, job->workers[0].bytes, BLOCK_BYTES_MANY, region,
-                    near) : 0;
+            uint64_t begin = near > last ? find_split(&job->geometry, job->source, job->workers[0].bytes, BLOCK_BYTES_MANY, region, near,
+                    job->specials, job->special_count) : 0;
             if (!begin || begin <= last)
                 continue;
             job->pieces[job->piece_count - 1].until = begin;

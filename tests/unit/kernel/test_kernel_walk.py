@@ -332,6 +332,24 @@ def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -
     assert result.interior_ranges == 1500 * turns
 
 
+@pytest.mark.parametrize("seed", range(9))
+def test_a_heap_of_which_every_second_chunk_is_free_is_cut_behind_a_free_one(c_kernel: Kernel, seed: int) -> None:
+    """No two chunks in use follow each other: no run, no contradiction and no listed chunk is lost or counted twice there."""
+    rng, listed_share, spec, total = random.Random(seed), (0.0, 0.5, 0.99)[seed % 3], [], 0  # type: ignore[var-annotated]
+    while total < 14 << 20:
+        kind = rng.choice((STATUS_FAST, STATUS_TCACHE)) if rng.random() < listed_share else STATUS_USED
+        spec += [(STATUS_FREE, rng.choice((32, 96, 4096, 6000))), (kind, 32 + 16 * rng.randrange(7))]
+        total += spec[-1][1] + spec[-2][1]
+    built = heap.build(spec + [(STATUS_USED, 48)], end="end")
+    answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.cached_chunks)
+    assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
+    changed = bytearray(built.data)
+    for _ in range(3):
+        changed[rng.randrange(len(changed) // 16) * 16 + 8] ^= 1 << rng.randrange(6)
+    answers = all_threads(c_kernel, BytesSource(((built.region.begin, bytes(changed)),)), heap.LP64, [built.region], built.cached_chunks)
+    assert answers[0] == answers[1] == answers[2] == answers[3]
+
+
 @pytest.mark.slow
 @pytest.mark.once  # no Python changes where threads meet; seconds each
 @pytest.mark.parametrize(
