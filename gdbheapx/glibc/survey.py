@@ -350,7 +350,7 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     nothing = Prediction(walk.arena.index, 0, 0, *((0, 0) if has_pages else (None, None)))
     prediction = predict(done.context, walk, total) if total else nothing
     ranges, reserves = walk.ranges(done.context.glibc.geometry.page_bytes), walk.reserves(done.heap_max)
-    kept, own = done.context.ram.of(reserves) or UNKNOWN, done.context.ram.of(ranges) or UNKNOWN
+    kept, own = done.context.ram.of(reserves, False) or UNKNOWN, done.context.ram.of(ranges, False) or UNKNOWN
     free = total.free_bytes if total else 0
     fast = total.fast_bytes if total else 0
     top = total.top_bytes if total else 0

@@ -118,7 +118,7 @@ class Pages:
         """Bytes that count in RSS, or that the core has; None where that cannot be told."""
         if self._target.kind != "live":
             return None if self._written is None else Held(self._written.bytes_in(ranges), None)
-        counted = self._kernel.residency(self._ram.pages, ranges) if self._ram.pages is not None else None
+        counted = self._kernel.residency(self._ram.pages, ranges, False) if self._ram.pages is not None else None
         if counted is None:
             return None
         resident = self._ram.settle(counted, ranges).resident_bytes

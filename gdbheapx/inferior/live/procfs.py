@@ -10,7 +10,7 @@ from gdbheapx.inferior.elf.file import Header, parse_auxv, parse_header
 from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
 
 
-def slurp(path: str) -> Optional[bytes]:
+def slurp(path: str, bytes_at_once: int = 1 << 16) -> Optional[bytes]:
     """The contents of a small file; None if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of open(), and some are read while a process stands
@@ -19,7 +19,7 @@ def slurp(path: str) -> Optional[bytes]:
     try:
         parts: List[bytes] = []
         while True:
-            part = os.read(descriptor, 1 << 16)
+            part = os.read(descriptor, bytes_at_once)
             if not part:
                 return b"".join(parts)
             parts.append(part)

@@ -34,9 +34,10 @@ class Ram:
         self.left_open = False
         """Somewhere it could not be told whether pages are shared with a forked process or the zero page."""
 
-    def of(self, ranges: Sequence[Range]) -> Optional[InRam]:
-        """What of these ascending, page-aligned ranges is in RAM; None without a page table."""
-        found = self._kernel.residency(self.pages, ranges) if self.pages is not None else None
+    def of(self, ranges: Sequence[Range], with_exclusive: bool = True) -> Optional[InRam]:
+        """What of these ascending, page-aligned ranges is in RAM; None without a page table. exclusive_bytes means nothing where it is not
+        wanted."""
+        found = self._kernel.residency(self.pages, ranges, with_exclusive) if self.pages is not None else None
         if found is None:
             self.was_missed = self.was_missed or self._target.kind == "live"
             return None
@@ -66,7 +67,7 @@ class Ram:
             return 0
         shared = zero = False
         for use in uses:
-            found = self._kernel.residency(self.pages, [(use.mapping.start, use.mapping.end)]) if self.pages is not None else None
+            found = self._kernel.residency(self.pages, [(use.mapping.start, use.mapping.end)], False) if self.pages is not None else None
             if found is None or not found.unsure_bytes:
                 continue
             if use.resident_bytes == found.resident_bytes + found.unsure_bytes:

@@ -23,7 +23,8 @@ void heapx_source_until(struct source *source, const double *until);
 void heapx_source_copied(struct source *source, const struct copy *copy);
 void heapx_pages_copied(struct page_table *table, const struct copy *copy);
 void heapx_source_free(struct source *source);
-void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, struct residency *out);
+void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, int with_exclusive,
+    struct residency *out);
 int heapx_sort(uint64_t *values, uint64_t count);
 void heapx_written_free(struct written *job);
 struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page);
@@ -397,11 +398,11 @@ class CommonBinding(Kernel):
             library.heapx_written_free(job)
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
 
-    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:
         """See Kernel."""
         table = self.open_pages(pages)
         if table.handle is None:
             return None
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
-        self.library.heapx_residency(table.handle, at(flat), len(ranges), at(out))
+        self.library.heapx_residency(table.handle, at(flat), len(ranges), with_exclusive, at(out))
         return Residency(*out)

@@ -263,12 +263,49 @@ int page_is_swapped(struct page_window *window, uint64_t address)
     return kind_at(window, address) & KIND_SWAPPED;
 }
 
-/* `ranges`: begin, end of each; `out`: struct residency. */
-void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, struct residency *out)
+/* The same, but for exclusive_bytes, from the page table alone: the record of a page, which tells who else has it, is in no cache. Up to
+   where; what this cannot tell is left to page_window_add(). */
+static uint64_t add_scanned(struct page_window *window, uint64_t begin, uint64_t end, struct residency *sum)
+{
+    const struct page_table *table = window->table;
+    struct scan_region regions[REGIONS_AT_ONCE];
+    struct scan_arg arg = {.size = sizeof arg, .start = begin, .end = end, .region_count = REGIONS_AT_ONCE};
+    const uint64_t unclear = CATEGORY_SWAPPED | (table->knows_huge_zero ? 0 : CATEGORY_HUGE);
+    arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
+    arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED | CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
+    arg.regions = (uint64_t) (uintptr_t) regions;
+    for (; arg.start < end; arg.start = arg.walk_end) {
+        const int got = ioctl(table->pagemap_fd, SCAN_IOCTL, &arg);
+        for (int i = 0; i < got; i++) {
+            const uint64_t what = regions[i].categories;
+            uint64_t at = regions[i].start, until;
+            if (what & unclear)
+                page_window_add(window, at, regions[i].end, sum);
+            for (; at < regions[i].end && !(what & (unclear | CATEGORY_ZERO_PAGE)); at = until) {
+                const int counted = in_rss(table, at, &until);
+                until = until < regions[i].end ? until : regions[i].end;
+                sum->resident_bytes += counted ? until - at : 0;
+                sum->huge_bytes += counted && (what & CATEGORY_HUGE) ? until - at : 0;
+            }
+        }
+        if (got < 0 || arg.walk_end <= arg.start)
+            break;
+    }
+    return arg.start;
+}
+
+/* `ranges`: begin, end of each; `out`: struct residency. `with_exclusive`: exclusive_bytes is wanted; else it is 0. */
+void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, int with_exclusive, struct residency *out)
 {
     struct page_window window;
     memset(out, 0, sizeof *out);
     page_window_open(&window, table);
-    for (uint64_t i = 0; i < count; i++)
-        page_window_add(&window, ranges[2 * i], ranges[2 * i + 1], out);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t begin = ranges[2 * i];
+        if (!with_exclusive && table->scans && !table->copy)
+            begin = add_scanned(&window, begin, ranges[2 * i + 1], out);
+        page_window_add(&window, begin, ranges[2 * i + 1], out);
+    }
+    if (!with_exclusive)
+        out->exclusive_bytes = 0;
 }

@@ -114,7 +114,9 @@ def target_with(table: PageTable) -> ElfTarget:
 
 
 def in_ram(kernel: Kernel, table: PageTable, ranges: List[Tuple[int, int]]) -> InRam:
-    found = Ram(target_with(table), kernel).of(ranges)
+    """Where exclusive_bytes is not wanted the rest is the same."""
+    whole, found = kernel.residency(table, ranges), Ram(target_with(table), kernel).of(ranges)
+    assert whole is not None and kernel.residency(table, ranges, False) == whole._replace(exclusive_bytes=0)
     assert found is not None
     return found
 

@@ -78,6 +78,7 @@ class PythonKernel(Kernel):
         """See Kernel."""
         return written(self.open(source), ranges, page_bytes, budget)
 
-    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Optional[Residency]:
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:
         """See Kernel."""
-        return pagemap.residency(pages, ranges)
+        found = pagemap.residency(pages, ranges)
+        return found if found is None or with_exclusive else found._replace(exclusive_bytes=0)
