@@ -51,8 +51,8 @@ def parse(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[Map
 
 
 BYTES_AT_ONCE = 2048
-"""The kernel fills a buffer of 4 KiB for each read of smaps, and counts a mapping that does not fit into it again for the next: of a heap 13 ms
-for each GiB. It does not begin with another mapping behind so many bytes."""
+"""The kernel fills a buffer of 4 KiB for each read of smaps, and counts a mapping that does not fit into it again for the next: of a heap
+13 ms for each GiB. It does not begin with another mapping behind so many bytes."""
 
 
 class Texts(NamedTuple):

@@ -106,5 +106,5 @@ class Kernel(ABC):
 
     @abstractmethod
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:
-        """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened. What no other
-        process has mapped takes four times as long: exclusive_bytes is 0 where it is not wanted."""
+        """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened. What no
+        other process has mapped takes four times as long to tell: exclusive_bytes is 0 where it is not wanted."""

@@ -218,9 +218,9 @@ static int stands_still(const struct source *source)
 
 #define HELD_REGIONS 32u
 
-/* Entries that tell what is in memory and nothing else, by PAGEMAP_SCAN, which looks at the page table alone: pagemap looks at the record of
-   each page as well, and waits for its memory. 0: this kernel cannot be asked (before 6.7), or there is more to tell, as of what is in
-   swap. */
+/* Entries that tell what is in memory and nothing else, by PAGEMAP_SCAN, which looks at the page table alone: pagemap looks at the record
+   of each page as well, and waits for its memory. 0: this kernel cannot be asked (before 6.7), or there is more to tell, as of what is
+   in swap. */
 static int scan_entries(const struct source *source, struct page_entries *held)
 {
     struct scan_region regions[HELD_REGIONS];

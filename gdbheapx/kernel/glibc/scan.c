@@ -20,6 +20,7 @@ struct scanner {
     struct node_block *block;
     uint32_t first, used;       /* number of the block's first node, how many of it are taken */
     int interrupted;
+    struct page_entries entries;
 };
 
 struct scan {
@@ -191,13 +192,13 @@ static int scan_block(struct scanner *scanner)
     uint64_t to = (from + scanner->capacity - 2 * MARGIN) & ~(uint64_t) (CACHE_PAGE - 1);     /* no bucket is cut */
     if (to > scanner->to)
         to = scanner->to;
-    int64_t got = source_peek(lists->source, begin, scanner->bytes, to - begin + MARGIN);
+    int64_t got = source_read_near(lists->source, &scanner->entries, begin, scanner->bytes, to - begin + MARGIN, 1);
     if (got < 0) {
         scanner->interrupted = 1;
         return 0;
     }
     if (got == 0 && begin < from) {     /* nothing before it */
-        got = source_peek(lists->source, from, scanner->bytes + (from - begin), to - from + MARGIN);
+        got = source_read_near(lists->source, &scanner->entries, from, scanner->bytes + (from - begin), to - from + MARGIN, 1);
         if (got < 0) {
             scanner->interrupted = 1;
             return 0;
