@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, Code, Severity
-from gdbheapx.stops import Process, Reads, about, in_stop, predict_ms, slowness
+from gdbheapx.stops import GIB, Process, Reads, about, in_stop, predict_ms, slowness
 from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ class Store(Protocol):
         """For later commands of the same look."""
 
 
+COUNTED_BYTES, COUNTING_S = 512 << 20, 0.05
+"""From how much in small blocks on they are counted before the process is stopped, and for each GiB in how many seconds: enough for those
+of which the headers alone are read."""
 MAX_PROBLEMS = 100
 """Problems kept; a ruined heap can have millions."""
 
@@ -230,8 +233,29 @@ class Session:
             from gdbheapx.own_memory import allowed_bytes
 
             small_bytes, large_bytes = self._kinds_of_blocks()
-            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes())
+            known: Tuple[Optional[int], Optional[int]] = (None, None)
+            if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes and self.kernel.name == "c":
+                if "small blocks" not in self.constants:
+                    self.constants["small blocks"] = self._count_blocks(small_bytes)
+                known = self.constants["small blocks"]
+            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *known)
             slowness()
+
+    def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:
+        """How many small blocks a process that runs has, and how many words of them may be pointers to others; None where there are too many
+        to be counted in so short a time, or they change meanwhile."""
+        from gdbheapx.allocators.metering import most_pointers
+
+        session = self.rehearsal()
+        session.budget = Budget(COUNTING_S * small_bytes / GIB)
+        try:
+            heaps = session.heaps.all()
+            blocks = sum(row.used_chunks + row.free_chunks for heap in heaps for row in heap.histogram())
+            if session.budget.reason is not None or any(one.code.nature in (Severity.DAMAGE, Severity.UNREAD) for one in session.problems):
+                return None, None
+            return blocks, most_pointers(self.target, [claim for heap in heaps for claim in heap.claims()], small_bytes)
+        except (HeapxError, MemoryError):
+            return None, None
 
     def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:
         """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none."""

@@ -48,8 +48,8 @@ class Cost(NamedTuple):
 C_COST = {
     Reads.STATE: Cost(2, 0.003, 0, 0, 0),
     Reads.LISTS: Cost(2, 0.003, 500, 0, 0),
-    Reads.TOTALS: Cost(2.5, 0.003, 600, 0, 5),
-    Reads.REPORT: Cost(4, 0.017, 650, 100, 250),
+    Reads.TOTALS: Cost(2.5, 0.003, 180, 2, 2),
+    Reads.REPORT: Cost(5, 0.017, 200, 50, 60),
     Reads.BLOCKS: Cost(4, 0.0035, 600, 50, 30),
     Reads.CHECK: Cost(7, 0.008, 2500, 90, 300),
     Reads.GRAPH: Cost(6, 0.04, 1500, 550, 1600),
@@ -61,6 +61,8 @@ C_COST = {
     Reads.COPY: Cost(4, 0.01, 200, 200, 200),
 }
 """By the C kernel. tests/wild/test_predicted_stops.py holds what was measured against it."""
+HEADER_MS = {Reads.TOTALS: (0.0012, 6), Reads.REPORT: (0.0012, 22), Reads.BLOCKS: (0.0036, 12)}
+"""By the C kernel, of small blocks that are larger than 16 KiB, so that their headers alone are read: for each, and for each GiB."""
 PYTHON_MS = {
     Reads.STATE: 0.0,
     Reads.LISTS: 2.0e3,
@@ -76,7 +78,9 @@ TABLES = {
     Reads.WEAK: 0.4,
     **dict.fromkeys((Reads.OWNERS, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT), 1.2),
 }
-"""For what a process is copied, where there is room for the copy and for as much of its small blocks in tables."""
+"""For what a process is copied, where there is room for the copy and for as much of its small blocks in tables: those of 100 bytes."""
+TABLE_BLOCK_BYTES, POINTER_BYTES = 100, 16
+"""Where it is known how many small blocks there are: of each as much as of one so large, and for each word of them that may be a pointer."""
 THREAD_MS = 0.06
 SHORT_MS, SHORT_GIB_MS = 2.5, 1.3
 """Of a stop after which all but little is copied already: at least, and for each GiB."""
@@ -99,6 +103,10 @@ class Process(NamedTuple):
     """What of it are blocks with a mapping of their own."""
     room_bytes: int = 0
     """How much memory there is here for a copy of it."""
+    small_blocks: Optional[int] = None
+    """How many small blocks there are, where they are large enough to be counted beforehand."""
+    pointers: Optional[int] = None
+    """How many words of them may be pointers to others, at most."""
 
 
 @cache
@@ -123,7 +131,11 @@ def in_stop(reads: Reads, kernel: str, process: Process) -> Reads:
 def copy_bytes(reads: Reads, process: Process) -> int:
     """How much memory a copy of it takes, and what is made of it in tables."""
     small = process.anonymous_bytes if process.small_bytes is None else min(process.anonymous_bytes, process.small_bytes)
-    return process.anonymous_bytes + int(TABLES[reads] * small)
+    tables = int(TABLES[reads] * small)
+    if process.small_blocks is not None and process.pointers is not None:
+        known = int(TABLES[reads] * TABLE_BLOCK_BYTES * process.small_blocks) + POINTER_BYTES * process.pointers
+        tables = min(tables, known)
+    return process.anonymous_bytes + tables
 
 
 def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
@@ -131,7 +143,11 @@ def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
     cost, total = C_COST[reads], process.anonymous_bytes
     small = total if process.small_bytes is None else min(total, process.small_bytes)
     large = min(total - small, process.large_bytes)
-    by_size = cost.small * small + cost.large * large + cost.rest * (total - small - large)
+    of_small = cost.small * small
+    if process.small_blocks is not None and reads in HEADER_MS:
+        header_ms, page_ms = HEADER_MS[reads]
+        of_small = min(of_small, header_ms * process.small_blocks * GIB + page_ms * small)
+    by_size = of_small + cost.large * large + cost.rest * (total - small - large)
     by_size = (by_size if kernel == "c" else PYTHON_MS.get(reads, 0.0) * total) / GIB
     took = slowness() * (cost.fixed + cost.mapping * process.mappings + THREAD_MS * process.threads + by_size)
     return float("%.2g" % took)

@@ -1,11 +1,16 @@
 """What an allocator's own counters say of a process that runs: asked again and again, each time for next to nothing."""
 
+import sys
+from array import array
 from typing import NamedTuple, Optional, Protocol, Sequence
 
-from gdbheapx.model import AllocatorInfo
+from gdbheapx.inferior.base import Target
+from gdbheapx.model import AllocatorInfo, Claim
 
 BUSY_TRIES = 4
 """How often a figure is read again that changed while it was read."""
+SAMPLED_PAGES, LEAST_PAGES, GOLDEN = 256, 64, 0.6180339887498949
+"""Pages by which pointers are estimated; how many must be readable; a step that falls evenly everywhere."""
 
 
 class Figure(NamedTuple):
@@ -60,3 +65,29 @@ class Meter(Protocol):
 def nothing(figures: Sequence[Figure]) -> Reading:
     """The reading where nothing could be read."""
     return Reading((None,) * len(figures), None, None, None, None)
+
+
+def most_pointers(target: Target, claims: Sequence[Claim], blocks_bytes: int) -> Optional[int]:
+    """How many words of so many bytes of blocks may point into the claims, at most, by pages from all over them; None: too few can be
+    read."""
+    page, word = target.page_bytes, target.word_bytes
+    low, high = min((claim.start for claim in claims), default=0), max((claim.end for claim in claims), default=0)
+    total, words, found, pages = sum(claim.end - claim.start for claim in claims), 0, 0, 0
+    for number in range(SAMPLED_PAGES):
+        place = int(total * (number * GOLDEN % 1))
+        for claim in claims:
+            if place < claim.end - claim.start:
+                break
+            place -= claim.end - claim.start
+        else:
+            continue
+        data = target.read_prefix((claim.start + place) // page * page, page)
+        if len(data) == page:
+            values = array("Q" if word == 8 else "I", data)
+            if target.little_endian != (sys.byteorder == "little"):
+                values.byteswap()
+            words, found, pages = words + len(values), found + sum(low <= value < high for value in values), pages + 1
+    if pages < LEAST_PAGES:
+        return None
+    share = found / words
+    return int(blocks_bytes // word * min(1.0, share + 3 * (share * (1 - share) / pages) ** 0.5 + 1 / pages))
