@@ -32,8 +32,20 @@ def _number(path: str) -> Optional[int]:
     return int(text) if text.isdigit() else None
 
 
+def _used(folder: str, name: str, prefix: str) -> int:
+    """What a group's processes have by now, without the page cache, which the kernel takes back: the process that is looked at is often in
+    the same group, and is as likely to be ended by the kernel as this one."""
+    try:
+        with open(folder + "/memory.stat") as file:
+            stats = dict(line.split(" ", 1) for line in file if " " in line)
+    except OSError:
+        stats = {}
+    cache = sum(int(stats.get(prefix + kind, 0)) for kind in ("inactive_file", "active_file"))
+    return max((_number(folder + "/" + name) or 0) - cache, 0)
+
+
 def _of_groups() -> Iterator[int]:
-    """The limits of the groups that it is in, and of those above them (cgroups(7); both versions)."""
+    """What is left of the limits of the groups that it is in, and of those above them (cgroups(7); both versions)."""
     try:
         with open("/proc/self/cgroup") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -43,11 +55,12 @@ def _of_groups() -> Iterator[int]:
         if controllers and "memory" not in controllers.split(","):
             continue
         root = GROUPS + "/memory" if controllers else GROUPS
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if controllers else ("memory.max", "memory.current", "")
         while True:
-            limit = _number(root + path.rstrip("/") + "/" + name)
+            folder = root + path.rstrip("/")
+            limit = _number(folder + "/" + names[0])
             if limit is not None:
-                yield limit
+                yield max(limit - _used(folder, *names[1:]), 0)
             if path in ("/", ""):
                 break
             path = os.path.dirname(path)

@@ -45,11 +45,24 @@ def test_the_groups_limit_decides(files: Dict[str, str]) -> None:
     assert own_memory.allowed_bytes() == int(0.7 * 1_000_000_000)
 
 
+def test_what_the_group_has_by_now_is_not_left(files: Dict[str, str]) -> None:
+    """The process that is looked at, in the same group; but for the page cache."""
+    files["/sys/fs/cgroup/kubepods/memory.current"] = "700000000\n"
+    assert own_memory.allowed_bytes() == int(0.7 * 300_000_000)
+    own_memory._allowed_bytes.cache_clear()
+    files["/sys/fs/cgroup/kubepods/memory.stat"] = "anon 500000000\ninactive_file 150000000\nactive_file 50000000\n"
+    assert own_memory.allowed_bytes() == int(0.7 * 500_000_000)
+
+
 def test_version_1_of_groups(files: Dict[str, str]) -> None:
     """The memory controller has its own tree and another name."""
     files["/proc/self/cgroup"] = "9:cpu:/other\n5:memory:/docker/x\n"
     files["/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"] = "2000000\n"
     assert own_memory.allowed_bytes() == 1_400_000
+    own_memory._allowed_bytes.cache_clear()
+    files["/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes"] = "1800000\n"
+    files["/sys/fs/cgroup/memory/docker/x/memory.stat"] = "inactive_file 0\ntotal_inactive_file 800000\n"
+    assert own_memory.allowed_bytes() == 700_000
 
 
 def test_the_machine_where_no_group_limits(files: Dict[str, str]) -> None:
