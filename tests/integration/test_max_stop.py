@@ -9,6 +9,7 @@ from typing import List, Tuple
 
 import pytest
 
+from gdbheapx import session as sessions
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
@@ -157,4 +158,23 @@ def test_half_a_pass_is_none(stage: Stage, live: str, monkeypatch: pytest.Monkey
     with pytest.raises(HeapxError, match="before the graph was complete"):
         heap_graph.marked(session, True)
     target.let_go()
+    check_free(process)
+
+
+def test_blocks_are_counted_before_the_stop(stage: Stage, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the process runs, and only as long as few large blocks take: 300,000, of which each fifth is free, in a chain."""
+    process = stage.start("sized", "small", "300000")
+    monkeypatch.setattr(sessions, "COUNTED_BYTES", 1)
+    monkeypatch.setattr(sessions, "COUNTING_S", 1000.0)
+    session = Session(open_elf_target(pid=process.pid))
+    session.prepare()
+    if session.kernel.name != "c":
+        pytest.skip("the C kernel counts them")
+    known = session.process
+    assert known is not None and known.small_blocks is not None and known.pointers is not None and known.small_bytes is not None
+    assert 290_000 < known.small_blocks < 310_000 and 240_000 < known.pointers < known.small_bytes // 8
+    monkeypatch.setattr(sessions, "COUNTING_S", -1.0)
+    session = Session(open_elf_target(pid=process.pid))
+    session.prepare()
+    assert session.process is not None and session.process.small_blocks is None and session.process.pointers is None
     check_free(process)
