@@ -79,6 +79,8 @@ TABLES = {
     **dict.fromkeys((Reads.OWNERS, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT), 1.2),
 }
 """For what a process is copied, where there is room for the copy and for as much of its small blocks in tables: those of 100 bytes."""
+LISTED_TABLES, LISTED_MS = 0.5, 450
+"""Of what walks: where lists are long, for their links, and milliseconds for each GiB of small blocks."""
 TABLE_BLOCK_BYTES, POINTER_BYTES = 100, 16
 """Where it is known how many small blocks there are: of each as much as of one so large, and for each word of them that may be a pointer."""
 THREAD_MS = 0.06
@@ -107,6 +109,8 @@ class Process(NamedTuple):
     """How many small blocks there are, where they are large enough to be counted beforehand."""
     pointers: Optional[int] = None
     """How many words of them may be pointers to others, at most."""
+    has_long_lists: bool = False
+    """So many free blocks are in lists which a walk has to follow that these take longer than the walk."""
 
 
 @cache
@@ -125,14 +129,16 @@ def _loop_s() -> float:
 
 def in_stop(reads: Reads, kernel: str, process: Process) -> Reads:
     """What is read of it while it stands still: a copy of everything, or what is asked for where there is no room for one."""
-    return Reads.COPY if reads in TABLES and kernel == "c" and copy_bytes(reads, process) <= process.room_bytes else reads
+    follows = reads in HEADER_MS and process.has_long_lists and predict_ms(Reads.COPY, kernel, process) < predict_ms(reads, kernel, process)
+    is_copied = kernel == "c" and (reads in TABLES or follows) and copy_bytes(reads, process) <= process.room_bytes
+    return Reads.COPY if is_copied else reads
 
 
 def copy_bytes(reads: Reads, process: Process) -> int:
     """How much memory a copy of it takes, and what is made of it in tables."""
     small = process.anonymous_bytes if process.small_bytes is None else min(process.anonymous_bytes, process.small_bytes)
-    tables = int(TABLES[reads] * small)
-    if process.small_blocks is not None and process.pointers is not None:
+    tables = int(TABLES.get(reads, LISTED_TABLES) * small)
+    if reads in TABLES and process.small_blocks is not None and process.pointers is not None:
         known = int(TABLES[reads] * TABLE_BLOCK_BYTES * process.small_blocks) + POINTER_BYTES * process.pointers
         tables = min(tables, known)
     return process.anonymous_bytes + tables
@@ -147,6 +153,7 @@ def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
     if process.small_blocks is not None and reads in HEADER_MS:
         header_ms, page_ms = HEADER_MS[reads]
         of_small = min(of_small, header_ms * process.small_blocks * GIB + page_ms * small)
+    of_small += LISTED_MS * small if process.has_long_lists and reads in HEADER_MS else 0
     by_size = of_small + cost.large * large + cost.rest * (total - small - large)
     by_size = (by_size if kernel == "c" else PYTHON_MS.get(reads, 0.0) * total) / GIB
     took = slowness() * (cost.fixed + cost.mapping * process.mappings + THREAD_MS * process.threads + by_size)

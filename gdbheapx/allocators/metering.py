@@ -58,6 +58,9 @@ class Meter(Protocol):
     def figures(self) -> Sequence[Figure]:
         """What `values` of each reading are."""
 
+    def has_long_lists(self) -> bool:
+        """A walk has to follow lists of free blocks that are so long that they count."""
+
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. `walk_seconds`: so long an estimate may take; 0: none is made, and it is None."""
 

@@ -93,6 +93,10 @@ class JemallocMeter:
         """Of the allocator."""
         return self._context.jemalloc.info()
 
+    def has_long_lists(self) -> bool:
+        """It has none that a walk follows."""
+        return False
+
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. There is nothing to be estimated."""
         pages: Dict[str, Optional[int]] = dict.fromkeys(STATES, 0)
