@@ -1,7 +1,7 @@
 """How long each command has a process stand still, by the clock of the process itself, beside a plain read of the same memory.
 
 By name alone (BENCH_ONLY=stops): the heap of 8 GiB and its copy take 17 GB. Environment: BENCH_STOPS (GiB, by commas; default 0.5,2,8),
-BENCH_STOPS_BLOCKS (of `large,small,holes,runs`), BENCH_STOPS_COMMANDS, BENCH_STOPS_PRIORITY (the tool runs as SCHED_FIFO of that priority; the
+BENCH_STOPS_BLOCKS (of `large,small,holes,runs,fast`), BENCH_STOPS_COMMANDS, BENCH_STOPS_PRIORITY (the tool runs as SCHED_FIFO of that priority; the
 clock of the process has 50), BENCH_STOPS_ROUNDS (default 2; the shortest counts).
 """
 
@@ -24,12 +24,12 @@ from bench.timing import TOOL
 from tests.support import kernelcore
 
 SIZES = [float(size) for size in os.environ.get("BENCH_STOPS", "0.5,2,8").split(",")]
-KINDS = os.environ.get("BENCH_STOPS_BLOCKS", "large,small,holes,runs").split(",")
+KINDS = os.environ.get("BENCH_STOPS_BLOCKS", "large,small,holes,runs,fast").split(",")
 COPYING = ("check", "leaks", "owners", "census", "pins", "snapshot")
 COMMANDS = os.environ.get("BENCH_STOPS_COMMANDS", "report,arenas," + ",".join(COPYING)).split(",")
 PRIORITY = int(os.environ.get("BENCH_STOPS_PRIORITY", "0"))
 ROUNDS = int(os.environ.get("BENCH_STOPS_ROUNDS", "2"))
-TITLES = {"large": "blocks of 64 KiB", "small": "blocks of 24 to 136 bytes", "holes": "every second of them free", "runs": "runs of 64 free"}
+TITLES = {"large": "blocks of 64 KiB", "small": "blocks of 24 to 136 bytes", "holes": "every second of them free", "runs": "runs of 64 free", "fast": "every second of them in a fastbin"}
 FREE_GIB = 0.6
 """The heaps of which a half is free have one size: they are about a limit relative to a plain read."""
 GIB = 1 << 30
@@ -172,7 +172,7 @@ def limit_ms(kind: str, gib: float, command: str, read_ms: float) -> Optional[fl
         return 250 * gib
     if command != "arenas":
         return None
-    return OF_A_READ * read_ms if kind in ("holes", "runs") else 25 * max(gib, 1) if kind == "large" else None
+    return OF_A_READ * read_ms if kind in ("holes", "runs", "fast") else 25 * max(gib, 1) if kind == "large" else None
 
 
 def short_limit_ms(gib: float, pages: int) -> float:

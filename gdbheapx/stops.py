@@ -49,7 +49,7 @@ C_COST = {
     Reads.STATE: Cost(2, 0.003, 0, 0, 0),
     Reads.LISTS: Cost(2, 0.003, 500, 0, 0),
     Reads.TOTALS: Cost(2.5, 0.003, 180, 1, 2),
-    Reads.REPORT: Cost(5, 0.017, 200, 50, 60),
+    Reads.REPORT: Cost(5, 0.017, 200, 60, 120),
     Reads.BLOCKS: Cost(4, 0.0035, 600, 50, 30),
     Reads.CHECK: Cost(7, 0.008, 2500, 90, 300),
     Reads.GRAPH: Cost(6, 0.04, 1500, 550, 1600),

@@ -1,6 +1,7 @@
 /* standing RECORD KIND BYTES: a heap of BYTES that watches its own clock, and writes to itself at a rate.
 
-   large: blocks of 64 KiB; small: of 24 to 136 bytes; holes: such ones, every second of them free; runs: such ones, 64 free after 64 in use.
+   large: blocks of 64 KiB; small: of 24 to 136 bytes; holes: such ones, every second of them free; runs: such ones, 64 free after 64 in use;
+   fast: of 24 to 104 bytes, every second of them in a fastbin.
    Every block is held: heads of chains of 1,000 hold each other.
 
    A thread that wakes each 50 us keeps how long it did not run: SCHED_FIFO where it may. `0`, `1`, `2` on standard input set the record back
@@ -120,12 +121,12 @@ static void thread(void *(*run)(void *))
 static void fill(const char *kind, uint64_t bytes)
 {
     uint64_t random = 4711, made = 0, number = 0, last_page = 0;
-    int large = !strcmp(kind, "large"), holes = !strcmp(kind, "holes"), runs = !strcmp(kind, "runs");
+    int large = !strcmp(kind, "large"), fast = !strcmp(kind, "fast"), holes = fast || !strcmp(kind, "holes"), runs = !strcmp(kind, "runs");
     struct block *last = NULL, *free_these = NULL;
 
     in_page = stage_pages((bytes / 4096 + 4096) * sizeof *in_page);
     for (; made < bytes; number++) {
-        size_t size = large ? 65536 : 24 + stage_random(&random) % 113;
+        size_t size = large ? 65536 : 24 + stage_random(&random) % (fast ? 81 : 113);
         struct block *block = malloc(size);
         int freed = holes ? (number & 1) : runs && (number / RUN & 1);
 
@@ -158,7 +159,8 @@ static void fill(const char *kind, uint64_t bytes)
         free(free_these);
         free_these = next;
     }
-    spare = malloc(4000); /* sorts what is free into bins */
+    if (!fast)
+        spare = malloc(4000); /* sorts what is free into bins */
 }
 
 int main(int argc, char **argv)
@@ -169,7 +171,8 @@ int main(int argc, char **argv)
         stage_fail("usage: standing RECORD KIND BYTES");
     record = stage_record(argv[1], sizeof *record);
     mallopt(M_MMAP_MAX, 0); /* one heap, from the break */
-    mallopt(M_MXFAST, 0);
+    if (strcmp(argv[2], "fast"))
+        mallopt(M_MXFAST, 0);
     mallopt(M_ARENA_MAX, 1);
     fill(argv[2], strtoull(argv[3], NULL, 10));
     thread(watch_clock);

@@ -92,6 +92,17 @@ def test_what_is_copied() -> None:
     assert stops.predict_ms(Reads.COPY, "c", large) < stops.predict_ms(Reads.CHECK, "c", small) / 5
 
 
+def test_where_lists_are_long_what_walks_is_copied() -> None:
+    """The walk would have to follow them; where there is no room it does, and that is foreseen."""
+    process = Process(GIB, 1, 100, GIB, 0, 2 * GIB, has_long_lists=True)
+    for reads in (Reads.TOTALS, Reads.REPORT, Reads.BLOCKS):
+        assert stops.in_stop(reads, "c", process) == Reads.COPY
+        assert stops.in_stop(reads, "c", process._replace(has_long_lists=False)) == reads
+        assert stops.in_stop(reads, "c", process._replace(room_bytes=GIB)) == stops.in_stop(reads, "python", process) == reads
+        assert stops.predict_ms(reads, "c", process) > 2 * stops.predict_ms(Reads.COPY, "c", process)
+    assert stops.in_stop(Reads.LISTS, "c", process) == Reads.LISTS
+
+
 def test_room_for_tables_where_blocks_and_pointers_were_counted() -> None:
     """Of few blocks they are small; not where the blocks are full of pointers, and never more than where nothing was counted."""
     unknown = Process(8 * GIB, 1, 100, 8 * GIB, 0, 10 * GIB)
