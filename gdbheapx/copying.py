@@ -1,13 +1,16 @@
 """A process that is looked at closely is copied while it stands still, and looked at once it runs on."""
 
+import os
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.memory.kinds import OF_KERNEL, is_device
 from gdbheapx.inferior.base import Mapping, MappingUse, Target
+from gdbheapx.inferior.live import procfs
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN, CopiedRange, Copy
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.binding import CKernel
+    from gdbheapx.kernel.common.hold import Hold
 
 
 class Copying:
@@ -17,8 +20,10 @@ class Copying:
         self._kernel, self._copy = kernel, copy
         self._devices: Set[int] = set()
         self._closed: Set[int] = set()
-        self._left: Optional[int] = None
-        """Where the copy goes on in the next stop."""
+        self.left: Optional[int] = None
+        """Where the copy goes on in the next stop; None: it is whole."""
+        self._source: Any = None
+        """Says what may be brought in from swap."""
         self.is_followed = False
         """Most of it is copied already, and what is written to since is known."""
 
@@ -37,23 +42,36 @@ class Copying:
 
         def take() -> None:
             if self.is_followed:
-                self._left = self._copy.last(ranges, source, target.still.until)
+                self.left = self._copy.last(ranges, source, target.still.until)
                 return
-            self._left = self._copy.take(ranges, source, target.still.until, self._left or 0)
+            self.left = self._copy.take(ranges, source, target.still.until, self.left or 0)
 
         target.keep(self._copy, take)
-        return self._left
+        return self.left
 
     def run_along(self, target: Any, ranges: Sequence[Tuple[int, int]]) -> None:
         """Copy these ranges, of which it is known what is written to, while the process runs."""
-        source = self._kernel.open_apart(target.bulk_source())
-        self._copy.run_along([(start, end, TAKES_ALL) for start, end in ranges], source)
+        self._source = self._kernel.open_apart(target.bulk_source())
+        self._copy.run_along([(start, end, TAKES_ALL) for start, end in ranges], self._source)
         self.is_followed = True
         target.foresee()
 
     def round(self) -> int:
         """Copy what was written to since: bytes."""
         return self._copy.round()
+
+    def finish(self, target: Any, hold: "Hold") -> Optional[bool]:
+        """Instead of target.stop() and take(): both in one go, as short as can be. None: that is not possible now, and it runs; else what
+        stop() tells."""
+
+        def ranges(maps: bytes) -> List[CopiedRange]:
+            return copied_ranges(procfs.parse_maps(os.fsdecode(maps)), self._devices, self._closed)
+
+        maps = os.fsencode(target.maps_text())
+        held = hold.take(self._copy, self._source, maps, ranges(maps), ranges)
+        self.left = None if held is None else held.left
+        same: Optional[bool] = None if held is None else target.keep_held(self._copy, held)
+        return same
 
     def _ranges(self, target: Target) -> List[CopiedRange]:
         return copied_ranges(target.mappings(), self._devices, self._closed)

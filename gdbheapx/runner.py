@@ -425,12 +425,15 @@ class Run:
             copying = self._copying(self.session)
             short, began = self._short_stop(self.session, copying), time.monotonic()
             try:
-                if stop() or attempt == TRIES - 1:
+                is_same = short.finish() if short is not None else None
+                is_copied = is_same is not None
+                if (is_same if is_copied else stop()) or attempt == TRIES - 1:
                     if copying is not None:
-                        self._copy(copying)
+                        self._copy(copying, is_copied)
                         self.stood_s = time.monotonic() - began
                     break
                 self._let_go()
+                self.target.forget()
             finally:
                 if short is not None:
                     short.end()
@@ -510,10 +513,11 @@ class Run:
             self.has_warned = True
             self.host.fail("%s: %s" % (self.host.name, stands))
 
-    def _copy(self, copying: "Copying") -> None:
-        """Copy a process that stands still, and let it run on; in several stops where one would be too long."""
+    def _copy(self, copying: "Copying", is_begun: bool) -> None:
+        """Copy a process that stands still, and let it run on; in several stops where one would be too long. `is_begun`: the first one is
+        over."""
         assert self.target is not None and self.session is not None
-        left, stood = copying.take(self.target), 1
+        left, stood = copying.left if is_begun else copying.take(self.target), 1
         while left is not None and stood < MOST_STOPS:
             time.sleep(PAUSE_S)
             getattr(self.target, "stop")()  # noqa: B009

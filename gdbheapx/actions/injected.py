@@ -48,6 +48,8 @@ class Injected(NamedTuple):
     descriptor: int
     """In this process, closed by exec, not blocking; UFFDIO_API was not asked of it yet."""
     stopped_ms: float
+    is_filtered: bool
+    """Threads of it are under seccomp filters."""
 
 
 def take_userfaultfd(pid: int, accepts_split: bool = False) -> int:
@@ -91,7 +93,7 @@ def take(pid: int, accepts_split: bool = False) -> Injected:
     if descriptor is None:
         raise HeapxError(told[0], told[1], code=Code.of(told[2]))
     os.set_inheritable(descriptor, False)
-    return Injected(descriptor, told[0])
+    return Injected(descriptor, told[0], prepared.suspends)
 
 
 def _forked() -> int:

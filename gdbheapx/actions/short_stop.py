@@ -4,14 +4,24 @@ Two system calls are made in it, by one of its threads, in a stop of less than a
 """
 
 import os
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 from gdbheapx.actions import injected
+from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live.stopper import wanted_sets
+from gdbheapx.kernel.common.copy import MOST_THREADS
 from gdbheapx.kernel.common.follow import Follower
+from gdbheapx.kernel.common.hold import Hold, HoldOrder
+from gdbheapx.kernel.common.library import usable_cpus
 from gdbheapx.problems import NO_SHORT_STOP
 
+LONGEST_S = 10.0
+"""How long the stop may be at all; it takes some milliseconds."""
+PATIENCE_S = 0.05
+"""How long its threads may take to stop: one that waits for a disk does not, and is waited for in the way of other looks."""
 ROUNDS, CHEAP_PAGES = 3, 2000
 """So many at most, until what is written in the time of one costs less than 5 ms to read in the stop."""
 
@@ -19,13 +29,15 @@ ROUNDS, CHEAP_PAGES = 3, 2000
 class ShortStop:
     """Of one process that `copying` (copying.py) is prepared to copy. HeapxError where that is not possible: it is copied in the stop."""
 
-    def __init__(self, library: Any, target: Target, copying: Any, accepts_split: bool) -> None:
+    def __init__(self, library: Any, target: Any, copying: Any, accepts_split: bool) -> None:
         assert target.pid is not None
-        self._copying, self._target = copying, target
+        self._copying, self._target, self._library = copying, target, library
         self.rounds: List[int] = []
         """Pages that were read in each."""
         taken = injected.take(target.pid, accepts_split)
         self.first_stop_ms = taken.stopped_ms
+        self._is_filtered = taken.is_filtered
+        self._hold: Optional[Hold] = None
         try:
             self._follower = Follower(library, taken.descriptor)
         except OSError as error:
@@ -37,8 +49,26 @@ class ShortStop:
         ranges, page = followed_ranges(self._target), os.sysconf("SC_PAGESIZE")
         self._follower.follow(ranges)
         self._copying.run_along(self._target, ranges)
+        self._hold = self._prepared_hold()
         while len(self.rounds) < ROUNDS and not is_enough(self.rounds):
             self.rounds.append(self._copying.round() // page)
+
+    def finish(self) -> Optional[bool]:
+        """Take the stop. None: it has to be taken in the way of other looks; else see Target.stop."""
+        return None if self._hold is None else self._copying.finish(self._target, self._hold)
+
+    def _prepared_hold(self) -> Optional[Hold]:
+        """None where seccomp filters have to be asked about each thread."""
+        target, header, machine = self._target, self._target.source.header, native()
+        shown, layout = machine.in_system_call, machine.registers
+        if self._is_filtered or shown is None or layout is None:
+            return None
+        number, result = layout.names.index(shown.number), layout.names.index(shown.result)
+        limit_s = LONGEST_S if target.max_stop_s is None else min(target.max_stop_s, LONGEST_S)
+        patience_s = min(PATIENCE_S, limit_s / 2)
+        count, text_bytes, workers = len(procfs.threads(target.pid)), len(target.maps_text()), min(MOST_THREADS, usable_cpus())
+        order = HoldOrder(target.pid, int(limit_s * 1e9), int(patience_s * 1e9), number, result, 0, count, text_bytes, workers)
+        return Hold(self._library, order, wanted_sets(header))
 
     def end(self) -> None:
         """The process is as it was: nothing of it is protected. Once it runs on. Harmless when called twice."""

@@ -348,6 +348,22 @@ class CopiedMemory(Protocol):
         """The pages of a range that were in RAM, or in swap if these are asked for, too; joined. None where the copy has not all of it."""
 
 
+class Held(NamedTuple):
+    """One stop of a process that is over, in which its copy was ended."""
+
+    left: Optional[int]
+    """From where on there was no time; None: it is whole."""
+    began_ns: int
+    """By the monotonic clock."""
+    stopped_ms: float
+    ended: Optional[int]
+    """What wait(2) told of the process's end, if it ended meanwhile."""
+    maps: bytes
+    """/proc/PID/maps as it was."""
+    registers: Dict[int, Dict[int, bytes]]
+    """Of each thread that stood, the contents of its register sets by their numbers."""
+
+
 class ProcessSource(NamedTuple):
     """Bulk bytes of a live process of this machine, by /proc/PID/mem.
 

@@ -11,7 +11,7 @@ import re
 import struct
 from abc import abstractmethod
 from bisect import bisect_right
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.files import open_regular
@@ -257,6 +257,9 @@ class Source(Memory, Mappings, Usage, Process):
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
         """The process stands still; take() copies its memory, and it will run on: what else changes is taken down first. Until forget()."""
+
+    def keep_held(self, copy: CopiedMemory, lwps: Iterable[int], maps: bytes, monotonic_ns: int) -> None:
+        """As keep(), where all of it was done in the stop that is over: these threads stood, and so were the mappings."""
 
     def cause_of_death(self) -> Optional[Diagnostic]:
         """How a process that has ended did so."""

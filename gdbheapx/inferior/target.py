@@ -12,6 +12,7 @@ from gdbheapx.inferior.base import (
     CopiedMemory,
     DebugHint,
     Function,
+    Held,
     Mapping,
     Module,
     Packages,
@@ -487,14 +488,30 @@ class ElfTarget(Target):
         self.still.end()
         self._registers, self.is_kept = stopper, True
 
-    def refresh(self) -> bool:
-        """Forget what changes while the process runs; names and types too, if other objects are loaded. False if they are."""
+    def keep_held(self, copy: CopiedMemory, held: Held) -> bool:
+        """As stop() and keep(), where both were done in one go, and are over."""
+        from gdbheapx.inferior.live.stopper import Recorded
+
+        def keep() -> None:
+            self.source.keep_held(copy, held.registers, held.maps, held.began_ns)
+
+        self.source.stands_still(False, held.ended)
+        self.was_stopped(held.stopped_ms)
+        is_same = self.refresh(held.maps.decode("utf-8", "surrogateescape"), keep)
+        recorded = self._registers = Recorded(self.pid or 0, held.registers)
+        self._threads, self.is_kept = self._held_threads(recorded), True
+        return is_same
+
+    def refresh(self, maps: Optional[str] = None, keep: Callable[[], None] = lambda: None) -> bool:
+        """Forget what changes while the process runs; names and types too, if other objects are loaded. False if they are. `maps`: if it is
+        known already; keep() has it read from a copy, once all is forgotten."""
         before, kept = self.modules(), [(names, dict(names)) for names in self._names]
         foreseen, self._foreseen_code = self._foreseen_code, None
-        if foreseen is not None and foreseen == _code(self.source.maps_text()):
+        if foreseen is not None and foreseen == _code(self.source.maps_text() if maps is None else maps):
             self._forget(self._auxv, self._link_map, self._modules)
         else:
             self.forget()
+        keep()
         is_same = list(self.modules()) == list(before)
         for names, known in kept if is_same else ():
             names.update(known)

@@ -13,7 +13,7 @@ import errno
 import os
 from array import array
 from bisect import bisect_right
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
@@ -360,6 +360,16 @@ class LiveSource(Source):
     def foresee(self) -> None:
         """Ask now for what would make a short stop long: smaps counts every page. It is of this moment then."""
         self._foreseen = {name: getattr(self, name)() for name in SLOW}
+
+    def keep_held(self, copy: CopiedMemory, lwps: Iterable[int], maps: bytes, monotonic_ns: int) -> None:
+        """Names of threads are those of now."""
+        self._kept = {name: self._foreseen[name] if name in self._foreseen else getattr(self, name)() for name in SLOW}
+        self._foreseen = {}
+        self._kept["threads"] = [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in sorted(lwps)]
+        self._kept["maps_text"] = maps.decode("utf-8", "surrogateescape")
+        self._kept["monotonic_ns"] = None if procfs.monotonic_ns(self._pid) is None else monotonic_ns
+        self._maps = procfs.parse_maps(os.fsdecode(maps))
+        self._memory.copy = copy
 
     def _as_it_was(self, name: str, ask: Callable[[], Any]) -> Any:
         return self._kept[name] if self._memory.copy is not None else ask()

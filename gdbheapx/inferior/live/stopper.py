@@ -90,3 +90,19 @@ class Stopper:
         finally:
             self._priority.give_back()
             self.held = ()
+
+
+class Recorded(Stopper):
+    """What a stop that is over has recorded. `sets`: of each thread the register sets by their numbers."""
+
+    def __init__(self, pid: int, sets: Dict[int, Dict[int, bytes]]) -> None:
+        self.pid, self._recorded = pid, sets
+
+    def _of(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
+        return [self._recorded[lwp].get(number, b"") for number in numbers] if lwp in self._recorded else []
+
+
+def wanted_sets(header: Header) -> List[int]:
+    """The numbers of all that is asked for."""
+    other = header.arch.registers.pointer_set if header.arch.registers is not None else None
+    return [NT_PRSTATUS, *([other] if other else []), *header.arch.vector_sets]

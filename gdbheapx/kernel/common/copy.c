@@ -459,6 +459,56 @@ static void read_anew(struct worker *worker, const struct copied_range *range, u
     take_piece(worker, range, begin, pages);
 }
 
+/* Something is in RAM or in swap there. */
+static int is_touched(const struct copy *copy, uint64_t begin, uint64_t end)
+{
+    return pages_jump(&copy->table, begin / copy->table.page, end / copy->table.page) < end / copy->table.page;
+}
+
+/* The first of some pages from one on that is in the copy as `is_kept` says: it is, or is not although there was something; `count`: none. */
+static uint64_t next_kept(const uint8_t *kinds, uint64_t from, uint64_t count, int is_kept)
+{
+    while (from < count && (is_kept ? !(kinds[from] & KIND_COPIED) : !kinds[from] || (kinds[from] & (KIND_COPIED | KIND_ZERO))))
+        from++;
+    return from;
+}
+
+/* A piece of memory that is followed throughout, by the one question that the kernel answers in a third of the time: what was written to.
+   A page that is gone counts as written, unless its whole page table is gone. 0: not all of it is followed. */
+static int last_followed(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    const struct copy *copy = worker->pass->copy;
+    const uint64_t page = copy->table.page, end = begin + pages * page;
+    struct scan_arg arg = {.flags = SCAN_WANTS_FOLLOWED, .start = begin, .category_mask = CATEGORY_WRITTEN, .return_mask = CATEGORY_WRITTEN};
+    uint8_t *kinds = kinds_at(copy, range, begin);
+    for (; arg.start < end; arg.start = arg.walk_end) {
+        const int got = scan_on(worker, &arg, end);
+        for (int i = 0; i < got; i++) {
+            const struct scan_region *region = &worker->regions[i];
+            const uint64_t first = (region->start - begin) / page, count = (region->end - region->start) / page;
+            for (uint64_t j = first; j < first + count; j++)
+                kinds[j] &= KIND_SWAPPED;   /* what is in the copy is old */
+            read_anew(worker, range, region->start, count);
+        }
+        if (got < 0)
+            return 0;
+        if (arg.walk_end <= arg.start)
+            break;
+    }
+    for (uint64_t at = 0, next; at < pages; at = next) {
+        next = ((begin + at * page) / copy->table.huge + 1) * copy->table.huge / page - begin / page;
+        next = next < pages ? next : pages;
+        if (next_kept(kinds, at, next, 1) < next && !is_touched(copy, begin + at * page, begin + next * page))
+            forget(copy, range, begin + at * page, begin + next * page);
+    }
+    for (uint64_t at = 0, next; (at = next_kept(kinds, at, pages, 0)) < pages; at = next) {
+        for (next = at + 1; next_kept(kinds, next, next + 1, 0) == next && next < pages;)
+            next++;
+        read_anew(worker, range, begin + at * page, next - at);
+    }
+    return 1;
+}
+
 static void last_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
 {
     const struct copy *copy = worker->pass->copy;
@@ -469,6 +519,8 @@ static void last_piece(struct worker *worker, const struct copied_range *range, 
         read_anew(worker, range, begin, pages);
         return;
     }
+    if (last_followed(worker, range, begin, pages))
+        return;
     arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
     arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED | CATEGORY_FOLLOWED | CATEGORY_WRITTEN | CATEGORY_ZERO_PAGE | CATEGORY_HUGE;
     for (; arg.start < end; arg.start = arg.walk_end) {

@@ -78,7 +78,7 @@ class Copy:
 
     def prepare(self, ranges: Sequence[CopiedRange]) -> int:
         """Makes memory present for all that was touched by now: its bytes."""
-        self._set(ranges)
+        self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
         if self._library.heapx_copy_prepare(self.handle, self._threads, at(out)) == NO_MEMORY:
             raise MemoryError()
@@ -88,7 +88,7 @@ class Copy:
         """Copies a process that stands still: every range that begins at the address `first` or behind it. `source`: its own, which knows
         what may be brought in from swap; `until`: one double, by the monotonic clock. The begin of the first range for which there was no
         time; None: there is none."""
-        self._set(ranges)
+        self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
         left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, at(until), first, at(out))
         self.taken = CopyTaken(*out)
@@ -96,7 +96,7 @@ class Copy:
 
     def run_along(self, ranges: Sequence[CopiedRange], source: OpenSource) -> int:
         """Copies memory that is followed (follow.py), after prepare() and while the process runs: bytes. `source`: as of take()."""
-        self._set(ranges)
+        self.set(ranges)
         return self._counted(lambda out: self._library.heapx_copy_run_along(self.handle, self._threads, source.handle, out))
 
     def round(self) -> int:
@@ -105,7 +105,7 @@ class Copy:
 
     def last(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any) -> Optional[int]:
         """As take(), after rounds: of what is followed that alone which was written to since."""
-        self._set(ranges)
+        self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
         left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, at(until), at(out))
         self.taken = CopyTaken(*out)
@@ -117,7 +117,8 @@ class Copy:
             raise MemoryError()
         return CopyTaken(*out).copied_bytes
 
-    def _set(self, ranges: Sequence[CopiedRange]) -> None:
+    def set(self, ranges: Sequence[CopiedRange]) -> None:
+        """Say what is copied from now on: sorted ranges."""
         made = lacking_rooms(self._rooms, [(start, end) for start, end, _ in ranges])
         self._rooms = sorted([*self._rooms, *made])
         pieces = array("Q", [number for piece in split(ranges, self._rooms) for number in piece])

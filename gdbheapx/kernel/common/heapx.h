@@ -62,6 +62,7 @@ struct scan_arg {
 };
 #define SCAN_IOCTL _IOWR('f', 16, struct scan_arg)
 #define SCAN_PROTECTS 1ull                  /* flags: what is found is protected again at once */
+#define SCAN_WANTS_FOLLOWED 2ull            /* it fails where a userfaultfd does not tell what is written to */
 #define CATEGORY_FOLLOWED (1ull << 0)       /* a userfaultfd tells what is written to */
 #define CATEGORY_WRITTEN (1ull << 1)
 #define CATEGORY_PRESENT (1ull << 3)
