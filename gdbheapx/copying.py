@@ -56,9 +56,9 @@ class Copying:
         self.is_followed = True
         target.foresee()
 
-    def round(self) -> int:
+    def round(self, looks: bool) -> int:
         """Copy what was written to since: bytes."""
-        return self._copy.round()
+        return self._copy.round(self._source, looks)
 
     def finish(self, target: Any, hold: "Hold") -> Optional[bool]:
         """Instead of target.stop() and take(): both in one go, as short as can be. None: that is not possible now, and it runs; else what

@@ -22,8 +22,8 @@ LONGEST_S = 10.0
 """How long the stop may be at all; it takes some milliseconds."""
 PATIENCE_S = 0.05
 """How long its threads may take to stop: one that waits for a disk does not, and is waited for in the way of other looks."""
-ROUNDS, CHEAP_PAGES = 3, 2000
-"""So many at most, until what is written in the time of one costs less than 5 ms to read in the stop."""
+ROUNDS, CHEAP_PAGES = 6, 200
+"""So many at most, until what is written in the time of one costs less than half a millisecond to read in the stop."""
 
 
 class ShortStop:
@@ -51,7 +51,7 @@ class ShortStop:
         self._copying.run_along(self._target, ranges)
         self._hold = self._prepared_hold()
         while len(self.rounds) < ROUNDS and not is_enough(self.rounds):
-            self.rounds.append(self._copying.round() // page)
+            self.rounds.append(self._copying.round(not self.rounds) // page)
 
     def finish(self) -> Optional[bool]:
         """Take the stop. None: it has to be taken in the way of other looks; else see Target.stop."""

@@ -155,7 +155,8 @@ struct pass {
     void (*work)(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages);
     const struct source *swap;      /* says what may be brought in from swap */
     const double *until;
-    int leaves;                     /* pages are not looked at beforehand, and what is passed over holds nothing any more */
+    int looks;                      /* all pages of a piece are looked at beforehand */
+    int leaves;                     /* what is passed over holds nothing any more */
     pthread_mutex_t lock;
     size_t range;
     uint64_t at, unread_from;
@@ -223,7 +224,7 @@ static void *run_pass(void *item)
     const struct copied_range *range;
     uint64_t begin, pages;
     while ((pages = claim(pass, &range, &begin))) {
-        if (!pass->leaves)
+        if (pass->looks)
             pages_look(&pass->copy->table, begin / pass->copy->table.page, pages, worker->entries, worker->kinds);
         pass->work(worker, range, begin, pages);
     }
@@ -296,7 +297,7 @@ static void prepare_piece(struct worker *worker, const struct copied_range *rang
 /* Makes room present for what the process has touched by now, while it runs. */
 int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out)
 {
-    struct pass pass = {.copy = copy, .work = prepare_piece};
+    struct pass pass = {.copy = copy, .work = prepare_piece, .looks = 1};
     return all(&pass, (unsigned) threads, out);
 }
 
@@ -368,7 +369,7 @@ static void forget_kinds(const struct copy *copy)
 uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
                          struct copy_taken *out)
 {
-    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .until = until};
+    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .until = until, .looks = 1};
     while (pass.range < copy->range_count && copy->ranges[pass.range].begin < from)
         pass.range++;
     copy->is_followed = 0;
@@ -388,7 +389,7 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
 /* Copies what is there, page by page, while the process writes to it. `swap`: as below. */
 int64_t heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out)
 {
-    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap};
+    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .looks = 1};
     copy->is_followed = 1;
     copy->unread_from = UINT64_MAX;
     return all(&pass, (unsigned) threads, out);
@@ -408,36 +409,41 @@ static int scan_on(struct worker *worker, struct scan_arg *arg, uint64_t end)
     return got;
 }
 
+/* Reads a part of a piece as it is now. */
+static void read_anew(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    pages_look(&worker->pass->copy->table, begin / worker->pass->copy->table.page, pages, worker->entries, worker->kinds);
+    take_piece(worker, range, begin, pages);
+}
+
+/* Pages that were written to are protected anew, then read: what is written to them meanwhile shows in the next round. */
 static void round_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page, end = begin + pages * page;
-    uint8_t *kinds = kinds_at(copy, range, begin);
     struct scan_arg arg = {.flags = SCAN_PROTECTS, .start = begin};
     arg.category_mask = arg.return_mask = CATEGORY_WRITTEN | CATEGORY_PRESENT;
-    settle(worker, range, begin, pages);
-    for (uint64_t i = 0; i < pages; i++)    /* who shares it may have changed */
-        kinds[i] = (uint8_t) ((kinds[i] & ~KIND_EXCLUSIVE) | (worker->kinds[i] & KIND_EXCLUSIVE));
+    for (uint64_t i = 0; worker->pass->looks && i < pages; i++) {   /* who shares it may have changed */
+        uint8_t *kind = kinds_at(copy, range, begin) + i;
+        *kind = (uint8_t) ((*kind & ~KIND_EXCLUSIVE) | (worker->kinds[i] & *kind & KIND_RESIDENT ? worker->kinds[i] & KIND_EXCLUSIVE : 0));
+    }
     for (; arg.start < end; arg.start = arg.walk_end) {
         const int got = scan_on(worker, &arg, end);
         for (int i = 0; i < got; i++) {
             const struct scan_region *region = &worker->regions[i];
-            const uint64_t first = (region->start - begin) / page, bytes = region->end - region->start;
-            uint8_t *to = range->room->bytes + (region->start - range->room->address);
-            const uint64_t read = read_at(copy->memory_fd, to, bytes, region->start) / page;
-            for (uint64_t j = 0; j < bytes / page; j++)
-                kinds[first + j] = (uint8_t) ((kinds[first + j] & ~(KIND_COPIED | KIND_UNREAD)) | (j < read ? KIND_COPIED : 0));
-            worker->taken.copied_bytes += bytes;
+            const uint64_t count = (region->end - region->start) / page;
+            memset(kinds_at(copy, range, region->start), KIND_COPIED, (size_t) count);  /* protected as it is, it is there: settle() */
+            read_anew(worker, range, region->start, count);
         }
         if (got < 0 || arg.walk_end <= arg.start)
             break;
     }
 }
 
-/* Copies what was written to since the last round, while the process runs, and protects it anew. */
-int64_t heapx_copy_round(struct copy *copy, uint64_t threads, struct copy_taken *out)
+/* Copies what was written to since the last round, while the process runs, and protects it anew. `looks`: also who shares a page. */
+int64_t heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out)
 {
-    struct pass pass = {.copy = copy, .work = round_piece};
+    struct pass pass = {.copy = copy, .work = round_piece, .swap = swap, .looks = looks};
     return all(&pass, (unsigned) threads, out);
 }
 
@@ -452,20 +458,13 @@ static uint64_t keep_unwritten(uint8_t *kinds, uint64_t count, uint64_t categori
     return i;
 }
 
-/* Reads a part of a piece as it is now. */
-static void read_anew(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
-{
-    pages_look(&worker->pass->copy->table, begin / worker->pass->copy->table.page, pages, worker->entries, worker->kinds);
-    take_piece(worker, range, begin, pages);
-}
-
 /* Something is in RAM or in swap there. */
 static int is_touched(const struct copy *copy, uint64_t begin, uint64_t end)
 {
     return pages_jump(&copy->table, begin / copy->table.page, end / copy->table.page) < end / copy->table.page;
 }
 
-/* The first of some pages from one on that is in the copy as `is_kept` says: it is, or is not although there was something; `count`: none. */
+/* The first of some pages from one on that is in the copy; or, not `is_kept`, that is not although there was something. `count`: none. */
 static uint64_t next_kept(const uint8_t *kinds, uint64_t from, uint64_t count, int is_kept)
 {
     while (from < count && (is_kept ? !(kinds[from] & KIND_COPIED) : !kinds[from] || (kinds[from] & (KIND_COPIED | KIND_ZERO))))
@@ -479,8 +478,9 @@ static int last_followed(struct worker *worker, const struct copied_range *range
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page, end = begin + pages * page;
-    struct scan_arg arg = {.flags = SCAN_WANTS_FOLLOWED, .start = begin, .category_mask = CATEGORY_WRITTEN, .return_mask = CATEGORY_WRITTEN};
+    struct scan_arg arg = {.flags = SCAN_WANTS_FOLLOWED, .start = begin};
     uint8_t *kinds = kinds_at(copy, range, begin);
+    arg.category_mask = arg.return_mask = CATEGORY_WRITTEN;
     for (; arg.start < end; arg.start = arg.walk_end) {
         const int got = scan_on(worker, &arg, end);
         for (int i = 0; i < got; i++) {

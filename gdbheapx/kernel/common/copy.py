@@ -19,7 +19,7 @@ int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_take
 uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
     struct copy_taken *out);
 int64_t heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out);
-int64_t heapx_copy_round(struct copy *copy, uint64_t threads, struct copy_taken *out);
+int64_t heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out);
 uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out);
 int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
 uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
@@ -99,9 +99,10 @@ class Copy:
         self.set(ranges)
         return self._counted(lambda out: self._library.heapx_copy_run_along(self.handle, self._threads, source.handle, out))
 
-    def round(self) -> int:
-        """Copies what was written to there since the last round, or since it was protected: bytes."""
-        return self._counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, out))
+    def round(self, source: OpenSource, looks: bool) -> int:
+        """Copies what was written to there since the last round, or since it was protected: bytes. `looks`: also whether pages are shared by
+        now, which takes most of the time."""
+        return self._counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, source.handle, looks, out))
 
     def last(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any) -> Optional[int]:
         """As take(), after rounds: of what is followed that alone which was written to since."""

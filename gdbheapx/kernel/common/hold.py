@@ -23,6 +23,8 @@ IN_C = "HoldOrder HoldTaken HELD_*"
 HELD_DONE, HELD_ASKS, HELD_NOT = 0, 1, 2
 """The process was stopped, and runs on; it stands still until it is told what is to be copied; it was not possible, and it runs on."""
 HEAD = struct.Struct("=3Q")
+Find = Callable[[bytes], Sequence[CopiedRange]]
+"""What is to be copied, by the text of maps."""
 
 
 class HoldOrder(NamedTuple):
@@ -77,10 +79,8 @@ class Hold:
             self._library.heapx_hold_free(self._handle)
             self._handle = None
 
-    def take(
-        self, copy: Copy, source: OpenSource, maps: bytes, ranges: Sequence[CopiedRange], find: Callable[[bytes], Sequence[CopiedRange]]
-    ) -> Optional[Held]:
-        """Stop the process and end its copy: the ranges are those of `maps`; if they are others then find() tells of which. None: it was not
+    def take(self, copy: Copy, source: OpenSource, maps: bytes, ranges: Sequence[CopiedRange], find: Find) -> Optional[Held]:
+        """Stop the process and end its copy: the ranges are those of `maps`; if they are others, find() tells. None: it was not
         possible, and the process runs on."""
         copy.set(ranges)
         told = ctypes.create_string_buffer(maps, len(maps))

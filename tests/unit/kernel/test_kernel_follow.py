@@ -142,8 +142,8 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
         opened = c_kernel.open_apart(source.bulk_source())
         assert held.run_along([(*one, 0) for one in plain], opened) > 16 << 20
         time.sleep(0.01 * (look % 3))
-        held.round()
-        dirty = held.round()
+        held.round(opened, True)
+        dirty = held.round(opened, False)
         assert dirty < 16 << 20
         stopper = Stopper(pid)
         stopper.stop()
