@@ -464,16 +464,30 @@ static int is_touched(const struct copy *copy, uint64_t begin, uint64_t end)
     return pages_jump(&copy->table, begin / copy->table.page, end / copy->table.page) < end / copy->table.page;
 }
 
-/* The first of some pages from one on that is in the copy; or, not `is_kept`, that is not although there was something. `count`: none. */
-static uint64_t next_kept(const uint8_t *kinds, uint64_t from, uint64_t count, int is_kept)
+static int is_any(const uint8_t *kinds, uint64_t count)
 {
-    while (from < count && (is_kept ? !(kinds[from] & KIND_COPIED) : !kinds[from] || (kinds[from] & (KIND_COPIED | KIND_ZERO))))
-        from++;
+    uint64_t i = 0;
+    while (i < count && !kinds[i])
+        i++;
+    return i < count;
+}
+
+/* The first of some pages from one on that is not in the copy although there was something; `count`: none. */
+static uint64_t next_lacking(const uint8_t *kinds, uint64_t from, uint64_t count)
+{
+    const uint64_t copied = KIND_COPIED * (UINT64_MAX / 255);
+    for (uint64_t eight; from < count; from++) {
+        for (; count - from >= 8 && (memcpy(&eight, kinds + from, 8), !eight || (eight & copied) == copied); from += 8)
+            ;
+        if (from < count && kinds[from] && !(kinds[from] & (KIND_COPIED | KIND_ZERO)))
+            break;
+    }
     return from;
 }
 
 /* A piece of memory that is followed throughout, by the one question that the kernel answers in a third of the time: what was written to.
-   A page that is gone counts as written, unless its whole page table is gone. 0: not all of it is followed. */
+   A page that is gone counts as written, unless its whole page table is gone, which that of the first page is not. 0: not all of it is
+   followed. */
 static int last_followed(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
 {
     const struct copy *copy = worker->pass->copy;
@@ -498,11 +512,11 @@ static int last_followed(struct worker *worker, const struct copied_range *range
     for (uint64_t at = 0, next; at < pages; at = next) {
         next = ((begin + at * page) / copy->table.huge + 1) * copy->table.huge / page - begin / page;
         next = next < pages ? next : pages;
-        if (next_kept(kinds, at, next, 1) < next && !is_touched(copy, begin + at * page, begin + next * page))
+        if (at && is_any(kinds + at, next - at) && !is_touched(copy, begin + at * page, begin + next * page))
             forget(copy, range, begin + at * page, begin + next * page);
     }
-    for (uint64_t at = 0, next; (at = next_kept(kinds, at, pages, 0)) < pages; at = next) {
-        for (next = at + 1; next_kept(kinds, next, next + 1, 0) == next && next < pages;)
+    for (uint64_t at = 0, next; (at = next_lacking(kinds, at, pages)) < pages; at = next) {
+        for (next = at + 1; next < pages && next_lacking(kinds, next, next + 1) == next;)
             next++;
         read_anew(worker, range, begin + at * page, next - at);
     }
