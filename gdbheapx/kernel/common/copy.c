@@ -42,6 +42,16 @@ struct copy {
     uint64_t unread_from;           /* there was no time for what lies here and behind */
     struct room *rooms;             /* sorted */
     struct copied_range *ranges;    /* sorted */
+    struct worker *workers;         /* MAX_THREADS of them: what was used once is present in the stop */
+};
+
+struct pass;
+struct worker {
+    struct pass *pass;
+    struct copy_taken taken;
+    uint64_t entries[PIECE_PAGES];
+    uint8_t kinds[PIECE_PAGES];
+    struct scan_region regions[REGIONS];
 };
 
 static void free_room(const struct room *room, uint64_t page)
@@ -58,6 +68,7 @@ void heapx_copy_free(struct copy *copy)
         free_room(&copy->rooms[i], copy->table.page);
     free(copy->rooms);
     free(copy->ranges);
+    lazy_free(copy->workers, MAX_THREADS * sizeof *copy->workers);
     free(copy);
 }
 
@@ -65,8 +76,10 @@ void heapx_copy_free(struct copy *copy)
 struct copy *heapx_copy_new(const struct page_table *table, int memory_fd)
 {
     struct copy *copy = calloc(1, sizeof *copy);
-    if (!copy)
+    if (!copy || !(copy->workers = lazy_alloc(MAX_THREADS * sizeof *copy->workers))) {
+        free(copy);
         return NULL;
+    }
     copy->table = *table;
     copy->memory_fd = memory_fd;
     copy->unread_from = UINT64_MAX;
@@ -140,15 +153,6 @@ static const struct copied_range *range_of(const struct copy *copy, uint64_t add
 }
 
 /* ---- one pass over the ranges, by several threads ---- */
-
-struct pass;
-struct worker {
-    struct pass *pass;
-    struct copy_taken taken;
-    uint64_t entries[PIECE_PAGES];
-    uint8_t kinds[PIECE_PAGES];
-    struct scan_region regions[REGIONS];
-};
 
 struct pass {
     const struct copy *copy;
@@ -231,15 +235,15 @@ static void *run_pass(void *item)
     return NULL;
 }
 
-static int64_t all(struct pass *pass, unsigned threads, struct copy_taken *out)
+static void all(struct pass *pass, unsigned threads, struct copy_taken *out)
 {
+    struct worker *workers = pass->copy->workers;
     pass->unread_from = UINT64_MAX;
     threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-    struct worker *workers = calloc(threads, sizeof *workers);
-    if (!workers)
-        return NO_MEMORY;
-    for (unsigned i = 0; i < threads; i++)
+    for (unsigned i = 0; i < threads; i++) {
         workers[i].pass = pass;
+        workers[i].taken = (struct copy_taken) {0};
+    }
     pthread_mutex_init(&pass->lock, NULL);
     threads_run(run_pass, workers, sizeof *workers, threads);
     pthread_mutex_destroy(&pass->lock);
@@ -248,8 +252,6 @@ static int64_t all(struct pass *pass, unsigned threads, struct copy_taken *out)
         out->copied_bytes += workers[i].taken.copied_bytes;
         out->unread_bytes += workers[i].taken.unread_bytes;
     }
-    free(workers);
-    return pass->unread_from != UINT64_MAX;
 }
 
 /* A page whose bytes are to be copied, as far as its range takes such pages. */
@@ -295,10 +297,10 @@ static void prepare_piece(struct worker *worker, const struct copied_range *rang
 }
 
 /* Makes room present for what the process has touched by now, while it runs. */
-int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out)
+void heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out)
 {
     struct pass pass = {.copy = copy, .work = prepare_piece, .looks = 1};
-    return all(&pass, (unsigned) threads, out);
+    all(&pass, (unsigned) threads, out);
 }
 
 /* ---- in the stop ---- */
@@ -375,8 +377,7 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
     copy->is_followed = 0;
     if (!from)
         forget_kinds(copy);
-    if (all(&pass, (unsigned) threads, out) == NO_MEMORY)
-        pass.unread_from = from;
+    all(&pass, (unsigned) threads, out);
     copy->unread_from = pass.unread_from;
     uint64_t begin = pass.unread_from;
     for (size_t i = 0; i < copy->range_count && copy->ranges[i].begin <= pass.unread_from; i++)
@@ -387,12 +388,12 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
 /* ---- what is written to while the process runs (follow.c), and what was by the time it stands still ---- */
 
 /* Copies what is there, page by page, while the process writes to it. `swap`: as below. */
-int64_t heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out)
+void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out)
 {
     struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .looks = 1};
     copy->is_followed = 1;
     copy->unread_from = UINT64_MAX;
-    return all(&pass, (unsigned) threads, out);
+    all(&pass, (unsigned) threads, out);
 }
 
 /* The next regions of a piece, of at most REGIONS; -1: it cannot be asked for. */
@@ -441,10 +442,10 @@ static void round_piece(struct worker *worker, const struct copied_range *range,
 }
 
 /* Copies what was written to since the last round, while the process runs, and protects it anew. `looks`: also who shares a page. */
-int64_t heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out)
+void heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out)
 {
     struct pass pass = {.copy = copy, .work = round_piece, .swap = swap, .looks = looks};
-    return all(&pass, (unsigned) threads, out);
+    all(&pass, (unsigned) threads, out);
 }
 
 /* A run of pages that nobody has written to since: their kinds now, and the first that is not in the copy. */
@@ -575,8 +576,7 @@ static void last_piece(struct worker *worker, const struct copied_range *range, 
 uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out)
 {
     struct pass pass = {.copy = copy, .work = last_piece, .swap = swap, .until = until, .leaves = 1};
-    if (all(&pass, (unsigned) threads, out) == NO_MEMORY)
-        pass.unread_from = 0;
+    all(&pass, (unsigned) threads, out);
     return copy->unread_from = pass.unread_from;
 }
 

@@ -7,7 +7,7 @@ from array import array
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenPages, OpenSource, at, declared, usable_cpus
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, usable_cpus
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.ranges import subtract, union
 
@@ -15,11 +15,11 @@ PROTOTYPES = """
 struct copy *heapx_copy_new(const struct page_table *table, int memory_fd);
 void heapx_copy_free(struct copy *copy);
 int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count, const uint64_t *rooms, uint64_t room_count);
-int64_t heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out);
+void heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out);
 uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
     struct copy_taken *out);
-int64_t heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out);
-int64_t heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out);
+void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out);
+void heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out);
 uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out);
 int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
 uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
@@ -79,10 +79,7 @@ class Copy:
     def prepare(self, ranges: Sequence[CopiedRange]) -> int:
         """Makes memory present for all that was touched by now: its bytes."""
         self.set(ranges)
-        out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        if self._library.heapx_copy_prepare(self.handle, self._threads, at(out)) == NO_MEMORY:
-            raise MemoryError()
-        return CopyTaken(*out).copied_bytes
+        return self._counted(lambda out: self._library.heapx_copy_prepare(self.handle, self._threads, out))
 
     def take(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any, first: int = 0) -> Optional[int]:
         """Copies a process that stands still: every range that begins at the address `first` or behind it. `source`: its own, which knows
@@ -112,10 +109,9 @@ class Copy:
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
 
-    def _counted(self, work: Callable[[Any], int]) -> int:
+    def _counted(self, work: Callable[[Any], None]) -> int:
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        if work(at(out)) == NO_MEMORY:
-            raise MemoryError()
+        work(at(out))
         return CopyTaken(*out).copied_bytes
 
     def set(self, ranges: Sequence[CopiedRange]) -> None:
