@@ -1,5 +1,6 @@
 """A process that is looked at closely is copied while it stands still, and looked at once it runs on."""
 
+import mmap
 import os
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set, Tuple
 
@@ -43,6 +44,7 @@ class Copying:
         def take() -> None:
             if self.is_followed:
                 self.left = self._copy.last(ranges, source, target.still.until)
+                target.dirty_pages = self._dirty_pages()
                 return
             self.left = self._copy.take(ranges, source, target.still.until, self.left or 0)
 
@@ -70,8 +72,13 @@ class Copying:
         maps = os.fsencode(target.maps_text())
         held = hold.take(self._copy, self._source, maps, ranges(maps), ranges)
         self.left = None if held is None else held.left
-        same: Optional[bool] = None if held is None else target.keep_held(self._copy, held)
-        return same
+        if held is None:
+            return None
+        target.dirty_pages = self._dirty_pages()
+        return bool(target.keep_held(self._copy, held))
+
+    def _dirty_pages(self) -> int:
+        return (self._copy.taken.copied_bytes + self._copy.taken.unread_bytes) // mmap.PAGESIZE
 
     def _ranges(self, target: Target) -> List[CopiedRange]:
         return copied_ranges(target.mappings(), self._devices, self._closed)

@@ -67,7 +67,7 @@ class ShortStop:
         limit_s = LONGEST_S if target.max_stop_s is None else min(target.max_stop_s, LONGEST_S)
         patience_s = min(PATIENCE_S, limit_s / 2)
         count, text_bytes, workers = len(procfs.threads(target.pid)), len(target.maps_text()), min(MOST_THREADS, usable_cpus())
-        order = HoldOrder(target.pid, int(limit_s * 1e9), int(patience_s * 1e9), number, result, 0, count, text_bytes, workers)
+        order = HoldOrder(target.pid, int(limit_s * 1e9), int(patience_s * 1e9), number, result, count, text_bytes, workers)
         return Hold(self._library, order, wanted_sets(header))
 
     def end(self) -> None:

@@ -683,11 +683,14 @@ class Process:
     """How long the longest stop of the process was, known after let_go(); None for cores and where the user holds it stopped himself."""
     stops: Optional[int] = None
     """How often it was stopped; None as before."""
+    dirty_pages: Optional[int] = None
+    """So many were read in the last short stop; None: it had none."""
 
     def facts(self) -> Dict[str, Any]:
         """What an envelope says of it."""
         names = ("kind", "pid", "executable", "core_path", "snapshot", "stopped_ms", "stops")
-        return {name.replace("core_path", "core"): getattr(self, name) for name in names}
+        told = {name.replace("core_path", "core"): getattr(self, name) for name in names}
+        return told if self.dirty_pages is None else {**told, "dirty_pages": self.dirty_pages}
 
     def monotonic_ns(self) -> Optional[int]:
         """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""

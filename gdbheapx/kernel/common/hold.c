@@ -202,8 +202,8 @@ static size_t slurp(const char *path, uint8_t *to, size_t room)
     return got < 0 ? 0 : used;
 }
 
-/* The kernel goes on with its system call by another one, and a seccomp filter may kill it for that: not where there is none, or where they
-   are those that were asked what they answer. */
+/* The kernel goes on with its system call by another one, and a seccomp filter may kill it for that. Not where there is none; what one
+   answers is not asked here. */
 static int may_restart(struct hold *hold, pid_t lwp)
 {
     char path[64];
@@ -212,10 +212,7 @@ static int may_restart(struct hold *hold, pid_t lwp)
     snprintf(path, sizeof path, "/proc/%d/status", (int) lwp);
     hold->status[slurp(path, (uint8_t *) hold->status, STATUS_BYTES - 1)] = 0;
     const char *mode = strstr(hold->status, "\nSeccomp:\t");
-    const char *count = strstr(hold->status, "\nSeccomp_filters:\t");
-    if (!mode || mode[10] != '2')
-        return 1;
-    return hold->order.harmless_filters && count && strtoull(count + 18, NULL, 10) == hold->order.harmless_filters;
+    return !mode || mode[10] != '2';
 }
 
 /* See tracer.py: the thread gets EINTR, as a signal would give it. */

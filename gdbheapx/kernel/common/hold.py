@@ -38,8 +38,6 @@ class HoldOrder(NamedTuple):
     number_at: int
     """The word of the general registers that tells which system call a thread is in, and the one with its result."""
     result_at: int
-    harmless_filters: int
-    """So many seccomp filters allow a thread to go on with a call that was interrupted; 0: none were asked."""
     thread_count: int
     text_bytes: int
     """Of /proc/PID/maps."""

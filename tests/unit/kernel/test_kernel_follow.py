@@ -38,12 +38,15 @@ PROGRAM = r"""
 #include <sys/wait.h>
 #include <unistd.h>
 #define SIZE (32ul << 20)
+#define BLOCKS 16ul
 int main(void)
 {
     int fd = (int) syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
     char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *mapped = mmap(NULL, (BLOCKS + 1) << 21, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *blocks = (char *) (((uintptr_t) mapped + (2 << 20) - 1) & -(uintptr_t) (2 << 20));
     char *shared = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char *small[64] = {0};
+    char *small[64] = {0}, is_there[BLOCKS] = {0};
     uint64_t state = 88172645463325252ull;
     for (size_t at = 0; at < SIZE / 2; at += 4096)
         memset(memory + at, (int) (at >> 12), 100);
@@ -56,6 +59,14 @@ int main(void)
         *(uint64_t *) (shared + state % 1000 * 8) = i;
         if (i % 50 == 0)
             madvise(memory + state % (SIZE / 4096) * 4096, 4096, MADV_DONTNEED);
+        if (i % 100 == 0) {     /* with a block its page table goes */
+            const size_t block = state / 64 % BLOCKS;
+            if ((is_there[block] = !is_there[block]) == 0)
+                madvise(blocks + (block << 21), 2 << 20, MADV_DONTNEED);
+            else
+                for (size_t at = 0; at < 2 << 20; at += 4096 * 8)
+                    blocks[(block << 21) + at] = (char) (i | 1);
+        }
         if (i % 77 == 0)
             memory[state % SIZE] = 1;
         if (i % 100 == 0) {

@@ -64,7 +64,7 @@ def ready(pid: int, limit_s: float = 5.0) -> Tuple[LiveSource, Copy, Any, Hold]:
     if layout is None or shown is None:
         pytest.skip("not known of this machine")
     number, result = layout.names.index(shown.number), layout.names.index(shown.result)
-    order = HoldOrder(pid, int(limit_s * 1e9), int(limit_s * 5e8), number, result, 0, THREADS, len(maps(pid)), 2)
+    order = HoldOrder(pid, int(limit_s * 1e9), int(limit_s * 5e8), number, result, THREADS, len(maps(pid)), 2)
     return source, copy, compiled.open_apart(source.bulk_source()), Hold(compiled.library, order, wanted_sets(source.header))
 
 
