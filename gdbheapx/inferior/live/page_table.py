@@ -20,6 +20,8 @@ KNOWS_HUGE_ZERO = (6, 17)
 """Before, PAGE_IS_PFNZERO was never set for the huge zero page (fs/proc/task_mmu.c: pagemap_thp_category)."""
 PRESENT, SWAPPED, GUARD, ENTRY_BYTES = 1 << 63, 1 << 62, 1 << 58, 8
 """Bits of an entry of pagemap (Documentation/admin-guide/mm/pagemap.rst): a guard page has the second and holds nothing."""
+PROTECTED, TYPE, MARK = 1 << 57, 31, 31
+"""Of an entry that looks swapped: a userfaultfd protects it, and which swap it is in; the last type is none. Told with CAP_SYS_ADMIN."""
 MOST_PAGES = 1 << 16
 
 
@@ -84,6 +86,12 @@ def kernel_release() -> Tuple[int, int]:
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
+def is_mark(entry: int) -> bool:
+    """What looks swapped is a page that was never touched, which a userfaultfd protects, or did before it was moved (mremap, until Linux
+    6.13)."""
+    return bool(entry & PROTECTED) and entry & TYPE == MARK
+
+
 def touched(pid: int, start: int, end: int) -> List[Tuple[int, int]]:
     """As `present`, for a range of any length, with what is in swap."""
     step = MOST_PAGES * os.sysconf("SC_PAGESIZE")
@@ -101,5 +109,6 @@ def present(pid: int, start: int, end: int, bits: int = PRESENT) -> List[Tuple[i
     except (OSError, OverflowError):
         return []
     entries = enumerate(array("Q", data[: len(data) & -ENTRY_BYTES]), first)
-    pages = (number * page_bytes for number, entry in entries if entry & bits and not entry & GUARD)
+    wanted = (number for number, entry in entries if entry & bits and not entry & GUARD and (entry & PRESENT or not is_mark(entry)))
+    pages = (number * page_bytes for number in wanted)
     return [(max(low, start), min(high, end)) for low, high in union((page, page + page_bytes) for page in pages)]

@@ -170,25 +170,26 @@ class LiveMemory:
             yield size_bytes, True
         end, start = address + size_bytes, 0
         while start < len(entries):
-            kind, place, may_read = entries[start] >> 62, start + 1, True
+            kind, place = entries[start] >> 62, start + 1
+            is_touched: Optional[bool] = bool(kind)
             while place < len(entries) and entries[place] >> 62 == kind:
                 place += 1
             if kind == SWAPPED >> 62:
-                place, may_read = self._bring_in(entries, start, place)
+                place, is_touched = self._bring_in(entries, start, place)
             here = min(end, (first + place) * page)
-            yield here - address, bool(kind) if may_read else None
+            yield here - address, is_touched
             address, start = here, place
 
-    def _bring_in(self, entries: Any, start: int, end: int) -> Tuple[int, bool]:
-        """Of entries that look swapped: the end of the first of them that are treated alike, and whether these may be read."""
-        is_guard, place = bool(entries[start] & GUARD), start + 1
-        while place < end and bool(entries[place] & GUARD) == is_guard:
+    def _bring_in(self, entries: Any, start: int, end: int) -> Tuple[int, Optional[bool]]:
+        """Of entries that look swapped: the end of the first of them that are treated alike, and what _runs() tells of these."""
+        looks, place = (bool(entries[start] & GUARD), page_table.is_mark(entries[start])), start + 1
+        while place < end and (bool(entries[place] & GUARD), page_table.is_mark(entries[place])) == looks:
             place += 1
-        if is_guard:
-            return place, True
+        if any(looks):
+            return place, looks[0]
         given = self._swap.take((place - start) * self.page_bytes, self.page_bytes) // self.page_bytes
         self.swapped_in_bytes += self.page_bytes * given
-        return (start + given, True) if given else (place, False)
+        return (start + given, True) if given else (place, None)
 
     def _entries(self, first: int, count: int) -> Any:
         try:

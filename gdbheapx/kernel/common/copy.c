@@ -18,7 +18,6 @@
 #define PIECE_PAGES 2048u
 #define POPULATE_WRITE 23   /* MADV_POPULATE_WRITE, Linux 5.14 */
 #define ENTRY_SWAPPED (1ull << 62)
-#define ENTRY_PROTECTED (1ull << 57)    /* by a userfaultfd; with the bit above also where there is no page */
 #define REGIONS 512u
 #define ROUND_UP(number, step) (((number) + (step) - 1) / (step) * (step))
 

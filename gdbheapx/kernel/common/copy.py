@@ -97,8 +97,8 @@ class Copy:
         return self._counted(lambda out: self._library.heapx_copy_run_along(self.handle, self._threads, source.handle, out))
 
     def round(self, source: OpenSource, looks: bool) -> int:
-        """Copies what was written to there since the last round, or since it was protected: bytes. `looks`: also whether pages are shared by
-        now, which takes most of the time."""
+        """Copies what was written to there since the last round, or since it was protected: bytes. `looks`: also whether pages are shared
+        by now, which takes most of the time."""
         return self._counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, source.handle, looks, out))
 
     def last(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any) -> Optional[int]:

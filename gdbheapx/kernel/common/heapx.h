@@ -70,6 +70,16 @@ struct scan_arg {
 #define CATEGORY_ZERO_PAGE (1ull << 5)
 #define CATEGORY_HUGE (1ull << 6)
 
+#define ENTRY_PROTECTED (1ull << 57)    /* of pagemap: by a userfaultfd */
+#define ENTRY_TYPE 31ull                /* of what looks swapped; told with CAP_SYS_ADMIN */
+
+/* It looks swapped, and was never touched: protected it is no page, but a mark, the last type of swap; as such it may also be left where it
+   was moved while it was protected (mremap, until Linux 6.13). */
+static inline int entry_is_mark(uint64_t entry)
+{
+    return (entry >> 62) == 1 && (entry & ENTRY_PROTECTED) && (entry & ENTRY_TYPE) == ENTRY_TYPE;
+}
+
 /* Reads the readable prefix of [address, address + size) into `to`; returns its length or INTERRUPTED. */
 int64_t source_read(const struct source *source, uint64_t address, void *to, uint64_t size);
 

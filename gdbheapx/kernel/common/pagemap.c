@@ -80,7 +80,7 @@ static uint8_t kind_of_shared(const struct page_table *table, uint64_t entry)
 static uint8_t kind_of(const struct page_table *table, uint64_t entry)
 {
     if (!(entry & ENTRY_PRESENT))
-        return (entry & (ENTRY_SWAPPED | ENTRY_GUARD)) == ENTRY_SWAPPED ? KIND_SWAPPED : 0;
+        return (entry & (ENTRY_SWAPPED | ENTRY_GUARD)) == ENTRY_SWAPPED && !entry_is_mark(entry) ? KIND_SWAPPED : 0;
     if (entry & ENTRY_EXCLUSIVE)
         return KIND_RESIDENT | KIND_EXCLUSIVE;
     return table->scans ? KIND_UNSURE : kind_of_shared(table, entry);

@@ -178,7 +178,7 @@ enum { PAGES_PLAIN, PAGES_UNTOUCHED, PAGES_SWAPPED };
 
 static int kind_of_page(uint64_t entry, uint64_t bits)
 {
-    if (!(entry & bits))
+    if (!(entry & bits) || entry_is_mark(entry))
         return PAGES_UNTOUCHED;
     return entry & (PAGE_PRESENT | PAGE_GUARD) ? PAGES_PLAIN : PAGES_SWAPPED;
 }

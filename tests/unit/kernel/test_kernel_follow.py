@@ -17,6 +17,7 @@ from gdbheapx import kernel
 from gdbheapx.budget import NEVER
 from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.kernel.binding import CKernel
@@ -184,3 +185,65 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
     left = [entry for one in followed(LiveSource(pid).mappings()) for entry in pagemap(pid, one) if entry & PROTECTED]
     assert not any(entry & PRESENT for entry in left)
     assert writer.poll() is None
+
+
+MARKED = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define SIZE (16ul << 20)
+int main(void)
+{
+    int fd = (int) syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
+    char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t api[3] = {0xaa, 1 << 13 | 1 << 15}, range[4] = {(uintptr_t) memory, SIZE, 2}, piece[3] = {(uintptr_t) memory, SIZE, 1};
+    for (size_t at = 0; at < SIZE / 4; at += 4096)
+        memory[at] = 1;
+    int failed = fd < 0 || ioctl(fd, 0xc018aa3f, api) || ioctl(fd, 0xc020aa00, range) || ioctl(fd, 0xc018aa06, piece);
+    for (;;) {
+        printf("%d %lu\n", failed, (unsigned long) (uintptr_t) memory);
+        fflush(stdout);
+        if (getchar() < 0)
+            return 0;
+        char *to = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memory = mremap(memory, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+        close(fd);
+    }
+}
+"""
+
+
+def test_protected_pages_that_do_not_exist_are_in_no_swap(tmp_path: object, c_kernel: CKernel) -> None:
+    """Nor when they were moved since (until Linux 6.13 they stay protected); they are not read."""
+    path = "%s/marked" % tmp_path
+    subprocess.run(["cc", "-O1", "-w", "-x", "c", "-", "-o", path], input=MARKED.encode(), check=True)
+    with subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None and program.stdout is not None
+        for _ in range(2):
+            failed, start = map(int, program.stdout.readline().split())
+            if failed or not procfs.capabilities() >> 21 & 1:
+                program.kill()
+                pytest.skip("no userfaultfd here, or no right to know in which swap a page is")
+            source, end = LiveSource(program.pid), start + (16 << 20)
+            table = source.page_table()
+            before, kept = resident(program.pid), start + (4 << 20)
+            assert table is not None and source.touched_ranges(start, end) == [(start, kept)] == source.present_ranges(start, end)
+            sums = c_kernel.residency(table, [(start, end)])
+            assert (sums.resident_bytes, sums.swapped_bytes) == (4 << 20, 0)
+            assert len(source.read_prefix(start, 16 << 20)) == 16 << 20 and source.swapped_in_bytes() == 0
+            assert c_kernel.copy(table).prepare([(start, end, 0)]) == 4 << 20
+            assert resident(program.pid) == before
+            program.stdin.write(b"x")
+            program.stdin.flush()
+        program.kill()
+
+
+def resident(pid: int) -> str:
+    """VmRSS, and what its page tables take."""
+    fields = procfs.status(pid)
+    return fields["VmRSS"] + fields["VmPTE"]
