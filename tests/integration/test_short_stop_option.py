@@ -10,7 +10,7 @@ import resource
 import signal
 import subprocess
 import time
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import pytest
 
@@ -23,6 +23,10 @@ pytestmark = pytest.mark.once  # a container forbids userfaultfd
 LOOKS = ("leaks", "owners", "census", "pins", "check")
 TRIES = 5
 """On a machine at work no thread may come to make the calls in time; then the process is copied in its stop."""
+WRITTEN_HUGE_PAGES, HUGE_BYTES = 3, 2 << 20
+"""See losing.c."""
+LATE_MS = 2000
+"""A write takes microseconds, and 5 ms at most by bench/stops.py, of a quiet machine; here others may have the processor."""
 KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "10"))
 
 
@@ -85,6 +89,45 @@ def test_what_is_in_the_way_is_said(stage: Stage) -> None:
     outcome = looked(process, "live", "leaks", "--short-stop", "--yes")
     assert outcome.code in (0, 3) and "no-short-stop" in codes(outcome)
     assert json.loads(outcome.stdout)["partial"] is False
+
+
+def huge_bytes(process: Process) -> int:
+    """AnonHugePages of the mapping that is meant to have some."""
+    start = process.words()[4]
+    with open("/proc/%d/smaps" % process.pid) as smaps:
+        lines = iter(smaps)
+        for line in lines:
+            place = line.split()[0].partition("-")
+            if place[1] and int(place[0], 16) <= start < int(place[2], 16):
+                return next(int(one.split()[1]) for one in lines if one.startswith("AnonHugePages:")) << 10
+    return 0
+
+
+def test_huge_pages_stay_but_those_that_are_written(stage: Stage) -> None:
+    """It is refused where there are many, unless that is accepted; then the others are as they were."""
+    process = stage.start("losing", "4", "10")
+    before = huge_bytes(process)
+    if before <= injected.MOST_HUGE_BYTES:
+        pytest.skip("no huge pages here")
+    refused = looked(process, "live", "leaks", "--short-stop", "--yes")
+    assert "no-short-stop" in codes(refused) and huge_bytes(process) == before
+    for _ in range(TRIES):
+        taken = looked(process, "live", "leaks", "--short-stop", "--yes", "--accept-thp-split")
+        if "no-short-stop" not in codes(taken):
+            break
+    assert "no-short-stop" not in codes(taken)
+    assert before - WRITTEN_HUGE_PAGES * HUGE_BYTES <= huge_bytes(process) <= before
+
+
+def test_writes_go_on_meanwhile(stage: Stage, record_property: Callable[[str, object], None]) -> None:
+    """None waits for the copy. What was read in the stop is told."""
+    process = stage.start("losing", "64", "10")
+    outcome = looked(process, "live", "leaks", "--short-stop", "--yes", "--accept-thp-split")
+    _, _, longest_ns, writes = process.words()[:4]
+    record_property("longest write", "%.3f ms of %d" % (longest_ns / 1e6, writes))
+    assert writes > 1000 and longest_ns < LATE_MS * 1e6
+    if "no-short-stop" not in codes(outcome):
+        assert json.loads(outcome.stdout)["target"]["dirty_pages"] > 0
 
 
 def test_killed_at_any_instant(stage: Stage) -> None:
