@@ -61,7 +61,7 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
                 if (signer_may_see_far(second, third))
                     signer_look_far(graph->signer, behind - graph->word, words - places[i]);
             }
-            int failed = group_add(graph, scanned->slot + places[i], number, found[i], scanned->slotted);
+            int failed = writer_add(&graph->writer, scanned->slot + places[i], number, found[i], scanned->slotted);
             if (failed)
                 return failed;
         }
@@ -93,11 +93,12 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
     struct tile *tile = &graph->tile;
     const uint32_t *table = graph->index.table;
     const uint64_t low = graph->index.low;
-    const unsigned slotted = graph->all_slots, step = graph->address_bytes + slotted;
+    struct writer *writer = &graph->writer;
+    const unsigned slotted = graph->all_slots, step = writer->address_bytes + slotted;
     const int is_rust = signs_rust(graph);
-    if (!piece_room(graph, SMALL_ROOM))
+    if (!writer_room(writer, SMALL_ROOM))
         return NO_MEMORY;
-    uint8_t *count = graph->last->bytes + graph->last->used, *to = count + 1;
+    uint8_t *count = writer->piece->bytes + writer->piece->used, *to = count + 1;
     unsigned last = 0, place;
     for (unsigned done = 0; done < words;) {
         uint64_t away = (uintptr_t) (bytes + 8 * (uint64_t) done) - (uintptr_t) tile->from;
@@ -130,9 +131,11 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
         done += now;
     }
     *count = (uint8_t) ((unsigned) (to - count - 1) / step);
-    graph->last->used += (uint32_t) (to - count);
-    graph->candidates += *count;
-    graph->slotted_candidates += slotted ? *count : 0;
+    writer->piece->used += (uint32_t) (to - count);
+    writer->segment.candidates += *count;
+    writer->candidates += *count;
+    writer->slotted += slotted ? *count : 0;
+    writer->node++;
     graph->nodes_read++;
     return 0;
 }
@@ -297,6 +300,13 @@ static int keep_content(struct graph *graph, const struct content *content)
     return contents_keep(&graph->signer->contents, graph->index.blocks - 1, content_hash(content)) ? 0 : NO_MEMORY;
 }
 
+static int end_node(struct graph *graph)
+{
+    const int failed = writer_end_node(&graph->writer);
+    graph->nodes_read += !failed;
+    return failed;
+}
+
 static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t row)
 {
     const uint64_t address = gathering->addresses[row], size = gathering->usable[row] & ~(uint64_t) 3;
@@ -341,7 +351,7 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
         return NO_MEMORY;
     if (!failed && wants_content)
         failed = keep_content(graph, &scanned.content);
-    return failed ? failed : group_end(graph);
+    return failed ? failed : end_node(graph);
 }
 
 /* Reads on. Rows come in ascending order. Returns 1: there is more; 0: it was all; INTERRUPTED; NO_MEMORY. */
@@ -395,5 +405,5 @@ int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64
 /* The node that was read ends here. */
 int64_t heapx_graph_end_node(struct graph *graph)
 {
-    return group_end(graph);
+    return end_node(graph);
 }

@@ -1,17 +1,15 @@
 /* The graph: candidates become edges, by node in the order of their numbers. */
+#include "../common/threads.h"
 #include "graph.h"
 
 #include <stdlib.h>
-
-#define NODES_AT_ONCE 16384u
-#define DECODED 1024u
 
 /* This machine is: candidates are packed from the low end of a word. */
 /* `mappings` and `ranges` stay the caller's. `heaps`: where blocks may be. `images`: where vtables are read, NULL for none; `ranges`: what
    of it may hold any. NULL: no memory. */
 struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots,
                               const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count,
-                              const struct source *images, const uint64_t *ranges, uint64_t range_count)
+                              const struct source *images, const uint64_t *ranges, uint64_t range_count, unsigned threads)
 {
     struct graph *graph = calloc(1, sizeof *graph);
     if (!graph)
@@ -22,6 +20,7 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, int li
     graph->packed_swap = is_swapped(1);
     graph->plain_words = word == 8 && !graph->swap && !graph->packed_swap;
     graph->all_slots = all_slots;
+    graph->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     graph->mappings = mappings;
     graph->mapping_count = mapping_count;
     graph->buffer = malloc(128u << 10);
@@ -35,25 +34,17 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, int li
     }
     graph->at_hand = graph->buffer;
     sieve_open(&graph->sieve, word, graph->swap, graph->index.low, graph->index.span);
-    graph->address_bytes = graph->index.slot_count < 1u << (40 - SLOT_SHIFT) ? 5 : 7;
+    graph->writer.address_bytes = graph->index.slot_count < 1u << (40 - SLOT_SHIFT) ? 5 : 7;
+    writer_begin(&graph->writer, &graph->segments, 0, 0);
     return graph;
-}
-
-static void free_pieces(struct graph *graph)
-{
-    while (graph->first) {
-        struct piece *next = graph->first->next;
-        big_free(graph->first, sizeof *graph->first);
-        graph->first = next;
-    }
-    graph->last = NULL;
 }
 
 void heapx_graph_free(struct graph *graph)
 {
     if (!graph)
         return;
-    free_pieces(graph);
+    writer_close(&graph->writer);
+    segments_free(&graph->segments, graph->resolved_segments);
     if (graph->marks)
         graph->free_marks(graph->marks);
     lazy_free(graph->offsets, ((size_t) graph->nodes + 2) * sizeof *graph->offsets);
@@ -81,8 +72,10 @@ int64_t heapx_graph_settle(struct graph *graph)
     graph->buffer = NULL;
     graph->at_hand = NULL;
     graph->nodes = (uint32_t) graph->nodes_read;
-    graph->edge_room = graph->inside_room = graph->candidates + 1;
-    graph->slot_room = graph->slotted_candidates + 1;
+    const int is_cut = !writer_cut(&graph->writer, 0);
+    writer_close(&graph->writer);
+    graph->edge_room = graph->inside_room = graph->writer.candidates + 1;
+    graph->slot_room = graph->writer.slotted + 1;
     graph->first_slotted = UINT64_MAX;
     graph->offsets = dense_alloc(((size_t) graph->nodes + 2) * sizeof *graph->offsets);
     graph->weaker = lazy_alloc(((size_t) graph->nodes / 64 + 1) * sizeof *graph->weaker);
@@ -90,152 +83,8 @@ int64_t heapx_graph_settle(struct graph *graph)
     graph->slots = dense_alloc((size_t) graph->slot_room * sizeof *graph->slots);
     graph->inside = lazy_alloc((size_t) graph->inside_room * sizeof *graph->inside);
     const int is_settled = index_settle(&graph->index);
-    return graph->offsets && graph->weaker && graph->to && graph->slots && graph->inside && is_settled && graph->candidates < UINT32_MAX
-        ? 1 : NO_MEMORY;
-}
-
-/* A vector's end is the address of the block behind it. Two blocks side by side are taken for that, three for an array of pointers. */
-static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id, uint64_t packed)
-{
-    const struct index *index = &graph->index;
-    if (run->length && id == run->id)
-        return run->length == 2 ? RULE_END : RULE_START;
-    const int follows = run->length && id == run->id + 1
-                        && unpacked_address(index, packed) - unpacked_address(index, run->address) == index_size(index, run->id);
-    run->length = follows ? run->length + 1 : 1;
-    run->id = id;
-    run->address = packed;
-    if (run->length == 2)
-        run->edge = graph->edges;
-    if (run->length == 3)
-        for (uint64_t edge = run->edge; edge < graph->edges; edge++)
-            if (EDGE_RULE(graph->to[edge]) == RULE_END) {
-                graph->to[edge] = EDGE_ID(graph->to[edge]);
-                graph->by_rule[RULE_END]--;
-                graph->by_rule[RULE_START]++;
-            }
-    return run->length == 2 ? RULE_END : RULE_START;
-}
-
-static void add_edge(struct graph *graph, uint32_t node, uint64_t packed, uint32_t slot, struct run *run)
-{
-    uint64_t offset = 0;
-    uint32_t id = index_find_packed(&graph->index, packed, &offset), rule = RULE_START;
-    if (id == NO_NODE) {
-        id = mapping_at(graph->mappings, graph->mapping_count, &graph->index, unpacked_address(&graph->index, packed));
-        offset = 0;
-    } else if (is_exact(slot, node, graph->index.blocks + graph->mapping_count)) {
-        offset = 0;
-    } else if (offset) {
-        rule = offset < graph->word ? RULE_TAG : rule_inside(heads_tell(&graph->heads, id, offset));
-    } else {
-        rule = rule_of_start(graph, run, id, packed);
-    }
-    if (id == NO_NODE || id == node)
-        return;
-    if (is_slotted(graph, node)) {
-        if (graph->first_slotted == UINT64_MAX)
-            graph->first_slotted = graph->edges;
-        graph->slots[graph->edges - graph->first_slotted] = slot;
-    }
-    if (leads_inside(rule << ID_BITS))
-        graph->inside[graph->inside_count++] = offset < MOST_OFFSET ? (uint16_t) offset : MOST_OFFSET;
-    if (rule != RULE_START)
-        graph->weaker[node >> 6] |= 1ull << (node & 63);
-    graph->by_rule[rule]++;
-    graph->to[graph->edges++] = id | rule << ID_BITS;
-}
-
-/* Candidates that are decoded, whose lines of the index are on their way from memory. */
-struct decoded {
-    unsigned count;
-    uint32_t nodes[DECODED], slots[DECODED];
-    uint64_t packed[DECODED];
-};
-
-/* Where the next group stands. */
-static const uint8_t *group_at(struct graph *graph, const uint8_t *from)
-{
-    while ((uint32_t) (from - graph->first->bytes) == graph->first->used) {
-        struct piece *next = graph->first->next;
-        big_free(graph->first, sizeof *graph->first);
-        graph->first = next;
-        from = next->bytes;
-    }
-    return from;
-}
-
-static const uint8_t *decode_group(const struct graph *graph, uint32_t node, const uint8_t *from, uint64_t *slot, struct decoded *decoded)
-{
-    const int slotted = is_slotted(graph, node);
-    const uint64_t mask = UINT64_MAX >> (64 - 8 * graph->address_bytes);
-    const unsigned count = *from++;
-    for (unsigned i = 0; i < count; i++) {
-        uint64_t packed;
-        if (slotted) {
-            uint32_t away = *from++;
-            if (away == 255) {
-                memcpy(&away, from, 4);
-                from += 4;
-            }
-            *slot += away;
-        }
-        packed = load_word(from, 8, graph->packed_swap) & mask;
-        from += graph->address_bytes;
-        __builtin_prefetch(&graph->index.lines[packed_line(&graph->index, packed)]);
-        decoded->nodes[decoded->count] = node;
-        decoded->slots[decoded->count] = *slot > UINT32_MAX ? UINT32_MAX : (uint32_t) *slot;
-        decoded->packed[decoded->count++] = packed;
-    }
-    return from;
-}
-
-/* Edges of decoded candidates; the nodes up to `until` begin where they do. */
-static void add_decoded(struct graph *graph, struct decoded *decoded, uint64_t until)
-{
-    for (unsigned i = 0; i < decoded->count; i++) {
-        while (graph->begun_nodes <= decoded->nodes[i]) {
-            graph->offsets[graph->begun_nodes++] = (uint32_t) graph->edges;
-            memset(&graph->run, 0, sizeof graph->run);
-        }
-        add_edge(graph, decoded->nodes[i], decoded->packed[i], decoded->slots[i], &graph->run);
-    }
-    while (graph->begun_nodes < until) {
-        graph->offsets[graph->begun_nodes++] = (uint32_t) graph->edges;
-        memset(&graph->run, 0, sizeof graph->run);
-    }
-    decoded->count = 0;
-}
-
-/* Makes edges of candidates. 1: there is more; 0: all are there. */
-int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds)
-{
-    const double deadline = clock_now() + seconds;
-    struct decoded decoded;
-    decoded.count = 0;
-    const uint8_t *from = graph->first ? graph->first->bytes + *place : NULL;
-    for (unsigned since = 1; graph->resolved_nodes < graph->nodes; since++) {
-        unsigned count;
-        uint64_t slot = 0;
-        do {
-            if (decoded.count + GROUP_MOST > DECODED)
-                add_decoded(graph, &decoded, 0);
-            from = group_at(graph, from);
-            count = *from;
-            from = decode_group(graph, (uint32_t) graph->resolved_nodes, from, &slot, &decoded);
-        } while (count == GROUP_MOST);
-        graph->resolved_nodes++;
-        if (!(since % NODES_AT_ONCE) && clock_now() > deadline)
-            break;
-    }
-    add_decoded(graph, &decoded, graph->resolved_nodes);
-    if (graph->resolved_nodes < graph->nodes) {
-        *place = (uint64_t) (from - graph->first->bytes);
-        return 1;
-    }
-    graph->offsets[graph->nodes] = (uint32_t) graph->edges;
-    free_pieces(graph);
-    return 0;
+    return is_cut && graph->offsets && graph->weaker && graph->to && graph->slots && graph->inside && is_settled
+        && graph->writer.candidates < UINT32_MAX ? 1 : NO_MEMORY;
 }
 
 void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, uint64_t *by_rule)
@@ -243,7 +92,7 @@ void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, u
     out->blocks = graph->index.blocks;
     out->nodes = graph->nodes_read;
     out->edges = graph->edges;
-    out->candidates = graph->candidates;
+    out->candidates = graph->writer.candidates;
     out->unread_bytes = graph->unread_bytes;
     out->unread_at = graph->unread_at;
     out->odd_blocks = graph->odd_blocks;

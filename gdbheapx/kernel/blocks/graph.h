@@ -3,6 +3,7 @@
 #ifndef HEAPX_GRAPH_H
 #define HEAPX_GRAPH_H
 
+#include "candidates.h"
 #include "heads.h"
 #include "index.h"
 #include "sieve.h"
@@ -34,22 +35,6 @@ static inline int is_exact(uint64_t slot, uint64_t node, uint64_t roots_from)
     return slot >= EXACT_SLOT && slot < UINT32_MAX && node >= roots_from;
 }
 
-#define PIECE_BYTES ((2u << 20) - 24)  /* with the rest of a piece two MiB: a huge page */
-#define GROUP_MOST 255u             /* candidates in one group; fewer: the node's last */
-
-/* Candidates: for each node its groups, of each its count, then for each candidate the distance of its slot from the one before, in words
-   (only for some nodes), and its address: number of the slot of the index, and the place in it. */
-struct piece {
-    struct piece *next;
-    uint32_t used;
-    uint8_t bytes[PIECE_BYTES + 8];     /* read and written eight at a time */
-};
-
-struct group {
-    unsigned count, bytes;
-    uint8_t room[GROUP_MOST * 11 + 16];
-};
-
 /* What was seen of the candidates of one node: whether a pointer is the end of an array. */
 struct run {
     uint64_t address;               /* of the candidate before; packed, where candidates are */
@@ -74,16 +59,15 @@ struct graph {
     unsigned packed_swap;
     unsigned plain_words;           /* words of eight bytes in this machine's order */
     unsigned all_slots;             /* the slots of blocks' edges are kept, too */
+    unsigned threads;
     struct index index;
     struct heads heads;
     const uint64_t *mappings;       /* the caller's: begin and end of each mapping that is a node, sorted */
     uint64_t mapping_count;
     /* reading */
-    unsigned address_bytes;
-    struct group group;
-    uint64_t last_slot;             /* of the node that is read */
-    struct piece *first, *last;
-    uint64_t candidates, nodes_read, slotted_candidates;
+    struct writer writer;
+    struct segments segments;
+    uint64_t nodes_read;
     uint8_t *buffer;
     const uint8_t *at_hand;         /* the buffer, or what the stream of blocks lends until it goes on */
     uint64_t hand_begin, hand_length;
@@ -102,7 +86,7 @@ struct graph {
     uint16_t *inside;               /* by edge that leads_inside(), in order: the offset in the target, at most MOST_OFFSET */
     uint64_t inside_count, inside_room;
     uint8_t *links;                 /* one bit an edge, of a graph from a file: a link of a doubly linked list; NULL: slots tell it */
-    uint64_t resolved_nodes, begun_nodes;
+    uint64_t resolved_segments, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];
     uint16_t habits[MOST_HABITS];   /* offsets */
@@ -111,13 +95,6 @@ struct graph {
     struct marks *marks;
     void (*free_marks)(struct marks *marks);
 };
-
-/* candidates.c: 0, or NO_MEMORY */
-
-/* So many bytes more fit into the last piece. 0: no memory. */
-int piece_room(struct graph *graph, uint32_t bytes);
-int group_add(struct graph *graph, uint64_t slot, uint32_t number, uint64_t address, int slotted);
-int group_end(struct graph *graph);
 
 static inline int is_slotted(const struct graph *graph, uint64_t node)
 {
@@ -135,6 +112,12 @@ static inline uint64_t node_bytes(const struct graph *graph, uint32_t node)
 static inline uint64_t slot_of(const struct graph *graph, uint64_t edge)
 {
     return edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
+}
+
+/* Each takes so many threads where there is work for them. */
+static inline unsigned threads_for(const struct graph *graph, uint64_t work, uint64_t enough)
+{
+    return work < enough ? 1 : graph->threads;
 }
 
 /* graph.c */

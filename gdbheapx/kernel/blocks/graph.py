@@ -27,11 +27,11 @@ int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64
 int64_t heapx_graph_end_node(struct graph *graph);
 struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots,
     const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
-    const uint64_t *ranges, uint64_t range_count);
+    const uint64_t *ranges, uint64_t range_count, unsigned threads);
 void heapx_graph_free(struct graph *graph);
 void heapx_graph_sign(struct graph *graph, struct signer *signer);
 int64_t heapx_graph_settle(struct graph *graph);
-int64_t heapx_graph_resolve(struct graph *graph, uint64_t *place, double seconds);
+int64_t heapx_graph_resolve(struct graph *graph, double seconds);
 void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, uint64_t *by_rule);
 uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset);
 void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes);
@@ -286,9 +286,7 @@ class Graph:
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
         vtables = (images.handle if images is not None else None, at(self._images), len(shape.images))
-        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables)
-        self._resolved = array("Q", [0])
-        """How far resolve() came: it goes on there."""
+        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables, usable_cpus())
         self._more = 0
         """Nodes that split() has made."""
         if not self._handle:
@@ -385,8 +383,8 @@ class Graph:
 
     def resolve(self) -> List[Habit]:
         """Makes the edges, and gives the program's habits."""
-        place, out = self._resolved, array("Q", bytes(24 * MOST_HABITS))
-        self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, at(place), seconds))
+        out = array("Q", bytes(24 * MOST_HABITS))
+        self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, seconds))
         count = self._library.heapx_graph_habits(self._handle, at(out), MOST_HABITS)
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
 
