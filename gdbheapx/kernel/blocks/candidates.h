@@ -4,7 +4,7 @@
 
 #include "index.h"
 
-#define PIECE_BYTES ((2u << 20) - 24)  /* with the rest of a piece two MiB: a huge page */
+#define PIECE_BYTES ((2u << 20) - 16)  /* with the rest of a piece two MiB: a huge page */
 #define GROUP_MOST 255u             /* candidates in one group; fewer: the node's last */
 #define SEGMENT_MOST 8192u          /* a segment with so many ends with the group */
 

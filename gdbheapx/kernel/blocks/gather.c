@@ -1,9 +1,8 @@
 /* The one read: every word of every used block, and of what lies outside the heaps, that may point into a heap. */
-#include "graph.h"
+#include "gather.h"
 
 #include <stdlib.h>
 
-#define ROWS 512u
 #define READ_BYTES (128u << 10)
 #define PAGE 4096u
 
@@ -222,24 +221,12 @@ static int scan_range(struct graph *graph, struct block_source *lender, uint64_t
     return 0;
 }
 
-struct gathering {
-    struct block_source *blocks;
-    const uint64_t *own;            /* the caller's: addresses inside blocks that are the allocator's own, sorted */
-    uint64_t own_count, next_own;
-    struct block_rows rows;
-    uint64_t next;
-    uint64_t addresses[ROWS], usable[ROWS];
-    uint64_t until[ROWS];           /* where the used blocks end that follow each other closely from here on */
-    uint32_t arenas[ROWS];
-    uint8_t classes[ROWS], kinds[ROWS];
-};
-
 struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count)
 {
     struct gathering *gathering = calloc(1, sizeof *gathering);
     if (!gathering)
         return NULL;
-    struct block_rows rows = {gathering->addresses, gathering->usable, gathering->classes, gathering->kinds, gathering->arenas, 0, ROWS};
+    struct block_rows rows = {gathering->addresses, gathering->usable, gathering->classes, gathering->kinds, gathering->arenas, 0, GATHER_ROWS};
     gathering->blocks = blocks;
     blocks->keeps = 1;
     gathering->own = own;
@@ -250,6 +237,8 @@ struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *
 
 void heapx_gather_free(struct gathering *gathering)
 {
+    if (gathering)
+        parts_free(gathering->parts);
     free(gathering);
 }
 
@@ -354,14 +343,14 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
     return failed ? failed : end_node(graph);
 }
 
-/* Reads on. Rows come in ascending order. Returns 1: there is more; 0: it was all; INTERRUPTED; NO_MEMORY. */
-int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds)
+int64_t gather_rows(struct graph *graph, struct gathering *gathering, double deadline)
 {
-    const double deadline = clock_now() + seconds;
     do {
         if (gathering->next == gathering->rows.count) {
             if (gathering->blocks->state(gathering->blocks).ended)
                 return 0;
+            if (gathering->asked && !parts_serve(gathering->asked))
+                return 1;
             gathering->rows.count = gathering->next = 0;
             if (graph->at_hand != graph->buffer)
                 take_in_hand(graph, graph->buffer, 0, 0);
@@ -381,6 +370,27 @@ int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, dou
         }
     } while (clock_now() < deadline);
     return 1;
+}
+
+/* Reads on. Rows come in ascending order. Returns 1: there is more; 0: it was all; INTERRUPTED; NO_MEMORY. */
+int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    if (!gathering->is_split) {
+        gathering->is_split = 1;
+        if (parts_open(graph, gathering))
+            return NO_MEMORY;
+    }
+    if (gathering->parts) {
+        const int64_t more = parts_slice(gathering->parts, deadline);
+        if (more == 1 || more == INTERRUPTED || more == NO_MEMORY)
+            return more;
+        parts_free(gathering->parts);
+        gathering->parts = NULL;
+        if (more != OUTSIDE)
+            return more;
+    }
+    return gather_rows(graph, gathering, deadline);
 }
 
 /* Scans [*at, end) for the node that is read, whose slots count from `base`. As heapx_gather_slice. */

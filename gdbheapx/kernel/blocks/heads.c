@@ -98,6 +98,8 @@ static int learn(struct heads *heads, uint64_t value)
 
 uint16_t heads_class(struct heads *heads, uint64_t value)
 {
+    if (heads->ask)
+        return heads->ask(heads, value);
     uint32_t place = head_place(value);
     while (heads->values[place].value && heads->values[place].value != value)
         place = (place + 1) % HEAD_VALUES;
@@ -108,8 +110,8 @@ uint16_t heads_class(struct heads *heads, uint64_t value)
         const int found = learn(heads, value);
         if (found == INTERRUPTED)
             return NO_CLASS;
-        one->value = value;
         one->number = found ? (uint16_t) (heads->class_count - 1) : NO_CLASS;
+        __atomic_store_n(&one->value, value, __ATOMIC_RELEASE);
         heads->value_count++;
     }
     return one->number;
@@ -198,6 +200,46 @@ int heads_note(struct heads *heads, uint64_t id, unsigned bits, uint16_t number)
         return 0;
     heads->objects[heads->object_count] = (uint32_t) id;
     heads->numbers[heads->object_count++] = number;
+    return 1;
+}
+
+void heads_forget(struct heads *heads)
+{
+    if (heads->values)
+        memset(heads->values, 0, HEAD_VALUES * sizeof *heads->values);
+    heads->value_count = heads->class_count = heads->base_count = 0;
+}
+
+void heads_open_part(struct heads *part, const struct heads *heads, uint16_t (*ask)(const struct heads *heads, uint64_t value), void *asked)
+{
+    *part = *heads;
+    part->bits = NULL;
+    part->objects = NULL;
+    part->numbers = NULL;
+    part->bit_bytes = part->object_count = part->object_room = 0;
+    part->ask = ask;
+    part->asked = asked;
+}
+
+void heads_close_part(struct heads *part)
+{
+    part->values = NULL;
+    part->classes = NULL;
+    part->bases = NULL;
+    part->bytes = NULL;
+    heads_close(part);
+}
+
+int heads_join(struct heads *heads, const struct heads *part, uint64_t id)
+{
+    uint64_t object = 0;
+    for (uint64_t i = 0; i < 2 * part->bit_bytes; i++) {
+        const unsigned bits = part->bits[i >> 1] >> (i & 1) * 4 & 15u;
+        if (!part->bits[i >> 1])
+            i |= 1;
+        else if (bits && !heads_note(heads, id + i, bits, bits & HEAD_BASES ? part->numbers[object++] : NO_CLASS))
+            return 0;
+    }
     return 1;
 }
 

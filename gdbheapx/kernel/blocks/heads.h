@@ -46,6 +46,9 @@ struct heads {
     struct head_base *bases;
     uint32_t class_count, base_count;
     uint8_t *bytes;                 /* of an image */
+    /* of a part of the blocks: who learns for all of them; NULL: it learns itself */
+    uint16_t (*ask)(const struct heads *heads, uint64_t value);
+    void *asked;
     /* by block */
     uint8_t *bits;                  /* two blocks a byte; none beyond bit_bytes */
     uint64_t bit_bytes;
@@ -65,6 +68,22 @@ struct head {
 /* 0: no memory. `ranges` stay the caller's. */
 int heads_open(struct heads *heads, unsigned word, unsigned swap, const struct source *images, const uint64_t *ranges, uint64_t count);
 void heads_close(struct heads *heads);
+
+/* Nothing is known of any value. */
+void heads_forget(struct heads *heads);
+
+/* Of blocks that are read apart; `ask` says what a value is that is not known yet. */
+void heads_open_part(struct heads *part, const struct heads *heads, uint16_t (*ask)(const struct heads *heads, uint64_t value), void *asked);
+void heads_close_part(struct heads *part);
+
+/* Those of a part, whose first block has this id. 0: no memory. */
+int heads_join(struct heads *heads, const struct heads *part, uint64_t id);
+
+/* More values are not looked at, or no more bases: which of them are known depends on the order in which blocks are read. */
+static inline int heads_are_full(const struct heads *heads)
+{
+    return heads->value_count == MOST_HEAD_VALUES || heads->base_count == MOST_HEAD_BASES;
+}
 
 /* The class whose vtable is at `value`, if it has second vtables; else NO_CLASS. */
 uint16_t heads_class(struct heads *heads, uint64_t value);
@@ -93,7 +112,8 @@ static inline uint16_t head_class_of(struct heads *heads, uint64_t value)
     if (!is_near)
         return NO_CLASS;
     const struct head_value *one = &heads->values[head_place(value)];
-    return one->value == value ? one->number : heads_class(heads, value);
+    /* another thread may just be told what it is */
+    return __atomic_load_n(&one->value, __ATOMIC_ACQUIRE) == value ? one->number : heads_class(heads, value);
 }
 
 /* Some words of the block, from its slot'th on. */

@@ -77,17 +77,18 @@ void index_close(struct index *index)
         lazy_free(index->table, (size_t) ((index->span >> SLOT_SHIFT) + 1) * sizeof *index->table);
     free(index->in_order);
     free(index->slots);
-    free(index->sizes);
+    lazy_free(index->sizes, (size_t) index->room * sizeof *index->sizes);
     free(index->large);
     memset(index, 0, sizeof *index);
 }
 
-static int has_room(struct index *index)
+/* Room for so many more blocks. */
+static int has_room(struct index *index, uint64_t count)
 {
-    if (index->blocks < index->room)
+    if (index->room - index->blocks >= count)
         return 1;
-    const uint64_t room = index->room ? index->room + index->room / 2 : FIRST_ROOM;
-    uint16_t *more = realloc(index->sizes, (size_t) room * sizeof *more);
+    const uint64_t room = index->room + index->room / 2 + count + FIRST_ROOM;
+    uint16_t *more = dense_grow(index->sizes, (size_t) index->room * sizeof *more, (size_t) room * sizeof *more);
     if (!more)
         return 0;
     index->sizes = more;
@@ -117,7 +118,7 @@ int index_add(struct index *index, uint64_t address, uint64_t size)
         || address & ((1ull << index->shift) - 1) || !size || size % 4)
         return 0;
     const int is_large = size / 4 >= SIZE_ELSEWHERE;
-    if (!has_room(index) || (is_large && !add_large(index, size)))
+    if (!has_room(index, 1) || (is_large && !add_large(index, size)))
         return -2;
     struct slot *slot = index->current = &index->slots[number - 1];
     const uint64_t place = (address - slot->begin) >> index->shift;
@@ -128,6 +129,61 @@ int index_add(struct index *index, uint64_t address, uint64_t size)
     slot->end = line + 1;
     index->sizes[index->blocks++] = is_large ? SIZE_ELSEWHERE : (uint16_t) (size / 4);
     index->last_address = address;
+    return 1;
+}
+
+int index_open_part(struct index *part, const struct index *index)
+{
+    memset(part, 0, sizeof *part);
+    part->shift = index->shift;
+    part->low = index->low;
+    part->span = index->span;
+    part->table = index->table;
+    part->slot_count = part->slot_room = index->slot_count;
+    part->lined_slots = index->lined_slots;
+    part->slots = malloc((index->slot_count + 1) * sizeof *part->slots);
+    part->lines = lazy_alloc(index->lined_slots * lines_bytes(index));
+    if (!part->slots || !part->lines)
+        return 0;
+    for (uint32_t i = 0; i < index->slot_count; i++) {
+        part->slots[i] = index->slots[i];
+        if (i < index->lined_slots)
+            part->slots[i].lines = part->lines + (index->slots[i].lines - index->lines);
+    }
+    return 1;
+}
+
+void index_close_part(struct index *part)
+{
+    part->table = NULL;
+    index_close(part);
+}
+
+int index_join(struct index *index, const struct index *part)
+{
+    if (!has_room(index, part->blocks))
+        return 0;
+    for (uint32_t i = 0; i < index->lined_slots; i++) {
+        const struct slot *from = &part->slots[i];
+        struct slot *to = &index->slots[i];
+        for (uint32_t line = from->first; line < from->end; line++)
+            to->lines[line].bits |= from->lines[line].bits;
+        to->first = to->end ? to->first : from->first;
+        to->end = from->end ? from->end : to->end;
+    }
+    for (uint64_t i = 0; i < part->large_count; i++) {
+        const uint64_t before = index->blocks;
+        index->blocks += part->large[i].id;
+        const int added = add_large(index, part->large[i].size);
+        index->blocks = before;
+        if (!added)
+            return 0;
+    }
+    if (part->blocks) {
+        memcpy(index->sizes + index->blocks, part->sizes, (size_t) part->blocks * sizeof *index->sizes);
+        index->blocks += part->blocks;
+        index->last_address = part->last_address;
+    }
     return 1;
 }
 

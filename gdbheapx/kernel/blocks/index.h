@@ -52,6 +52,13 @@ struct index {
 int index_open(struct index *index, unsigned shift, const uint64_t *ranges, uint64_t count, const uint64_t *others, uint64_t other_count);
 void index_close(struct index *index);
 
+/* An empty one of the same slots, for blocks that follow each other; that stays open longer. 0: no memory. */
+int index_open_part(struct index *part, const struct index *index);
+void index_close_part(struct index *part);
+
+/* Blocks of a part, all of which lie behind those that are there. 0: no memory. */
+int index_join(struct index *index, const struct index *part);
+
 /* One more block; they come in ascending order. 1: added, 0: cannot be a block there, -2: no memory. */
 int index_add(struct index *index, uint64_t address, uint64_t size);
 

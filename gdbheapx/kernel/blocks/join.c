@@ -103,7 +103,7 @@ struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count)
     struct joined *joined = calloc(1, sizeof *joined + (size_t) count * sizeof *joined->lanes);
     if (!joined)
         return NULL;
-    struct block_source source = {0, joined_next, joined_state, joined_free, joined_lend, 0};
+    struct block_source source = {0, joined_next, joined_state, joined_free, joined_lend, 0, NULL};
     joined->source = source;
     joined->count = count;
     for (uint64_t i = 0; i < count; i++) {
@@ -148,7 +148,7 @@ struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, 
     struct listed *listed = calloc(1, sizeof *listed);
     if (!listed)
         return NULL;
-    struct block_source source = {0, listed_next, listed_state, joined_free, NULL, 0};
+    struct block_source source = {0, listed_next, listed_state, joined_free, NULL, 0, NULL};
     struct block_rows rows = {addresses, usable, classes, kinds, arenas, count, count};
     listed->source = source;
     listed->rows = rows;

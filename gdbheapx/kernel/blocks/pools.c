@@ -150,7 +150,7 @@ struct block_source *heapx_pool_blocks(const struct source *memory, int little_e
     struct pools *pools = bytes <= MOST_POOL && bytes >= POOL_HEADER_BYTES ? calloc(1, sizeof *pools) : NULL;
     if (!pools)
         return NULL;
-    const struct block_source source = {0, pools_next, pools_state, pools_free, pools_lend, 0};
+    const struct block_source source = {0, pools_next, pools_state, pools_free, pools_lend, 0, NULL};
     pools->source = source;
     pools->memory = memory;
     pools->swap = is_swapped((uint64_t) little_endian);

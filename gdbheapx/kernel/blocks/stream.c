@@ -101,6 +101,29 @@ static const uint8_t *merged_lend(const struct block_source *self, uint64_t addr
     return inner->lend ? inner->lend(inner, address, length) : NULL;
 }
 
+static int merged_split(const struct block_source *self, unsigned most, struct block_source **out, uint64_t *begins)
+{
+    const struct merged *merged = (const struct merged *) self;
+    const struct block_rows *all = &merged->apart;
+    const int count = merged->inner->split ? merged->inner->split(merged->inner, most, out, begins) : 0;
+    uint64_t first = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t end = first;
+        while (end < all->count && (i + 1 == count || all->addresses[end] < begins[i + 1]))
+            end++;
+        struct block_source *part = heapx_blocks_merge(out[i], all->addresses + first, all->usable + first, all->classes + first,
+                                                       all->kinds + first, all->arenas + first, end - first);
+        if (!part) {
+            for (int k = 0; k < count; k++)
+                out[k]->free(out[k]);
+            return NO_MEMORY;
+        }
+        out[i] = part;
+        first = end;
+    }
+    return count;
+}
+
 static void merged_free(struct block_source *self)
 {
     struct merged *merged = (struct merged *) self;
@@ -116,7 +139,7 @@ struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *ad
     struct merged *merged = calloc(1, sizeof *merged);
     if (!merged)
         return NULL;
-    struct block_source source = {0, merged_next, merged_state, merged_free, merged_lend, 0};
+    struct block_source source = {0, merged_next, merged_state, merged_free, merged_lend, 0, merged_split};
     struct block_rows apart = {addresses, usable, classes, kinds, arenas, count, count};
     struct block_rows held = {merged->addresses, merged->usable, merged->classes, merged->kinds, merged->arenas, 0, HELD_ROWS};
     merged->source = source;

@@ -272,4 +272,7 @@ void *lazy_alloc(size_t bytes);
 void *dense_alloc(size_t bytes);
 void lazy_free(void *memory, size_t bytes);
 
+/* More of dense_alloc(), which may move, without a copy. NULL: no memory, and it stays. */
+void *dense_grow(void *memory, size_t before, size_t bytes);
+
 #endif

@@ -51,6 +51,18 @@ void *dense_alloc(size_t bytes)
     return at;
 }
 
+void *dense_grow(void *memory, size_t before, size_t bytes)
+{
+    if (!memory)
+        return dense_alloc(bytes);
+    void *at = mremap(memory, before ? before : 1, bytes ? bytes : 1, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED)
+        return NULL;
+    if (bytes >= HUGE_BYTES)
+        madvise(at, bytes, MADV_HUGEPAGE);
+    return at;
+}
+
 void lazy_free(void *memory, size_t bytes)
 {
     if (memory)

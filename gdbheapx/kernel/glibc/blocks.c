@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define LISTING_BLOCK (128u << 10)
+#define SPLIT_LEAST (4u << 20)     /* bytes of a part */
 
 /* A region that is open. More than one is where they overlap: behind damage a further region begins, and the damaged one keeps its end. */
 struct lane {
@@ -13,6 +14,7 @@ struct lane {
     struct window window;
     struct chunk chunk;             /* the next wanted one, if `ready` */
     uint64_t reads;
+    uint64_t until;                 /* where another source begins */
     uint32_t arena;
     int ready, ended, stop;
     uint8_t bytes[LISTING_BLOCK];
@@ -26,6 +28,8 @@ struct listing {
     const uint64_t *specials;       /* the caller's */
     size_t region_count, next_region, special_count;
     struct block_wanted wanted;
+    uint64_t from, until;           /* of a part: where it begins in its first region, and where it ends in the last; 0: with it */
+    uint64_t next_part;             /* where that begins; 0: this is none, or the last */
     struct lane *lanes, *spare;
     uint64_t stop, at;              /* of the region that ended last */
 };
@@ -51,7 +55,7 @@ static int open_lane(struct listing *listing)
     if (!lane)
         return 0;
     listing->spare = NULL;
-    listing->next_region++;
+    const uint64_t from = !listing->next_region++ && listing->from ? listing->from : region->begin;
     while (*last)
         last = &(*last)->next;
     *last = lane;
@@ -59,7 +63,8 @@ static int open_lane(struct listing *listing)
     lane->arena = (uint32_t) listed->arena;
     lane->reads = 0;
     lane->ready = lane->ended = lane->stop = 0;
-    cursor_open(&lane->cursor, &listing->geometry, region, listing->specials, listing->special_count, region->begin);
+    lane->until = listing->next_region == listing->region_count && listing->until ? listing->until : UINT64_MAX;
+    cursor_open(&lane->cursor, &listing->geometry, region, listing->specials, listing->special_count, from);
     window_open(&lane->window, listing->memory, lane->bytes, LISTING_BLOCK, region->begin, region->end);
     return 1;
 }
@@ -90,6 +95,10 @@ static int lane_step(const struct listing *listing, struct lane *lane, double de
             lane->reads = lane->window.reads;
             if (clock_now() > deadline)
                 return LANE_PAUSED;
+        }
+        if (lane->cursor.at >= lane->until) {
+            lane->ended = 1;
+            continue;
         }
         lane->window.keep = listing->source.keeps ? lane->cursor.at : 0;
         int stop = cursor_step(&lane->cursor, &lane->window, chunk);
@@ -175,6 +184,8 @@ static void quick_rows(const struct listing *listing, struct lane *lane, struct 
         return;
     if (limit < until)
         until = limit;
+    if (lane->until < until)
+        until = lane->until;
     if (cursor->special < cursor->specials_end && (cursor->specials[cursor->special] & ~(uint64_t) FLAGS) < until)
         until = cursor->specials[cursor->special] & ~(uint64_t) FLAGS;
     if (begin + length - 16 < until)
@@ -230,7 +241,7 @@ static int listing_next(struct block_source *self, double seconds, struct block_
 static struct block_state listing_state(const struct block_source *self)
 {
     const struct listing *listing = (const struct listing *) self;
-    const struct block_state ended = {1, listing->stop, listing->at};
+    const struct block_state ended = {1, listing->stop, listing->next_part && !listing->until ? listing->next_part : listing->at};
     if (!listing->lanes && listing->next_region == listing->region_count)
         return ended;
     struct block_state state = {0, 0, UINT64_MAX};
@@ -270,6 +281,89 @@ static void listing_free(struct block_source *self)
     free(listing);
 }
 
+static uint64_t bytes_of(const struct region *region)
+{
+    const uint64_t end = region->top > region->begin && region->top < region->end && !region->joined ? region->top : region->end;
+    return end > region->begin ? end - region->begin : 0;
+}
+
+static int add_part(const struct listing *listing, size_t region, uint64_t from, struct block_source **out)
+{
+    struct listing *part = malloc(sizeof *part);
+    if (!part)
+        return 0;
+    *part = *listing;
+    part->regions += region;
+    part->region_count -= region;
+    part->from = from;
+    *out = &part->source;
+    return 1;
+}
+
+/* Regions of damaged heaps may overlap. */
+static int is_plain(const struct listing *listing)
+{
+    for (size_t i = 1; i < listing->region_count; i++)
+        if (listing->regions[i].region.begin < listing->regions[i - 1].region.end)
+            return 0;
+    return !listing->lanes && !listing->next_region && !listing->wanted.start && source_is_parallel(listing->memory);
+}
+
+/* Parts that begin in this region, one each `step` bytes, the first `*skip` bytes behind its begin. 0: no memory. */
+static int split_region(const struct listing *listing, size_t region, uint64_t *skip, uint64_t step, struct block_source **out,
+                        uint64_t *begins, int *count, uint8_t *buffer)
+{
+    const struct region *one = &listing->regions[region].region;
+    const uint64_t bytes = bytes_of(one);
+    uint64_t at = *skip, last = 0;
+    for (; at < bytes; at += step) {
+        const uint64_t near = one->begin + at;
+        const uint64_t begin = at ? find_split(&listing->geometry, listing->memory, buffer, LISTING_BLOCK, one, near) : near;
+        if (begin <= last)          /* none was found */
+            continue;
+        if (!add_part(listing, region, begin, &out[*count]))
+            return 0;
+        begins[(*count)++] = last = begin;
+    }
+    *skip = at - bytes;
+    return 1;
+}
+
+/* Each part ends where the next begins. */
+static void end_parts(struct block_source **parts, const uint64_t *begins, int count)
+{
+    for (int i = 0; i + 1 < count; i++) {
+        struct listing *part = (struct listing *) parts[i], *next = (struct listing *) parts[i + 1];
+        const int is_within = begins[i + 1] > next->regions->region.begin;
+        part->region_count -= next->region_count - (size_t) is_within;
+        part->until = is_within ? begins[i + 1] : 0;
+        part->next_part = begins[i + 1];
+    }
+}
+
+static int listing_split(const struct block_source *self, unsigned most, struct block_source **out, uint64_t *begins)
+{
+    const struct listing *listing = (const struct listing *) self;
+    uint64_t total = 0, skip = 0;
+    int count = 0;
+    for (size_t i = 0; i < listing->region_count; i++)
+        total += bytes_of(&listing->regions[i].region);
+    if (total / SPLIT_LEAST < most)
+        most = (unsigned) (total / SPLIT_LEAST);
+    uint8_t *buffer = most > 1 && is_plain(listing) ? malloc(LISTING_BLOCK) : NULL;
+    int is_whole = 1;
+    for (size_t i = 0; buffer && is_whole && i < listing->region_count; i++)
+        is_whole = split_region(listing, i, &skip, total / most + 1, out, begins, &count, buffer);
+    free(buffer);
+    if (!is_whole) {
+        while (count)
+            free(out[--count]);
+        return NO_MEMORY;
+    }
+    end_parts(out, begins, count);
+    return count;
+}
+
 /* `regions`: sorted; they and the specials stay the caller's. NULL: no memory. */
 struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
                                         uint64_t region_count, const uint64_t *specials, uint64_t special_count,
@@ -279,7 +373,7 @@ struct block_source *heapx_chunk_blocks(const struct source *memory, const struc
     if (!listing)
         return NULL;
     geometry_set(&listing->geometry, geometry);
-    struct block_source source = {2 * listing->geometry.word, listing_next, listing_state, listing_free, listing_lend, 0};
+    struct block_source source = {2 * listing->geometry.word, listing_next, listing_state, listing_free, listing_lend, 0, listing_split};
     listing->source = source;
     listing->memory = memory;
     listing->regions = regions;

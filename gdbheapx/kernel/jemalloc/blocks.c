@@ -133,7 +133,7 @@ struct block_source *heapx_extent_blocks(const struct source *memory, const stru
     struct blocks *blocks = calloc(1, sizeof *blocks);
     if (!blocks)
         return NULL;
-    struct block_source source = {0, blocks_next, blocks_state, blocks_free, NULL, 0};
+    struct block_source source = {0, blocks_next, blocks_state, blocks_free, NULL, 0, NULL};
     blocks->source = source;
     if (!extents_open(&blocks->extents, memory, numbers, bins)) {
         blocks_free(&blocks->source);
