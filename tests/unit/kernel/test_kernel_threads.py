@@ -1,0 +1,186 @@
+"""The graph of a heap that is large enough for several threads is the same whatever their number.
+
+Files: kernel/blocks/graph.py.
+"""
+
+import random
+from array import array
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource
+from gdbheapx.kernel.binding import CKernel
+from gdbheapx.kernel.blocks import graph as graph_module
+from gdbheapx.kernel.blocks.graph import Graph, GraphShape
+from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
+from gdbheapx.kernel.glibc.records import STATUS_USED, Listed, Region
+from gdbheapx.kernel.glibc.walkers import chunk_walker
+from tests.support.builders import heap
+
+ROOT, IMAGE, APART = 0x60000000, 0x70000000, 0x7F0000000010
+MEGABYTES = 24
+THREADS = (1, 2, 3)
+pytestmark = pytest.mark.once  # no Python changes where threads meet
+
+
+class Made:
+    """A heap of some MiB with pointers in it, a mapped chunk apart, and a root."""
+
+    def __init__(self, kernel: CKernel, seed: int, values: int = 12) -> None:
+        self.rng = random.Random(seed)
+        data, self.region, self.cached_chunks = heap.large(seed, MEGABYTES, largest=3000)
+        source = BytesSource(((self.region.begin, data),))
+        rows = [row for blocks in self.blocks(kernel, source) for row in zip(*blocks)]
+        self.used = [(address, usable) for address, usable, _, kind, _ in rows if kind == STATUS_USED and address < APART]
+        self.words = array("Q", data)
+        self.image = self._classes(values)
+        for address, usable in self.used:
+            self._fill(self.words, (address - self.region.begin) // 8, usable // 8)
+        self.far = array("Q", bytes(1 << 20))
+        self._fill(self.far, 0, len(self.far), 100_000)
+        self.root = array("Q", bytes(65536))
+        self._fill(self.root, 0, len(self.root), 500)
+
+    def blocks(self, kernel: CKernel, source: BulkSource) -> Any:
+        """The stream, with a block of a MiB beside it."""
+        apart = make_blocks([(APART, 1 << 20, CLASS_USED, STATUS_USED, 0)])
+        return chunk_walker(kernel, source, heap.LP64, Budget()).blocks([Listed(self.region, 0)], self.cached_chunks, apart=apart)
+
+    def _classes(self, values: int) -> bytes:
+        """An image of classes with two vtables each, and as many places that are none."""
+        words = array("Q")
+        for place in range(values):
+            at = IMAGE + 8 * len(words)
+            words.extend((0, IMAGE + 8, at, at, (1 << 64) - 16, IMAGE + 8, at, at) if place % 2 else [0] * 8)
+        return words.tobytes()
+
+    def _fill(self, words: "array[int]", first: int, count: int, most: int = 4) -> None:
+        rng, used = self.rng, self.used
+        if count > 6 and rng.random() < 0.3:
+            at = IMAGE + 64 * rng.randrange(len(self.image) // 64) + 16
+            words[first], words[first + 2] = at, at + 32
+        for _ in range(rng.randrange(most + 1)):
+            address, usable = used[rng.randrange(len(used))]
+            kind, slot = rng.random(), first + rng.randrange(count)
+            words[slot] = address + (0 if kind < 0.7 else rng.randrange(usable) if kind < 0.9 else 16 - rng.randrange(16))
+            if kind < 0.05 and slot + 1 < first + count:
+                words[slot + 1] = address + usable + 8
+
+    def pieces(self) -> List[Tuple[int, bytes]]:
+        """Memory."""
+        return [(self.region.begin, self.words.tobytes()), (ROOT, self.root.tobytes()), (APART, self.far.tobytes())]
+
+    def graph(self, kernel: CKernel, source: BulkSource, slots: bool, own: Sequence[int] = ()) -> Graph:
+        """Everything is read and resolved."""
+        heaps = [(self.region.begin, self.region.end), (APART - 16, APART + (1 << 20))]
+        shape = GraphShape(heaps, [], 8, True, 16, slots, [(IMAGE, IMAGE + len(self.image))])
+
+        def read(address: int, size_bytes: int) -> bytes:
+            return self.image[address - IMAGE : address - IMAGE + size_bytes]
+
+        graph = kernel.graph(source, shape, Budget(), CallSource(read))
+        graph.gather([self.blocks(kernel, source)], own)
+        graph.scan(ROOT, ROOT, ROOT + 8 * len(self.root))
+        graph.end_node()
+        graph.settle()
+        graph.resolve()
+        return graph
+
+
+def told(graph: Graph) -> Dict[str, Any]:
+    """All that a file has of it, and what it was made of."""
+    streams: Dict[int, bytes] = {}
+    for stream, data in graph.pack([(0, 1 << 47, 0)], True):
+        streams[stream] = streams.get(stream, b"") + data
+    numbers = graph.numbers()
+    sums = graph.mark(numbers.blocks)
+    kinds = [kind for kind, one in enumerate(sums) if one.blocks]
+    evidence = graph.with_evidence(kinds, 0, numbers.blocks)
+    numbers = numbers._replace(bytes_read=0)  # a part begins with a read of its own
+    return {"numbers": numbers, "streams": streams, "sums": sums, "evidence": evidence, "leaks": (graph.find_leak_roots(), graph.leak_groups())}
+
+
+def alike(monkeypatch: pytest.MonkeyPatch, made: Made, kernel: CKernel, source: BulkSource, slots: bool = False, own: Sequence[int] = ()) -> Dict[str, Any]:
+    """What any number of threads tells."""
+    first: Optional[Dict[str, Any]] = None
+    for threads in THREADS:
+        monkeypatch.setattr(graph_module, "usable_cpus", lambda threads=threads: threads)
+        found = told(made.graph(kernel, source, slots, own))
+        first = first or found
+        assert [key for key in first if found[key] != first[key]] == [], threads
+    assert first is not None
+    return first
+
+
+@pytest.fixture(scope="module")
+def made(c_kernel: CKernel) -> Made:
+    """One heap for all tests that leave it as it is."""
+    return Made(c_kernel, 5)
+
+
+@pytest.mark.parametrize("slots", [False, True])
+def test_a_graph_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made, slots: bool) -> None:
+    """Blocks, edges with all that is told of them, evidence and leaks; the allocator's own blocks are left out."""
+    own = [address + 8 for address, _ in made.used[1000:2000:7]]
+    found = alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())), slots, own)
+    assert found["numbers"].blocks == len(made.used) + 1 - len(own) and found["numbers"].candidates > 1 << 17
+    assert all(found["numbers"].by_rule[:3]), "starts, tags and second bases"
+
+
+def test_nor_where_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
+    """A hole inside the block apart, and one where the heap goes on: the walk ends there, and what was cut behind it is thrown away."""
+    main, root, far = made.pieces()
+    torn = [(APART, far[1][:300_000]), (APART + 400_000, far[1][400_000:])]
+    found = alike(monkeypatch, made, c_kernel, BytesSource((main, root, *torn)))
+    assert found["numbers"].unread_bytes >= 100_000
+    end = made.used[len(made.used) // 2][0] - made.region.begin + 4
+    found = alike(monkeypatch, made, c_kernel, BytesSource(((main[0], main[1][:end]), root, far)))
+    assert len(made.used) // 2 <= found["numbers"].blocks < len(made.used)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nor_where_the_heap_is_damaged(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, seed: int) -> None:
+    """Size fields with a bit flipped: parts that begin behind the damage are thrown away."""
+    made = Made(c_kernel, seed + 20)
+    for address, _ in made.rng.sample(made.used, 3):
+        made.words[(address - 8 - made.region.begin) // 8] ^= 1 << made.rng.randrange(4, 20)
+    alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())))
+
+
+def test_nor_where_a_block_holds_what_looks_like_chunks(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel) -> None:
+    """A used chunk that takes half of the heap: parts that begin in it are none."""
+    made = Made(c_kernel, 9)
+    first, last = len(made.used) // 4, 3 * len(made.used) // 4
+    begin, end = made.used[first][0] - 16, made.used[last][0] - 16
+    made.words[(begin + 8 - made.region.begin) // 8] = end - begin | 1
+    made.words[(end + 8 - made.region.begin) // 8] |= 1
+    made.cached_chunks = array("Q", [one for one in made.cached_chunks if not begin <= one & ~7 < end])
+    found = alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())))
+    assert found["numbers"].blocks <= len(made.used) - (last - first) + 2
+
+
+def test_nor_where_classes_are_more_than_are_looked_at(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel) -> None:
+    """Which values are known then depends on the order in which blocks are read: one thread reads them."""
+    made = Made(c_kernel, 11, 120_000)
+    for address, usable in made.used:
+        place = (address - made.region.begin) // 8
+        at = IMAGE + 64 * made.rng.randrange(len(made.image) // 64) + 16
+        made.words[place] = at
+        if usable > 24:
+            made.words[place + 2] = at + 32
+    alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())))
+
+
+def test_nor_where_memory_is_read_by_calls(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
+    """One thread reads what only Python can read; others resolve."""
+    pieces = sorted(made.pieces())
+
+    def read(address: int, size_bytes: int) -> bytes:
+        for begin, data in pieces:
+            if begin <= address < begin + len(data):
+                return data[address - begin : address - begin + size_bytes]
+        return b""
+
+    alike(monkeypatch, made, c_kernel, CallSource(read))
