@@ -6,7 +6,7 @@
 
 #define PIECE_BYTES ((2u << 20) - 16)  /* with the rest of a piece two MiB: a huge page */
 #define GROUP_MOST 255u             /* candidates in one group; fewer: the node's last */
-#define SEGMENT_MOST 8192u          /* a segment with so many ends with the group */
+#define SEGMENT_MOST 2048u          /* a segment with so many ends with the group */
 
 /* Candidates: for each node its groups, of each its count, then for each candidate the distance of its slot from the one before, in words
    (only for some nodes), and its address: number of the slot of the index, and the place in it. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define PARTS_EACH 6u
+#define LATE_SECONDS 0.002
 #define MOST_PARTS (PARTS_EACH * MAX_THREADS)
 
 struct gather_part {
@@ -27,7 +28,7 @@ struct parts {
     uint64_t begins[MOST_PARTS];
     struct piece *pieces[MAX_THREADS];   /* of candidates, begun for a part that is read: the next one's go on there */
     double deadline;
-    int is_wrong;
+    int is_wrong, on_time;
     /* what is not known of blocks is asked of images, which may be a call into Python: only the thread of the caller does that */
     pthread_t reader;
     pthread_mutex_t lock, asking;
@@ -196,16 +197,16 @@ int parts_open(struct graph *graph, struct gathering *gathering)
     return is_open ? 0 : NO_MEMORY;
 }
 
-static void read_part(struct parts *parts, unsigned i, struct piece **piece)
+static void read_part(struct parts *parts, struct gather_part *part, double deadline, struct piece **piece)
 {
-    struct gather_part *part = &parts->all[i];
+    const unsigned i = (unsigned) (part - parts->all);
     const struct block_source *blocks = parts->sources[i];
     if (!part->graph->writer.piece) {
         part->graph->writer.piece = *piece;
         *piece = NULL;
         writer_begin(&part->graph->writer, &part->graph->segments, 0, 0);
     }
-    part->failed = (int) gather_rows(part->graph, part->gathering, parts->deadline);
+    part->failed = (int) gather_rows(part->graph, part->gathering, deadline);
     part->has_ended = !part->failed;
     if (part->has_ended && !*piece) {
         part->failed = writer_cut(&part->graph->writer, 0);
@@ -216,17 +217,36 @@ static void read_part(struct parts *parts, unsigned i, struct piece **piece)
         __atomic_store_n(&parts->is_wrong, 1, __ATOMIC_RELAXED);
 }
 
-/* The last ones first: behind them lie the largest blocks. */
+/* A part that no thread has in this slice, the last ones first: behind them lie the largest blocks. */
+static struct gather_part *take_part(struct parts *parts)
+{
+    for (unsigned i = parts->count; i-- > 0;)
+        if (!parts->all[i].has_ended && !__atomic_exchange_n(&parts->all[i].is_taken, 1, __ATOMIC_RELAXED))
+            return &parts->all[i];
+    return NULL;
+}
+
+/* Until the deadline, and beyond it as long as another thread has not seen that: one block may take much longer. */
 static void read_parts(struct parts *parts, struct piece **piece)
 {
+    struct gather_part *part = take_part(parts);
     int is_late = 0;
-    for (unsigned i = parts->count; i-- > 0 && !is_late;) {
-        struct gather_part *part = &parts->all[i];
-        if (part->has_ended || __atomic_exchange_n(&part->is_taken, 1, __ATOMIC_RELAXED))
-            continue;
-        read_part(parts, i, piece);
-        is_late = !parts_serve(parts) || clock_now() > parts->deadline;
+    __atomic_fetch_add(&parts->on_time, 1, __ATOMIC_RELAXED);
+    while (part && parts_serve(parts)) {
+        const double now = clock_now();
+        if (!is_late && now > parts->deadline) {
+            is_late = 1;
+            __atomic_fetch_sub(&parts->on_time, 1, __ATOMIC_RELAXED);
+        }
+        if (is_late && !__atomic_load_n(&parts->on_time, __ATOMIC_RELAXED))
+            break;
+        read_part(parts, part, is_late ? now + LATE_SECONDS : parts->deadline, piece);
+        if (part->failed < 0)
+            break;
+        part = part->has_ended ? take_part(parts) : part;
     }
+    if (!is_late)
+        __atomic_fetch_sub(&parts->on_time, 1, __ATOMIC_RELAXED);
 }
 
 static void *help(struct parts *parts, struct piece **piece)

@@ -7,16 +7,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define BATCH_LEAST 4096u           /* candidates, in whole segments */
+#define BATCH_LEAST 1024u           /* candidates, in whole segments */
 #define BATCH_ROOM (BATCH_LEAST + SEGMENT_MOST + GROUP_MOST)
-#define AT_ONCE 1024u               /* their lines of the index come from memory side by side */
+#define AT_ONCE 512u                /* their lines of the index come from memory side by side */
 #define BATCHES_EACH 3u
 #define ENOUGH (1u << 17)           /* candidates: fewer are one thread's */
 #define BY_RUN (7u << ID_BITS)      /* to a block's start: the candidates before say by which rule */
 
 struct batch {
     const struct segment *first, *end;
-    unsigned count;
+    unsigned count, owner;          /* owner: the thread that has it in its cache */
     int is_ready;
     uint32_t nodes[BATCH_ROOM], slots[BATCH_ROOM];
     uint64_t packed[BATCH_ROOM];
@@ -179,6 +179,14 @@ static void make_edges(struct graph *graph, const struct batch *batch)
     graph->resolved_segments += (uint64_t) (batch->end - batch->first);
 }
 
+/* The batch that is next to be made edges of: if it is ready, and this thread's, or there is nothing else to do. */
+static int may_make(const struct resolution *resolution, const struct batch *batch, unsigned number)
+{
+    const int has_room = resolution->next_segment < resolution->graph->segments.count
+        && resolution->taken - resolution->made < resolution->room;
+    return !resolution->is_making && resolution->made < resolution->taken && batch->is_ready && (batch->owner == number || !has_room);
+}
+
 /* The next segments, if there are some and it is not too late. */
 static struct batch *take_batch(struct resolution *resolution)
 {
@@ -197,14 +205,20 @@ static struct batch *take_batch(struct resolution *resolution)
     return batch;
 }
 
+struct worker {
+    struct resolution *resolution;
+    unsigned number;
+};
+
 static void *resolve(void *item)
 {
-    struct resolution *resolution = *(struct resolution **) item;
+    const struct worker *worker = item;
+    struct resolution *resolution = worker->resolution;
     struct batch *batch;
     pthread_mutex_lock(&resolution->lock);
     for (;;) {
         batch = &resolution->ring[resolution->made % resolution->room];
-        if (!resolution->is_making && resolution->made < resolution->taken && batch->is_ready) {
+        if (may_make(resolution, batch, worker->number)) {
             resolution->is_making = 1;
             pthread_mutex_unlock(&resolution->lock);
             make_edges(resolution->graph, batch);
@@ -212,6 +226,7 @@ static void *resolve(void *item)
             resolution->is_making = 0;
             resolution->made++;
         } else if ((batch = take_batch(resolution))) {
+            batch->owner = worker->number;
             pthread_mutex_unlock(&resolution->lock);
             find_batch(resolution->graph, batch);
             pthread_mutex_lock(&resolution->lock);
@@ -236,14 +251,14 @@ static void *resolve(void *item)
 int64_t heapx_graph_resolve(struct graph *graph, double seconds)
 {
     struct resolution resolution = {.graph = graph, .next_segment = graph->resolved_segments, .deadline = clock_now() + seconds};
-    struct resolution *items[MAX_THREADS];
+    struct worker items[MAX_THREADS];
     const unsigned threads = threads_for(graph, graph->writer.candidates, ENOUGH);
     resolution.room = threads > 1 ? threads * BATCHES_EACH : 1;
     resolution.ring = malloc(resolution.room * sizeof *resolution.ring);
     if (!resolution.ring)
         return NO_MEMORY;
     for (unsigned i = 0; i < threads; i++)
-        items[i] = &resolution;
+        items[i] = (struct worker) {&resolution, i};
     pthread_mutex_init(&resolution.lock, NULL);
     pthread_cond_init(&resolution.changed, NULL);
     threads_run(resolve, items, sizeof *items, threads);
