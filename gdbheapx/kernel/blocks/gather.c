@@ -226,7 +226,8 @@ struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *
     struct gathering *gathering = calloc(1, sizeof *gathering);
     if (!gathering)
         return NULL;
-    struct block_rows rows = {gathering->addresses, gathering->usable, gathering->classes, gathering->kinds, gathering->arenas, 0, GATHER_ROWS};
+    struct block_rows rows = {gathering->addresses, gathering->usable, gathering->classes, gathering->kinds, gathering->arenas, 0,
+                              GATHER_ROWS};
     gathering->blocks = blocks;
     blocks->keeps = 1;
     gathering->own = own;

@@ -210,7 +210,8 @@ void heads_forget(struct heads *heads)
     heads->value_count = heads->class_count = heads->base_count = 0;
 }
 
-void heads_open_part(struct heads *part, const struct heads *heads, uint16_t (*ask)(const struct heads *heads, uint64_t value), void *asked)
+void heads_open_part(struct heads *part, const struct heads *heads, uint16_t (*ask)(const struct heads *heads, uint64_t value),
+                     void *asked)
 {
     *part = *heads;
     part->bits = NULL;

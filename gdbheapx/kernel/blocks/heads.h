@@ -73,7 +73,8 @@ void heads_close(struct heads *heads);
 void heads_forget(struct heads *heads);
 
 /* Of blocks that are read apart; `ask` says what a value is that is not known yet. */
-void heads_open_part(struct heads *part, const struct heads *heads, uint16_t (*ask)(const struct heads *heads, uint64_t value), void *asked);
+void heads_open_part(struct heads *part, const struct heads *heads, uint16_t (*ask)(const struct heads *heads, uint64_t value),
+                     void *asked);
 void heads_close_part(struct heads *part);
 
 /* Those of a part, whose first block has this id. 0: no memory. */

@@ -37,8 +37,8 @@ struct block_source {
        blocks. */
     const uint8_t *(*lend)(const struct block_source *self, uint64_t address, uint64_t *length);
     int keeps;                      /* the reader's wish: what lies at hand when a row is added stays so until `next` is called again */
-    /* Sources that have its rows one after the other, at most `most` of them, before the first row is read; where each begins: they are what
-       they seem if each ends where the next begins. How many, 0 or 1: it is not split; NO_MEMORY. NULL: never. */
+    /* Before the first row is read: at most `most` sources that have its rows one after the other, and where each begins. They are what
+       they seem if each ends where the next begins. How many; 0 or 1: it is not split; NO_MEMORY. NULL: never. */
     int (*split)(const struct block_source *self, unsigned most, struct block_source **out, uint64_t *begins);
 };
 

@@ -15,7 +15,7 @@ from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graph_module
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
-from gdbheapx.kernel.glibc.records import STATUS_USED, Listed, Region
+from gdbheapx.kernel.glibc.records import STATUS_USED, Listed
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
 
