@@ -238,11 +238,12 @@ class Session:
                 if "small blocks" not in self.constants:
                     self.constants["small blocks"] = self._count_blocks(small_bytes)
                 known = self.constants["small blocks"]
-            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *known, has_long_lists)
+            room_bytes = allowed_bytes()
+            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, room_bytes, *known, has_long_lists)
             slowness()
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:
-        """How many small blocks a process that runs has, and how many words of them may be pointers to others; None where there are too many
+        """How many small blocks a process that runs has, and how many words of them may point to others; None where there are too many
         to be counted in so short a time, or they change meanwhile."""
         from gdbheapx.allocators.metering import most_pointers
 

@@ -82,7 +82,7 @@ TABLES = {
 LISTED_TABLES, LISTED_MS = 0.5, 450
 """Of what walks: where lists are long, for their links, and milliseconds for each GiB of small blocks."""
 TABLE_BLOCK_BYTES, POINTER_BYTES = 100, 16
-"""Where it is known how many small blocks there are: of each as much as of one so large, and for each word of them that may be a pointer."""
+"""Where it is known how many small blocks there are: of each as much as of one so large, and for each word that may be a pointer."""
 THREAD_MS = 0.06
 SHORT_MS, SHORT_GIB_MS = 2.5, 1.3
 """Of a stop after which all but little is copied already: at least, and for each GiB."""

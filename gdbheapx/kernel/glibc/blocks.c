@@ -318,7 +318,8 @@ static int split_region(const struct listing *listing, size_t region, uint64_t *
     uint64_t at = *skip, last = 0;
     for (; at < bytes; at += step) {
         const uint64_t near = one->begin + at;
-        const uint64_t begin = at ? find_split(&listing->geometry, listing->memory, buffer, LISTING_BLOCK, one, near) : near;
+        const uint64_t begin = at ? find_split(&listing->geometry, listing->memory, buffer, LISTING_BLOCK, one, near,
+                    listing->specials, listing->special_count) : near;
         if (begin <= last)          /* none was found */
             continue;
         if (!add_part(listing, region, begin, &out[*count]))
