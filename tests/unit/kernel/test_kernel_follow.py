@@ -205,6 +205,7 @@ int main(void)
     for (size_t at = 0; at < SIZE / 4; at += 4096)
         memory[at] = 1;
     int failed = fd < 0 || ioctl(fd, 0xc018aa3f, api) || ioctl(fd, 0xc020aa00, range) || ioctl(fd, 0xc018aa06, piece);
+    getchar();      /* what it takes of memory is there by then */
     for (;;) {
         printf("%d %lu\n", failed, (unsigned long) (uintptr_t) memory);
         fflush(stdout);
@@ -224,6 +225,8 @@ def test_protected_pages_that_do_not_exist_are_in_no_swap(tmp_path: object, c_ke
     subprocess.run(["cc", "-O1", "-w", "-x", "c", "-", "-o", path], input=MARKED.encode(), check=True)
     with subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdin is not None and program.stdout is not None
+        program.stdin.write(b"x")
+        program.stdin.flush()
         for _ in range(2):
             failed, start = map(int, program.stdout.readline().split())
             if failed or not procfs.capabilities() >> 21 & 1:
