@@ -35,9 +35,9 @@ class Store(Protocol):
         """For later commands of the same look."""
 
 
-COUNTED_BYTES, COUNTING_S = 512 << 20, 0.05
-"""From how much in small blocks on they are counted before the process is stopped, and for each GiB in how many seconds: enough for those
-of which the headers alone are read."""
+COUNTED_BYTES, COUNTING_S, MOST_COUNTING_S = 512 << 20, 0.05, 2.0
+"""From how much in small blocks on they are counted before the process is stopped; for each GiB in how many seconds, enough for those of
+which the headers alone are read; and in how many at most."""
 MAX_PROBLEMS = 100
 """Problems kept; a ruined heap can have millions."""
 
@@ -248,7 +248,7 @@ class Session:
         from gdbheapx.allocators.metering import most_pointers
 
         session = self.rehearsal()
-        session.budget = Budget(COUNTING_S * small_bytes / GIB)
+        session.budget = Budget(min(COUNTING_S * small_bytes / GIB, MOST_COUNTING_S))
         try:
             heaps = session.heaps.all()
             blocks = sum(row.used_chunks + row.free_chunks for heap in heaps for row in heap.histogram())

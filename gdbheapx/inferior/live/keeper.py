@@ -172,10 +172,12 @@ def apart(*kept: int) -> None:
 
 def serve(requests: int, answers: int) -> None:
     """Until nobody holds the other end."""
+    from gdbheapx.arch import native
     from gdbheapx.errors import HeapxError
     from gdbheapx.inferior.live import seccomp
     from gdbheapx.inferior.live.tracer import Tracer
 
+    native()  # its module is imported now, and not in the first stop
     held: Optional[Tracer] = None
     listening = select.poll()
     listening.register(requests, select.POLLIN)
