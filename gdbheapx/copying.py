@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import time
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.memory.kinds import OF_KERNEL, is_device
@@ -69,10 +70,11 @@ class Copying:
         def ranges(maps: bytes) -> List[CopiedRange]:
             return copied_ranges(procfs.parse_maps(os.fsdecode(maps)), self._devices, self._closed)
 
-        maps = os.fsencode(target.maps_text())
+        maps, began_s = os.fsencode(target.maps_text()), time.monotonic()
         held = hold.take(self._copy, self._source, maps, ranges(maps), ranges)
         self.left = None if held is None else held.left
         if held is None:
+            target.was_stopped((time.monotonic() - began_s) * 1000)  # at most
             return None
         target.dirty_pages = self._dirty_pages()
         return bool(target.keep_held(self._copy, held))

@@ -7,7 +7,7 @@ import os
 import re
 from itertools import repeat
 from operator import add
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 from gdbheapx.inferior.base import HugePages, Mapping, MappingUse, MemoryUse
 from gdbheapx.inferior.live import procfs
@@ -35,6 +35,8 @@ NEEDED = frozenset(key for _, keys in SUMS for key in keys)
 HEX = frozenset(b"0123456789abcdef")
 """What the first line of a mapping begins with; a key begins with a capital letter."""
 NO_MAPPING = Mapping(0, 0, False, False, False, False, "", None)
+HUGE_BYTES = 2 << 20
+"""The smallest that a huge page may have."""
 SETTING = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
@@ -67,6 +69,28 @@ def texts(pid: int) -> Texts:
     """Of a process of this machine."""
     mounted = procfs.slurp("/proc/%d/mountinfo" % procfs.entry(pid)) or b""
     return Texts(procfs.slurp("/proc/%d/smaps" % procfs.entry(pid), BYTES_AT_ONCE) or b"", mounted, procfs.status(pid).get("VmSwap"))
+
+
+def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Callable[[int, int, bool], Optional[int]]) -> List[MappingUse]:
+    """What was told just before a process was copied, of the mappings that it had then. Of one that is another, or of which nothing was in
+    memory, `touched` says how many bytes are in the copy (from, to, with those that were in swap)."""
+    known = {use.mapping: use for use in uses}
+    made, place = [], 0
+    for mapping in mappings:
+        use = known.get(mapping)
+        if use is None or (mapping.is_untouched_zero and not (use.resident_bytes or use.swapped_bytes)):
+            while place < len(uses) and uses[place].mapping.end <= mapping.start:
+                place += 1
+            is_near = place < len(uses) and uses[place].mapping.start < mapping.end
+            present = touched(mapping.start, mapping.end, False) or 0
+            swapped = (touched(mapping.start, mapping.end, True) or 0) - present
+            own = present if mapping.is_untouched_zero else None
+            huge = 0 if mapping.size_bytes < HUGE_BYTES else None
+            none = 0 if mapping.is_untouched_zero else None
+            flags, filesystem = (uses[place].flags, uses[place].filesystem) if is_near else (frozenset(), None)
+            use = MappingUse(mapping, present, huge, own, none, none, own, own, none, none, swapped, flags, filesystem)
+        made.append(use)
+    return made
 
 
 def usage(told: Texts) -> Optional[MemoryUse]:

@@ -350,8 +350,11 @@ class LiveSource(Source):
         self._use: Optional[MemoryUse] = None
         self._kept: Dict[str, Any] = {}
         self._memory.copy = None
+        self._is_foreseen = False
+        """What is kept of smaps is of a moment before."""
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
+        self._is_foreseen = "_usage_texts" in self._foreseen
         for name in KEPT:
             self._kept[name] = self._foreseen[name] if name in self._foreseen else getattr(self, name)()
         self._foreseen = {}
@@ -365,7 +368,7 @@ class LiveSource(Source):
     def keep_held(self, copy: CopiedMemory, lwps: Iterable[int], maps: bytes, monotonic_ns: int) -> None:
         """Names of threads are those of now."""
         self._kept = {name: self._foreseen[name] if name in self._foreseen else getattr(self, name)() for name in SLOW}
-        self._foreseen = {}
+        self._foreseen, self._is_foreseen = {}, True
         self._kept["threads"] = [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in sorted(lwps)]
         self._kept["maps_text"] = maps.decode("utf-8", "surrogateescape")
         self._kept["monotonic_ns"] = None if procfs.monotonic_ns(self._pid) is None else monotonic_ns
@@ -381,7 +384,14 @@ class LiveSource(Source):
 
             told = self._as_it_was("_usage_texts", self._usage_texts)
             self._use = smaps.usage(told)
+            if self._use is not None and self._is_foreseen and self._memory.copy is not None:
+                uses = smaps.in_copy(self._use.mappings, self.mappings(), self._copied_bytes)
+                self._use = self._use._replace(mappings=uses)
         return self._use
+
+    def _copied_bytes(self, start: int, end: int, swapped: bool) -> Optional[int]:
+        ranges = self._memory.copy.touched(start, end, swapped) if self._memory.copy is not None else None
+        return None if ranges is None else sum(high - low for low, high in ranges)
 
     def _usage_texts(self) -> Any:
         from gdbheapx.inferior.live import smaps

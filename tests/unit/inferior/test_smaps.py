@@ -109,3 +109,20 @@ def test_nothing_is_nothing() -> None:
 def test_mounts_of_this_process() -> None:
     """The file system that proc is mounted from is among those that this process sees."""
     assert "proc" in smaps.mounts(smaps.texts(os.getpid()).mounts).values()
+
+
+def test_mappings_of_a_moment_later() -> None:
+    """What was told of one that is the same stays; of others, and of what was empty, the copy tells."""
+    same, grown, empty, new = (procfs.parse_maps_line("%x-%x rw-p 0 00:00 0" % place) for place in ((0, 4096), (8192, 20480), (32768, 36864), (40960, 49152)))
+    assert same and grown and empty and new
+    flags = frozenset({"gd"})
+    uses = [
+        MappingUse(same, 4096, pss_bytes=2048),
+        MappingUse(grown._replace(end=12288), 4096, flags=flags),
+        MappingUse(procfs.parse_maps("6000-7000 rw-p 0 00:00 0")[0], 4096),
+        MappingUse(empty, 0, swapped_bytes=0),
+    ]
+    found = smaps.in_copy(uses, [same, grown, empty, new], lambda start, end, swapped: 8192 if swapped and start == 40960 else 4096)
+    assert [use.mapping for use in found] == [same, grown, empty, new] and found[0] is uses[0]
+    assert [use.resident_bytes for use in found] == [4096] * 4 and [use.swapped_bytes for use in found] == [None, 0, 0, 4096]
+    assert found[1].flags == flags and found[3].flags == frozenset() and found[3].pss_bytes == 4096
