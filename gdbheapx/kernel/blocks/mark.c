@@ -5,7 +5,7 @@ int spread_push(struct spread *spread, uint32_t node)
 {
     if (spread->depth == spread->room) {
         const uint64_t room = spread->room ? 2 * spread->room : 4096;
-        uint32_t *more = realloc(spread->stack, (size_t) room * sizeof *more);
+        uint32_t *more = dense_grow(spread->stack, (size_t) spread->room * sizeof *more, (size_t) room * sizeof *more);
         if (!more)
             return 0;
         spread->stack = more;

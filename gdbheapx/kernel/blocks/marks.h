@@ -26,7 +26,7 @@ static inline int spread_open(struct spread *spread, uint32_t nodes)
 /* Nothing is waiting. */
 static inline void spread_shrink(struct spread *spread)
 {
-    free(spread->stack);
+    lazy_free(spread->stack, (size_t) spread->room * sizeof *spread->stack);
     spread->stack = NULL;
     spread->depth = spread->room = 0;
 }
@@ -34,9 +34,8 @@ static inline void spread_shrink(struct spread *spread)
 static inline void spread_close(struct spread *spread)
 {
     free(spread->marked);
-    free(spread->stack);
     spread->marked = NULL;
-    spread->stack = NULL;
+    spread_shrink(spread);
 }
 
 static inline int is_marked(const struct spread *spread, uint32_t node)
