@@ -1,7 +1,9 @@
 /* The index of blocks: filled in ascending order, then asked. */
+#define _GNU_SOURCE
 #include "index.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define LINE_PLACES 64u
 #define FIRST_ROOM 4096u
@@ -19,7 +21,7 @@ static int add_slots(struct index *index, const uint64_t *ranges, uint64_t count
         for (uint64_t at = ranges[2 * i] >> SLOT_SHIFT; at <= (ranges[2 * i + 1] - 1) >> SLOT_SHIFT; at++) {
             uint32_t *place = &index->table[at - (index->low >> SLOT_SHIFT)];
             if (!*place) {
-                struct slot slot = {at << SLOT_SHIFT, NULL, 0, 0, 0, 0, 0, 0};
+                struct slot slot = {.begin = at << SLOT_SHIFT, .plain_from = UINT32_MAX};
                 if (index->slot_count == index->slot_room) {
                     index->slot_room = index->slot_room ? 2 * index->slot_room : 64;
                     struct slot *more = realloc(index->slots, index->slot_room * sizeof *more);
@@ -82,8 +84,7 @@ void index_close(struct index *index)
     memset(index, 0, sizeof *index);
 }
 
-/* Room for so many more blocks. */
-static int has_room(struct index *index, uint64_t count)
+int index_reserve(struct index *index, uint64_t count)
 {
     if (index->room - index->blocks >= count)
         return 1;
@@ -118,12 +119,16 @@ int index_add(struct index *index, uint64_t address, uint64_t size)
         || address & ((1ull << index->shift) - 1) || !size || size % 4)
         return 0;
     const int is_large = size / 4 >= SIZE_ELSEWHERE;
-    if (!has_room(index, 1) || (is_large && !add_large(index, size)))
+    if (!index_reserve(index, 1) || (is_large && !add_large(index, size)))
         return -2;
     struct slot *slot = index->current = &index->slots[number - 1];
     const uint64_t place = (address - slot->begin) >> index->shift;
     const uint32_t line = (uint32_t) (place / LINE_PLACES);
-    slot->lines[line].bits |= 1ull << place % LINE_PLACES;
+    if (index->is_part && !index->edge)
+        index->edge = &slot->lines[line];
+    const int is_edge = &slot->lines[line] == index->edge;
+    *(is_edge ? &index->edge_bits : &slot->lines[line].bits) |= 1ull << place % LINE_PLACES;
+    slot->plain_from = is_edge ? line + 1 : slot->end ? slot->plain_from : line;
     if (!slot->end)
         slot->first = line;
     slot->end = line + 1;
@@ -141,16 +146,11 @@ int index_open_part(struct index *part, const struct index *index)
     part->table = index->table;
     part->slot_count = part->slot_room = index->slot_count;
     part->lined_slots = index->lined_slots;
+    part->is_part = 1;
     part->slots = malloc((index->slot_count + 1) * sizeof *part->slots);
-    part->lines = lazy_alloc(index->lined_slots * lines_bytes(index));
-    if (!part->slots || !part->lines)
-        return 0;
-    for (uint32_t i = 0; i < index->slot_count; i++) {
-        part->slots[i] = index->slots[i];
-        if (i < index->lined_slots)
-            part->slots[i].lines = part->lines + (index->slots[i].lines - index->lines);
-    }
-    return 1;
+    if (part->slots)
+        memcpy(part->slots, index->slots, index->slot_count * sizeof *part->slots);
+    return part->slots != NULL;
 }
 
 void index_close_part(struct index *part)
@@ -161,13 +161,13 @@ void index_close_part(struct index *part)
 
 int index_join(struct index *index, const struct index *part)
 {
-    if (!has_room(index, part->blocks))
+    if (!index_reserve(index, part->blocks))
         return 0;
+    if (part->edge)
+        part->edge->bits |= part->edge_bits;
     for (uint32_t i = 0; i < index->lined_slots; i++) {
         const struct slot *from = &part->slots[i];
         struct slot *to = &index->slots[i];
-        for (uint32_t line = from->first; line < from->end; line++)
-            to->lines[line].bits |= from->lines[line].bits;
         to->first = to->end ? to->first : from->first;
         to->end = from->end ? from->end : to->end;
     }
@@ -185,6 +185,13 @@ int index_join(struct index *index, const struct index *part)
         index->last_address = part->last_address;
     }
     return 1;
+}
+
+void index_clear(struct index *index)
+{
+    const size_t bytes = index->lined_slots * lines_bytes(index);
+    if (index->lines && madvise(index->lines, bytes, MADV_DONTNEED))
+        memset(index->lines, 0, bytes);
 }
 
 static void settle_slot(const struct index *index, struct slot *slot, uint32_t *rank, uint64_t *last)

@@ -22,6 +22,7 @@ struct slot {
     uint64_t begin;
     struct line *lines;                     /* NULL: no heap here, only mappings */
     uint32_t first, end;
+    uint32_t plain_from;                    /* from this line on a block is added without further questions */
     uint32_t rank_before, rank_after;       /* blocks that begin before this slot, and before the next */
     uint64_t last_before, last_after;       /* where the last of them begins */
 };
@@ -39,6 +40,9 @@ struct index {
     uint32_t slot_count, slot_room;
     struct line *lines;                     /* of the slots, one after the other */
     uint32_t lined_slots;
+    struct line *edge;                      /* of a part: where its first block is, whose line may be that of the part before, too; */
+    uint64_t edge_bits;                     /* what it has of it */
+    int is_part;
     struct slot *current;                   /* that of the block added last */
     struct slot **in_order;                 /* by address, once it is settled */
     uint64_t blocks, room;
@@ -52,12 +56,18 @@ struct index {
 int index_open(struct index *index, unsigned shift, const uint64_t *ranges, uint64_t count, const uint64_t *others, uint64_t other_count);
 void index_close(struct index *index);
 
-/* An empty one of the same slots, for blocks that follow each other; that stays open longer. 0: no memory. */
+/* For blocks that follow each other: it writes to the lines of the other, which is empty and stays open longer. 0: no memory. */
 int index_open_part(struct index *part, const struct index *index);
 void index_close_part(struct index *part);
 
+/* So many more blocks are to come. 0: no memory. */
+int index_reserve(struct index *index, uint64_t count);
+
 /* Blocks of a part, all of which lie behind those that are there. 0: no memory. */
 int index_join(struct index *index, const struct index *part);
+
+/* What parts have written is gone. */
+void index_clear(struct index *index);
 
 /* One more block; they come in ascending order. 1: added, 0: cannot be a block there, -2: no memory. */
 int index_add(struct index *index, uint64_t address, uint64_t size);
@@ -67,10 +77,10 @@ static inline int index_add_next(struct index *index, uint64_t address, uint64_t
 {
     struct slot *slot = index->current;
     const uint64_t within = address - (slot ? slot->begin : 0);
-    if (!slot || within >= SLOT_BYTES || !slot->end || index->blocks == index->room || address <= index->last_address
+    const uint32_t line = (uint32_t) (within >> (index->shift + 6));
+    if (!slot || within >= SLOT_BYTES || line < slot->plain_from || index->blocks == index->room || address <= index->last_address
         || address & ((1ull << index->shift) - 1) || size / 4 >= SIZE_ELSEWHERE || !size || size % 4)
         return index_add(index, address, size);
-    const uint32_t line = (uint32_t) (within >> (index->shift + 6));
     slot->lines[line].bits |= 1ull << (within >> index->shift & 63);
     slot->end = line + 1;
     index->sizes[index->blocks++] = (uint16_t) (size / 4);
