@@ -6,27 +6,42 @@
 #define PARTS 256u
 #define PART_SHIFT 56
 
+static int grow(struct contents *contents)
+{
+    const uint64_t before = contents->room, room = before ? before + before / 2 : 4096;
+    uint32_t *ids = dense_grow(contents->ids, (size_t) before * sizeof *ids, (size_t) room * sizeof *ids);
+    if (!ids)
+        return 0;
+    contents->ids = ids;
+    uint64_t *hashes = dense_grow(contents->hashes, (size_t) before * sizeof *hashes, (size_t) room * sizeof *hashes);
+    if (!hashes)
+        return 0;
+    contents->hashes = hashes;
+    contents->room = room;
+    return 1;
+}
+
 int contents_keep(struct contents *contents, uint32_t id, uint64_t hash)
 {
-    if (contents->count == contents->room) {
-        const uint64_t room = contents->room ? contents->room + contents->room / 2 : 4096;
-        uint64_t *hashes = realloc(contents->hashes, (size_t) room * sizeof *hashes);
-        contents->hashes = hashes ? hashes : contents->hashes;
-        uint32_t *ids = realloc(contents->ids, (size_t) room * sizeof *ids);
-        contents->ids = ids ? ids : contents->ids;
-        if (!hashes || !ids)
-            return 0;
-        contents->room = room;
-    }
+    if (contents->count == contents->room && !grow(contents))
+        return 0;
     contents->hashes[contents->count] = hash;
     contents->ids[contents->count++] = id;
     return 1;
 }
 
+int contents_join(struct contents *contents, const struct contents *more, uint64_t id)
+{
+    for (uint64_t i = 0; i < more->count; i++)
+        if (!contents_keep(contents, (uint32_t) (more->ids[i] + id), more->hashes[i]))
+            return 0;
+    return 1;
+}
+
 void contents_free(struct contents *contents)
 {
-    free(contents->hashes);
-    free(contents->ids);
+    lazy_free(contents->hashes, (size_t) contents->room * sizeof *contents->hashes);
+    lazy_free(contents->ids, (size_t) contents->room * sizeof *contents->ids);
     memset(contents, 0, sizeof *contents);
 }
 

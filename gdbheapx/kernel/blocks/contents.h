@@ -77,6 +77,9 @@ int contents_keep(struct contents *contents, uint32_t id, uint64_t hash);
 
 void contents_free(struct contents *contents);
 
+/* Those of blocks that are numbered from `id` on. 0: no memory. */
+int contents_join(struct contents *contents, const struct contents *more, uint64_t id);
+
 /* Contents that several blocks have. */
 struct copied {
     uint64_t contents, blocks, bytes;   /* of all together */

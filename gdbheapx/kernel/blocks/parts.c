@@ -91,6 +91,7 @@ static void part_free(struct graph *graph)
         return;
     index_close_part(&graph->index);
     heads_close_part(&graph->heads);
+    signer_close_part(graph->signer);
     heapx_graph_free(graph);
 }
 
@@ -111,6 +112,11 @@ static struct graph *part_new(const struct graph *whole, struct parts *parts)
     writer_begin(&graph->writer, &graph->segments, 0, 0);
     heads_open_part(&graph->heads, &whole->heads, ask, parts);
     graph->at_hand = graph->buffer = malloc(128u << 10);
+    graph->signer = whole->signer ? signer_open_part(whole->signer) : NULL;
+    if (whole->signer && !graph->signer) {
+        part_free(graph);
+        return NULL;
+    }
     if (index_open_part(&graph->index, &whole->index) && graph->buffer)
         return graph;
     part_free(graph);
@@ -125,7 +131,7 @@ static int join(struct graph *whole, struct graph *part)
     for (uint64_t i = 0; i < part->segments.count; i++)
         part->segments.all[i].node += (uint32_t) first;
     if (failed || !index_join(&whole->index, &part->index) || !heads_join(&whole->heads, &part->heads, first)
-        || !segments_append(&whole->segments, &part->segments))
+        || !segments_append(&whole->segments, &part->segments) || (whole->signer && !signer_join(whole->signer, part->signer)))
         return NO_MEMORY;
     whole->nodes_read += part->nodes_read;
     whole->writer.candidates += part->writer.candidates;
@@ -170,11 +176,11 @@ static int part_open(struct parts *parts, unsigned i, const struct gathering *wh
     return 1;
 }
 
-/* Signatures, too, depend on the order of blocks. */
 int parts_open(struct graph *graph, struct gathering *gathering)
 {
     const struct block_source *blocks = gathering->blocks;
-    if (graph->threads < 2 || graph->signer || graph->nodes_read || !blocks->split || !source_is_parallel(graph->memory))
+    if (graph->threads < 2 || graph->nodes_read || !blocks->split || !source_is_parallel(graph->memory)
+        || (graph->signer && !signer_may_have_parts(graph->signer)))
         return 0;
     struct parts *parts = calloc(1, sizeof *parts);
     if (!parts)
@@ -290,6 +296,28 @@ static void *run(void *item)
     return NULL;
 }
 
+/* All parts are read, and are put together, in order. 0; OUTSIDE: they cannot be; NO_MEMORY. */
+static int join_all(struct parts *parts)
+{
+    struct graph *whole = parts->graph;
+    uint64_t blocks = 0;
+    int failed = 0;
+    for (unsigned i = 0; i < parts->count; i++) {
+        blocks += parts->all[i].graph->index.blocks;
+        if (whole->signer && !signer_join_keys(whole->signer, parts->all[i].graph->signer))
+            return OUTSIDE;
+    }
+    if (!index_reserve(&whole->index, blocks))
+        return NO_MEMORY;
+    for (unsigned i = 0; i < parts->count && !failed; i++) {
+        failed = join(whole, parts->all[i].graph);
+        part_free(parts->all[i].graph);
+        parts->all[i].graph = NULL;
+    }
+    writer_begin(&whole->writer, &whole->segments, whole->nodes_read, 0);
+    return failed;
+}
+
 int64_t parts_slice(struct parts *parts, double deadline)
 {
     struct helper items[MAX_THREADS];
@@ -302,17 +330,19 @@ int64_t parts_slice(struct parts *parts, double deadline)
     parts->deadline = deadline;
     parts->is_over = 0;
     threads_run(run, items, sizeof *items, parts->graph->threads);
-    if (parts->is_wrong) {
-        heads_forget(&parts->graph->heads);
-        return OUTSIDE;
-    }
-    for (unsigned i = 0; i < parts->count; i++) {
+    for (unsigned i = 0; i < parts->count && !parts->is_wrong; i++) {
         if (parts->all[i].failed < 0)
             return parts->all[i].failed;
         more |= !parts->all[i].has_ended;
     }
-    for (unsigned i = 0; i < parts->count && !more; i++)
-        more = join(parts->graph, parts->all[i].graph);
-    writer_begin(&parts->graph->writer, &parts->graph->segments, parts->graph->nodes_read, 0);
+    if (more && !parts->is_wrong)
+        return more;
+    more = parts->is_wrong ? OUTSIDE : join_all(parts);
+    if (more == OUTSIDE) {
+        heads_forget(&parts->graph->heads);
+        index_clear(&parts->graph->index);
+        if (parts->graph->signer)
+            signer_clear(parts->graph->signer);
+    }
     return more;
 }

@@ -154,7 +154,7 @@ uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key)
 static int grow_labels(struct signer *signer)
 {
     const uint64_t room = signer->room ? signer->room + signer->room / 2 : 4096;
-    uint32_t *more = realloc(signer->labels, (size_t) room * sizeof *more);
+    uint32_t *more = dense_grow(signer->labels, (size_t) signer->room * sizeof *more, (size_t) room * sizeof *more);
     if (!more)
         return 0;
     signer->labels = more;
@@ -300,7 +300,7 @@ void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsign
 {
     if (signer->hint_count == signer->hint_room) {
         const uint64_t room = signer->hint_room ? signer->hint_room + signer->hint_room / 2 : 4096;
-        struct hint *more = realloc(signer->hints, (size_t) room * sizeof *more);
+        struct hint *more = dense_grow(signer->hints, (size_t) signer->hint_room * sizeof *more, (size_t) room * sizeof *more);
         if (!more) {
             signer->lost_hints = 1;
             return;
@@ -403,8 +403,8 @@ void heapx_signer_free(struct signer *signer)
     free(signer->sets);
     free(signer->keys);
     free(signer->places);
-    free(signer->labels);
-    free(signer->hints);
+    lazy_free(signer->labels, (size_t) signer->room * sizeof *signer->labels);
+    lazy_free(signer->hints, (size_t) signer->hint_room * sizeof *signer->hints);
     contents_free(&signer->contents);
     contents_free(&signer->weak);
     free(signer->filters);
@@ -444,6 +444,98 @@ struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labe
     }
     return signer;
 }
+
+/* ---- parts ---- */
+
+struct signer *signer_open_part(const struct signer *signer)
+{
+    struct signer *part = calloc(1, sizeof *part);
+    if (!part)
+        return NULL;
+    part->word = signer->word;
+    part->swap = signer->swap;
+    part->conditions = signer->conditions;
+    part->rows = signer->rows;
+    part->row_count = signer->row_count;
+    part->filters = signer->filters;
+    part->sets = signer->sets;
+    part->keeps_labels = signer->keeps_labels;
+    part->keeps_contents = signer->keeps_contents;
+    part->last = calloc((size_t) signer->row_count + ROWS_BEYOND, sizeof *part->last);
+    if (part->last)
+        return part;
+    free(part);
+    return NULL;
+}
+
+void signer_close_part(struct signer *part)
+{
+    if (part) {
+        part->filters = NULL;
+        part->sets = NULL;
+    }
+    heapx_signer_free(part);
+}
+
+int signer_may_have_parts(const struct signer *signer)
+{
+    return !signer->blocks && !signer->key_count && !signer->hint_count && !signer->rest.blocks && !signer->constants.count;
+}
+
+static void add_key(struct signed_key *to, const struct signed_key *from)
+{
+    to->sample = to->blocks ? to->sample : from->sample;
+    to->least = !to->blocks || from->least < to->least ? from->least : to->least;
+    to->most = from->most > to->most ? from->most : to->most;
+    to->blocks += from->blocks;
+    to->bytes += from->bytes;
+}
+
+/* The places of the part, which needs them no more, become the labels of its keys in the whole. */
+int signer_join_keys(struct signer *signer, struct signer *part)
+{
+    for (uint64_t i = 0; i < part->key_count; i++) {
+        const uint32_t label = key_of(signer, part->keys[i].row, part->keys[i].key);
+        if (!label || signer->key_count == MOST_KEYS)
+            return 0;
+        add_key(&signer->keys[label - 1], &part->keys[i]);
+        part->places[i] = label;
+    }
+    if (part->rest.blocks)
+        add_key(&signer->rest, &part->rest);
+    return 1;
+}
+
+int signer_join(struct signer *signer, struct signer *part)
+{
+    const uint64_t first = signer->blocks, hints = signer->hint_count + part->hint_count;
+    for (uint64_t i = 0; i < part->blocks; i++)
+        if (keep_label(signer, part->labels[i] == UNSIGNED ? UNSIGNED : part->places[part->labels[i] - 1]))
+            return 0;
+    if (hints > signer->hint_room) {
+        struct hint *more = dense_grow(signer->hints, (size_t) signer->hint_room * sizeof *more, (size_t) hints * sizeof *more);
+        signer->hints = more ? more : signer->hints;
+        signer->hint_room = more ? hints : signer->hint_room;
+        signer->lost_hints |= !more;
+    }
+    if (part->hint_count && hints <= signer->hint_room) {
+        memcpy(signer->hints + signer->hint_count, part->hints, (size_t) part->hint_count * sizeof *part->hints);
+        signer->hint_count = hints;
+    }
+    signer->lost_hints |= part->lost_hints;
+    return contents_join(&signer->contents, &part->contents, first) && contents_join(&signer->weak, &part->weak, first);
+}
+
+void signer_clear(struct signer *signer)
+{
+    signer->key_count = 0;
+    if (signer->places)
+        memset(signer->places, 0, (size_t) signer->place_count * sizeof *signer->places);
+    memset(signer->last, 0, ((size_t) signer->row_count + ROWS_BEYOND) * sizeof *signer->last);
+    memset(&signer->rest, 0, sizeof signer->rest);
+}
+
+/* ---- blocks that are signed alone ---- */
 
 #define ROWS_AT_ONCE 512u
 

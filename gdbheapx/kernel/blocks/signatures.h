@@ -54,6 +54,23 @@ struct signer {
     uint8_t *foreign;                   /* by row: its blocks are another language's, and so are their words */
 };
 
+/* Of blocks that are read apart; it asks the same, which stays open longer. NULL: no memory. */
+struct signer *signer_open_part(const struct signer *signer);
+void signer_close_part(struct signer *part);
+
+/* It has signed nothing, and what it keeps of a block does not depend on the number of that. */
+int signer_may_have_parts(const struct signer *signer);
+
+/* Keys of a part, before anything else of any part is joined. 0: they are so many that which of them there are depends on the order of
+   blocks, or there is no memory. */
+int signer_join_keys(struct signer *signer, struct signer *part);
+
+/* What is kept of the part's blocks, which follow those that are there. 0: no memory. */
+int signer_join(struct signer *signer, struct signer *part);
+
+/* It has signed nothing again. */
+void signer_clear(struct signer *signer);
+
 /* The number of the row's key, + 1; 0: no memory. */
 uint32_t signer_key(struct signer *signer, uint64_t row, uint64_t key);
 

@@ -15,6 +15,7 @@ from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graph_module
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.signatures import ALL, AT_MOST, UNKNOWN, Condition, Referring, SignatureRow, Signer
 from gdbheapx.kernel.glibc.records import STATUS_USED, Listed
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap
@@ -72,7 +73,7 @@ class Made:
         """Memory."""
         return [(self.region.begin, self.words.tobytes()), (ROOT, self.root.tobytes()), (APART, self.far.tobytes())]
 
-    def graph(self, kernel: CKernel, source: BulkSource, slots: bool, own: Sequence[int] = ()) -> Graph:
+    def graph(self, kernel: CKernel, source: BulkSource, slots: bool, own: Sequence[int] = (), signer: Optional[Signer] = None) -> Graph:
         """Everything is read and resolved."""
         heaps = [(self.region.begin, self.region.end), (APART - 16, APART + (1 << 20))]
         shape = GraphShape(heaps, [], 8, True, 16, slots, [(IMAGE, IMAGE + len(self.image))])
@@ -81,6 +82,8 @@ class Made:
             return self.image[address - IMAGE : address - IMAGE + size_bytes]
 
         graph = kernel.graph(source, shape, Budget(), CallSource(read))
+        if signer is not None:
+            graph.sign(signer)
         graph.gather([self.blocks(kernel, source)], own)
         graph.scan(ROOT, ROOT, ROOT + 8 * len(self.root))
         graph.end_node()
@@ -127,6 +130,27 @@ def test_a_graph_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.Mo
     found = alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())), slots, own)
     assert found["numbers"].blocks == len(made.used) + 1 - len(own) and found["numbers"].candidates > 1 << 17
     assert all(found["numbers"].by_rule[:3]), "starts, tags and second bases"
+
+
+def test_nor_do_signatures(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
+    """Labels and their numbers, what had none, names by referrers, and equal contents."""
+    rows = [
+        SignatureRow([Condition(0, 8, AT_MOST, IMAGE + (1 << 20))], least_usable=40, key=(0, 8, ALL)),
+        SignatureRow([Condition(0, 1, AT_MOST, 60)], key=(1, 1, 15), sized=True),
+        SignatureRow([Condition(0, 1, AT_MOST, 130)], weak=True),
+    ]
+    source, first = BytesSource(tuple(made.pieces())), None
+    for threads in THREADS:
+        monkeypatch.setattr(graph_module, "usable_cpus", lambda threads=threads: threads)
+        signer = c_kernel.signer(source, (8, True), rows, [], Budget())
+        signer.keep_contents()
+        graph = made.graph(c_kernel, source, True, signer=signer)
+        found = [signer.found(), signer.rest(), signer.labels()]
+        signer.refer(graph, [UNKNOWN] * signer.label_count(), Referring(2, graph.numbers().blocks, False, 0))
+        found += [signer.found(), signer.labels(), signer.copied()]
+        first = first or found
+        assert found == first, threads
+        assert signer.rest().blocks and {one.row for one in signer.found()} > {0, 1, 2}
 
 
 def test_nor_where_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
