@@ -154,7 +154,7 @@ def hindered_at(prepared: injector.Prepared, place: int, what: str) -> int:
 
         def call(self: injector.Injector, *words: int) -> int:
             counted.append(1)
-            if len(counted) == place and what == "call":
+            if len(counted) == place and what == "call" and signal.getitimer(signal.ITIMER_REAL)[0]:  # or it was given up
                 os.read(os.pipe()[0], 1)
             return original[0](self, *words)
 
