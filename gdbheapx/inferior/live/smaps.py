@@ -15,6 +15,8 @@ from gdbheapx.inferior.live import procfs
 Column = Sequence[Optional[int]]
 """One value for each mapping; None where the kernel gives none."""
 
+Touched = Callable[[int, int, bool], Optional[int]]
+"""How many bytes from an address to another one are in a copy of the process; with those that were in swap, or without."""
 SUMS: Tuple[Tuple[str, Tuple[bytes, ...]], ...] = (
     ("resident_bytes", (b"Rss",)),
     ("huge_bytes", (b"AnonHugePages", b"ShmemPmdMapped", b"FilePmdMapped")),
@@ -71,9 +73,9 @@ def texts(pid: int) -> Texts:
     return Texts(procfs.slurp("/proc/%d/smaps" % procfs.entry(pid), BYTES_AT_ONCE) or b"", mounted, procfs.status(pid).get("VmSwap"))
 
 
-def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Callable[[int, int, bool], Optional[int]]) -> List[MappingUse]:
+def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Touched) -> List[MappingUse]:
     """What was told just before a process was copied, of the mappings that it had then. Of one that is another, or of which nothing was in
-    memory, `touched` says how many bytes are in the copy (from, to, with those that were in swap)."""
+    memory, the copy tells."""
     known = {use.mapping: use for use in uses}
     made, place = [], 0
     for mapping in mappings:
@@ -84,9 +86,8 @@ def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Ca
             is_near = place < len(uses) and uses[place].mapping.start < mapping.end
             present = touched(mapping.start, mapping.end, False) or 0
             swapped = (touched(mapping.start, mapping.end, True) or 0) - present
-            own = present if mapping.is_untouched_zero else None
+            own, none = (present, 0) if mapping.is_untouched_zero else (None, None)
             huge = 0 if mapping.size_bytes < HUGE_BYTES else None
-            none = 0 if mapping.is_untouched_zero else None
             flags, filesystem = (uses[place].flags, uses[place].filesystem) if is_near else (frozenset(), None)
             use = MappingUse(mapping, present, huge, own, none, none, own, own, none, none, swapped, flags, filesystem)
         made.append(use)
