@@ -62,15 +62,16 @@ def left(pid: int) -> Tuple[int, bool]:
 
 @pytest.mark.parametrize("words", LOOKS)
 def test_answers_are_the_same(recorder: Process, words: str) -> None:
-    """Of a process that does nothing meanwhile; both stops are counted."""
-    before, plain = left(recorder.pid), looked(recorder, "live", words)
+    """Of a process that does nothing meanwhile; both stops are counted. A thread that is late on a busy machine takes one more."""
+    before = left(recorder.pid)
     for _ in range(TRIES):
-        short = looked(recorder, "live", words, "--short-stop", "--yes")
-        if "no-short-stop" not in codes(short):
+        plain, short = looked(recorder, "live", words), looked(recorder, "live", words, "--short-stop", "--yes")
+        counts = [json.loads(one.stdout)["target"]["stops"] for one in (plain, short)]
+        if "no-short-stop" not in codes(short) and counts == [1, 2]:
             break
     assert short.code == plain.code and "no-short-stop" not in codes(short), short.stdout[-1500:]
     assert json.loads(short.stdout)["data"] == json.loads(plain.stdout)["data"]
-    assert json.loads(short.stdout)["target"]["stops"] == json.loads(plain.stdout)["target"]["stops"] + 1
+    assert counts == [1, 2]
     assert left(recorder.pid) == before and not before[1]
 
 
