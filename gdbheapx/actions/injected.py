@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import preflight
-from gdbheapx.actions.injector import FLAGS, Prepared, inject, same_descriptors, system_call
+from gdbheapx.actions.injector import FLAGS, KILLED_S, Prepared, inject, same_descriptors, system_call
 from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target
@@ -87,10 +87,12 @@ def take(pid: int, accepts_split: bool = False) -> Injected:
     finally:
         ours.close()
         try:
-            os.waitpid(child, 0)
+            status = os.waitpid(child, 0)[1]
         except ChildProcessError:
-            pass
+            status = 0
     if descriptor is None:
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            raise _refused("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
         raise HeapxError(told[0], told[1], code=Code.of(told[2]))
     os.set_inheritable(descriptor, False)
     return Injected(descriptor, told[0], prepared.suspends)
