@@ -12,8 +12,11 @@
 #define MAX_PLACES 96u
 #define BLOCK_BYTES (64u << 10)
 
+#define MOST_DOUBTED 4096u      /* of which pairs are tried */
+
 struct hit {
     uint64_t chunk, size, block, total;
+    int is_doubted;             /* come upon page by page: anything may look like a header */
 };
 
 enum pass { PASS_KNOWN, PASS_HOP, PASS_EDGES, PASS_ALL, PASS_DONE };
@@ -154,14 +157,54 @@ static uint64_t covered_until(const struct mmapped *scan, uint64_t address)
     return address - hit->block < hit->total ? hit->block + hit->total : 0;
 }
 
-/* All are found. In 2.43 mp_.mmapped_mem grows by the trailer each time a block is moved or resized (mremap_chunk subtracts
+/* So many would be all. In 2.43 mp_.mmapped_mem grows by the trailer each time a block is moved or resized (mremap_chunk subtracts
    chunksize, which has no trailer, and adds the whole mapping), so there it may be ahead. base.adds_up says the same. */
-static int is_complete(const struct mmapped *scan)
+static int adds_up(const struct mmapped *scan, uint64_t count, uint64_t bytes)
 {
-    if (scan->count != scan->wanted_chunks || scan->bytes > scan->wanted_bytes)
+    if (count != scan->wanted_chunks || bytes > scan->wanted_bytes)
         return 0;
-    uint64_t ahead = scan->wanted_bytes - scan->bytes;
+    uint64_t ahead = scan->wanted_bytes - bytes;
     return !ahead || (scan->trailer && !(ahead % scan->trailer));
+}
+
+static void drop(struct mmapped *scan, size_t place)
+{
+    scan->bytes -= scan->hits[place].total;
+    scan->count--;
+    memmove(scan->hits + place, scan->hits + place + 1, (scan->count - place) * sizeof *scan->hits);
+}
+
+/* All are found, with up to two that a program's own data looks like: which, is known where it is one choice alone without which it adds
+   up. These go. */
+static int is_complete(struct mmapped *scan)
+{
+    size_t found = 0, first = 0, second = 0;
+    if (adds_up(scan, scan->count, scan->bytes))
+        return 1;
+    const uint64_t extra = scan->count - scan->wanted_chunks;
+    if (scan->count < scan->wanted_chunks || extra > 2 || scan->count > MOST_DOUBTED)
+        return 0;
+    for (size_t i = 0; i < scan->count && found < 2; i++) {
+        const uint64_t left = scan->bytes - scan->hits[i].total;
+        if (!scan->hits[i].is_doubted)
+            continue;
+        for (size_t j = i + 1; extra == 2 && j < scan->count && found < 2; j++)
+            if (scan->hits[j].is_doubted && adds_up(scan, scan->count - 2, left - scan->hits[j].total)) {
+                found++;
+                first = i;
+                second = j;
+            }
+        if (extra == 1 && adds_up(scan, scan->count - 1, left)) {
+            found++;
+            first = i;
+        }
+    }
+    if (found != 1)
+        return 0;
+    if (second)
+        drop(scan, second);
+    drop(scan, first);
+    return 1;
 }
 
 static int add(struct mmapped *scan, const struct hit *hit)
@@ -209,6 +252,7 @@ static int judge(const struct mmapped *scan, uint64_t address, const uint8_t *he
     if (hit->size < geometry->min_chunk || hit->size > end - address || end - address - hit->size < scan->trailer)
         return 0;
     hit->total = offset + hit->size + scan->trailer;
+    hit->is_doubted = scan->pass > PASS_HOP;
     return !(hit->total & mask);
 }
 
@@ -410,9 +454,11 @@ int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds)
 /* Copies up to `room` hits (chunk, size, block, total of each); returns how many there are. */
 uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out)
 {
-    size_t count = room < scan->count ? (size_t) room : scan->count;
-    if (count)
-        memcpy(out, scan->hits, count * sizeof *scan->hits);
+    for (size_t i = 0; i < scan->count && i < room; i++) {
+        const struct hit *hit = &scan->hits[i];
+        const uint64_t words[] = {hit->chunk, hit->size, hit->block, hit->total};
+        memcpy(out + 4 * i, words, sizeof words);
+    }
     return scan->count;
 }
 

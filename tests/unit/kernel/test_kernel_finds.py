@@ -177,6 +177,19 @@ def test_a_counter_that_is_ahead(kernel: Kernel, trailer: bool, ahead: int, comp
     assert got == (chunks, complete, False)
 
 
+@pytest.mark.parametrize("strangers", [(), ((5, 3),), ((5, 3), (20, 3)), ((5, 3), (20, 4), (25, 1))])
+def test_what_only_looks_like_a_header(kernel: Kernel, strangers: Tuple[Tuple[int, int], ...]) -> None:
+    """A program's own data may: up to two are told from mapped chunks by mp_'s counters. Where there are more, the answer says that something
+    is wrong."""
+    data = bytearray(b"\xee" * (40 * 4096))
+    chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 10, 30)]
+    also = [mapped(data, heap.LP64, BASE + place * 4096, pages, 16, False) for place, pages in strangers]
+    search = MmappedSearch(False, 3, 6 * 4096)
+    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], search)
+    is_told = len(strangers) < 3
+    assert got == ((chunks if is_told else sorted(chunks + also)), is_told, False)
+
+
 def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
     """Up to the limit that its range has: a program may protect a page inside, behind which another range begins with the rest of it. What
     lies beyond the limit is no block, and one that follows is met from the range that it begins in."""

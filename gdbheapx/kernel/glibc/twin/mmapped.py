@@ -2,7 +2,8 @@
 
 from array import array
 from bisect import bisect_right, insort
-from typing import Iterator, List, Optional, Sequence, Tuple
+from itertools import combinations, islice
+from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.twin.pagemap import open_pages
@@ -11,6 +12,8 @@ from gdbheapx.kernel.glibc.records import Geometry, MmappedChunks, MmappedFound,
 from gdbheapx.kernel.glibc.twin.step import FLAGS, IS_MMAPPED
 
 MAX_PLACES = 96
+MOST_DOUBTED = 4096
+"""Of which pairs are tried."""
 PAGES_BETWEEN_CLOCKS = 1024
 
 
@@ -32,6 +35,8 @@ class Scan:
         self._plain = geometry.alignment_bytes - self._head
         self._order = "little" if geometry.little_endian else "big"
         self._ticks, self._pages_left, self._likely = 0, search.most_pages, True
+        self._doubted: Set[Tuple[int, int, int, int]] = set()
+        """Come upon page by page: anything may look like a header."""
 
     def run(self, ranges: Sequence[Tuple[int, int]]) -> None:
         """All passes; ends by Enough as soon as the wanted figures are reached."""
@@ -122,9 +127,27 @@ class Scan:
             return False
         insort(self.hits, hit)
         self._bytes += hit[1]
-        if adds_up(len(self.hits), self._bytes, self._search, self._geometry.word_bytes):
+        if not self._likely:
+            self._doubted.add(hit)
+        if self._adds_up(len(self.hits), self._bytes) or self._drops_strangers():
             raise Enough
         return True
+
+    def _adds_up(self, count: int, bytes_: int) -> bool:
+        return adds_up(count, bytes_, self._search, self._geometry.word_bytes)
+
+    def _drops_strangers(self) -> bool:
+        """One or two too many, that a program's own data looks like: they go where one choice alone adds up then."""
+        extra = len(self.hits) - self._search.wanted_chunks
+        if not 1 <= extra <= 2 or len(self.hits) > MOST_DOUBTED:
+            return False
+        doubted = [hit for hit in self.hits if hit in self._doubted]
+        choices = combinations(doubted, extra)
+        fitting = (some for some in choices if self._adds_up(self._search.wanted_chunks, self._bytes - sum(hit[1] for hit in some)))
+        found = list(islice(fitting, 2))
+        if len(found) == 1:
+            self.hits = [hit for hit in self.hits if hit not in found[0]]
+        return len(found) == 1
 
     def _judge(self, address: int, header: bytes, begin: int, end: int) -> Optional[Tuple[int, int, int, int]]:
         """The hit if the header of a chunk at `address` is that of an mmapped chunk within [begin, end)."""
