@@ -72,7 +72,7 @@ class FirstPages:
     def __init__(self, target: Recorded) -> None:
         self._target = target
 
-    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]]) -> Residency:
+    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Residency:
         present = swapped = 0
         for use in self._target.uses:
             start, middle = use.mapping.start, use.mapping.start + use.resident_bytes
