@@ -54,6 +54,7 @@ SHORT_STOP = (
         help="copy a live process while it runs: a stop of milliseconds; makes two system calls in it",
     ),
     argument("--accept-thp-split", action="store_true", help="with --short-stop, although huge pages may become small ones"),
+    argument("--accept-mark-loss", action="store_true", help="with --short-stop, although CRIU may wait for marks of writes"),
     argument("--yes", action="store_true", help="with --short-stop: do not ask for confirmation"),
 )
 """Of a command that a process is copied for."""

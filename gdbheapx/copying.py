@@ -26,8 +26,8 @@ class Copying:
         """Where the copy goes on in the next stop; None: it is whole."""
         self._source: Any = None
         """Says what may be brought in from swap."""
-        self.is_followed = False
-        """Most of it is copied already, and what is written to since is known."""
+        self.is_followed = self.is_marked = False
+        """Most of it is copied already, and what is written to since is known; by marks of the kernel, which are cleared once."""
 
     def prepare(self, target: Target) -> int:
         """Make memory present for all that there is to copy, while the process runs: its bytes."""
@@ -55,7 +55,7 @@ class Copying:
     def run_along(self, target: Any, ranges: Sequence[Tuple[int, int]]) -> None:
         """Copy these ranges, of which it is known what is written to, while the process runs."""
         self._source = self._kernel.open_apart(target.bulk_source())
-        self._copy.run_along([(start, end, TAKES_ALL) for start, end in ranges], self._source)
+        self._copy.run_along([(start, end, TAKES_ALL) for start, end in ranges], self._source, self.is_marked)
         self.is_followed = True
         target.foresee()
 

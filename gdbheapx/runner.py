@@ -28,6 +28,7 @@ SEARCHED_IN_STOP = (
     "an allocator that was found by structure was no longer there when the process stood still: it was searched again in the stop"
 )
 IN_SEVERAL = "it is copied in several stops"
+MARKS_QUESTION = "clear the kernel's marks of what process %d writes to (soft-dirty), which CRIU uses too, so that it stands still briefly?"
 SHORT_STOP_QUESTION = "have process %d make two system calls (userfaultfd, close), so that it stands still for a moment only?"
 HELD_BY_GDB = "gdb holds the process: it stands still for as long as gdb has it do so"
 COPIED_IN_SEVERAL = (
@@ -473,12 +474,14 @@ class Run:
         try:
             if copying is None:
                 raise HeapxError("there is no room for a copy of the process", injected.AS_TODAY, code=problems.NO_SHORT_STOP)
-            injected.check(target, self.options.accept_thp_split)
+            accepts = self.options.accept_thp_split, self.options.accept_mark_loss
+            by_marks = short_stop.check(target, copying, session.compiled.library, accepts)
             if not self.is_confirmed:
-                preflight.require_confirmed(self.options, SHORT_STOP_QUESTION % target.pid)
+                preflight.require_confirmed(self.options, (MARKS_QUESTION if by_marks else SHORT_STOP_QUESTION) % target.pid)
                 self.is_confirmed = True
-            short = short_stop.ShortStop(session.compiled.library, target, copying, self.options.accept_thp_split)
-            target.was_stopped(short.first_stop_ms)
+            short = short_stop.ShortStop(session.compiled.library, target, copying, self.options.accept_thp_split, by_marks)
+            if short.first_stop_ms is not None:
+                target.was_stopped(short.first_stop_ms)
             short.begin()
         except Refusal:
             raise
@@ -492,7 +495,7 @@ class Run:
             if short is not None:
                 short.end()
             raise
-        self.predicted_ms = stops.predict_short_ms(session.process)
+        self.predicted_ms = stops.predict_short_ms(session.process, by_marks)
         return short
 
     def _wants_short_stop(self) -> bool:

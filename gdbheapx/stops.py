@@ -84,7 +84,7 @@ LISTED_TABLES, LISTED_MS = 0.5, 450
 TABLE_BLOCK_BYTES, POINTER_BYTES = 100, 16
 """Where it is known how many small blocks there are: of each as much as of one so large, and for each word that may be a pointer."""
 THREAD_MS = 0.06
-SHORT_MS, SHORT_GIB_MS = 2.5, 1.3
+SHORT_MS, SHORT_GIB_MS, MARKS_GIB_MS = 2.5, 1.3, 15.0
 """Of a stop after which all but little is copied already: at least, and for each GiB."""
 PATIENCE = 2.0
 """A stop that is predicted to be so many times as long as it may be, and of which a half is no answer, is not begun."""
@@ -160,9 +160,11 @@ def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
     return float("%.2g" % took)
 
 
-def predict_short_ms(process: Process) -> float:
-    """The same where it was copied while it ran: its page tables are scanned, and what it wrote to in the last moment is read."""
-    took = slowness() * (SHORT_MS + 0.01 * process.mappings + THREAD_MS * process.threads + SHORT_GIB_MS * process.anonymous_bytes / GIB)
+def predict_short_ms(process: Process, by_marks: bool = False) -> float:
+    """The same where it was copied while it ran: its page tables are scanned, and what it wrote to in the last moment is read. `by_marks`:
+    an older kernel tells the mark of a write of each page."""
+    gib_ms = MARKS_GIB_MS if by_marks else SHORT_GIB_MS
+    took = slowness() * (SHORT_MS + 0.01 * process.mappings + THREAD_MS * process.threads + gib_ms * process.anonymous_bytes / GIB)
     return float("%.2g" % took)
 
 

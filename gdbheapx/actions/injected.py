@@ -15,7 +15,7 @@ import signal
 import socket
 import struct
 from functools import cache
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import preflight
 from gdbheapx.actions.injector import FLAGS, KILLED_S, Prepared, inject, same_descriptors, system_call
@@ -61,7 +61,7 @@ def take_userfaultfd(pid: int, accepts_split: bool = False) -> int:
 def check(target: Target, accepts_split: bool = False) -> None:
     """HeapxError where something is in the way of that; the process is only looked at."""
     if target.kind != "live" or not target.pid:
-        raise _refused("only a process of this machine has short stops", "omit --short-stop")
+        raise refused("only a process of this machine has short stops", "omit --short-stop")
     require(target.pid, accepts_split)
 
 
@@ -92,7 +92,7 @@ def take(pid: int, accepts_split: bool = False) -> Injected:
             status = 0
     if descriptor is None:
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-            raise _refused("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
+            raise refused("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
         raise HeapxError(told[0], told[1], code=Code.of(told[2]))
     os.set_inheritable(descriptor, False)
     return Injected(descriptor, told[0], prepared.suspends)
@@ -159,7 +159,8 @@ def _hear(ours: socket.socket) -> Tuple[List[Any], Optional[int]]:
     return marshal.loads(data), None
 
 
-def _refused(what: str, hint: str = AS_TODAY) -> HeapxError:
+def refused(what: str, hint: str = AS_TODAY) -> HeapxError:
+    """Why the process is copied in its stop."""
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
@@ -169,16 +170,16 @@ def require(pid: int, accepts_split: bool = False) -> Prepared:
     machine, header = native(), procfs.executable_header(pid)
     injecting = machine.to_inject()
     if injecting is None or machine.system_calls is None:
-        raise _refused("short stops are not known of %s" % machine.name)
+        raise refused("short stops are not known of %s" % machine.name)
     if procfs.entry(pid) != pid:
-        raise _refused("the main thread of process %d has ended" % pid)
+        raise refused("the main thread of process %d has ended" % pid)
     if header is None or header.arch.name != machine.name:
-        raise _refused("process %d is no program of %s" % (pid, machine.name))
-    lacking = _lacking()
-    if lacking:
-        raise _refused(lacking)
+        raise refused("process %d is no program of %s" % (pid, machine.name))
+    what = lacking()
+    if what:
+        raise refused(what)
     if procfs.status(pid).get("State", "").startswith(("T", "t")):
-        raise _refused("process %d is stopped" % pid, "kill -CONT %d, or %s" % (pid, AS_TODAY))
+        raise refused("process %d is stopped" % pid, "kill -CONT %d, or %s" % (pid, AS_TODAY))
     try:
         preflight.vfork_child(pid)
         preflight.require_writable(pid)
@@ -196,7 +197,7 @@ def _prepared(pid: int, suspends: bool) -> Prepared:
     code = _found(pid, mappings, [injecting.call_and_return])
     back = _found(pid, mappings, injecting.come_back)
     if code is None or back is None:
-        raise _refused("process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid)
+        raise refused("process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid)
     return Prepared(pid, code, back, mappings, suspends)
 
 
@@ -207,7 +208,7 @@ def _suspends(pid: int) -> bool:
         return False
     if seccomp.may_fetch():
         return True
-    raise _refused(
+    raise refused(
         "process %d is under seccomp filters, which may kill it for userfaultfd; setting them aside needs CAP_SYS_ADMIN and no filter here"
         % pid,
         "run gdbheapx as root outside the container, or " + AS_TODAY,
@@ -217,13 +218,13 @@ def _suspends(pid: int) -> bool:
 def _ask_memory(pid: int, accepts_split: bool) -> None:
     text = procfs.slurp("/proc/%d/smaps" % pid) or b""
     if SOMEBODYS.search(text):
-        raise _refused("process %d has memory that is watched by a userfaultfd already" % pid)
+        raise refused("process %d has memory that is watched by a userfaultfd already" % pid)
     if SHADOW_STACK.search(text):
-        raise _refused("process %d has a shadow stack, which forbids to return where nobody called" % pid)
+        raise refused("process %d has a shadow stack, which forbids to return where nobody called" % pid)
     huge_bytes = sum(int(found.group(1)) for found in HUGE.finditer(text)) << 10
     if huge_bytes > MOST_HUGE_BYTES and not accepts_split:
         what = "process %d has %d MiB in huge pages: those that it writes to meanwhile would be split, and stay so for a while"
-        raise _refused(what % (pid, huge_bytes >> 20), "accept that with --accept-thp-split, or " + AS_TODAY)
+        raise refused(what % (pid, huge_bytes >> 20), "accept that with --accept-thp-split, or " + AS_TODAY)
 
 
 def _ask_descriptors(pid: int) -> None:
@@ -231,19 +232,19 @@ def _ask_descriptors(pid: int) -> None:
     not told, do not count: who shares a table has seldom become somebody else since."""
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != pid and same_descriptors(pid, int(name)):
-            raise _refused("process %d has its descriptors in common with process %s, which runs on meanwhile" % (pid, name))
+            raise refused("process %d has its descriptors in common with process %s, which runs on meanwhile" % (pid, name))
     folder, used = "/proc/%d/fd" % pid, set()
     for name in os.listdir(folder):
         used.add(int(name))
         try:
             if os.readlink("%s/%s" % (folder, name)) == RING:
-                raise _refused("process %d uses io_uring, for which the kernel may open files while all threads stand" % pid)
+                raise refused("process %d uses io_uring, for which the kernel may open files while all threads stand" % pid)
         except OSError:
             pass
     limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
     lowest = next(number for number in range(len(used) + 1) if number not in used)
     if limit != resource.RLIM_INFINITY and lowest >= limit:
-        raise _refused("process %d has all %d descriptors open that it may have" % (pid, limit))
+        raise refused("process %d has all %d descriptors open that it may have" % (pid, limit))
 
 
 def _found(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
@@ -265,13 +266,18 @@ def _found(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
 
 
 @cache
-def _lacking() -> Optional[str]:
-    """What the kernel lacks, or forbids this process; tried in a child, which a seccomp filter may kill for it."""
+def lacking() -> Optional[str]:
+    """What the kernel lacks, or forbids this process."""
+    return in_child(_tried, "this process is not allowed to try userfaultfd on itself (seccomp)")
+
+
+def in_child(tried: Callable[[], Optional[str]], killed: str) -> Optional[str]:
+    """What it says in a child, which a seccomp filter may kill for it."""
     reading, writing = os.pipe()
     child = _forked()
     if not child:
         try:
-            os.write(writing, (_tried() or "-").encode())
+            os.write(writing, (tried() or "-").encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -282,7 +288,7 @@ def _lacking() -> Optional[str]:
     except ChildProcessError:
         pass
     if not text:
-        return "this process is not allowed to try userfaultfd on itself (seccomp)"
+        return killed
     return None if text == "-" else text
 
 

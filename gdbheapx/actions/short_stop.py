@@ -1,12 +1,13 @@
 """A process is copied while it runs, and what it writes to meanwhile is copied again: it stands still for the last of that alone.
 
-Two system calls are made in it, by one of its threads, in a stop of less than a millisecond (injected.py).
+Two system calls are made in it, by one of its threads, in a stop of less than a millisecond (injected.py). On older kernels none: their
+marks of what is written to are cleared (marks.py).
 """
 
 import os
 from typing import Any, List, Optional, Tuple
 
-from gdbheapx.actions import injected
+from gdbheapx.actions import injected, marks
 from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
@@ -29,15 +30,21 @@ ROUNDS, CHEAP_PAGES = 6, 200
 class ShortStop:
     """Of one process that `copying` (copying.py) is prepared to copy. HeapxError where that is not possible: it is copied in the stop."""
 
-    def __init__(self, library: Any, target: Any, copying: Any, accepts_split: bool) -> None:
+    def __init__(self, library: Any, target: Any, copying: Any, accepts_split: bool, by_marks: bool = False) -> None:
         assert target.pid is not None
         self._copying, self._target, self._library = copying, target, library
         self.rounds: List[int] = []
         """Pages that were read in each."""
+        self._hold: Optional[Hold] = None
+        self._follower: Optional[Follower] = None
+        self.first_stop_ms: Optional[float] = None
+        """None: there was none."""
+        if by_marks:
+            self._is_filtered = marks.is_filtered(target.pid)
+            return
         taken = injected.take(target.pid, accepts_split)
         self.first_stop_ms = taken.stopped_ms
         self._is_filtered = taken.is_filtered
-        self._hold: Optional[Hold] = None
         try:
             self._follower = Follower(library, taken.descriptor)
         except OSError as error:
@@ -47,10 +54,14 @@ class ShortStop:
     def begin(self) -> None:
         """Copy what there is while the process runs, and again what it has written to by then: the stop is best taken at once."""
         ranges, page = followed_ranges(self._target), os.sysconf("SC_PAGESIZE")
-        self._follower.follow(ranges)
+        if self._follower is not None:
+            self._follower.follow(ranges)
+        elif not self._copying.is_marked:
+            marks.clear(self._target.pid)
+            self._copying.is_marked = True
         self._copying.run_along(self._target, ranges)
         self._hold = self._prepared_hold()
-        while len(self.rounds) < ROUNDS and not is_enough(self.rounds):
+        while self._follower is not None and len(self.rounds) < ROUNDS and not is_enough(self.rounds):
             self.rounds.append(self._copying.round(not self.rounds) // page)
 
     def finish(self) -> Optional[bool]:
@@ -73,7 +84,27 @@ class ShortStop:
     def end(self) -> None:
         """The process is as it was: nothing of it is protected. Once it runs on. Harmless when called twice."""
         self._copying.is_followed = False
-        self._follower.end()
+        if self._follower is not None:
+            self._follower.end()
+
+
+def check(target: Target, copying: Any, library: Any, accepts: Tuple[bool, bool]) -> bool:
+    """HeapxError where something is in the way; the process is only looked at. Whether it is done by marks. `accepts`: that huge pages are
+    split, and that marks are lost."""
+    if target.kind == "live" and target.pid and injected.lacking() is not None:
+        without = marks.lacking()
+        if without is not None:
+            raise injected.refused("%s; %s" % (injected.lacking(), without))
+        if not copying.is_marked:
+            marks.check(target, library, accepts[1])
+        return True
+    injected.check(target, accepts[0])
+    return False
+
+
+def is_by_marks() -> bool:
+    """This kernel has no userfaultfd that tells what is written to, but marks."""
+    return injected.lacking() is not None and marks.lacking() is None
 
 
 def is_enough(rounds: List[int]) -> bool:

@@ -38,7 +38,7 @@ RANDOM_KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "20"))
 @pytest.fixture(autouse=True)
 def possible(live: str) -> None:
     """Only where the kernel has all of it."""
-    lacking = injected._lacking()
+    lacking = injected.lacking()
     if lacking:
         pytest.skip(lacking)
 

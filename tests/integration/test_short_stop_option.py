@@ -1,6 +1,6 @@
 """--short-stop: the same answers after a stop of milliseconds, asked for like an action, and nothing of it is left in the process.
 
-Files: actions/short_stop.py
+Files: actions/short_stop.py actions/marks.py
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, Callable, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import injected
+from gdbheapx.actions import injected, short_stop
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, alone, tool_command
 
@@ -33,9 +33,21 @@ KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "10"))
 @pytest.fixture(autouse=True)
 def possible() -> None:
     """Not everywhere."""
-    lacking = injected._lacking()
-    if lacking:
+    lacking = injected.lacking()
+    if lacking and not short_stop.is_by_marks():
         pytest.skip(lacking)
+
+
+def short(*more: str) -> Tuple[str, ...]:
+    """The option, and that marks of an earlier look do not matter."""
+    return ("--short-stop", "--yes", "--accept-mark-loss", *more)
+
+
+@pytest.fixture
+def injects() -> None:
+    """For what concerns calls in the process."""
+    if short_stop.is_by_marks():
+        pytest.skip("no call is made in the process: this kernel has marks")
 
 
 @pytest.fixture
@@ -64,14 +76,15 @@ def left(pid: int) -> Tuple[int, bool]:
 def test_answers_are_the_same(recorder: Process, words: str) -> None:
     """Of a process that does nothing meanwhile; both stops are counted. A thread that is late on a busy machine takes one more."""
     before = left(recorder.pid)
+    wanted = [1, 1 if short_stop.is_by_marks() else 2]
     for _ in range(TRIES):
-        plain, short = looked(recorder, "live", words), looked(recorder, "live", words, "--short-stop", "--yes")
-        counts = [json.loads(one.stdout)["target"]["stops"] for one in (plain, short)]
-        if "no-short-stop" not in codes(short) and counts == [1, 2]:
+        plain, taken = looked(recorder, "live", words), looked(recorder, "live", words, *short())
+        counts = [json.loads(one.stdout)["target"]["stops"] for one in (plain, taken)]
+        if "no-short-stop" not in codes(taken) and counts == wanted:
             break
-    assert short.code == plain.code and "no-short-stop" not in codes(short), short.stdout[-1500:]
-    assert json.loads(short.stdout)["data"] == json.loads(plain.stdout)["data"]
-    assert counts == [1, 2]
+    assert taken.code == plain.code and "no-short-stop" not in codes(taken), taken.stdout[-1500:]
+    assert json.loads(taken.stdout)["data"] == json.loads(plain.stdout)["data"]
+    assert counts == wanted
     assert left(recorder.pid) == before and not before[1]
 
 
@@ -82,6 +95,7 @@ def test_it_is_asked_for(recorder: Process) -> None:
     assert outcome.code == 1 and envelope["error"]["code"] == "not-confirmed" and envelope["target"]["stopped_ms"] is None
 
 
+@pytest.mark.usefixtures("injects")
 def test_what_is_in_the_way_is_said(stage: Stage) -> None:
     """It is copied in its stop then; the answer is whole."""
     process = stage.start("recorder", "2", "2000", "5")
@@ -90,6 +104,17 @@ def test_what_is_in_the_way_is_said(stage: Stage) -> None:
     outcome = looked(process, "live", "leaks", "--short-stop", "--yes")
     assert outcome.code in (0, 3) and "no-short-stop" in codes(outcome)
     assert json.loads(outcome.stdout)["partial"] is False
+
+
+def test_marks_that_somebody_may_wait_for(recorder: Process) -> None:
+    """A second look finds the marks cleared, and cannot know by whom: it is refused unless that is accepted. The answer is whole."""
+    if not short_stop.is_by_marks():
+        pytest.skip("this kernel has no marks, or does without")
+    assert "no-short-stop" not in codes(looked(recorder, "live", "leaks", "--short-stop", "--yes"))
+    refused = looked(recorder, "live", "leaks", "--short-stop", "--yes")
+    assert "no-short-stop" in codes(refused) and "--accept-mark-loss" in refused.stdout
+    assert json.loads(refused.stdout)["partial"] is False
+    assert "no-short-stop" not in codes(looked(recorder, "live", "leaks", *short()))
 
 
 def huge_bytes(process: Process) -> int:
@@ -104,6 +129,7 @@ def huge_bytes(process: Process) -> int:
     return 0
 
 
+@pytest.mark.usefixtures("injects")
 def test_huge_pages_stay_but_those_that_are_written(stage: Stage) -> None:
     """It is refused where there are many, unless that is accepted; then the others are as they were."""
     process = stage.start("losing", "4", "10")
@@ -113,7 +139,7 @@ def test_huge_pages_stay_but_those_that_are_written(stage: Stage) -> None:
     refused = looked(process, "live", "leaks", "--short-stop", "--yes")
     assert "no-short-stop" in codes(refused) and huge_bytes(process) == before
     for _ in range(TRIES):
-        taken = looked(process, "live", "leaks", "--short-stop", "--yes", "--accept-thp-split")
+        taken = looked(process, "live", "leaks", *short("--accept-thp-split"))
         if "no-short-stop" not in codes(taken):
             break
     assert "no-short-stop" not in codes(taken)
@@ -123,7 +149,7 @@ def test_huge_pages_stay_but_those_that_are_written(stage: Stage) -> None:
 def test_writes_go_on_meanwhile(stage: Stage, record_property: Callable[[str, object], None]) -> None:
     """None waits for the copy. What was read in the stop is told."""
     process = stage.start("losing", "64", "10")
-    outcome = looked(process, "live", "leaks", "--short-stop", "--yes", "--accept-thp-split")
+    outcome = looked(process, "live", "leaks", *short("--accept-thp-split"))
     _, _, longest_ns, writes = process.words()[:4]
     record_property("longest write", "%.3f ms of %d" % (longest_ns / 1e6, writes))
     assert writes > 1000 and longest_ns < LATE_MS * 1e6
@@ -135,7 +161,7 @@ def test_killed_at_any_instant(stage: Stage) -> None:
     """The process goes on, with the descriptors that it had, and none of its memory is watched."""
     process = stage.start("recorder", "2", "50000", "5")
     before = left(process.pid)
-    command: List[Any] = [*tool_command(), "--pid", str(process.pid), "--gdb", "none", "leaks", "--short-stop", "--yes", "--json"]
+    command: List[Any] = [*tool_command(), "--pid", str(process.pid), "--gdb", "none", "leaks", *short(), "--json"]
     assert subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout.startswith(b'{"schema"'), "what is killed works otherwise"
     for _ in range(KILLS):
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tool:

@@ -1,20 +1,21 @@
 """A process that goes on writing, copied in rounds: its own record of what it has written is whole in the copy.
 
-Files: actions/short_stop.py
+Files: actions/short_stop.py actions/marks.py
 """
 
+import os
 import struct
 import subprocess
 import sys
-from typing import Iterator
+from typing import Any, Iterator, Tuple
 
 import pytest
 
 from gdbheapx import kernel
+from gdbheapx.actions import injected, marks, short_stop
 from gdbheapx.actions.short_stop import CHEAP_PAGES, ShortStop, is_enough
 from gdbheapx.copying import Copying
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live.page_table import kernel_release
 from gdbheapx.inferior.target import open_elf_target
 
 pytestmark = pytest.mark.once  # a container forbids userfaultfd
@@ -36,6 +37,91 @@ while True:
 """
 
 
+CHANGER = """
+import ctypes, mmap, os, sys, time
+huge, page, fixed, drop = 2 << 20, 4096, 0x32, 4
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+def new(at, size): return libc.mmap(ctypes.c_void_p(at), ctypes.c_size_t(size), 3, fixed if at else 0x22, -1, ctypes.c_long(0))
+def move(of, to, size): assert libc.mremap(ctypes.c_void_p(of), ctypes.c_size_t(size), ctypes.c_size_t(size), 3, ctypes.c_void_p(to)) == to
+def gone(at, size): assert not libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
+def advise(at, size, how): libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), how)
+def fill(at, size, what): ctypes.memset(at, what, size)
+def read(at): return ctypes.string_at(at, 1)
+size = 24 * huge
+base = -(-new(0, size + huge) // huge) * huge
+advise(base + 12 * huge, 4 * huge, 14)           # huge pages there, small ones elsewhere
+for part in (0, 16 * huge): advise(base + part, 8 * huge if part else 12 * huge, 15)
+for at in range(0, size, page): fill(base + at, page, at // page % 251 + 1)
+sys.stdout.write("%d %d\\n" % (base, size)); sys.stdout.flush()
+assert sys.stdin.readline()
+gone(base, huge); move(base + huge, base, huge)                            # a whole page table, to where another was
+new(base + huge, huge); fill(base + huge, huge // 2, 201)                  # partly touched anew
+gone(base + 2 * huge, page); move(base + 2 * huge + page, base + 2 * huge, page); new(base + 2 * huge + page, page)
+advise(base + 3 * huge, huge, drop)                                        # gone
+advise(base + 4 * huge, huge, drop); [read(base + 4 * huge + at) for at in range(0, huge, page)]    # zeros that were read
+advise(base + 5 * huge, 8 * page, drop); fill(base + 5 * huge, page, 202)
+fill(base + 6 * huge + 5, 1, 203)
+pid = os.fork()
+if not pid:
+    fill(base + 7 * huge, huge, 204)                                       # its own
+    os._exit(0)
+fill(base + 7 * huge + page, page, 205); os.waitpid(pid, 0)
+child = os.fork()
+if not child:
+    os.read(0, 1); os._exit(0)                                             # it shares all pages from now on
+fill(base + 7 * huge + 2 * page, page, 206)
+move(base + 8 * huge, base + 9 * huge, huge); new(base + 8 * huge, huge)   # over one that was there
+libc.mprotect(ctypes.c_void_p(base + 10 * huge), ctypes.c_size_t(page), 1)
+fill(base + 12 * huge + 9 * page, 1, 207)                                  # a huge page
+move(base + 13 * huge, base + 14 * huge, huge); new(base + 13 * huge, huge)
+advise(base + 15 * huge, huge, drop); read(base + 15 * huge)
+sys.stdout.write("done\\n"); sys.stdout.flush()
+sys.stdin.readline()
+"""
+"""Changes its memory in all ways, once it is told."""
+
+
+def prepared(pid: int) -> Tuple[Any, Any, ShortStop]:
+    """A process that is about to be copied while it runs, by what this kernel has."""
+    if kernel.load().name != "c" or (injected.lacking() and not short_stop.is_by_marks()):
+        pytest.skip("no short stops here: %s; %s" % (injected.lacking(), marks.lacking()))
+    compiled, target = kernel.compiled(kernel.load()), open_elf_target(pid=pid)
+    table = target.page_table()
+    assert table is not None
+    copying = Copying(compiled, compiled.copy(table))
+    assert copying.prepare(target) > 16 << 20
+    try:
+        return target, copying, ShortStop(compiled.library, target, copying, True, short_stop.is_by_marks())
+    except HeapxError as error:
+        pytest.skip(error.message)
+
+
+def test_whatever_it_does_with_its_memory() -> None:
+    """What is copied while it runs, and then in the stop, is what is there."""
+    with subprocess.Popen([sys.executable, "-c", CHANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None and program.stdout is not None
+        try:
+            address, size = map(int, program.stdout.readline().split())
+            target, copying, short = prepared(program.pid)
+            short.begin()
+            program.stdin.write(b"go\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == b"done\n"
+            target.stop()
+            with open("/proc/%d/mem" % program.pid, "rb", buffering=0) as memory:
+                there = os.pread(memory.fileno(), size, address)
+            assert copying.take(target) is None
+            short.end()
+            copied = target.read_prefix(address, size)
+            assert len(copied) == len(there) == size
+            pages = range(0, size, 4096)
+            assert [at // 4096 for at in pages if copied[at : at + 4096] != there[at : at + 4096]] == []
+            assert target.dirty_pages < size // 4096 * 3 // 4, "most was kept"
+        finally:
+            program.kill()
+
+
 @pytest.fixture
 def writer() -> Iterator["subprocess.Popen[bytes]"]:
     """It numbers its writes, and says beforehand where the next one goes."""
@@ -48,21 +134,11 @@ def writer() -> Iterator["subprocess.Popen[bytes]"]:
 def test_the_copy_is_of_one_instant(writer: "subprocess.Popen[bytes]") -> None:
     """The largest number in its memory is the one that it has recorded, and stands where it has recorded it."""
     assert writer.stdout is not None
-    if kernel_release() < (6, 7) or kernel.load().name != "c":
-        pytest.skip("no short stops here")
-    address, compiled = int(writer.stdout.readline()), kernel.compiled(kernel.load())
+    address = int(writer.stdout.readline())
     for _ in range(LOOKS):
-        target = open_elf_target(pid=writer.pid)
-        table = target.page_table()
-        assert table is not None
-        copying = Copying(compiled, compiled.copy(table))
-        assert copying.prepare(target) > 16 << 20
-        try:
-            short = ShortStop(compiled.library, target, copying, True)
-        except HeapxError as error:
-            pytest.skip(error.message)
+        target, copying, short = prepared(writer.pid)
         short.begin()
-        assert short.rounds
+        assert short.rounds or short_stop.is_by_marks()
         target.stop()
         assert copying.take(target) is None
         short.end()

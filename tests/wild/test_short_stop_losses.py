@@ -40,7 +40,7 @@ def load() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def possible() -> None:
     """Not everywhere."""
-    lacking = injected._lacking()
+    lacking = injected.lacking()
     if lacking:
         pytest.skip(lacking)
 

@@ -18,6 +18,7 @@
 #define PIECE_PAGES 2048u
 #define POPULATE_WRITE 23   /* MADV_POPULATE_WRITE, Linux 5.14 */
 #define ENTRY_SWAPPED (1ull << 62)
+#define ENTRY_SAME (1ull << 63 | ENTRY_SWAPPED | 1ull << 61 | ENTRY_MARKED | ENTRY_FRAME)
 #define REGIONS 512u
 #define ROUND_UP(number, step) (((number) + (step) - 1) / (step) * (step))
 
@@ -25,6 +26,7 @@ struct room {
     uint64_t address, size;
     uint8_t *bytes;     /* as far from a multiple of 2 MiB as the address */
     uint8_t *kinds;     /* of each page */
+    uint64_t *frames;   /* see keep_unmarked() */
     uint8_t *mapped;
 };
 
@@ -38,6 +40,7 @@ struct copy {
     int memory_fd;
     size_t room_count, range_count;
     int is_followed;                /* what was copied is what is not written to since */
+    int is_marked;                  /* the same, told by the kernel's marks of what was written to */
     uint64_t unread_from;           /* there was no time for what lies here and behind */
     struct room *rooms;             /* sorted */
     struct copied_range *ranges;    /* sorted */
@@ -57,6 +60,7 @@ static void free_room(const struct room *room, uint64_t page)
 {
     lazy_free(room->mapped, (size_t) (room->size + 2 * HUGE_BYTES));
     lazy_free(room->kinds, (size_t) (room->size / page));
+    lazy_free(room->frames, (size_t) (room->size / page) * sizeof *room->frames);
 }
 
 void heapx_copy_free(struct copy *copy)
@@ -102,7 +106,8 @@ static int add_room(struct copy *copy, uint64_t begin, uint64_t end)
     struct room room = {.address = begin, .size = end - begin};
     room.mapped = lazy_alloc((size_t) (room.size + 2 * HUGE_BYTES));
     room.kinds = lazy_alloc((size_t) (room.size / copy->table.page));
-    if (!room.mapped || !room.kinds) {
+    room.frames = lazy_alloc((size_t) (room.size / copy->table.page) * sizeof *room.frames);
+    if (!room.mapped || !room.kinds || !room.frames) {
         free_room(&room, copy->table.page);
         return 0;
     }
@@ -160,6 +165,7 @@ struct pass {
     const double *until;
     int looks;                      /* all pages of a piece are looked at beforehand */
     int leaves;                     /* what is passed over holds nothing any more */
+    int notes_frames;
     pthread_mutex_t lock;
     size_t range;
     uint64_t at, unread_from;
@@ -168,6 +174,11 @@ struct pass {
 static uint8_t *kinds_at(const struct copy *copy, const struct copied_range *range, uint64_t address)
 {
     return range->room->kinds + (address - range->room->address) / copy->table.page;
+}
+
+static uint64_t *frames_at(const struct copy *copy, const struct copied_range *range, uint64_t address)
+{
+    return range->room->frames + (address - range->room->address) / copy->table.page;
 }
 
 /* Nothing is known of these pages any more; most of their kinds were never written. */
@@ -334,16 +345,43 @@ static void settle(struct worker *worker, const struct copied_range *range, uint
             worker->kinds[i] = 0;
 }
 
+/* Pages that are in the copy as they are: the same frame, and the kernel has not marked it as written to (soft-dirty) since all marks were
+   cleared. The mark alone does not tell: a move of a whole page table (mremap) brings other pages with theirs unchanged, and the zero page
+   that comes where dropped memory is read has none. 0 as an entry is none: nothing is kept by it. */
+static void keep_unmarked(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    const uint8_t *known = kinds_at(worker->pass->copy, range, begin);
+    const uint64_t *frames = frames_at(worker->pass->copy, range, begin);
+    for (uint64_t i = 0; i < pages; i++)
+        if ((known[i] & KIND_COPIED) && frames[i] && (worker->entries[i] & ENTRY_SAME) == frames[i])
+            worker->kinds[i] |= KIND_COPIED;
+}
+
+/* After it was read. What is marked by now, or swapped, or a file's, or whose frame is not told, is read again next time. */
+static void note_frames(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
+{
+    uint64_t *frames = frames_at(worker->pass->copy, range, begin);
+    for (uint64_t i = 0; i < pages; i++) {
+        const uint64_t entry = worker->entries[i] & ENTRY_SAME;
+        const int is_plain = entry >> 55 == 1ull << 8 && (entry & ENTRY_FRAME);     /* present, and nothing else */
+        const uint64_t noted = worker->pass->notes_frames && (worker->kinds[i] & KIND_COPIED) && is_plain ? entry : 0;
+        if (frames[i] != noted)     /* most were never written */
+            frames[i] = noted;
+    }
+}
+
 static void take_piece(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
 {
     const struct copy *copy = worker->pass->copy;
     const uint64_t page = copy->table.page;
     uint8_t *bytes = range->room->bytes + (begin - range->room->address);
     settle(worker, range, begin, pages);
+    if (copy->is_marked)
+        keep_unmarked(worker, range, begin, pages);
     for (uint64_t i = 0, end; i < pages; i = end) {
-        const uint8_t kind = worker->kinds[i] & KIND_SWAPPED;
-        const int is_wanted = is_taken(range, worker->entries[i], worker->kinds[i]);
-        for (end = i + 1; end < pages && (worker->kinds[end] & KIND_SWAPPED) == kind
+        const uint8_t kind = worker->kinds[i] & (KIND_SWAPPED | KIND_COPIED);
+        const int is_wanted = !(kind & KIND_COPIED) && is_taken(range, worker->entries[i], worker->kinds[i]);
+        for (end = i + 1; end < pages && (worker->kinds[end] & (KIND_SWAPPED | KIND_COPIED)) == kind
                           && is_taken(range, worker->entries[end], worker->kinds[end]) == is_wanted;)
             end++;
         if (!is_wanted)
@@ -357,6 +395,8 @@ static void take_piece(struct worker *worker, const struct copied_range *range, 
             read_run(worker, bytes + i * page, begin, i, count);
     }
     memcpy(kinds_at(copy, range, begin), worker->kinds, (size_t) pages);
+    if (copy->is_marked)
+        note_frames(worker, range, begin, pages);
 }
 
 static void forget_kinds(const struct copy *copy)
@@ -373,7 +413,7 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
     struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .until = until, .looks = 1};
     while (pass.range < copy->range_count && copy->ranges[pass.range].begin < from)
         pass.range++;
-    copy->is_followed = 0;
+    copy->is_followed = copy->is_marked = 0;
     if (!from)
         forget_kinds(copy);
     all(&pass, (unsigned) threads, out);
@@ -386,11 +426,13 @@ uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct sourc
 
 /* ---- what is written to while the process runs (follow.c), and what was by the time it stands still ---- */
 
-/* Copies what is there, page by page, while the process writes to it. `swap`: as below. */
-void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out)
+/* Copies what is there, page by page, while the process writes to it. `swap`: as below; `is_marked`: the kernel marks what is written to
+   since all marks were cleared, and there are no rounds. */
+void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, int is_marked, struct copy_taken *out)
 {
-    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .looks = 1};
-    copy->is_followed = 1;
+    struct pass pass = {.copy = copy, .work = take_piece, .swap = swap, .looks = 1, .notes_frames = is_marked};
+    copy->is_followed = !is_marked;
+    copy->is_marked = is_marked;
     copy->unread_from = UINT64_MAX;
     all(&pass, (unsigned) threads, out);
 }
@@ -575,6 +617,10 @@ static void last_piece(struct worker *worker, const struct copied_range *range, 
 uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out)
 {
     struct pass pass = {.copy = copy, .work = last_piece, .swap = swap, .until = until, .leaves = 1};
+    if (copy->is_marked) {
+        pass.work = take_piece;
+        pass.looks = 1;
+    }
     all(&pass, (unsigned) threads, out);
     return copy->unread_from = pass.unread_from;
 }

@@ -18,7 +18,7 @@ int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count,
 void heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out);
 uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
     struct copy_taken *out);
-void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, struct copy_taken *out);
+void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, int is_marked, struct copy_taken *out);
 void heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out);
 uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out);
 int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
@@ -91,10 +91,12 @@ class Copy:
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
 
-    def run_along(self, ranges: Sequence[CopiedRange], source: OpenSource) -> int:
-        """Copies memory that is followed (follow.py), after prepare() and while the process runs: bytes. `source`: as of take()."""
+    def run_along(self, ranges: Sequence[CopiedRange], source: OpenSource, is_marked: bool) -> int:
+        """Copies memory that is followed (follow.py), after prepare() and while the process runs: bytes. `source`: as of take();
+        `is_marked`: by the kernel's marks, without rounds."""
         self.set(ranges)
-        return self._counted(lambda out: self._library.heapx_copy_run_along(self.handle, self._threads, source.handle, out))
+        work = self._library.heapx_copy_run_along
+        return self._counted(lambda out: work(self.handle, self._threads, source.handle, is_marked, out))
 
     def round(self, source: OpenSource, looks: bool) -> int:
         """Copies what was written to there since the last round, or since it was protected: bytes. `looks`: also whether pages are shared

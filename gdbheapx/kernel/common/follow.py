@@ -4,13 +4,23 @@ import os
 from array import array
 from typing import Any, Callable, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import at, declared
+from gdbheapx.inferior.base import PageTable
+from gdbheapx.kernel.common.library import OpenPages, at, declared
+from gdbheapx.kernel.common.records import ADDRESS_MASK
 
 PROTOTYPES = """
 int heapx_follow_begin(int fd);
+uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ranges, uint64_t count);
 uint64_t heapx_follow_ranges(int fd, const uint64_t *ranges, uint64_t count);
 void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
 """
+
+
+def is_marked(library: Any, table: PageTable, ranges: Sequence[Tuple[int, int]]) -> bool:
+    """Each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until somebody clears them."""
+    pages, bounds = OpenPages(library, table), array("Q", [bound for pair in ranges for bound in pair])
+    first = declared(library, PROTOTYPES).heapx_pages_unmarked(pages.handle, at(bounds), len(ranges)) if pages.handle else 0
+    return bool(first == ADDRESS_MASK)
 
 
 class Follower:

@@ -71,6 +71,8 @@ struct scan_arg {
 #define CATEGORY_HUGE (1ull << 6)
 
 #define ENTRY_PROTECTED (1ull << 57)    /* of pagemap: by a userfaultfd */
+#define ENTRY_MARKED (1ull << 55)       /* written to since all marks were cleared, or never cleared (soft-dirty) */
+#define ENTRY_FRAME ((1ull << 55) - 1)  /* 0 without CAP_SYS_ADMIN */
 #define ENTRY_TYPE 31ull                /* of what looks swapped; told with CAP_SYS_ADMIN */
 
 /* It looks swapped, and was never touched: protected it is no page, but a mark, the last type of swap; as such it may also be left where it

@@ -11,7 +11,6 @@
 #define ENTRY_SWAPPED (1ull << 62)
 #define ENTRY_GUARD (1ull << 58)        /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
 #define ENTRY_EXCLUSIVE (1ull << 56)    /* mapped once: by this process alone */
-#define ENTRY_FRAME ((1ull << 55) - 1)  /* 0 without CAP_SYS_ADMIN */
 #define FLAG_ZERO_PAGE (1ull << 24)     /* /proc/kpageflags: KPF_ZERO_PAGE, the small one and the huge one */
 
 #define REGIONS_AT_ONCE 128u
@@ -65,6 +64,22 @@ static uint64_t read_words(int fd, uint64_t *to, uint64_t count, uint64_t first)
         got = pread(fd, to, (size_t) count * 8, (off_t) (first * 8));
     } while (got < 0 && errno == EINTR);
     return got > 0 ? (uint64_t) got / 8 : 0;
+}
+
+/* The first page in RAM of these ranges (begin, end) that has no mark of a write; UINT64_MAX: all have it. */
+uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ranges, uint64_t count)
+{
+    uint64_t entries[WINDOW_PAGES];
+    for (uint64_t i = 0; i < count; i++)
+        for (uint64_t number = ranges[2 * i] / table->page, got; number < ranges[2 * i + 1] / table->page; number += got) {
+            const uint64_t left = ranges[2 * i + 1] / table->page - number;
+            if (!(got = read_words(table->pagemap_fd, entries, left < WINDOW_PAGES ? left : WINDOW_PAGES, number)))
+                break;
+            for (uint64_t j = 0; j < got; j++)
+                if ((entries[j] & (ENTRY_PRESENT | ENTRY_MARKED)) == ENTRY_PRESENT)
+                    return (number + j) * table->page;
+        }
+    return UINT64_MAX;
 }
 
 /* A page that is present and not mapped by this process alone: shared after fork, or the zero page, which is in nobody's RSS. (Bit 61,

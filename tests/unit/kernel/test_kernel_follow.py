@@ -152,7 +152,7 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
         plain = [(one.start, one.end) for one in followed(source.mappings())]
         assert follower.follow(plain) > 16 << 20
         opened = c_kernel.open_apart(source.bulk_source())
-        assert held.run_along([(*one, 0) for one in plain], opened) > 16 << 20
+        assert held.run_along([(*one, 0) for one in plain], opened, False) > 16 << 20
         time.sleep(0.01 * (look % 3))
         held.round(opened, True)
         dirty = held.round(opened, False)

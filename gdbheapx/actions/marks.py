@@ -1,0 +1,88 @@
+"""The marks that the kernel keeps of what a process writes to (soft-dirty, Linux 5.14 here): cleared once, and then they only grow.
+
+No call is made in the process, and it is not stopped. All marks of it are cleared at once, also those that somebody else waits for.
+"""
+
+import mmap
+import os
+from array import array
+from typing import Any, Optional
+
+from gdbheapx.actions import preflight
+from gdbheapx.actions.injected import AS_TODAY, in_child, refused
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.live import procfs, seccomp
+from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT, kernel_release
+from gdbheapx.kernel.common.follow import is_marked
+from gdbheapx.problems import NO_SHORT_STOP
+
+MARKED, FRAME = 1 << 55, (1 << 55) - 1
+"""Of an entry of pagemap: written to since the marks were cleared; which page of the machine's it is, 0 without CAP_SYS_ADMIN."""
+CLEAR = b"4"
+FIRST = (5, 14)
+"""Until 5.11 the kernel cleared marks under a lock that let the process's own faults run: what it wrote could be lost."""
+OF_KERNEL = "[v"
+"""How the names of vdso, vvar and vsyscall begin."""
+
+
+def lacking() -> Optional[str]:
+    """What the kernel lacks, or forbids this process; tried in a child."""
+    if kernel_release() < FIRST:
+        return "the marks of what is written to (soft-dirty) are used from Linux %d.%d on" % FIRST
+    return in_child(_tried, "this process is not allowed to clear its own marks of what is written to")
+
+
+def _tried() -> Optional[str]:
+    """On this process, which ends then."""
+    with mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
+        page[0] = 1
+        if not _entry(page) & MARKED:
+            return "this kernel does not mark what is written to (CONFIG_MEM_SOFT_DIRTY)"
+        if not _entry(page) & FRAME:
+            return "the marks of what is written to need CAP_SYS_ADMIN here, as a page that was moved is told by its frame"
+        clear(os.getpid())
+        if page[0] != 1 or _entry(page) & (PRESENT | MARKED) != PRESENT:
+            return "this kernel does not clear its marks of what is written to"
+        page[0] = 2
+        return None if _entry(page) & MARKED else "this kernel does not mark what is written to anew"
+
+
+def _entry(page: Any) -> int:
+    import ctypes
+
+    number = ctypes.addressof(ctypes.c_char.from_buffer(page)) // mmap.PAGESIZE
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        return array("Q", os.pread(pagemap.fileno(), ENTRY_BYTES, number * ENTRY_BYTES))[0]
+
+
+def check(target: Target, library: Any, accepts_loss: bool) -> None:
+    """HeapxError where something is in the way of that; the process is only looked at."""
+    what, table = lacking(), target.page_table()
+    if what or table is None or not target.pid:
+        raise refused(what or "the page table of this process cannot be read")
+    try:
+        preflight.require_writable(target.pid)
+    except HeapxError as error:
+        raise HeapxError(error.message, error.hint, code=NO_SHORT_STOP)
+    ranges = [(one.start, one.end) for one in target.mappings() if not one.name.startswith(OF_KERNEL)]
+    if not accepts_loss and not is_marked(library, table, ranges):
+        raise refused(
+            "somebody has cleared the marks of what process %d writes to, and may wait for them (CRIU); or it was an earlier --short-stop"
+            % target.pid,
+            "if nobody does, give --accept-mark-loss; or " + AS_TODAY,
+        )
+
+
+def clear(pid: int) -> None:
+    """All marks of the process. Its page faults wait meanwhile."""
+    try:
+        with open("/proc/%d/clear_refs" % procfs.entry(pid), "wb", buffering=0) as file:
+            file.write(CLEAR)
+    except OSError as error:
+        raise refused("the marks of what process %d writes to cannot be cleared: %s" % (pid, error.strerror))
+
+
+def is_filtered(pid: int) -> bool:
+    """Threads of it are under seccomp filters."""
+    return any(seccomp.rules(lwp).mode != seccomp.DISABLED for lwp in procfs.threads(pid))
