@@ -3,9 +3,11 @@
 No call is made in the process, and it is not stopped. All marks of it are cleared at once, also those that somebody else waits for.
 """
 
+import ctypes
 import mmap
 import os
 from array import array
+from functools import cache
 from typing import Any, Optional
 
 from gdbheapx.actions import preflight
@@ -26,6 +28,7 @@ OF_KERNEL = "[v"
 """How the names of vdso, vvar and vsyscall begin."""
 
 
+@cache
 def lacking() -> Optional[str]:
     """What the kernel lacks, or forbids this process; tried in a child."""
     if kernel_release() < FIRST:
@@ -44,14 +47,23 @@ def _tried() -> Optional[str]:
         clear(os.getpid())
         if page[0] != 1 or _entry(page) & (PRESENT | MARKED) != PRESENT:
             return "this kernel does not clear its marks of what is written to"
+        _protected(page, mmap.PROT_READ)
+        _protected(page, mmap.PROT_READ | mmap.PROT_WRITE)  # after which Linux 5.19 marks nothing
         page[0] = 2
         return None if _entry(page) & MARKED else "this kernel does not mark what is written to anew"
 
 
-def _entry(page: Any) -> int:
-    import ctypes
+def _address(page: Any) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(page))
 
-    number = ctypes.addressof(ctypes.c_char.from_buffer(page)) // mmap.PAGESIZE
+
+def _protected(page: Any, how: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(_address(page)), ctypes.c_size_t(mmap.PAGESIZE), how):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def _entry(page: Any) -> int:
+    number = _address(page) // mmap.PAGESIZE
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         return array("Q", os.pread(pagemap.fileno(), ENTRY_BYTES, number * ENTRY_BYTES))[0]
 

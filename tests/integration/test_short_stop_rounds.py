@@ -31,9 +31,9 @@ i = 0
 while True:
     i += 1
     place = 4096 * random.randrange(1, n // 4096)
-    struct.pack_into("<QQ", m, 0, i, place)      # what comes next
-    struct.pack_into("<Q", m, place, i)
-    struct.pack_into("<Q", m, 16, i)             # it is done
+    m[:16] = struct.pack("<QQ", i, place)        # what comes next; pack_into would write zeros first
+    m[place : place + 8] = struct.pack("<Q", i)
+    m[16:24] = struct.pack("<Q", i)              # it is done
 """
 
 
@@ -72,7 +72,8 @@ if not child:
     os.read(0, 1); os._exit(0)                                             # it shares all pages from now on
 fill(base + 7 * huge + 2 * page, page, 206)
 move(base + 8 * huge, base + 9 * huge, huge); new(base + 8 * huge, huge)   # over one that was there
-libc.mprotect(ctypes.c_void_p(base + 10 * huge), ctypes.c_size_t(page), 1)
+for how in (1, 3): assert not libc.mprotect(ctypes.c_void_p(base + 10 * huge), ctypes.c_size_t(16 * page), how)
+fill(base + 10 * huge + 3 * page, page, 208)
 fill(base + 12 * huge + 9 * page, 1, 207)                                  # a huge page
 move(base + 13 * huge, base + 14 * huge, huge); new(base + 13 * huge, huge)
 advise(base + 15 * huge, huge, drop); read(base + 15 * huge)

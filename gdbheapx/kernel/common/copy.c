@@ -365,7 +365,7 @@ static void note_frames(struct worker *worker, const struct copied_range *range,
         const uint64_t entry = worker->entries[i] & ENTRY_SAME;
         const int is_plain = entry >> 55 == 1ull << 8 && (entry & ENTRY_FRAME);     /* present, and nothing else */
         const uint64_t noted = worker->pass->notes_frames && (worker->kinds[i] & KIND_COPIED) && is_plain ? entry : 0;
-        if (frames[i] != noted)     /* most were never written */
+        if (frames[i] != entry && frames[i] != noted)   /* most were never written */
             frames[i] = noted;
     }
 }
