@@ -1,4 +1,4 @@
-"""The marks that the kernel keeps of what a process writes to (soft-dirty, Linux 5.14 here): cleared once, and then they only grow.
+"""The marks that the kernel keeps of what a process writes to (soft-dirty, Linux 6.1 here): cleared once, and then they only grow.
 
 No call is made in the process, and it is not stopped. All marks of it are cleared at once, also those that somebody else waits for.
 """
@@ -22,8 +22,8 @@ from gdbheapx.problems import NO_SHORT_STOP
 MARKED, FRAME = 1 << 55, (1 << 55) - 1
 """Of an entry of pagemap: written to since the marks were cleared; which page of the machine's it is, 0 without CAP_SYS_ADMIN."""
 CLEAR = b"4"
-FIRST = (5, 14)
-"""Until 5.11 the kernel cleared marks under a lock that let the process's own faults run: what it wrote could be lost."""
+FIRST = (6, 1)
+"""The oldest that this was tried on. Until 5.11 marks were cleared under too weak a lock, and 5.19 loses some by mprotect."""
 OF_KERNEL = "[v"
 """How the names of vdso, vvar and vsyscall begin."""
 
