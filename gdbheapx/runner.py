@@ -477,7 +477,8 @@ class Run:
             accepts = self.options.accept_thp_split, self.options.accept_mark_loss
             by_marks = short_stop.check(target, copying, session.compiled.library, accepts)
             if not self.is_confirmed:
-                preflight.require_confirmed(self.options, (MARKS_QUESTION if by_marks else SHORT_STOP_QUESTION) % target.pid)
+                question = MARKS_QUESTION if by_marks else SHORT_STOP_QUESTION
+                preflight.require_confirmed(self.options, question % target.pid, "omit --short-stop")
                 self.is_confirmed = True
             short = short_stop.ShortStop(session.compiled.library, target, copying, self.options.accept_thp_split, by_marks)
             if short.first_stop_ms is not None:

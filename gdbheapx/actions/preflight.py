@@ -152,8 +152,8 @@ def _shares_memory(pid: int, parent: int) -> bool:
     return bool(mine) and mine == theirs
 
 
-def require_confirmed(options: Any, question: str) -> None:
-    """--yes, or a yes typed on the terminal itself: gdb's own question answers itself in batch."""
+def require_confirmed(options: Any, question: str, otherwise: str = "--dry-run to see what it would do") -> None:
+    """--yes, or a yes typed on the terminal itself: gdb's own question answers itself in batch. `otherwise`: what to do instead."""
     if options.yes:
         return
     answer: Optional[str] = None
@@ -161,7 +161,7 @@ def require_confirmed(options: Any, question: str) -> None:
         descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         what = "nothing was done: there is no terminal to ask for confirmation"
-        raise Refusal(what, "add --yes, or --dry-run to see what it would do", code=NOT_CONFIRMED)
+        raise Refusal(what, "add --yes, or " + otherwise, code=NOT_CONFIRMED)
     try:
         os.write(descriptor, ("%s [y/N] " % question).encode("utf-8", "replace"))
         answer = os.read(descriptor, 256).decode("utf-8", "replace").strip().lower()

@@ -93,6 +93,7 @@ def test_it_is_asked_for(recorder: Process) -> None:
     outcome = looked(recorder, "live", "leaks", "--short-stop")
     envelope = json.loads(outcome.stdout)
     assert outcome.code == 1 and envelope["error"]["code"] == "not-confirmed" and envelope["target"]["stopped_ms"] is None
+    assert envelope["error"]["hint"] == "add --yes, or omit --short-stop"
 
 
 @pytest.mark.usefixtures("injects")
