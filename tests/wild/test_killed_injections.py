@@ -6,10 +6,8 @@ GDBHEAPX_RANDOM_KILLS is how many of each.
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from typing import Iterator, List, Set
+from typing import List, Set
 
 import pytest
 
@@ -23,16 +21,6 @@ pytestmark = pytest.mark.wild  # the load takes the machine for minutes
 
 KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "200"))
 WINDOW_S = 0.06
-
-
-@pytest.fixture
-def load() -> Iterator[None]:
-    """As many busy processes as there are CPUs."""
-    made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    yield
-    for one in made:
-        one.kill()
-        one.wait()
 
 
 def processes(field: int, wanted: Set[int]) -> List[int]:

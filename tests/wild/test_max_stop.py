@@ -1,14 +1,12 @@
 """Two hundred looks of all commands that read, at processes at work on a machine at work: none keeps its process stopped over --max-stop."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 import pytest
 
@@ -24,16 +22,6 @@ TOLERANCE_MS = 50
 """To let every thread go, and for the scheduler on a machine at work: the keeper has to be run first."""
 LOOKS = 200
 COMMANDS = ("arenas", "report", "chunks --histogram", "bins", "check", "leaks", "owners", "census", "pins", "malloc-info", "snapshot", "doctor")
-
-
-@pytest.fixture
-def load() -> Iterator[None]:
-    """As many busy processes as there are CPUs."""
-    made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    yield
-    for one in made:
-        one.kill()
-        one.wait()
 
 
 class Watcher(threading.Thread):

@@ -7,10 +7,8 @@ GDBHEAPX_SHORT_STOPS is how many.
 import json
 import os
 import struct
-import subprocess
-import sys
 import time
-from typing import Callable, Iterator, List, Tuple
+from typing import Callable, List, Tuple
 
 import pytest
 
@@ -25,16 +23,6 @@ MIB, A_SECOND = "64", "300"
 MASK, HEAD = 0x5A5A5A5A5A5A5A5A, struct.Struct("<5Q")
 AT_HAND = 1
 """The block that is being lost may still be in a register."""
-
-
-@pytest.fixture
-def load() -> Iterator[None]:
-    """As many busy processes as there are CPUs."""
-    made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-    yield
-    for one in made:
-        one.kill()
-        one.wait()
 
 
 @pytest.fixture(autouse=True)

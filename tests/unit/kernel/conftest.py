@@ -32,6 +32,12 @@ def c_kernel(c_library: str) -> CKernel:
     return binding.open_kernel(c_library)
 
 
+@pytest.fixture
+def the_c_kernel(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the one that is loaded: it alone makes copies."""
+    monkeypatch.setattr("gdbheapx.kernel.load", lambda: c_kernel)
+
+
 @pytest.fixture(scope="session")
 def python_kernel() -> Kernel:
     """The twin."""

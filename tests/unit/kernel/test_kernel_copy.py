@@ -19,12 +19,12 @@ from gdbheapx.budget import NEVER, Budget
 from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource
-from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common import copy, follow
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN
 from gdbheapx.kernel.common.library import at, declared
 
 PAGE = mmap.PAGESIZE
+pytestmark = pytest.mark.usefixtures("the_c_kernel")
 PROGRAM = """
 import mmap, os, sys
 sparse = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -58,12 +58,6 @@ def process(tmp_path: object) -> Iterator["subprocess.Popen[bytes]"]:
     yield program
     program.kill()
     program.communicate()
-
-
-@pytest.fixture(autouse=True)
-def the_c_kernel(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It alone makes copies."""
-    monkeypatch.setattr(kernel, "load", lambda: c_kernel)
 
 
 def made(pid: int, until_s: float = NEVER) -> Tuple[LiveSource, List[Mapping], "copy.Copy", object]:

@@ -18,7 +18,6 @@ from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper, wanted_sets
-from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common.copy import CopiedRange, Copy
 from gdbheapx.kernel.common.hold import Hold, HoldOrder
 
@@ -35,6 +34,8 @@ for line in sys.stdin:
 """
 THREADS = 20
 
+pytestmark = pytest.mark.usefixtures("the_c_kernel")
+
 
 @pytest.fixture
 def process() -> Iterator["subprocess.Popen[bytes]"]:
@@ -45,12 +46,6 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
     yield program
     program.kill()
     program.communicate()
-
-
-@pytest.fixture(autouse=True)
-def the_c_kernel(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It alone does this."""
-    monkeypatch.setattr(kernel, "load", lambda: c_kernel)
 
 
 def ready(pid: int, limit_s: float = 5.0) -> Tuple[LiveSource, Copy, Any, Hold]:
