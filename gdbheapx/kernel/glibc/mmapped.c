@@ -174,15 +174,12 @@ static void drop(struct mmapped *scan, size_t place)
     memmove(scan->hits + place, scan->hits + place + 1, (scan->count - place) * sizeof *scan->hits);
 }
 
-/* All are found, with up to two that a program's own data looks like: which, is known where it is one choice alone without which it adds
-   up. These go. */
-static int is_complete(struct mmapped *scan)
+/* One or two too many, that a program's own data looks like: they go where one choice alone adds up without them. 0: nothing is known. */
+static int drop_strangers(struct mmapped *scan)
 {
     size_t found = 0, first = 0, second = 0;
-    if (adds_up(scan, scan->count, scan->bytes))
-        return 1;
     const uint64_t extra = scan->count - scan->wanted_chunks;
-    if (scan->count < scan->wanted_chunks || extra > 2 || scan->count > MOST_DOUBTED)
+    if (scan->count <= scan->wanted_chunks || extra > 2 || scan->count > MOST_DOUBTED)
         return 0;
     for (size_t i = 0; i < scan->count && found < 2; i++) {
         const uint64_t left = scan->bytes - scan->hits[i].total;
@@ -229,7 +226,7 @@ static int add(struct mmapped *scan, const struct hit *hit)
     scan->hits[place] = *hit;
     scan->count++;
     scan->bytes += hit->total;
-    if (is_complete(scan))
+    if (adds_up(scan, scan->count, scan->bytes) || drop_strangers(scan))
         scan->pass = PASS_DONE;
     return 1;
 }
