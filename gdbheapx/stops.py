@@ -84,7 +84,7 @@ LISTED_TABLES, LISTED_MS = 0.5, 450
 TABLE_BLOCK_BYTES, POINTER_BYTES = 100, 16
 """Where it is known how many small blocks there are: of each as much as of one so large, and for each word that may be a pointer."""
 THREAD_MS = 0.06
-SHORT_MS, SHORT_GIB_MS, MARKS_GIB_MS = 2.5, 1.3, 15.0
+SHORT_MS, SHORT_GIB_MS, MARKS_GIB_MS = 0.6, 0.7, 15.0
 """Of a stop after which all but little is copied already: at least, and for each GiB."""
 PATIENCE = 2.0
 """A stop that is predicted to be so many times as long as it may be, and of which a half is no answer, is not begun."""
