@@ -3,6 +3,7 @@
 from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
+from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
@@ -170,6 +171,10 @@ class Recogniser:
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """(what a block is, offset in it) of a pointer to what the block alone owns -> what that is."""
         return {}
+
+    def namer(self, world: World) -> Optional[Namer]:
+        """What gives its objects paths; None where it has none. After asks()."""
+        return None
 
 
 class Asked(NamedTuple):

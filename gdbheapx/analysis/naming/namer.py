@@ -1,0 +1,75 @@
+"""What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
+
+from typing import Annotated, Iterable, List, NamedTuple, Optional, Sequence
+
+from gdbheapx.columns import TEXT, Column
+from gdbheapx.model import Address
+
+ALL_WORDS = (1 << 64) - 1
+"""Every word of a block owns what it points to."""
+LAST_BIT = 63
+"""Of a mask of words: this one and all behind it."""
+MODULE, VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
+    *("module", "variable", "attribute", "key", "index"),
+    *("frame", "local", "closure", "type", "field"),
+)
+"""Kinds of steps. FIELD: a word at an offset, where nothing knows more."""
+
+
+class PathStep(NamedTuple):
+    """One step of a path."""
+
+    kind: Annotated[str, Column("kind", TEXT)]
+    name: Annotated[str, Column("name", TEXT)]
+    """As it stands in the path: `shop`, `._cache`, `["u:1234"]`, `[3]`."""
+    address: Annotated[Optional[Address], Column("address", TEXT)]
+    """Of the object that the step leads to; None of a frame."""
+
+
+class Start(NamedTuple):
+    """An object that has a name by itself."""
+
+    address: int
+    """Of it, or of any place in its block."""
+    steps: Sequence[PathStep]
+    """`shop`, or `thread 12 (gunicorn) frame handle(): ` and `rows`."""
+
+
+class Hop(NamedTuple):
+    """A block on the way, and the pointer in it that leads on."""
+
+    address: int
+    """Of the block, with whatever the runtime writes before its object."""
+    size_bytes: int
+    signature: Optional[str]
+    """What the block is, as a row of the runtime's recogniser calls it; None: no row knows it."""
+    offset: Optional[int]
+    """Of the pointer to the next block; None in the last hop."""
+
+
+class Namer:
+    """Of one runtime in one target. Memory is read: the target must stand still, or be a core or a copy."""
+
+    def starts(self) -> Iterable[Start]:
+        """What has a name by itself. Those told first win: modules, then frames."""
+        return ()
+
+    def owning_words(self, signature: Optional[str]) -> int:
+        """Which words of a block that the runtime's rows call so lead to what belongs to it, as a mask of bits: bit n is word n, LAST_BIT
+        word 63 and all behind it. None of them: links of the collector's lists, of weak references. None as signature: a block that no
+        row knows, such as what objects own beside themselves."""
+        return ALL_WORDS
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """The path from the start's object, which lies in the first hop, to the last one: its own steps, and one for each pointer that the
+        language has a word for. A dict's pointer to its keys has none."""
+        return list(start.steps)
+
+    def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
+        """`dict of 230,000 entries`: what a block holds, and how many; None where it is no container."""
+        return None
+
+
+def text_of(steps: Sequence[PathStep]) -> str:
+    """As the language writes it."""
+    return "".join(step.name for step in steps)
