@@ -28,24 +28,22 @@ more; it is followed down to the block where the memory piles up.
     needs=(
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.report.reach_text",
-        "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.named",
         "gdbheapx.analysis.census.block",
     ),
 )
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
-    from gdbheapx.analysis.census import block, pieces
+    from gdbheapx.analysis.census import block, named
     from gdbheapx.analysis.reachability import heap_graph, memory_budget
     from gdbheapx.analysis.reachability import owners as model
-    from gdbheapx.analysis.reachability.names import Names
     from gdbheapx.report import reach_text
 
     limit = max(1, options.limit)
 
     def read() -> model.Tallied:
         memory_budget.check(session)
-        reach = heap_graph.make_graph(session, slots=True, further=pieces.further(session))
-        return model.tally(session, reach, Names(session.target, reach))
+        return model.tally(session, *named.make(session))
 
     def find() -> model.Owners:
         tallied = read()

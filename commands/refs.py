@@ -27,23 +27,23 @@ leads on (the block is lost with all that is in the chain).
     needs=(
         "gdbheapx.analysis.reachability.refs",
         "gdbheapx.report.reach_text",
-        "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.named",
         "gdbheapx.analysis.census.block",
     ),
 )
 def refs(session: Session, options: Options) -> Answer:
     """The command `refs`."""
-    from gdbheapx.analysis.census import block, pieces
-    from gdbheapx.analysis.reachability import heap_graph, memory_budget, names
+    from gdbheapx.analysis.census import block, named
+    from gdbheapx.analysis.reachability import heap_graph, memory_budget
     from gdbheapx.analysis.reachability import refs as model
     from gdbheapx.report import reach_text
 
     memory_budget.check(session)
-    reach = heap_graph.make_graph(session, slots=True, names=True, further=pieces.further(session))
-    answer = model.find(reach, names.Names(session.target, reach), options.address)
+    graph = named.make(session)
+    answer = model.find(graph.reach, graph.names, options.address, paths=graph.paths)
     heap_graph.check_time(session)
     if answer is not None and block.can_tell(session):
-        told = block.signatures(session, model.blocks(reach, answer))
+        told = block.signatures(session, model.blocks(graph.reach, answer))
         answer = model.named(answer, {address: signature.name for address, signature in told.items()})
     if answer is None:
         hint = "`gdbheapx whatis 0x%x` says what is there" % options.address

@@ -15,7 +15,12 @@ LEAST_CUT_BYTES = 4096
 
 @command(
     "whatis",
-    needs=("gdbheapx.report.location", "gdbheapx.analysis.census.block", "gdbheapx.analysis.census.pieces"),
+    needs=(
+        "gdbheapx.report.location",
+        "gdbheapx.analysis.census.block",
+        "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.named",
+    ),
     arguments=[
         argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal"),
         argument(
@@ -31,14 +36,14 @@ LEAST_CUT_BYTES = 4096
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis import locate
-    from gdbheapx.analysis.census import block, find, pieces
-    from gdbheapx.analysis.reachability import memory_budget, refs
+    from gdbheapx.analysis.census import block, find, named, pieces
+    from gdbheapx.analysis.reachability import memory_budget
     from gdbheapx.report import location as shown
 
     if not session.target.has_memory:
         kept = locate.kept(find.label_blocks(session, lambda graph: None), options.address)
         if kept.used is not None and options.holders is not False:
-            kept = kept._replace(held_by=refs.find_holders(session, [options.address]).get(options.address))
+            kept = kept._replace(held_by=named.find_holders(session, [options.address]).get(options.address))
         return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
     session.heaps.may_be_none = True
     location = locate.locate(session.target, session.heaps.all(), options.address)
@@ -53,6 +58,6 @@ def whatis(session: Session, options: Options) -> Answer:
     if used and (memory_budget.is_small(session) if options.holders is None else options.holders):
         what = block.signature(session, *used[0])
         location = location._replace(signature=block.words(what) if what is not None else None)
-        held = refs.find_holders(session, [options.address], pieces.further(session))
+        held = named.find_holders(session, [options.address])
         location = location._replace(held_by=held.get(options.address))
     return Answer(lambda: location, lambda style: shown.text(style, location), read=True)

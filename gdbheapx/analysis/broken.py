@@ -5,8 +5,8 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule, Suspect
-from gdbheapx.analysis.census import block
-from gdbheapx.analysis.reachability import memory_budget, refs
+from gdbheapx.analysis.census import block, named
+from gdbheapx.analysis.reachability import memory_budget
 from gdbheapx.budget import Attempts, Contradictions
 from gdbheapx.problems import Diagnostic, Note
 from gdbheapx.session import Session
@@ -56,7 +56,7 @@ def with_suspects(session: Session, look: Broken) -> Broken:
     if not some:
         return look
     names = block.signatures(session, [(address, suspects[address]) for address in some])
-    held = refs.find_holders(session, some) if memory_budget.is_small(session) else {}
+    held = named.find_holders(session, some) if memory_budget.is_small(session) else {}
 
     def told(suspect: Suspect) -> Suspect:
         name, holder = names.get(suspect.address), held.get(suspect.address)

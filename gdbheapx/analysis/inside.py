@@ -111,7 +111,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
-        tallied = owners.tally(session, looked.reach, looked.names)
+        tallied = owners.tally(session, looked.reach, looked.names, looked.paths)
         told = block.with_names(session, tallied, owners.find(tallied, depth, rows))
         suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
         page = page._replace(owners=told) if page is not None else None

@@ -121,7 +121,7 @@ def suspicion(suspect: Suspect) -> str:
     if not point.children:
         return said
     where = _called(point.name, point.signature)
-    if point.steps:
+    if point.steps and point.name != suspect.owner:
         said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
     else:
         said = say("%s, through %s that it owns directly", said, plural(point.children, "block"))

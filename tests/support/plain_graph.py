@@ -4,14 +4,17 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.kernel.blocks.graph import (
     EXACT_SLOT,
+    LAST_OWNING_BIT,
     NO_NODE,
     NO_SLOT,
+    OWNS_ALL,
     RULE_BASE,
     RULE_END,
     RULE_HABIT,
     RULE_INSIDE,
     RULE_START,
     RULE_TAG,
+    Owning,
 )
 from gdbheapx.kernel.blocks.packed import PACKED_LINK, STREAMS, Move, packed
 from gdbheapx.kernel.blocks.records import CLASS_USED
@@ -61,7 +64,9 @@ class PlainGraph:
                 rule = RULE_TAG if inside < self.word else RULE_INSIDE
             else:
                 rule = RULE_END if next(ends) else RULE_START
-            edges.append(PlainEdge(target, rule, slot if self._slots or node >= len(self.blocks) else NO_SLOT, inside if rule == RULE_INSIDE else 0))
+            edges.append(
+                PlainEdge(target, rule, slot if self._slots or node >= len(self.blocks) else NO_SLOT, inside if rule == RULE_INSIDE else 0)
+            )
         return edges
 
     def _ends(self, targets: Sequence[int]) -> Iterator[bool]:
@@ -104,16 +109,40 @@ class PlainGraph:
                 stack += [target for target in targets[node] if target != without]
         return seen
 
-    def owners(self, weak: Tuple[int, int], links: bool) -> List[int]:
+    def is_owned(self, node: int, edge: PlainEdge, told: Optional[Owning]) -> Optional[bool]:
+        """Whether the word that it stands in owns it; None where nobody says."""
+        if told is None or node >= len(self.blocks):
+            return None
+        if node in told.nothing:
+            return False
+        mask = told.masks[told.labels[node]]
+        return None if mask == OWNS_ALL else bool(mask >> min(edge.slot, LAST_OWNING_BIT) & 1)
+
+    def named(self, told: Owning) -> List[Set[int]]:
+        """What is reached from starts, then from roots by pointers that hold, then by any: by words that own."""
+        kept = [[(edge, self.is_owned(node, edge, told)) for edge in edges] for node, edges in enumerate(self.edges)]
+        strong = [[edge.node for edge, is_owned in some if is_owned or (is_owned is None and edge.rule <= RULE_HABIT)] for some in kept]
+        every = [[edge.node for edge, is_owned in some if is_owned is not False] for some in kept]
+        started = self.reachable(told.starts, every)
+        roots = [*started, *range(self.first, len(self.edges))]
+        return [started, self.reachable(roots, strong), self.reachable(roots, every)]
+
+    def owners(self, weak: Tuple[int, int], links: bool, told: Optional[Owning] = None) -> List[int]:
         """By node the nearest one without which nothing leads there. Weak pointers count for what no other reaches."""
-        roots = range(self.first, len(self.edges))
+        starts = list(told.starts) if told is not None else []
+        roots = [*starts, *range(self.first, len(self.edges))]
 
         def is_weak(node: int, edge: PlainEdge) -> bool:
+            is_owned = self.is_owned(node, edge, told)
+            if is_owned is not None:
+                return not is_owned
             return edge.rule >= RULE_HABIT or weak[0] <= node < weak[1] or (links and self.is_link(node, edge))
 
         strong = [[edge.node for edge in edges if not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
         held = self.reachable([node for node in roots if not weak[0] <= node < weak[1]], strong)
-        targets = [[edge.node for edge in edges if edge.node not in held or not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
+        targets = [
+            [edge.node for edge in edges if edge.node not in held or not is_weak(node, edge)] for node, edges in enumerate(self.edges)
+        ]
         reached = self.reachable(roots, targets)
         above: Dict[int, Set[int]] = {node: set() for node in reached}
         for one in reached:
@@ -126,7 +155,10 @@ class PlainGraph:
         """As a file has it: packed.h says what each stream is."""
         moved = [0, *(next(address - start + to for start, end, to in moves if start <= address < end) for address, _ in self.blocks)]
         every = [(node, edge) for node, edges in enumerate(self.edges) for edge in edges]
-        steps = [(edge.node - (before.node if at else node), edge.slot - (before.slot if at else 0), node) for at, before, edge, node in self._pairs()]
+        steps = [
+            (edge.node - (before.node if at else node), edge.slot - (before.slot if at else 0), node)
+            for at, before, edge, node in self._pairs()
+        ]
         found = [
             packed([(after - before) // self._unit for before, after in zip(moved, moved[1:])]),
             packed([size // 4 for _, size in self.blocks]),

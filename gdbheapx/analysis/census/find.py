@@ -5,9 +5,23 @@ from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping,
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, pieces, registry, rust
-from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE, SHAPES_FROM, Ask, Asked, Inner, Signature, World, together
+from gdbheapx.analysis.census.world import (
+    CONTENT,
+    EXACT,
+    PLACE,
+    SHAPE,
+    SHAPES_FROM,
+    Ask,
+    Asked,
+    Inner,
+    Recogniser,
+    Signature,
+    World,
+    together,
+)
 from gdbheapx.analysis.memory import shapes
 from gdbheapx.analysis.memory.runtimes import V8
+from gdbheapx.analysis.naming.paths import Kind, Paths, Speaker, Told, listen
 from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
@@ -151,17 +165,20 @@ class LabelSet(NamedTuple):
     """Of the graph's nodes."""
     by_row: int
     """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
+    paths: Optional[Paths] = None
+    """What runtimes call their objects; None where none does, and of a snapshot."""
 
 
 class Looked(NamedTuple):
     """A census, and the graph that it was made with."""
 
     census: Census
-    reach: Optional[heap_graph.Reach]
-    names: Optional[Names]
-    """These two None where there was no room for a graph."""
-    outside: Dict[Optional[Signature], int] = {}
+    outside: Dict[Optional[Signature], int]
     """Bytes of malloc's own blocks, by what they are."""
+    reach: Optional[heap_graph.Reach] = None
+    names: Optional[Names] = None
+    """These two None where there was no room for a graph."""
+    paths: Optional[Paths] = None
 
 
 class Tally:
@@ -224,6 +241,8 @@ class Prepared(NamedTuple):
     signer: Signer
     inner: Sequence[Inner]
     beyond: Beyond
+    speakers: Mapping[str, Speaker] = {}
+    """Runtimes that give paths."""
 
 
 def _prepared(session: Session, world: World) -> Prepared:
@@ -248,20 +267,32 @@ def _prepared(session: Session, world: World) -> Prepared:
     if containers & signatures.RUST:
         signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
     beyond = Beyond(fields, containers, world.once(rust.Objects), V8 in shapes.present(world.target))
-    return session.share(PREPARED, Prepared(asked, signer, inner, beyond))
+    return session.share(PREPARED, Prepared(asked, signer, inner, beyond, speakers(recognisers, world)))
+
+
+def speakers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
+    """Those of them that give paths, by runtime. After their asks(); memory is read."""
+    namers = {recogniser.module: recogniser.namer(world) for recogniser in recognisers}
+    return {module: listen(namer) for module, namer in namers.items() if namer is not None}
+
+
+def kinds(names: Sequence[Optional[Signature]], speakers_: Mapping[str, Speaker]) -> List[Kind]:
+    """Of each label, 0 first."""
+    runtimes = (None if name is None or name.module not in speakers_ else name for name in names)
+    return [Kind("", None), *(Kind("", None) if name is None else Kind(name.module, name.name) for name in runtimes)]
 
 
 def take(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
     made = _prepared(session, seen if seen is not None else World(session))
-    asked, signer, inner, _ = made
+    asked, signer, inner = made[:3]
     tally, managed = Tally(), [_managed(memory) for memory in inner]
     lacking = memory_budget.fits(session, CENSUS_BYTES)
-    reach, names = None, None
+    told: Optional[LabelSet] = None
     if lacking is None:
         if contents:
             signer.keep_contents()
-        reach, names, outside = _by_graph(session, made, tally, watch)
+        told, outside = _by_graph(session, made, tally, watch)
     else:
         memory_budget.check_least(session, memory_budget.SIGNED_BYTES)
         gone = sorted(address for memory in inner for address in memory.instead)
@@ -285,7 +316,7 @@ def take(session: Session, seen: Optional[World] = None, watch: Optional[Watch] 
         session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
-    return Looked(census, reach, names, outside)
+    return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths)
 
 
 def named(asked: Asked, match: Signed) -> Optional[Signature]:
@@ -307,9 +338,7 @@ def _managed(inner: Inner) -> Managed:
     )
 
 
-def _by_graph(
-    session: Session, made: Prepared, tally: Tally, watch: Optional[Watch]
-) -> Tuple[heap_graph.Reach, Names, Dict[Optional[Signature], int]]:
+def _by_graph(session: Session, made: Prepared, tally: Tally, watch: Optional[Watch]) -> Tuple[LabelSet, Dict[Optional[Signature], int]]:
     """With names by who points to a block."""
 
     def then(graph: Graph) -> None:
@@ -329,7 +358,7 @@ def _by_graph(
     )
     sizes = (match.bytes - within[label - 1] for label, match in label_blocks.found.items())
     outside = _by_signature((label_blocks.names[label - 1] for label in label_blocks.found), sizes)
-    return label_blocks.reach, label_blocks.called, outside
+    return label_blocks, outside
 
 
 def _one_size(match: Signed) -> Optional[int]:
@@ -359,7 +388,7 @@ def _told(session: Session, made: Prepared, then: Then) -> LabelSet:
 
 
 def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
-    asked, signer, inner, beyond = made
+    asked, signer, inner, beyond, speakers_ = made
     read = heap_graph.gather(session, True, names=True, signer=signer, further=pieces.of(inner))
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
@@ -369,6 +398,9 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
         names[label - 1] = named(asked, match)
     then(read.graph)
     reach = heap_graph.finish(session, read)
+    roots = Names(session.target, reach)
+    told = Told(signer.labels(), kinds(names, speakers_), speakers_, heap_graph.can_read_on(session.target))
+    called = Paths(reach, roots, told) if speakers_ else None
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
     if beyond.containers & signatures.RUST:
@@ -385,7 +417,6 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     beyond.objects.keep_vtables(signer.vtables())
     asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
     signer.refer(reach.graph, worth, asking)
-    roots = Names(session.target, reach)
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
     by_label = dict(zip(labels, signer.found(labels)))
@@ -395,7 +426,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
             names.append(SAME[match.key & 1])
         else:
             names.append(_place(match, len(asked.rows), by_label, names, roots, reach, beyond))
-    return LabelSet(reach, signer.labels(), by_label, names, roots, known)
+    return LabelSet(reach, signer.labels(), by_label, names, roots, known, called)
 
 
 def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) -> Dict[Optional[Signature], int]:

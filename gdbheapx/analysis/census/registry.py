@@ -15,6 +15,12 @@ def cutting(world: World) -> List[Recogniser]:
     return [recogniser for recogniser in recognisers if recogniser.is_here(world)]
 
 
+def naming(world: World) -> List[Recogniser]:
+    """Those that cut memory up themselves, or give their objects paths."""
+    recognisers = [recogniser for module in MODULES for recogniser in module.RECOGNISERS if type(recogniser).namer is not Recogniser.namer]
+    return [*(one for one in cutting(world) if one not in recognisers), *(one for one in recognisers if one.is_here(world))]
+
+
 def here(world: World) -> List[Recogniser]:
     """Those of which the process has something."""
     return [recogniser for module in MODULES for recogniser in module.RECOGNISERS if recogniser.is_here(world)]

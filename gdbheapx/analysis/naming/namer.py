@@ -3,11 +3,12 @@
 from typing import Annotated, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.columns import TEXT, Column
+from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
 from gdbheapx.model import Address
 
-ALL_WORDS = (1 << 64) - 1
+ALL_WORDS = OWNS_ALL
 """Every word of a block owns what it points to."""
-LAST_BIT = 63
+LAST_BIT = LAST_OWNING_BIT
 """Of a mask of words: this one and all behind it."""
 MODULE, VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
     *("module", "variable", "attribute", "key", "index"),
@@ -59,6 +60,10 @@ class Namer:
         word 63 and all behind it. None of them: links of the collector's lists, of weak references. None as signature: a block that no
         row knows, such as what objects own beside themselves."""
         return ALL_WORDS
+
+    def owns_nothing(self) -> Iterable[int]:
+        """Addresses in blocks that own nothing of what they point to, whatever their rows say: a table of interned strings."""
+        return ()
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """The path from the start's object, which lies in the first hop, to the last one: its own steps, and one for each pointer that the

@@ -1,6 +1,6 @@
 """What the nodes of the graph are called."""
 
-from typing import Optional
+from typing import Any, NamedTuple, Optional, Protocol, Sequence
 
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -69,3 +69,39 @@ class Names:
         """Any node but a block."""
         root = self._reach.root(node)
         return self.of_mapping(node) if root is None else self.of_root(root, slot)
+
+
+class Path(NamedTuple):
+    """How the program itself gets to a block."""
+
+    text: str
+    """As the language writes it: `shop._cache["u:1234"].items[3]`."""
+    steps: Sequence[Any]
+    """The same as records, naming.namer.PathStep."""
+    is_local: bool = False
+    """It begins at a local variable of a frame."""
+
+
+class Paths(Protocol):
+    """What gives them."""
+
+    def starts(self) -> Sequence[int]:
+        """What has a name by itself, such as a module of Python."""
+
+    def of(self, node: int) -> Optional[Path]:
+        """The path to a block; None where nothing gives it a name."""
+
+    def contents(self, node: int) -> Optional[str]:
+        """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
+
+    def split(self, roots: Sequence[Root]) -> None:
+        """Roots of the graph are now these."""
+
+
+class NamedGraph(NamedTuple):
+    """A graph, and what its nodes are called."""
+
+    reach: Reach
+    names: Names
+    paths: Optional[Paths]
+    """None where no runtime gives any."""

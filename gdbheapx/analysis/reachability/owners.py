@@ -1,10 +1,10 @@
 """Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
 
-from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability.names import Names, Path, Paths
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Sum, Tree
 from gdbheapx.model import Address
@@ -21,6 +21,8 @@ GAP_BYTES = 64
 LEAST_SHARED = 0.001
 """Of all that is in use: what several owners hold and keeps less is no row of its own."""
 MOST_PARTS = 8
+MOST_PASSED = 100
+"""Blocks without a name of their own, between an owner and what it owns."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -53,6 +55,9 @@ class Owned(NamedTuple):
     children: Sequence["Owned"] = ()
     signature: Annotated[Optional[str], Column("what", TEXT, shown=IF_ANY)] = None
     """What the block is; None where nothing knows it, where it is no block, and of a process, whose blocks are not read once more."""
+    path: Optional[str] = None
+    """How the program itself gets there, as its language writes it; None where nothing gives it a name."""
+    path_steps: Optional[Sequence[Any]] = None
 
 
 class Division(NamedTuple):
@@ -109,10 +114,13 @@ class Owners(NamedTuple):
 class Tallied:
     """Dominators of one graph, whose roots are split into variables."""
 
-    def __init__(self, reach: Reach, names: Names) -> None:
-        self.reach, self.names, self.graph = reach, names, reach.graph
+    def __init__(self, reach: Reach, names: Names, paths: Optional[Paths] = None) -> None:
+        self.reach, self.names, self.graph, self.paths = reach, names, reach.graph, paths
         self._sums = self.graph.mark(reach.roots_from)
         self.parts = self._split()
+        self._named = frozenset(paths.starts() if paths is not None else ())
+        if paths is not None:
+            paths.split([part.root for part in self.parts])
         strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
         self._tree: Optional[Tree] = None
@@ -169,6 +177,14 @@ class Tallied:
             return KINDS[self.parts[node - self.reach.roots_from].root.kind]
         return MAPPING if self.reach.mapping(node) is not None else BLOCK
 
+    def path(self, node: int) -> Optional[Path]:
+        """How the program itself gets there; None where nothing gives it a name."""
+        return self.paths.of(node) if self.paths is not None else None
+
+    def is_start(self, node: int) -> bool:
+        """It has a name by itself."""
+        return node in self._named
+
     def name(self, node: int) -> str:
         """What it is called."""
         if node >= self.reach.roots_from:
@@ -180,6 +196,9 @@ class Tallied:
             return self.names.of_root(part.root, NO_SLOT)
         if self.reach.mapping(node) is not None:
             return self.names.of_mapping(node)
+        path = self.path(node)
+        if path is not None:
+            return path.text
         address, size = self.graph.blocks([node])[0]
         return "block 0x%x (%d bytes)" % (address, size)
 
@@ -195,7 +214,7 @@ class Tallied:
     def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
         """One row."""
         bound = self.graph.reached(node, node + 1) if reached else None
-        retained = self.tree.retained_bytes[node]
+        retained, path = self.tree.retained_bytes[node], self.path(node)
         return Owned(
             owner=self.name(node),
             kind=kind or self.kind(node),
@@ -205,7 +224,15 @@ class Tallied:
             retained_blocks=self.tree.retained_blocks[node],
             reached_bytes=None if bound is None else bound.bytes,
             reached_blocks=None if bound is None else bound.blocks,
+            signature=self.paths.contents(node) if self.paths is not None else None,
+            path=path.text if path is not None else None,
+            path_steps=path.steps if path is not None else None,
         )
+
+    @property
+    def started_bytes(self) -> int:
+        """What is retained by what has a name by itself."""
+        return sum(self.tree.retained_bytes[node] for node in self._named)
 
     def share(self, retained: int) -> float:
         """Of all that is in use."""
@@ -213,8 +240,37 @@ class Tallied:
 
     def children(self, node: int, depth: int, limit: int) -> List[Owned]:
         """What it owns, `depth` levels down."""
-        below, _ = self.graph.children(self.tree, node, limit)
-        return [self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ()) for child in below]
+        return [
+            self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ())
+            for child in self.below(node, limit)
+        ]
+
+    def below(self, node: int, limit: int) -> List[int]:
+        """What it owns directly, most first. What the program has no name of its own for, such as the keys of a dict, is passed."""
+        path, waiting = self.path(node), [node]
+        found: List[int] = []
+        for _ in range(MOST_PASSED):
+            at = waiting.pop()
+            for child in self.graph.children(self.tree, at, limit)[0]:
+                here = self.path(child) if path is not None else None
+                (waiting if path is not None and (here is None or here.text == path.text) else found).append(child)
+            if not waiting:
+                break
+        found += waiting
+        return sorted(found, key=lambda child: -self.tree.retained_bytes[child])[:limit]
+
+    def tops(self, limit: int) -> List[Tuple[int, str]]:
+        """What nobody owns, with its kind, most first. What a module or a frame owns comes in its place."""
+        found: List[Tuple[int, str]] = []
+        for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
+            path = self.path(node) if self.is_start(node) else None
+            if path is None:
+                found.append((node, SHARED if node < self.reach.roots_from else self.kind(node)))
+            elif self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes:
+                found.append((node, THREAD if path.is_local else GLOBAL))
+            else:
+                found += [(child, THREAD if path.is_local else GLOBAL) for child in self.below(node, limit) or [node]]
+        return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
 
     def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
         """Goes down from an owner to where its memory piles up, or divides."""
@@ -227,7 +283,7 @@ class Tallied:
         size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
         point = Accumulation(
             address=self.address(at),
-            signature=None,
+            signature=self.paths.contents(at) if self.paths is not None else None,
             name=self.name(at),
             size_bytes=size,
             children=count,
@@ -259,13 +315,14 @@ def named(owners: Owners, names: Mapping[int, str]) -> Owners:
     whats = {row.owner: row.signature for row in rows}
     suspects = []
     for suspect in owners.suspects:
-        point = suspect.accumulation._replace(signature=names.get(suspect.accumulation.address or 0))
+        point = suspect.accumulation
+        point = point._replace(signature=point.signature or names.get(point.address or 0))
         suspects.append(suspect._replace(accumulation=point, signature=whats.get(suspect.owner)))
     return owners._replace(suspects=suspects, owners=rows)
 
 
 def _named(row: Owned, names: Mapping[int, str]) -> Owned:
-    signature = names.get(row.address or 0) if row.kind in (BLOCK, SHARED) else None
+    signature = row.signature or (names.get(row.address or 0) if row.kind in (BLOCK, SHARED) else None)
     return row._replace(signature=signature, children=[_named(child, names) for child in row.children])
 
 
@@ -273,21 +330,19 @@ TALLIED = "tallied"
 """What commands share while a snapshot is taken: it splits the roots of the graph, which can be done once."""
 
 
-def tally(session: Session, reach: Reach, names: Names) -> Tallied:
+def tally(session: Session, reach: Reach, names: Names, paths: Optional[Paths] = None) -> Tallied:
     """The dominators of this look."""
     shared: Optional[Tallied] = session.shared(TALLIED)
-    return shared if shared is not None else session.share(TALLIED, Tallied(reach, names))
+    return shared if shared is not None else session.share(TALLIED, Tallied(reach, names, paths))
 
 
 def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     """All owners, and the suspects among them."""
     reach = tallied.reach
-    tops, _ = tallied.graph.children(tallied.tree, NO_NODE, max(limit, MOST_SUSPECTS))
     rows: List[Owned] = []
     suspects: List[Suspect] = []
     heaviest = tallied.graph.heaviest(tallied.tree)
-    for number, node in enumerate(tops):
-        kind = SHARED if node < reach.roots_from else tallied.kind(node)
+    for number, (node, kind) in enumerate(tallied.tops(max(limit, MOST_SUSPECTS))):
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
             continue
         row = tallied.owned(node, kind, reached=number < MOST_REACHED)
@@ -296,7 +351,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
             suspects.append(tallied.suspect(node, heaviest, kind))
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
-    kept = sum(tallied.tree.retained_bytes[node] for node in roots)
+    kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes
     return Owners(suspects, rows, tallied.used, tallied.leaked, tallied.used.bytes - tallied.leaked.bytes - kept)
 
 

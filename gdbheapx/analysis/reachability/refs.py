@@ -3,15 +3,12 @@
 Who holds a few blocks that another answer names.
 """
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.reachability import heap_graph, memory_budget
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.names import Names
-from gdbheapx.errors import HeapxError
+from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths
 from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, Referrer, class_of
 from gdbheapx.model import Address
-from gdbheapx.session import Session
 
 MOST_REFERRERS = 1000
 MOST_STEPS = 200
@@ -60,6 +57,8 @@ class Refs(NamedTuple):
     chains: Sequence[Chain]
     more: bool
     """There are more pointers to it than were followed."""
+    path: Optional[Path] = None
+    """How the program itself gets there; None where nothing gives it a name."""
 
     @property
     def class_(self) -> str:
@@ -75,7 +74,7 @@ class Marks:
         self.parents = reach.graph.parents(reach.roots_from)
 
 
-def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None) -> Optional[Refs]:
+def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None, paths: Optional[Paths] = None) -> Optional[Refs]:
     """The chains of one block, shortest first; None where no used block and no mapping has the address."""
     place = reach.graph.find(address)
     if place is None:
@@ -89,7 +88,8 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     )
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
-    return Refs(Address(start), offset, size, EVIDENCE[reach.graph.evidence(node)], chains, len(referrers) == MOST_REFERRERS)
+    evidence, path = EVIDENCE[reach.graph.evidence(node)], paths.of(node) if paths is not None else None
+    return Refs(Address(start), offset, size, evidence, chains, len(referrers) == MOST_REFERRERS, path)
 
 
 def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
@@ -167,29 +167,25 @@ class Holder(NamedTuple):
     """Pointers from the root to the block."""
     by: Optional[str]
     """The block or mapping, with the offset, whose pointer is the last of them; None where the root itself points there."""
+    path: Optional[str] = None
+    """How the program itself gets there, as its language writes it."""
+    path_steps: Optional[Sequence[Any]] = None
 
     def words(self) -> str:
         """In few words."""
         class_ = class_of(self.evidence)
         if self.root is None or class_ == "leaked":
             return "leaked" if class_ == "leaked" else "maybe leaked: %s" % MAYBE.get(self.evidence, "only weak pointers lead there")
-        way = self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0)
+        way = self.path or (self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0))
         return way if class_ == "held" else "%s (maybe: %s)" % (way, MAYBE.get(self.evidence, "only weak pointers lead there"))
 
 
-def find_holders(session: Session, addresses: Sequence[int], further: heap_graph.Further = heap_graph.NO_FURTHER) -> Dict[int, Holder]:
-    """By address, for those that lie in a block in use; empty where there is no graph: the answer it was for stands without it. `further`:
-    what counts as blocks, too."""
-    if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
-        return {}
-    try:
-        reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
-    except HeapxError:
-        return {}
-    names, holders = Names(session.target, reach), {}
-    marks = Marks(reach)
+def find_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holder]:
+    """By address, for those that lie in a block in use."""
+    holders: Dict[int, Holder] = {}
+    marks = Marks(graph.reach)
     for address in addresses:
-        told = find(reach, names, address, marks)
+        told = find(graph.reach, graph.names, address, marks, graph.paths)
         if told is not None:
             holders[address] = _holder(told)
     return holders
@@ -203,4 +199,5 @@ def _holder(told: Refs) -> Holder:
     by = None
     if first.root is None:
         by = "%s+%d" % (first.signature or "block %s" % first.address, first.offset or 0)
-    return Holder(told.address, told.evidence, last.root, chain.length, by)
+    path = told.path
+    return Holder(told.address, told.evidence, last.root, chain.length, by, *((path.text, path.steps) if path is not None else ()))

@@ -3,7 +3,8 @@
 
    A conservative graph has false edges, and one of them takes a whole tree from its owner. So edges come in two strengths. What is reached
    from strong roots by strong edges alone loses every weak edge to it. Weak are pointers inside a block where that is no habit, pointers
-   from stacks and registers, and the links of doubly linked lists, which lead to neighbours and not to parts. */
+   from stacks and registers, the links of doubly linked lists, which lead to neighbours and not to parts, and what a runtime says of its
+   objects. What has a name by itself, such as a module of Python, belongs to nobody: only the virtual root owns it. */
 #include "links.h"
 #include "marks.h"
 
@@ -49,7 +50,9 @@ static void find_weak(const struct graph *graph, struct filter *filter, int list
     for (uint32_t node = 0; node < graph->nodes; node++)
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t rule = EDGE_RULE(graph->to[edge]);
-            if (rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
+            if (is_sure(graph, edge))
+                continue;
+            if (is_loose(graph, edge) || rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
                 || (list_links && node < graph->index.blocks && is_list_link(graph, filter->inside, node, edge)))
                 filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
         }
@@ -58,6 +61,9 @@ static void find_weak(const struct graph *graph, struct filter *filter, int list
 static int mark_strong(const struct graph *graph, struct filter *filter, uint32_t roots_from)
 {
     struct spread *strong = &filter->strong;
+    for (uint64_t i = 0; i < graph->start_count; i++)
+        if (!spread_push(strong, graph->starts[i]))
+            return 0;
     for (uint32_t node = roots_from; node < graph->nodes; node++)
         if (!is_weak_root(filter, node) && !spread_push(strong, node))
             return 0;
@@ -107,6 +113,7 @@ static uint32_t *numbers_of(uint64_t count)
     return lazy_alloc((size_t) count * sizeof(uint32_t) + 8);
 }
 
+/* `edges`: with those from the virtual root to what has a name by itself. */
 static void solver_close(struct solver *solver, uint64_t nodes, uint64_t edges)
 {
     uint32_t *by_node[] = {solver->number, solver->vertex, solver->parent, solver->semi, solver->label, solver->dominator, solver->before,
@@ -127,6 +134,12 @@ static int solver_open(struct solver *solver, uint64_t nodes, uint64_t edges)
     return all && solver->predecessors;
 }
 
+/* The virtual root's children: what has a name by itself, then roots. */
+static uint32_t top_node(const struct graph *graph, uint32_t roots_from, uint32_t number)
+{
+    return number < graph->start_count ? graph->starts[number] : roots_from + number - (uint32_t) graph->start_count;
+}
+
 /* Numbers nodes in the order of a depth-first search from a root above all roots. While it lasts, semi[] says by node which edge is
    next. */
 static void number_nodes(const struct graph *graph, const struct filter *filter, struct solver *solver, uint32_t roots_from)
@@ -134,7 +147,10 @@ static void number_nodes(const struct graph *graph, const struct filter *filter,
     uint64_t depth = 0;
     uint32_t *next = solver->semi;
     solver->count = 1;
-    for (uint32_t root = roots_from; root < graph->nodes; root++) {
+    for (uint32_t top = 0; top < graph->start_count + graph->nodes - roots_from; top++) {
+        const uint32_t root = top_node(graph, roots_from, top);
+        if (solver->number[root])
+            continue;
         solver->number[root] = solver->count;
         solver->vertex[solver->count] = root;
         solver->parent[solver->count++] = 0;
@@ -159,7 +175,8 @@ static void number_nodes(const struct graph *graph, const struct filter *filter,
     }
 }
 
-/* predecessors of number i: from before[i] to before[i + 1]. Those of roots are left out: only the virtual root leads there. */
+/* predecessors of number i: from before[i] to before[i + 1]. Those of roots are left out: only the virtual root, number 0, leads there; to
+   what has a name by itself it leads, too. */
 static void find_predecessors(const struct graph *graph, const struct filter *filter, struct solver *solver)
 {
     uint32_t *before = solver->before;
@@ -173,6 +190,12 @@ static void find_predecessors(const struct graph *graph, const struct filter *fi
                     solver->predecessors[*place] = solver->number[node];
                 ++*place;
             }
+        for (uint64_t i = 0; i < graph->start_count; i++) {
+            uint32_t *place = &before[solver->number[graph->starts[i]] + 1];
+            if (is_fill)
+                solver->predecessors[*place] = 0;
+            ++*place;
+        }
         if (is_fill)
             break;
         uint32_t sum = 0;
@@ -250,14 +273,14 @@ int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint3
     struct filter filter = {NULL, NULL, weak_from, weak_until, {NULL, NULL, 0, 0}};
     struct solver solver;
     memset(&solver, 0, sizeof solver);
-    int done = filter_open(graph, &filter, roots_from, list_links) && solver_open(&solver, graph->nodes, graph->edges);
+    int done = filter_open(graph, &filter, roots_from, list_links) && solver_open(&solver, graph->nodes, graph->edges + graph->start_count);
     if (done) {
         number_nodes(graph, &filter, &solver, roots_from);
         find_predecessors(graph, &filter, &solver);
         solve(&solver);
         add_up(graph, &solver, owners, bytes, blocks);
     }
-    solver_close(&solver, graph->nodes, graph->edges);
+    solver_close(&solver, graph->nodes, graph->edges + graph->start_count);
     filter_close(graph, &filter);
     return done ? 0 : NO_MEMORY;
 }

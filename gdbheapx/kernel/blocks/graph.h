@@ -86,6 +86,9 @@ struct graph {
     uint16_t *inside;               /* by edge that leads_inside(), in order: the offset in the target, at most MOST_OFFSET */
     uint64_t inside_count, inside_room;
     uint8_t *links;                 /* one bit an edge, of a graph from a file: a link of a doubly linked list; NULL: slots tell it */
+    uint64_t *loose, *sure;         /* one bit an edge: it owns nothing, or it does, as a runtime tells; NULL: nobody told */
+    uint32_t *starts;               /* blocks that have a name by themselves */
+    uint64_t start_count;
     uint64_t resolved_segments, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];
@@ -95,6 +98,22 @@ struct graph {
     struct marks *marks;
     void (*free_marks)(struct marks *marks);
 };
+
+static inline int has_bit(const uint64_t *bits, uint64_t at)
+{
+    return (int) (bits[at >> 6] >> (at & 63) & 1);
+}
+
+/* The edge owns nothing, or it does: as its runtime tells. */
+static inline int is_loose(const struct graph *graph, uint64_t edge)
+{
+    return graph->loose && has_bit(graph->loose, edge);
+}
+
+static inline int is_sure(const struct graph *graph, uint64_t edge)
+{
+    return graph->sure && has_bit(graph->sure, edge);
+}
 
 static inline int is_slotted(const struct graph *graph, uint64_t node)
 {

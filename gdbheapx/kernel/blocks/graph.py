@@ -52,6 +52,9 @@ uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t fr
 void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
 uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room, uint64_t *next);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
+int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
+    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count);
+int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
 void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest);
@@ -68,7 +71,7 @@ uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *
 """
 
 IN_C = """
-RULE* FROM_MAPPING MASKED LEAKED NO_NODE EXACT_SLOT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
+RULE* FROM_MAPPING MASKED LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
 GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum
 """
 
@@ -125,6 +128,25 @@ NO_NODE = 0xFFFFFFFF
 NO_SLOT = 0xFFFFFFFF
 EXACT_SLOT = 0xFFFFFF00
 """Where a root's `exact` words stand."""
+
+
+OWNS_ALL = (1 << 64) - 1
+"""As a mask of words: it is not known which of them own what they point to."""
+LAST_OWNING_BIT = 63
+"""Of a mask of words: that word and all behind it."""
+
+
+class Owning(NamedTuple):
+    """What runtimes tell of their objects."""
+
+    labels: "array[int]"
+    """array('I'), of each block."""
+    masks: Sequence[int]
+    """Of each label, 0 first: which words of such a block own what they point to: bit n is word n. OWNS_ALL: not known."""
+    nothing: Sequence[int]
+    """Blocks that own nothing, whatever they are."""
+    starts: Sequence[int]
+    """Blocks that have a name by themselves, such as a module: nobody owns them."""
 
 
 class GraphShape(NamedTuple):
@@ -538,6 +560,22 @@ class Graph:
         """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
         out = array("I", [NO_NODE]) * self.nodes
         if self._library.heapx_graph_parents(self._handle, roots_from, at(out)):
+            raise MemoryError()
+        return out
+
+    def own(self, told: Owning) -> None:
+        """After resolve(): pointers that own nothing are weak for dominators(), and no way for named_parents()."""
+        masks, nothing, starts = array("Q", told.masks), array("I", told.nothing), array("I", told.starts)
+        if len(told.labels) < self.numbers().blocks:
+            raise ValueError("a label for each block")
+        numbers = (at(told.labels), at(masks), len(masks), at(nothing), len(nothing), at(starts), len(starts))
+        if self._library.heapx_graph_own(self._handle, *numbers):
+            raise MemoryError()
+
+    def named_parents(self, roots_from: int) -> "array[int]":
+        """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own."""
+        out = array("I", [NO_NODE]) * self.nodes
+        if self._library.heapx_graph_named_parents(self._handle, roots_from, at(out)):
             raise MemoryError()
         return out
 

@@ -38,11 +38,12 @@ static uint32_t take(struct queue *queue)
 static int enter(const struct graph *graph, struct spread *spread, uint32_t node, unsigned rule, const uint64_t *only)
 {
     const uint32_t *edge = graph->to + graph->offsets[node], *end = graph->to + graph->offsets[node + 1];
+    const int is_owned = rule == OWNED;
     for (const uint32_t *one = edge; one < end && one < edge + 64; one++)
         __builtin_prefetch(&spread->marked[EDGE_ID(*one) >> 6]);
     for (; edge < end; edge++) {
         const uint32_t target = EDGE_ID(*edge);
-        if (EDGE_RULE(*edge) > rule || is_marked(spread, target) || (only && !(only[target >> 6] >> (target & 63) & 1)))
+        if (EDGE_RULE(*edge) > rule || is_marked(spread, target) || (is_owned && is_loose(graph, (uint64_t) (edge - graph->to))) || (only && !(only[target >> 6] >> (target & 63) & 1)))
             continue;
         if (!spread_push(spread, target))
             return 0;

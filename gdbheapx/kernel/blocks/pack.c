@@ -39,7 +39,7 @@ static int find_links(struct packer *packer)
         find_offsets(graph, inside);
         for (uint32_t node = 0; node < graph->index.blocks && (graph->all_slots || graph->links); node++)
             for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-                if (is_list_link(graph, inside, node, edge))
+                if (is_loose(graph, edge) || (!is_sure(graph, edge) && is_list_link(graph, inside, node, edge)))
                     packer->links[edge >> 3] |= (uint8_t) (1u << (edge & 7));
     }
     lazy_free(inside, (size_t) graph->edges * sizeof *inside + 8);

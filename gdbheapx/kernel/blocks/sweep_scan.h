@@ -67,11 +67,6 @@ struct sweep {
     uint64_t referrer_count, referrer_room;
 };
 
-static inline int has_bit(const uint64_t *bits, uint32_t node)
-{
-    return (int) (bits[node >> 6] >> (node & 63) & 1);
-}
-
 static inline unsigned sweep_rule(const struct sweep *sweep, uint32_t node)
 {
     unsigned level = 0;

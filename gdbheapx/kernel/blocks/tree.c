@@ -11,7 +11,7 @@ int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end,
         more = 0;
         for (uint32_t node = first; node < end && !more; node++)
             if (!is_marked(&spread, node))
-                more = spread_push(&spread, node) ? spread_drain(graph, &spread, RULES, NULL, &reached, 1e300) : NO_MEMORY;
+                more = spread_push(&spread, node) ? spread_drain(graph, &spread, OWNED, NULL, &reached, 1e300) : NO_MEMORY;
     }
     spread_close(&spread);
     *bytes = reached.bytes;

@@ -3,7 +3,7 @@
 import random
 from array import array
 from collections import Counter
-from typing import Dict, List, Sequence, Set, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
@@ -19,6 +19,7 @@ from gdbheapx.kernel.blocks.graph import (
     MASKED,
     MOST_POINTERS,
     NO_NODE,
+    OWNS_ALL,
     RULE_END,
     RULE_HABIT,
     RULE_INSIDE,
@@ -27,6 +28,7 @@ from gdbheapx.kernel.blocks.graph import (
     UNALIGNED,
     Graph,
     GraphShape,
+    Owning,
     check_pointers,
 )
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
@@ -57,13 +59,14 @@ def parents_are_nearest(graph: Graph, plain_: PlainGraph, first: int) -> None:
         assert len(set(way)) == len(way)
 
 
-def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], links: bool) -> None:
+def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], links: bool, told: Optional[Owning] = None) -> None:
     """Owners, what they keep alive, and the children of each."""
     tree = graph.dominators(plain_.first, weak, links)
-    owners = plain_.owners(weak, links)
+    owners = plain_.owners(weak, links, told)
     assert list(tree.owners) == owners
     sums = [[0, 0] for _ in owners]
-    every = plain_.reachable(range(plain_.first, graph.nodes), [[edge.node for edge in some] for some in plain_.edges])
+    roots = [*(told.starts if told is not None else ()), *range(plain_.first, graph.nodes)]
+    every = plain_.reachable(roots, [[edge.node for edge in some] for some in plain_.edges])
     for node, (_, size) in enumerate(plain_.blocks):
         at = node
         while node in every and at != NO_NODE:
@@ -77,6 +80,52 @@ def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], links: b
         if owner != NO_NODE:
             owned = [node for node in range(graph.nodes) if owners[node] == owner]
             assert graph.heaviest(tree)[owner] == (max(owned, key=lambda node: (sums[node][0], -node)) if owned else NO_NODE)
+
+
+def random_owning(blocks: int, seed: int) -> Owning:
+    """Some labels whose words own or do not, or of which nobody knows; some blocks own nothing, some have a name by themselves."""
+    rng = random.Random(seed)
+    masks = [OWNS_ALL, 0, *(rng.getrandbits(64) for _ in range(4))]
+    some = sorted(rng.sample(range(blocks), 8))
+    return Owning(array("I", [rng.randrange(len(masks)) for _ in range(blocks)]), masks, some[:2], some[2:5])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_owns_nothing_is_weak(c_kernel: CKernel, seed: int) -> None:
+    """As its runtime tells; what has a name by itself belongs to nobody, and ways begin there first."""
+    world = make(seed)
+    graph, plain_ = build(c_kernel, world, [world.rows[0][0]]), PlainGraph(world, [world.rows[0][0]])
+    first = roots_from(graph, world)
+    told = random_owning(len(plain_.blocks), seed)
+    graph.mark(first)
+    graph.own(told)
+    for weak in ((first, first), (first + 1, first + 2)):
+        check_tree(graph, plain_, weak, True, told)
+    parents, seen = graph.named_parents(first), plain_.named(told)
+    ways = [way_up(parents, node, first, told.starts) for node in range(first)]
+    for node, way in enumerate(ways):
+        assert (way is not None) == (node in seen[-1]), node
+        for above, below in zip(way[1:] if way else [], way or []):
+            assert any(plain_.is_owned(above, edge, told) is not False and edge.node == below for edge in plain_.edges[above])
+        assert way is None or (way[-1] in told.starts) == (node in seen[0])
+
+
+def way_up(parents: Sequence[int], node: int, first: int, starts: Sequence[int]) -> Optional[List[int]]:
+    """From a node to a start or a root."""
+    way = [node]
+    while way[-1] < first and way[-1] not in starts:
+        if parents[way[-1]] == NO_NODE:
+            return None
+        way.append(parents[way[-1]])
+        assert len(way) <= len(parents)
+    return way
+
+
+def test_owning_needs_a_label_for_each_block(c_kernel: CKernel) -> None:
+    """Fewer labels are a fault of who asks."""
+    graph = build(c_kernel, make(1), [])
+    with pytest.raises(ValueError, match="a label for each block"):
+        graph.own(Owning(array("I"), [OWNS_ALL], [], []))
 
 
 def check(kernel: CKernel, world: World) -> None:
@@ -100,8 +149,14 @@ def check(kernel: CKernel, world: World) -> None:
             assert graph.find(address + step) == plain_.find(address + step)
     evidence = [graph.evidence(node) for node in range(numbers.nodes)]
     for kinds, limit in (([LEAKED, RULE_INSIDE], None), ([LEAKED], 2)):
-        assert graph.with_evidence(kinds, 0, blocks, limit) == [(node, evidence[node]) for node in range(blocks) if evidence[node] in kinds][:limit]
-    assert [tuple(one) for one in sums] == [(evidence[:blocks].count(one), sum(plain_.blocks[node][1] for node in range(blocks) if evidence[node] == one)) for one in range(LEAKED + 1)]
+        assert (
+            graph.with_evidence(kinds, 0, blocks, limit)
+            == [(node, evidence[node]) for node in range(blocks) if evidence[node] in kinds][:limit]
+        )
+    assert [tuple(one) for one in sums] == [
+        (evidence[:blocks].count(one), sum(plain_.blocks[node][1] for node in range(blocks) if evidence[node] == one))
+        for one in range(LEAKED + 1)
+    ]
     inside = Counter(edge.inside for edge in every if edge.rule == RULE_INSIDE and evidence[edge.node] == RULE_INSIDE)
     assert dict(graph.inside_offsets()) == inside
     parents_are_nearest(graph, plain_, first)
@@ -222,7 +277,9 @@ def tiny(rng: random.Random) -> Tuple[World, List[Tuple[int, int]]]:
     roots = [(DATA + 64 * place, DATA + 64 * place + 16) for place in range(len(held))]
     pieces.update({root[0]: b"".join(word(one, 8, "little") for one in words) for root, words in zip(roots, held)})
     shape = GraphShape([(HEAP, HEAP + 4096)], [], 8, True, 16, False)
-    return World(BytesSource(tuple(sorted(pieces.items()))), shape, [(start, 64, CLASS_USED, 0, 0) for start in starts], roots, "little"), edges
+    return World(
+        BytesSource(tuple(sorted(pieces.items()))), shape, [(start, 64, CLASS_USED, 0, 0) for start in starts], roots, "little"
+    ), edges
 
 
 def check_dominators(graph: Graph, world: World) -> None:
@@ -260,7 +317,13 @@ def plain(words: Dict[int, int], blocks: Sequence[Tuple[int, int]], root: Sequen
         pieces[address] = b"".join(word(words.get(address + at, 0), 8, "little") for at in range(0, size // 8 * 8, 8)) + bytes(size % 8)
     pieces[DATA] = b"".join(word(one, 8, "little") for one in root)
     rows = [(address, size, CLASS_USED, 0, 0) for address, size in blocks]
-    return World(BytesSource(tuple(sorted(pieces.items()))), GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, True, 8, slots), rows, [(DATA, DATA + 8 * len(root))], "little")
+    return World(
+        BytesSource(tuple(sorted(pieces.items()))),
+        GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, True, 8, slots),
+        rows,
+        [(DATA, DATA + 8 * len(root))],
+        "little",
+    )
 
 
 def classes(graph: Graph, world: World) -> List[int]:
@@ -350,7 +413,13 @@ def test_large_blocks_and_long_gaps(c_kernel: CKernel) -> None:
     big = (HEAP, 48 << 20)
     pieces = ((HEAP, bytes(4096)), (DATA, word(HEAP + (47 << 20), 8, "little") + word(HEAP + (63 << 20), 8, "little")))
     shape = GraphShape([(HEAP, HEAP + (64 << 20))], [], 8, True, 16, False)
-    world = World(BytesSource(tuple(sorted(pieces))), shape, [(*big, CLASS_USED, 0, 0), (HEAP + (62 << 20), 16, CLASS_USED, 0, 0)], [(DATA, DATA + 16)], "little")
+    world = World(
+        BytesSource(tuple(sorted(pieces))),
+        shape,
+        [(*big, CLASS_USED, 0, 0), (HEAP + (62 << 20), 16, CLASS_USED, 0, 0)],
+        [(DATA, DATA + 16)],
+        "little",
+    )
     graph = build(c_kernel, world)
     assert classes(graph, world) == [RULE_INSIDE, LEAKED]
     assert graph.find(HEAP + (48 << 20)) is None

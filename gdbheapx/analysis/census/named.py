@@ -1,0 +1,50 @@
+"""The graph of blocks with what runtimes call their objects."""
+
+from typing import Dict, Optional, Sequence
+
+from gdbheapx.analysis.census import find, pieces, registry
+from gdbheapx.analysis.census.world import World, together
+from gdbheapx.analysis.naming.paths import Paths, Told
+from gdbheapx.analysis.reachability import heap_graph, memory_budget, refs
+from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.names import NamedGraph, Names
+from gdbheapx.analysis.reachability.refs import Holder
+from gdbheapx.errors import HeapxError
+from gdbheapx.session import Session
+
+
+def make(session: Session) -> NamedGraph:
+    """The graph of all blocks in use, with those that runtimes have cut of memory of their own: one read."""
+    told: Optional[find.LabelSet] = session.shared(find.TOLD)
+    if told is not None:
+        return NamedGraph(told.reach, told.called, told.paths)
+    shared: Optional[Reach] = session.shared(heap_graph.REACH)
+    if shared is not None:
+        return NamedGraph(shared, Names(session.target, shared), None)
+    world = World(session)
+    recognisers = registry.naming(world)
+    asked = together([ask for recogniser in recognisers for ask in recogniser.asks(world)])
+    further = pieces.of([made for recogniser in recognisers for made in recogniser.inner(world)])
+    speakers = find.speakers(recognisers, world)
+    if not speakers:
+        reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
+        return NamedGraph(reach, Names(session.target, reach), None)
+    signer = world.signer(asked.rows, asked.sets)
+    read = heap_graph.gather(session, True, names=True, signer=signer, further=further)
+    matches = signer.found()
+    asked.settle(matches)
+    kinds = find.kinds([find.named(asked, match) for match in matches], speakers)
+    reach = heap_graph.finish(session, read)
+    names = Names(session.target, reach)
+    return NamedGraph(reach, names, Paths(reach, names, Told(signer.labels(), kinds, speakers, heap_graph.can_read_on(session.target))))
+
+
+def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
+    """By address, what holds the blocks in use there; empty where there is no graph: the answer it was for stands without it."""
+    if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
+        return {}
+    try:
+        graph = make(session)
+    except HeapxError:
+        return {}
+    return refs.find_holders(graph, addresses)

@@ -1,0 +1,178 @@
+"""Paths to the blocks of one graph: from what has a name by itself, or from a variable, along pointers that own what they lead to."""
+
+from array import array
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, VARIABLE, Hop, Namer, PathStep, Start, text_of
+from gdbheapx.analysis.reachability import names as graph_names
+from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Edge, Owning
+from gdbheapx.model import Address
+
+MOST_HOPS = 1000
+"""Of a path; a longer one is a list that was followed, and no name."""
+
+
+class Kind(NamedTuple):
+    """What the blocks of one label are."""
+
+    runtime: str
+    """Of the namer; empty: none knows it."""
+    name: Optional[str]
+
+
+class Told(NamedTuple):
+    """What runtimes tell of all blocks."""
+
+    labels: "array[int]"
+    """array('I'), of each block."""
+    kinds: Sequence[Kind]
+    """Of each label, 0 first: it has nothing."""
+    speakers: "Mapping[str, Speaker]"
+    """By runtime."""
+    can_read: bool
+    """Memory is as it was: else only what has a name by itself gets a path."""
+
+
+class Speaker(NamedTuple):
+    """A runtime's namer, with what has to be asked while the target stands still."""
+
+    namer: Namer
+    starts: Sequence[Start]
+    nothing: Sequence[int]
+    """Addresses of blocks that own nothing."""
+
+
+def listen(namer: Namer) -> Speaker:
+    """Asks it. Memory is read."""
+    return Speaker(namer, list(namer.starts()), list(namer.owns_nothing()))
+
+
+class Paths(graph_names.Paths):
+    """Of one graph, after its resolve() and before its roots are split. Memory is read when a path is asked for."""
+
+    def __init__(self, reach: Reach, names: Names, told: Told) -> None:
+        self._reach, self._names, self._told = reach, names, told
+        self._starts: Dict[int, Tuple[Namer, Start]] = {}
+        self._parents: Optional[array[int]] = None
+        self._roots: Sequence[regions.Root] = reach.regions.roots
+        self._known: Dict[int, Optional[graph_names.Path]] = {}
+        nothing: List[int] = []
+        for speaker in told.speakers.values():
+            for start in speaker.starts:
+                node = self._block(start.address)
+                if node is not None:
+                    self._starts.setdefault(node, (speaker.namer, start))
+            nothing += [node for node in map(self._block, speaker.nothing) if node is not None]
+        reach.graph.own(Owning(told.labels, [self._mask(kind) for kind in told.kinds], nothing, list(self._starts)))
+
+    def _mask(self, kind: Kind) -> int:
+        speaker = self._told.speakers.get(kind.runtime)
+        return ALL_WORDS if speaker is None else speaker.namer.owning_words(kind.name)
+
+    def _block(self, address: int) -> Optional[int]:
+        place = self._reach.graph.find(address)
+        return place[0] if place is not None and place[0] < self._reach.numbers.blocks else None
+
+    def starts(self) -> Sequence[int]:
+        """What has a name by itself."""
+        return list(self._starts)
+
+    def split(self, roots: Sequence[regions.Root]) -> None:
+        """Roots of the graph are now these."""
+        self._roots, self._parents = roots, None
+        self._known.clear()
+
+    def of(self, node: int) -> Optional[graph_names.Path]:
+        """The path to a block; None where nothing gives it a name."""
+        if node not in self._known:
+            self._known[node] = self._find(node) if node < self._reach.numbers.blocks else None
+        return self._known[node]
+
+    def contents(self, node: int) -> Optional[str]:
+        """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
+        if node >= self._reach.numbers.blocks:
+            return None
+        kind = self._kind(node)
+        speaker = self._told.speakers.get(kind.runtime)
+        if speaker is None or not self._told.can_read:
+            return None
+        return speaker.namer.contents(*self._reach.graph.blocks([node])[0], kind.name)
+
+    def _kind(self, node: int) -> Kind:
+        return self._told.kinds[self._told.labels[node]]
+
+    def _find(self, node: int) -> Optional[graph_names.Path]:
+        way = self._way(node)
+        if way is None:
+            return None
+        if way[0] in self._starts:
+            namer, start = self._starts[way[0]]
+        else:
+            begun = self._variable(way[0], way[1])
+            if begun is None:
+                return None
+            start, way = begun, way[1:]
+            speaker = self._told.speakers.get(self._kind(way[0]).runtime) if way[0] < self._reach.numbers.blocks else None
+            namer = speaker.namer if speaker is not None else Plain()
+        if len(way) > 1 and not self._told.can_read:
+            return None
+        steps = namer.steps(start, self._hops(way)) if len(way) > 1 else list(start.steps)
+        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME)
+
+    def _way(self, node: int) -> Optional[List[int]]:
+        """Nodes from a start or a root down to the block; None where there is none."""
+        if self._parents is None:
+            self._parents = self._reach.graph.named_parents(self._reach.roots_from)
+        way = [node]
+        while way[-1] not in self._starts and way[-1] < self._reach.roots_from:
+            if self._parents[way[-1]] == NO_NODE or len(way) > MOST_HOPS:
+                return None
+            way.append(self._parents[way[-1]])
+        return way[::-1]
+
+    def _variable(self, root: int, below: int) -> Optional[Start]:
+        """A global variable that leads to the block, by its name."""
+        known = self._roots[root - self._reach.roots_from]
+        edge = self._edge(root, below)
+        if known.kind != regions.DATA or known.module is None or edge is None or edge.slot == NO_SLOT:
+            return None
+        address = known.start + edge.slot * self._reach.word_bytes
+        if self._names.variable(known.module, address) is None:
+            return None
+        return Start(self._reach.graph.blocks([below])[0][0], [PathStep(VARIABLE, self._names.at(known.module, address), Address(address))])
+
+    def _edge(self, node: int, below: int) -> Optional[Edge]:
+        """The pointer by which the way goes on: the first that owns."""
+        edges = [edge for edge in self._reach.graph.edges(node) if edge.node == below]
+        if node < self._reach.numbers.blocks:
+            mask = self._mask(self._kind(node))
+            edges = [edge for edge in edges if edge.slot == NO_SLOT or mask >> min(edge.slot, 63) & 1] or edges
+        return edges[0] if edges else None
+
+    def _hops(self, way: Sequence[int]) -> List[Hop]:
+        hops = []
+        for node, below in zip(way, [*way[1:], None]):
+            if node >= self._reach.numbers.blocks:  # a mapping
+                mapping = self._reach.mapping(node)
+                address, size_bytes, name = (mapping.start, mapping.end - mapping.start, None) if mapping is not None else (0, 0, None)
+            else:
+                (address, size_bytes), name = self._reach.graph.blocks([node])[0], self._kind(node).name
+            edge = self._edge(node, below) if below is not None else None
+            offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
+            hops.append(Hop(address, size_bytes, name, offset))
+        return hops
+
+
+class Plain(Namer):
+    """Where no runtime knows the blocks: each pointer is an offset."""
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """See Namer."""
+        offsets = [(hop.offset, below.address) for hop, below in zip(hops, hops[1:])]
+        return [
+            *start.steps,
+            *(PathStep(FIELD, " -> ?" if offset is None else " -> +0x%x" % offset, Address(address)) for offset, address in offsets),
+        ]

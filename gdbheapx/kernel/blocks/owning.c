@@ -1,0 +1,106 @@
+/* What of a block owns what it points to, as its runtime tells: links of a collector's lists and weak references do not. */
+#include "marks.h"
+
+static void set_bit(uint64_t *bits, uint64_t at)
+{
+    bits[at >> 6] |= 1ull << (at & 63);
+}
+
+static void clear_bit(uint64_t *bits, uint64_t at)
+{
+    bits[at >> 6] &= ~(1ull << (at & 63));
+}
+
+static void own_words(struct graph *graph, uint32_t node, uint64_t mask)
+{
+    for (uint32_t edge = graph->offsets[node]; mask != OWNS_ALL && edge < graph->offsets[node + 1]; edge++) {
+        const uint64_t slot = slot_of(graph, edge);
+        const int is_owned = mask >> (slot < LAST_OWNING_BIT ? slot : LAST_OWNING_BIT) & 1;
+        set_bit(is_owned ? graph->sure : graph->loose, edge);
+        clear_bit(is_owned ? graph->loose : graph->sure, edge);
+    }
+}
+
+/* `labels`: of each block, `masks` of each label, 0 first: bit n is its word n, the last one all behind; OWNS_ALL: nothing is known.
+   `nothing`: blocks that own nothing, whatever they are. `starts`: blocks that have a name by themselves. 0, or NO_MEMORY. */
+int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
+                    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count)
+{
+    const size_t room = (size_t) graph->edges / 64 + 1;
+    if (!graph->loose) {
+        graph->loose = calloc(room, sizeof *graph->loose);
+        graph->sure = calloc(room, sizeof *graph->sure);
+    }
+    free(graph->starts);
+    graph->starts = malloc((size_t) start_count * sizeof *graph->starts + 8);
+    graph->start_count = 0;
+    if (!graph->loose || !graph->sure || !graph->starts)
+        return NO_MEMORY;
+    for (uint32_t node = 0; node < graph->index.blocks; node++)
+        if (labels[node] < label_count)
+            own_words(graph, node, masks[labels[node]]);
+    for (uint64_t i = 0; i < nothing_count; i++)
+        if (nothing[i] < graph->index.blocks)
+            own_words(graph, nothing[i], 0);
+    for (uint64_t i = 0; i < start_count; i++)
+        if (starts[i] < graph->index.blocks)
+            graph->starts[graph->start_count++] = starts[i];
+    return 0;
+}
+
+/* Nodes that have a way already, and those whose edges are followed next. */
+struct ways {
+    const struct graph *graph;
+    uint32_t roots_from;
+    uint32_t *parents, *queue;
+    uint64_t begin, end;
+    uint64_t *known;                    /* one bit a node */
+};
+
+static void begin_at(struct ways *ways, uint32_t node)
+{
+    if (has_bit(ways->known, node))
+        return;
+    set_bit(ways->known, node);
+    ways->queue[ways->end++] = node;
+}
+
+static void follow(struct ways *ways, unsigned most_rule)
+{
+    const struct graph *graph = ways->graph;
+    for (; ways->begin < ways->end; ways->begin++) {
+        const uint32_t node = ways->queue[ways->begin];
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (target >= ways->roots_from || has_bit(ways->known, target) || is_loose(graph, edge)
+                || (EDGE_RULE(graph->to[edge]) > most_rule && !is_sure(graph, edge)))
+                continue;
+            ways->parents[target] = node;
+            begin_at(ways, target);
+        }
+    }
+}
+
+/* `parents`: NO_NODE for every node; becomes the node before each on a shortest way by words that own: from what has a name by itself, in
+   its order; else from a root, by pointers that are enough to hold a block; else by any. 0, or NO_MEMORY. */
+int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents)
+{
+    struct ways ways = {graph, roots_from, parents, NULL, 0, 0, NULL};
+    ways.queue = lazy_alloc((size_t) graph->nodes * sizeof *ways.queue + 8);
+    ways.known = calloc((size_t) graph->nodes / 64 + 1, sizeof *ways.known);
+    const int is_room = ways.queue && ways.known;
+    for (uint64_t i = 0; is_room && i < graph->start_count; i++)
+        begin_at(&ways, graph->starts[i]);
+    if (is_room) {
+        follow(&ways, RULES);
+        for (unsigned weak = 0; weak < 2; weak++) {
+            ways.begin = weak ? 0 : ways.end;
+            for (uint32_t node = roots_from; node < graph->nodes; node++)
+                begin_at(&ways, node);
+            follow(&ways, weak ? RULES : RULE_HABIT);
+        }
+    }
+    lazy_free(ways.queue, (size_t) graph->nodes * sizeof *ways.queue + 8);
+    free(ways.known);
+    return is_room ? 0 : NO_MEMORY;
+}
