@@ -17,9 +17,9 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
     arguments=[
         argument(
             "--by",
-            choices=("signature", "module", "size"),
+            choices=("signature", "module", "size", "owner"),
             default="signature",
-            help="what the rows tell apart (default: signature); size: of malloc's blocks alone",
+            help="what the rows distinguish (default: signature); size: of malloc's blocks alone",
         ),
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
@@ -28,13 +28,17 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
     reads=Reads.CENSUS,
     help=HELP,
     snapshot=True,
-    needs=("gdbheapx.analysis.census.find", "gdbheapx.report.census_text"),
+    needs=("gdbheapx.analysis.census.find", "gdbheapx.analysis.census.by_owner", "gdbheapx.report.census_text"),
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
-    from gdbheapx.analysis.census import find
+    from gdbheapx.analysis.census import by_owner, find
     from gdbheapx.report import census_text
 
-    answer = session.kept("census", find.Census, lambda: find.find(session))
-    answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
+    if options.by == "owner":
+        answer = session.kept("census by owner", find.Census, lambda: by_owner.by_owner(session))
+        answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
+    else:
+        answer = session.kept("census", find.Census, lambda: find.find(session))
+        answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
     return Answer(lambda: census_text.data(answer, options.limit), lambda style: census_text.lines(style, answer, options.limit), read=True)

@@ -18,6 +18,7 @@ more; it is followed down to the block where the memory piles up.
     "owners",
     arguments=[
         argument("--of", type=address_or_name, metavar="ADDR|SYMBOL", help="what this block or global variable owns"),
+        argument("--by", choices=("class",), help="below each owner what it owns, by class"),
         argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
         *SHORT_STOP,
@@ -29,12 +30,13 @@ more; it is followed down to the block where the memory piles up.
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.named",
+        "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.block",
     ),
 )
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
-    from gdbheapx.analysis.census import block, named
+    from gdbheapx.analysis.census import block, by_owner, named
     from gdbheapx.analysis.reachability import heap_graph, memory_budget
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.report import reach_text
@@ -51,6 +53,12 @@ def owners(session: Session, options: Options) -> Answer:
         heap_graph.check_time(session)
         return made._replace(leaked_is_upper_bound=heap_graph.lacks_holders(session))
 
+    if options.by is not None:
+        rows = by_owner.by_class(session, limit)
+        heap_graph.check_time(session)
+        return Answer(
+            lambda: {"suspects": [], "owners": rows, "shared_bytes": None}, lambda style: reach_text.rows_lines(style, rows), read=True
+        )
     if options.of is None:
         answer = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
         return Answer(lambda: answer, lambda style: reach_text.owners_lines(style, answer), read=True)
@@ -68,6 +76,6 @@ def owners(session: Session, options: Options) -> Answer:
         raise HeapxError("no used block or symbol matches %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND)
     return Answer(
         lambda: {"suspects": [], "owners": [owned_row], "shared_bytes": None},
-        lambda style: reach_text.owner_lines(style, owned_row),
+        lambda style: reach_text.rows_lines(style, [owned_row]),
         read=True,
     )

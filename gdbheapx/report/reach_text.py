@@ -35,6 +35,8 @@ def data(refs: Refs, limit: int, depth: int) -> Dict[str, Any]:
         "evidence": refs.evidence,
         "referrers": len(refs.chains),
         "more_referrers": refs.more,
+        "path": refs.path.text if refs.path is not None else None,
+        "path_steps": refs.path.steps if refs.path is not None else None,
         "chains": [shortened(chain.steps, depth) for chain in refs.chains[:limit]],
     }
 
@@ -44,6 +46,8 @@ def lines(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
     inside = "+%d" % refs.offset if refs.offset else ""
     head = say("Block %s%s of %s: %s", refs.address, inside, Size(refs.size_bytes), _verdict(refs))
     yield text.said(style, head)
+    if refs.path is not None:
+        yield "Path: %s" % refs.path.text
     for number, chain in enumerate(refs.chains[:limit], 1):
         yield ""
         yield "%d. %s" % (number, _title(chain))
@@ -92,9 +96,9 @@ def owners_lines(style: Style, owners: Owners) -> Iterator[str]:
     yield from text.show(style, owners_page(owners))
 
 
-def owner_lines(style: Style, owned_row: Owned) -> Iterator[str]:
-    """The text of --of."""
-    yield from text.show(style, [Table(columns_of(Owned), flat([owned_row], 0))])
+def rows_lines(style: Style, rows: Sequence[Owned]) -> Iterator[str]:
+    """The text of --of and --by: rows alone."""
+    yield from text.show(style, [Table(columns_of(Owned), flat(rows, 0))])
 
 
 def owners_page(owners: Owners) -> Page:

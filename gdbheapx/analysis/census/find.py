@@ -95,6 +95,8 @@ class CensusRow(NamedTuple):
     bytes: Annotated[int, Column("bytes", BYTES)]
     share_percent: Annotated[float, Column("share", "percent")]
     sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY)]
+    owner: Annotated[Optional[str], Column("owner", TEXT, shown=IF_ANY)] = None
+    """Who owns them, where that is asked."""
 
 
 class Managed(NamedTuple):
@@ -512,10 +514,28 @@ def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signatur
 
 def chosen_rows(session: Session, census: Census, by: str, like: Optional[str]) -> List[CensusRow]:
     """The rows. `like`: a part of what they are called, small and large letters alike."""
-    chosen = [row for row in census.rows if like is None or like.lower() in (row.signature or "not named").lower()]
+    chosen = [row for row in census.rows if is_like(row, like)]
     if by == MODULE:
         return _by_module(chosen, census.bytes)
     return session.kept("census by size", List[CensusRow], lambda: _by_size(session)) if by == SIZE else chosen
+
+
+def is_like(row: CensusRow, like: Optional[str]) -> bool:
+    """It has that text in its name, small and large letters alike."""
+    return like is None or like.lower() in (row.signature or "not named").lower()
+
+
+def merged(rows: Iterable[CensusRow]) -> List[CensusRow]:
+    """Those that are called the same as one, the largest first."""
+    sums: Dict[Tuple[Optional[str], str, str, Optional[int]], CensusRow] = {}
+    for row in rows:
+        key = (row.signature, row.module, row.sure, row.size_bytes)
+        before = sums.get(key)
+        if before is not None:
+            share = round(row.share_percent + before.share_percent, 1)
+            row = row._replace(blocks=row.blocks + before.blocks, bytes=row.bytes + before.bytes, share_percent=share)
+        sums[key] = row
+    return sorted(sums.values(), key=lambda row: -row.bytes)
 
 
 def _row(module: str, size_bytes: Optional[int], blocks: int, total: int, whole: int, sample: Optional[Address]) -> CensusRow:

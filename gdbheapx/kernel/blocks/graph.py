@@ -61,6 +61,9 @@ void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t
 void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next);
 uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
     uint32_t owner, uint32_t *out, uint64_t room);
+void heapx_tree_under(const uint32_t *owners, uint32_t nodes, uint32_t *under);
+int64_t heapx_tree_classes(const struct graph *graph, const uint32_t *under, uint32_t tops, const uint32_t *labels, uint32_t label_count,
+    uint64_t *out, uint64_t room);
 void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count);
 struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, unsigned threads);
 void heapx_weak_free(struct weak *weak);
@@ -243,6 +246,16 @@ LEAK_SAMPLES = 5
 class Sum(NamedTuple):
     """Some blocks."""
 
+    blocks: int
+    bytes: int
+
+
+class Class(NamedTuple):
+    """Blocks of one label that one node owns, directly or not."""
+
+    top: int
+    """Its place among the nodes that were asked for; -1: none of them owns these."""
+    label: int
     blocks: int
     bytes: int
 
@@ -621,6 +634,25 @@ class Graph:
         places = (at(tree.owners), at(tree.retained_bytes), begin, None if following is None else at(following))
         count = self._library.heapx_tree_children(*places, end, owner, at(out), limit)
         return list(out[: min(count, limit)]), count
+
+    def under(self, tree: Tree, tops: Sequence[int]) -> "array[int]":
+        """array('I') by node: place + 1 of the nearest of these nodes that owns it, or is it; 0 for none."""
+        under = array("I", bytes(4 * len(tree.owners)))
+        for place, node in enumerate(tops):
+            under[node] = place + 1
+        self._library.heapx_tree_under(at(tree.owners), len(tree.owners), at(under))
+        return under
+
+    def classes(self, under: "array[int]", tops: int, labels: "array[int]", label_count: int) -> List[Class]:
+        """What each of so many `tops` owns, by label. `under`: of under(); `labels`: array('I') of each block, each below `label_count`."""
+        if len(labels) < self.numbers().blocks or (len(labels) and max(labels) >= label_count):
+            raise ValueError("a label for each block, and all that there are")
+        places = (self._handle, at(under), tops, at(labels), label_count)
+        count = self._library.heapx_tree_classes(*places, None, 0)
+        out = array("Q", bytes(32 * max(count, 0)))
+        if count < 0 or self._library.heapx_tree_classes(*places, at(out), count) < 0:
+            raise MemoryError()
+        return [Class(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
 
     def _index(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":
         """Where the children of each begin, and which follows; nothing while few were asked for: a pass over all nodes takes less."""

@@ -107,3 +107,59 @@ uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint
         }
     return count;
 }
+
+/* `under`: number + 1 of each node that is asked for, 0 of the others; becomes that of the nearest of them at or above each node, or stays 0.
+   `owners`: of the tree. */
+void heapx_tree_under(const uint32_t *owners, uint32_t nodes, uint32_t *under)
+{
+    for (uint32_t node = 0; node < nodes; node++) {
+        uint32_t top = node;
+        while (!under[top] && owners[top] != NO_NODE)
+            top = owners[top];
+        const uint32_t number = under[top] ? under[top] : UINT32_MAX;
+        for (uint32_t at = node; !under[at]; at = owners[at]) {
+            under[at] = number;
+            if (owners[at] == NO_NODE)
+                break;
+        }
+    }
+    for (uint32_t node = 0; node < nodes; node++)
+        under[node] = under[node] == UINT32_MAX ? 0 : under[node];
+}
+
+/* Blocks and bytes of each label under each of `tops` nodes (0: none of them), for `out` with four numbers of each: which, label, blocks,
+   bytes. `labels`: of each block, below `label_count`. Returns how many rows there are, at most `room` of them written, or NO_MEMORY. */
+int64_t heapx_tree_classes(const struct graph *graph, const uint32_t *under, uint32_t tops, const uint32_t *labels, uint32_t label_count,
+                           uint64_t *out, uint64_t room)
+{
+    const uint32_t blocks = (uint32_t) graph->index.blocks;
+    uint64_t *begins = calloc((size_t) tops + 2, sizeof *begins), *sums = calloc((size_t) label_count, 2 * sizeof *sums);
+    uint32_t *ids = lazy_alloc((size_t) blocks * sizeof *ids + 8);
+    int64_t rows = begins && sums && ids ? 0 : NO_MEMORY;
+    for (uint32_t id = 0; !rows && id < blocks; id++)
+        begins[under[id] + 1]++;
+    for (uint32_t top = 0; !rows && top <= tops; top++)
+        begins[top + 1] += begins[top];
+    for (uint32_t id = 0; !rows && id < blocks; id++)
+        ids[begins[under[id]]++] = id;              /* each begin becomes the next one's */
+    for (uint32_t top = 0; rows >= 0 && top <= tops; top++) {
+        const uint64_t from = top ? begins[top - 1] : 0;
+        for (uint64_t at = from; at < begins[top]; at++) {
+            sums[2 * labels[ids[at]]]++;
+            sums[2 * labels[ids[at]] + 1] += index_size(&graph->index, ids[at]);
+        }
+        for (uint64_t at = from; at < begins[top]; at++) {
+            const uint32_t label = labels[ids[at]];
+            if (!sums[2 * label])
+                continue;
+            if ((uint64_t) rows < room)
+                memcpy(out + 4 * rows, (uint64_t[]) {top, label, sums[2 * label], sums[2 * label + 1]}, 32);
+            sums[2 * label] = sums[2 * label + 1] = 0;
+            rows++;
+        }
+    }
+    free(begins);
+    free(sums);
+    lazy_free(ids, (size_t) blocks * sizeof *ids + 8);
+    return rows;
+}

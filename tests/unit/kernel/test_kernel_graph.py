@@ -29,6 +29,7 @@ from gdbheapx.kernel.blocks.graph import (
     Graph,
     GraphShape,
     Owning,
+    Tree,
     check_pointers,
 )
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
@@ -63,6 +64,7 @@ def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], links: b
     """Owners, what they keep alive, and the children of each."""
     tree = graph.dominators(plain_.first, weak, links)
     owners = plain_.owners(weak, links, told)
+    check_classes(graph, plain_, tree)
     assert list(tree.owners) == owners
     sums = [[0, 0] for _ in owners]
     roots = [*(told.starts if told is not None else ()), *range(plain_.first, graph.nodes)]
@@ -80,6 +82,21 @@ def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], links: b
         if owner != NO_NODE:
             owned = [node for node in range(graph.nodes) if owners[node] == owner]
             assert graph.heaviest(tree)[owner] == (max(owned, key=lambda node: (sums[node][0], -node)) if owned else NO_NODE)
+
+
+def check_classes(graph: Graph, plain_: PlainGraph, tree: Tree) -> None:
+    """Of each label what some nodes own."""
+    blocks, tops = len(plain_.blocks), [node for node in range(graph.nodes) if node % 7 == 3]
+    labels = array("I", [node * 5 % 4 for node in range(blocks)])
+    expected: Dict[Tuple[int, int], List[int]] = {}
+    for node, (_, size) in enumerate(plain_.blocks):
+        top = node
+        while top not in tops and tree.owners[top] != NO_NODE:
+            top = tree.owners[top]
+        row = expected.setdefault((tops.index(top) if top in tops else -1, labels[node]), [0, 0])
+        row[0], row[1] = row[0] + 1, row[1] + size
+    found = graph.classes(graph.under(tree, tops), len(tops), labels, 4)
+    assert {(row.top, row.label): [row.blocks, row.bytes] for row in found} == expected and len(found) == len(expected)
 
 
 def random_owning(blocks: int, seed: int) -> Owning:

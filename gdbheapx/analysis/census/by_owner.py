@@ -1,0 +1,98 @@
+"""Which owner holds which class: every block in use by who owns it and by what it is."""
+
+from typing import Dict, List, NamedTuple
+
+from gdbheapx.analysis.census import find
+from gdbheapx.analysis.census.find import Census, CensusRow
+from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
+from gdbheapx.analysis.reachability import memory_budget, owners
+from gdbheapx.analysis.reachability.owners import Owned
+from gdbheapx.kernel.blocks.graph import Class
+from gdbheapx.session import Session
+
+MOST_OWNERS = 500
+"""Those that retain most; what others own is put together."""
+NO_OWNER, CLASS = "[leaked, or small owners]", "class"
+
+
+class Held(NamedTuple):
+    """All blocks, by who owns them."""
+
+    owners: List[Owned]
+    """Those that retain most first."""
+    rows: Dict[int, List[CensusRow]]
+    """By place in `owners`, -1 for all others: what each owns, the largest first."""
+
+
+def held(session: Session) -> Held:
+    """Of one look. HeapxError where there is no room for the graph."""
+    memory_budget.check(session)
+    told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
+    tallied = owners.tally(session, told.reach, told.called, told.paths)
+    tops = tallied.tops(MOST_OWNERS)
+    under = tallied.graph.under(tallied.tree, [node for node, _ in tops])
+    classes = tallied.graph.classes(under, len(tops), told.labels, len(told.names) + 1)
+    called = [tallied.owned(node, kind) for node, kind in tops]
+    rows: Dict[int, List[CensusRow]] = {}
+    for found in classes:
+        owner = called[found.top].owner if found.top >= 0 else NO_OWNER
+        rows.setdefault(found.top, []).append(_row(found, told, owner, tallied.used.bytes))
+    for some in rows.values():
+        some.sort(key=lambda row: -row.bytes)
+    return Held(called, rows)
+
+
+def _row(found: Class, told: find.LabelSet, owner: str, whole: int) -> CensusRow:
+    name = told.names[found.label - 1] if found.label else None
+    signed = told.found.get(found.label)
+    one_size = signed is not None and name is None and signed.least_bytes == signed.most_bytes
+    return CensusRow(
+        signature=name.name if name is not None else None,
+        module=name.module if name is not None else "",
+        sure=name.sure if name is not None else "",
+        size_bytes=signed.least_bytes if signed is not None and one_size else None,
+        blocks=found.blocks,
+        bytes=found.bytes,
+        share_percent=round(100.0 * found.bytes / whole, 1) if whole else 0.0,
+        sample=None,
+        owner=owner,
+    )
+
+
+def by_owner(session: Session) -> Census:
+    """The census with a row for each owner and class, the largest first."""
+    every = [row for some in held(session).rows.values() for row in find.merged(some)]
+    named, placed = (sum(row.bytes for row in every if row.sure in sure) for sure in ((EXACT, SHAPE), (PLACE,)))
+    return Census(
+        rows=sorted(every, key=lambda row: -row.bytes),
+        blocks=sum(row.blocks for row in every),
+        bytes=sum(row.bytes for row in every),
+        named_bytes=named,
+        placed_bytes=placed,
+        managed=(),
+        may_be_stale=any(heap.shape.keeps_freed_content for heap in session.heaps.all()),
+    )
+
+
+def by_class(session: Session, limit: int) -> List[Owned]:
+    """Owners, below each what it owns by class."""
+    found = held(session)
+    return [
+        owner._replace(children=[_owned(row) for row in find.merged(found.rows.get(place, []))[:limit]])
+        for place, owner in enumerate(found.owners[:limit])
+    ]
+
+
+def _owned(row: CensusRow) -> Owned:
+    size = "blocks of %d bytes" % row.size_bytes if row.size_bytes is not None else "not named"
+    return Owned(
+        owner=row.signature or size,
+        kind=CLASS,
+        address=None,
+        retained_bytes=row.bytes,
+        share_percent=row.share_percent,
+        retained_blocks=row.blocks,
+        reached_bytes=None,
+        reached_blocks=None,
+        signature=row.module or None,
+    )
