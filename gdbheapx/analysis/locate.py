@@ -142,8 +142,8 @@ def _named(target: Target, address: int) -> Optional[Named]:
 
 
 def _symbols(target: Target, module: Module) -> "List[tuple[int, int, str]]":
-    """(start, end, name) of functions and variables of the object's full symbol table, sorted."""
-    functions = [(function.start, function.end, function.name) for function in target.functions(module)]
+    """(start, end, name) of functions and variables of the object's symbol tables, sorted."""
+    functions = [(function.start, function.end, function.name) for function in target.functions(module, exported=True)]
     variables = [(module.base + at, module.base + at + size, name) for name, at, size, is_local in target.variables(module) if not is_local]
     return sorted([*functions, *variables])
 

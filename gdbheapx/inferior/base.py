@@ -795,16 +795,16 @@ class Objects(ABC):
         return []
 
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
-        """Every variable in the module's .symtab, local ones too: (name, address in the file, size_bytes, False), or for thread-local ones
-        (name, offset in the module's block, size_bytes, True)."""
+        """Every variable in the module's .symtab, local ones too, and in its .dynsym, which stripped files keep: (name, address in the
+        file, size_bytes, False), or for thread-local ones (name, offset in the module's block, size_bytes, True)."""
         return []
 
     def function(self, module: Module, name: str) -> Optional[Symbol]:
         """The function of one object, if there is debug information for it: `types` can look near it. Cheap also in large programs."""
         return None
 
-    def functions(self, module: Module) -> List[Function]:
-        """Every function in the object's full symbol table, by address; empty if it is stripped."""
+    def functions(self, module: Module, exported: bool = False) -> List[Function]:
+        """Every function in the object's full symbol table, by address; empty if it is stripped. `exported`: and those of .dynsym."""
         return []
 
     def exported_functions(self, module: Module) -> Iterator[str]:

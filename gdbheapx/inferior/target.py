@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 from gdbheapx.budget import NEVER, Still
 from gdbheapx.inferior.base import (
@@ -134,7 +134,8 @@ class ElfTarget(Target):
         self.still = source.still or Still()
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self._vtables: Dict[Module, Dict[int, Vtable]] = {}
-        self._functions: Dict[Module, List[Function]] = {}
+        self._functions: Dict[Tuple[Module, bool], List[Function]] = {}
+        self._type_names: Dict[Module, Dict[int, str]] = {}
         self._names: List[Dict[Any, Any]] = [self._statics, self._dynamics, self._tls]
         """What only other objects change."""
         self._foreseen_code: Optional[List[str]] = None
@@ -311,18 +312,23 @@ class ElfTarget(Target):
             return Target.module_symbol(self, module, name)
         return next(iter(self._in_module(module, name)), None)
 
-    def functions(self, module: Module) -> List[Function]:
-        if module not in self._functions:
-            self._functions[module] = self._functions_of(module)
-        return self._functions[module]
+    def functions(self, module: Module, exported: bool = False) -> List[Function]:
+        key = (module, exported)
+        if key not in self._functions:
+            entries = self._all_symbols(module) if exported else (e for file in self.symbol_files(module) for e in file.every_symbol())
+            self._functions[key] = self._functions_of(module, entries)
+        return self._functions[key]
 
-    def _functions_of(self, module: Module) -> List[Function]:
-        named = [
-            entry
-            for file in self.symbol_files(module)
-            for entry in file.every_symbol()
-            if entry[1].type == STT_FUNC and entry[1].size_bytes
-        ]
+    def _all_symbols(self, module: Module) -> Iterator[Tuple[str, ElfSymbol]]:
+        """Those of its symbol tables, and what it exports: stripped files keep that. Without its own file as far as memory has it."""
+        for file in self.symbol_files(module):
+            yield from file.every_symbol(exported=True)
+        loaded = self.loaded_at(module.base) if self._own_file(module) is None else None
+        if loaded is not None and loaded.dynamic():
+            yield from loaded.exported_symbols()
+
+    def _functions_of(self, module: Module, entries: Iterable[Tuple[str, ElfSymbol]]) -> List[Function]:
+        named = [entry for entry in entries if entry[1].type == STT_FUNC and entry[1].size_bytes]
         return sorted(
             {
                 Function(module.base + symbol.value, module.base + symbol.value + symbol.size_bytes, name, symbol.local)
@@ -619,10 +625,10 @@ class ElfTarget(Target):
         return self.elf_file(path, module.build_id) if path else None
 
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
-        entries = [entry for file in self.symbol_files(module) for entry in file.every_symbol() if entry[1].type in (STT_OBJECT, STT_TLS)]
         from gdbheapx.inferior.elf.demangle import variable_name  # few commands name variables
 
-        return sorted({(variable_name(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in entries})
+        named = [entry for entry in self._all_symbols(module) if entry[1].type in (STT_OBJECT, STT_TLS)]
+        return sorted({(variable_name(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in named})
 
     def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
         file = self._own_file(module)
@@ -643,8 +649,17 @@ class ElfTarget(Target):
             data = file.at(address - module.base, vtables.MOST_NAME_BYTES)
         else:
             data = b"" if self.kind == "live" else self.source.read_own(address, vtables.MOST_NAME_BYTES)
-        mangled = vtables.type_name(data)
+        mangled = vtables.type_name(data) or self._exported_type_name(module, address)
         return demangle.class_name(mangled) if mangled else None
+
+    def _exported_type_name(self, module: Module, address: int) -> Optional[str]:
+        """What the object exports there as a class's name, mangled: a core may have its .dynsym, and not its constants."""
+        if module not in self._type_names:
+            from gdbheapx.inferior.elf.vtables import TYPE_NAME  # few commands name classes
+
+            named = [(symbol.value, name) for name, symbol in self._all_symbols(module) if name.startswith(TYPE_NAME)]
+            self._type_names[module] = {module.base + value: name[len(TYPE_NAME) :] for value, name in named}
+        return self._type_names[module].get(address)
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
         sizes = [symbol.size_bytes for symbol in self._thread_locals(name, module)]

@@ -62,7 +62,7 @@ class Frames:
             return None
         if module.base not in self._functions:
             self._functions[module.base] = sorted(
-                self._target.functions(module), key=lambda function: (function.start, function.local, len(function.name))
+                self._target.functions(module, exported=True), key=lambda function: (function.start, function.local, len(function.name))
             )
         rows = self._functions[module.base]
         place = bisect_right([row.start for row in rows], here) - 1

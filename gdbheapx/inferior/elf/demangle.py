@@ -44,6 +44,10 @@ BASIC = {
     "z": "!",
 }
 CLOSURE = "{{closure}}"
+LEGACY_HASH = re.compile(r"::h[0-9a-f]{16}$")
+"""The last part of a legacy name of Rust."""
+ABI_TAG = re.compile(r"\[abi:\w+\]")
+"""Of a name that the C++ runtime has in two forms: no source has it."""
 
 
 def class_name(mangled: str) -> str:
@@ -55,11 +59,15 @@ def class_name(mangled: str) -> str:
 
 
 def variable_name(name: str) -> str:
-    """The name of a variable as the source has it (`_ZN3foo3barE`, `_ZL3bar`); of C, and where nothing here can read it, as it is."""
-    if not name.startswith("_Z"):
+    """The name of a variable as the source has it (`_ZN3foo3barE`, `_ZL3bar`, Rust's `_RNvC3foo3bar`); of C, and where nothing here can
+    read it, as it is."""
+    mangled = name.partition(".")[0]  # `.lto_priv.0`, `.llvm.123`: compilers' own
+    if mangled.startswith("_R"):
+        return rust_path(mangled) or name
+    if not mangled.startswith("_Z"):
         return name
-    known = plain(name[3:] if name.startswith("_ZL") else name[2:])
-    return known or _by_runtime(name, "", "") or name
+    known = plain(mangled[3:] if mangled.startswith("_ZL") else mangled[2:]) or _by_runtime(mangled, "", "")
+    return ABI_TAG.sub("", LEGACY_HASH.sub("", known)) if known else name
 
 
 def plain(mangled: str) -> Optional[str]:
@@ -127,6 +135,16 @@ def rust_type(symbol: str) -> Optional[str]:
     return _legacy(symbol) if symbol.startswith("_ZN") else None
 
 
+def rust_path(symbol: str) -> Optional[str]:
+    """What a v0 name is the name of; None where it is none."""
+    if not symbol.isascii() or len(symbol) > MOST_BYTES:
+        return None
+    try:
+        return _Name(symbol[2:]).path()
+    except _Unread:
+        return None
+
+
 def _legacy(symbol: str) -> Optional[str]:
     parts: List[str] = []
     at = 3
@@ -178,6 +196,10 @@ class _Name:
         """See type_of."""
         self._path(True)
         return self._owner
+
+    def path(self) -> str:
+        """All of it."""
+        return self._path()
 
     def _step(self) -> str:
         self._steps += 1

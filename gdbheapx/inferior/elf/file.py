@@ -310,11 +310,11 @@ class ElfFile:
                         if symbol.section:
                             yield c_string(text, offset), symbol
 
-    def every_symbol(self) -> Iterator[Tuple[str, ElfSymbol]]:
-        """Every defined symbol of .symtab."""
+    def every_symbol(self, exported: bool = False) -> Iterator[Tuple[str, ElfSymbol]]:
+        """Every defined symbol of .symtab. `exported`: and of .dynsym, which stripped files keep; what both have comes twice."""
         size = symbol_bytes(self.header.word_bytes)
         for table in self.sections():
-            if table.type != SHT_SYMTAB:
+            if table.type != SHT_SYMTAB and not (exported and table.type == SHT_DYNSYM):
                 continue
             _, entries, text = self._table(table)
             for at in range(0, len(entries) // size * size, size):

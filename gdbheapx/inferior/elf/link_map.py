@@ -41,6 +41,9 @@ Read = Callable[[int, int], bytes]
 """read(address, size_bytes): the readable prefix of the range."""
 DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTRELSZ, DT_PLTREL, DT_JMPREL = 7, 8, 17, 18, 2, 20, 23
 MAX_RELOCATIONS = 64 << 20
+DT_VERDEF, DT_VERNEED = 0x6FFFFFFC, 0x6FFFFFFE
+BEHIND_SYMBOLS = (DT_HASH, DT_STRTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
+"""What linkers write behind .dynsym, whose length no entry says: the nearest of them ends it."""
 
 
 class Numbers:
@@ -190,6 +193,22 @@ class Loaded:
                 return
             if entry[1].section and entry[1].type == STT_FUNC:
                 yield (self.memory.string((strings or 0) + entry[0]) or b"").decode("utf-8", "replace")
+
+    def exported_symbols(self) -> Iterator[Tuple[str, ElfSymbol]]:
+        """(name, symbol) of every defined one in .dynsym, as far as table and names are in memory: kernels dump the first page of a file,
+        and all of it where coredump_filter says so."""
+        table, strings, size = self.pointer(DT_SYMTAB), self.pointer(DT_STRTAB), symbol_bytes(self.memory.word_bytes)
+        if not table or not strings:
+            return
+        text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES))
+        behind = [place for place in (self.pointer(tag) for tag in BEHIND_SYMBOLS) if place and place > table]
+        data = self.memory.read(table, min(min(behind) - table, MAX_EXPORTED * size)) if text and behind else b""
+        for at in range(0, len(data) // size * size, size):
+            name_at, symbol = parse_symbol(self.memory.header.order, self.memory.word_bytes, data[at : at + size])
+            end = text.find(b"\0", name_at)
+            name = text[name_at:end].decode("utf-8", "replace") if end > name_at else ""
+            if symbol.section and name and name.isprintable():
+                yield name, symbol
 
     def _hashed(self) -> Iterator[int]:
         """Indexes in .dynsym of what the hash table leads to; undefined ones may be among them."""

@@ -40,7 +40,7 @@ PIECE_BYTES = 1 << 20
 KINDS = ("N10__cxxabiv117__class_type_infoE", "N10__cxxabiv120__si_class_type_infoE", "N10__cxxabiv121__vmi_class_type_infoE")
 """The classes of type_infos of classes: without bases, with one, with several or virtual ones."""
 VTABLE = "_ZTV"
-TYPE_INFO = "_ZTI"
+TYPE_INFO, TYPE_NAME = "_ZTI", "_ZTS"
 MOST_DISTANCE = 1 << 20
 """From a base to the start of its object, in bytes."""
 MOST_BASES = 64

@@ -124,6 +124,44 @@ def test_exported_names_need_no_file(core: Any) -> None:
     assert target.names_ending("hidden_static") == []
 
 
+def test_what_a_stripped_file_keeps(programs: Path, tmp_path: Path) -> None:
+    """`strip` takes .symtab, and leaves what the dynamic linker needs: the exported names, which come only where they are asked for."""
+    if not shutil.which("strip"):
+        pytest.skip("strip is not installed")
+    stripped = tmp_path / "stripped.so"
+    subprocess.run(["strip", "--strip-all", "-o", str(stripped), str(programs / "plugin.so")], check=True)
+    before, after = ElfFile(str(programs / "plugin.so")), ElfFile(str(stripped))
+    exported = {name: symbol for name, symbol in after.every_symbol(exported=True)}
+    assert list(after.every_symbol()) == [] and {"plugin_tls", "plugin_where"} <= set(exported)
+    assert all((name, symbol) in set(before.every_symbol()) for name, symbol in exported.items())
+
+
+def test_exported_variables_of_a_core_alone(core: Any) -> None:
+    """The first page of a small object is in the core, with its .dynsym: variables and functions have names without any file."""
+    path, specimen = core
+    source = CoreSource(path)
+    target = ElfTarget(source, ())
+    source.sysroot = "/nowhere"
+    plugin = target.modules()[-1]
+    assert target.module_file(plugin) is None and target.symbol_files(plugin) == []
+    assert target.variables(plugin) == [("plugin_tls", 0, 8, True)]
+    here = specimen.truth["plugin_where"]
+    assert [one.name for one in target.functions(plugin, exported=True) if one.start <= here < one.end] == ["plugin_where"]
+    assert target.functions(plugin) == []
+
+
+def test_a_table_of_exported_names_that_lies(core: Any) -> None:
+    """A string table elsewhere, or a .dynsym without end, gives no names: neither raises, and nothing is read without a bound."""
+    path, _ = core
+    target = open_elf_target(core=path)
+    plugin = target.loaded_at(target.modules()[-1].base)
+    assert plugin is not None and len(list(plugin.exported_symbols())) >= 2
+    known = dict(plugin.dynamic())
+    for tag, value in ((10, 0), (5, (1 << 64) - 8), (6, known[5])):
+        plugin._dynamic = {**known, tag: value}
+        assert list(plugin.exported_symbols()) == [], tag
+
+
 def test_names_after_link_time_optimization(programs: Path, tmp_path: Path) -> None:
     """A variable that link-time optimization renamed is found under its own name; one whose name merely begins so is not."""
     if not shutil.which("objcopy"):
@@ -276,7 +314,10 @@ def test_all_constants_are_those_of_every_read_only_segment(both: Both) -> None:
     """The files are here, so that they have all; gdb's core without them has the first segment whole and not the others."""
     target, _ = both
     assert all(target.has_all_constants(module) for module in target.modules() if target.module_file(module))
-    loads = [ProgramHeader(PT_LOAD, flags, 0, start, size, size, PAGE) for flags, start, size in ((4, 0, 0x5D50), (5, 0x6000, 0x75675), (4, 0x7C000, 0xD918), (6, 0x8A080, 0x52F1))]
+    loads = [
+        ProgramHeader(PT_LOAD, flags, 0, start, size, size, PAGE)
+        for flags, start, size in ((4, 0, 0x5D50), (5, 0x6000, 0x75675), (4, 0x7C000, 0xD918), (6, 0x8A080, 0x52F1))
+    ]
     whole = [Segment(BASE + one.vaddr, one.filesz, one.vaddr) for one in loads]
     assert file.dumps_all_constants(loads, BASE, whole[:3])
     for lost in range(3):

@@ -1,10 +1,10 @@
-"""Whose methods symbols of Rust are."""
+"""Whose methods symbols of Rust are, and what variables are called in the source."""
 
 import random
 
 import pytest
 
-from gdbheapx.inferior.elf.demangle import rust_type
+from gdbheapx.inferior.elf.demangle import rust_type, variable_name
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -22,7 +22,10 @@ pytestmark = pytest.mark.once  # pure functions
         ("_ZN5holds5Shape4name17h4bb3d9cc4a5cf2bbE", None),
         ("_ZN5holds5Shape4name17h4bb3d9cc4a5cf2bb", None),
         ("_ZN3foo3barEv", None),
-        ("_RNvXs1_NtNtCs8cutESUgEWM_12clap_builder4util5colorNtB5_11ColorChoiceNtNtCsgEmfK2I1SDS_4core3fmt5Debug3fmt", "clap_builder::util::color::ColorChoice"),
+        (
+            "_RNvXs1_NtNtCs8cutESUgEWM_12clap_builder4util5colorNtB5_11ColorChoiceNtNtCsgEmfK2I1SDS_4core3fmt5Debug3fmt",
+            "clap_builder::util::color::ColorChoice",
+        ),
         ("_RINvNtCsgEmfK2I1SDS_4core3ptr13drop_in_placeNtNtNtCs26ezDKuLN16_5cargo4util5rustc5RustcEBM_", "cargo::util::rustc::Rustc"),
         ("_RNvXs1g_NtCsgEmfK2I1SDS_4core3fmtRNtCs6tjIMW69snP_7gix_url3UrlNtB6_5Debug3fmtCs26ezDKuLN16_5cargo", "&gix_url::Url"),
         (
@@ -57,3 +60,32 @@ def test_names_that_never_end() -> None:
         text = whole[:at] + rng.choice(("", "B_", "T", "I", "s", "9999", "_", "\u00e9")) + whole[at + rng.randrange(3) :]
         found = rust_type(text)
         assert found is None or isinstance(found, str)
+
+
+@pytest.mark.parametrize(
+    "symbol, name",
+    [
+        ("_PyRuntime", "_PyRuntime"),
+        ("_ZN4gate15ProfileResolver6cache_E", "gate::ProfileResolver::cache_"),
+        ("_ZL5cache", "cache"),
+        ("_ZL5cache.lto_priv.0", "cache"),
+        ("_ZN12_GLOBAL__N_15cacheE", "(anonymous namespace)::cache"),
+        ("_ZN5holds5CACHE17h4bb3d9cc4a5cf2bbE", "holds::CACHE"),
+        ("_RNvCs1234_7mycrate5CACHE", "mycrate::CACHE"),
+        ("_RNvNtCs1234_7mycrate4deep5CACHE.llvm.17010688995810737391", "mycrate::deep::CACHE"),
+        ("_RNvCs1234_7mycrate5CAC", "_RNvCs1234_7mycrate5CAC"),
+        ("_ZN4gate", "_ZN4gate"),
+        ("_Z", "_Z"),
+    ],
+)
+def test_variables(symbol: str, name: str) -> None:
+    """Of C++ and of both manglings of Rust; what cannot be read stays as it is."""
+    assert variable_name(symbol) == name
+
+
+def test_variables_by_the_runtime() -> None:
+    """A static of a function, and a name with a tag of the ABI, which no source has."""
+    if variable_name("_ZGVZ1fvE1x") == "_ZGVZ1fvE1x":
+        pytest.skip("no C++ runtime here")
+    assert variable_name("_ZZN4gate3getEvE5cache") == "gate::get()::cache"
+    assert variable_name("_ZN4gate8Sessions8by_time_B5cxx11E") == "gate::Sessions::by_time_"
