@@ -7,8 +7,12 @@ index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cpython import types as objects
+from gdbheapx.analysis.census.cpython.layout import layout_of
+from gdbheapx.analysis.census.cpython.paths import Paths
 from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, Body, PyType, Types
+from gdbheapx.analysis.census.cpython.values import Values
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World
+from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
 
@@ -197,6 +201,14 @@ class CPython(Recogniser):
         if python is None:
             return {}
         return {(python.types.all[body.type].name, body.offset): body.name for body in python.bodies()}
+
+    def namer(self, world: World) -> Optional[Namer]:
+        """Of objects by modules and frames."""
+        python = self.python(world)
+        if python is None:
+            return None
+        layout = layout_of(python.types, python.has_flags_in_counts)
+        return Paths(Values(world, python.types, layout), world.once(Root).memory)
 
 
 RECOGNISERS: List[Recogniser] = [CPython()]

@@ -1,0 +1,118 @@
+"""Local variables of running threads: frames as objects (to 3.10), or in memory of the thread's own (_PyInterpreterFrame, 3.11 and later)."""
+
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Set
+
+from gdbheapx.analysis.census.cpython.types import DICT, WORD
+from gdbheapx.analysis.census.cpython.values import Values
+
+MOST_FRAMES = 2000
+"""Of one thread."""
+MOST_LOCALS = 1024
+OWNED_BY_C = 3
+"""FRAME_CSTACK, FRAME_OWNED_BY_INTERPRETER and beyond: no function runs in it."""
+STATE_WORDS = 24
+"""Of a thread's state, in which the way to its frame begins (struct _ts.frame, .cframe, .current_frame)."""
+TAGS = 3
+"""In 3.14 the lowest bits of a reference in a frame say how it is counted."""
+CODE_NAME = {8: 112, 11: 120}
+CODE_QUALIFIED_NAME = 128
+LOCALS_NAMES, LOCALS_COUNT = 96, 76
+FRAME_BACK, FRAME_CODE, FRAME_GLOBALS, FRAME_STACK = 24, 32, 48, 64
+"""Of a PyFrameObject up to 3.10."""
+
+
+class Local(NamedTuple):
+    """A variable of a frame."""
+
+    name: str
+    place: int
+    """Address of its word."""
+    value: int
+    """Of the object; 0: it has none."""
+
+
+class Frames:
+    """Reads frames of one process."""
+
+    def __init__(self, values: Values) -> None:
+        self._values, self._frame = values, values.layout.frame
+        self._is_old = values.layout.release < 11
+
+    def of_thread(self, state: int) -> Iterator[int]:
+        """The innermost first: addresses of frames."""
+        seen: Set[int] = set()
+        at = self._first(state)
+        while at and at not in seen and len(seen) < MOST_FRAMES:
+            seen.add(at)
+            if self._is_function(at):
+                yield at
+            at = self._values.word(at + (FRAME_BACK if self._is_old else self._frame.previous))
+
+    def _first(self, state: int) -> int:
+        words = self._values.world.words(state, STATE_WORDS) or ()
+        for word in words[3:]:
+            if not word or word % WORD:
+                continue
+            ways = (word,) if self._is_old else (word, self._values.word(word), self._values.word(word + WORD))
+            for at in ways:
+                if self._leads_on(at):
+                    return at
+        return 0
+
+    def _leads_on(self, at: int) -> bool:
+        """It is a frame, or one of C's with a frame before it."""
+        before = 0 if self._is_old or not at or at % WORD else self._values.word(at + self._frame.previous)
+        return self._is_function(at) or (bool(before) and self._is_of_c(at) and self._is_function(before))
+
+    def _is_of_c(self, at: int) -> bool:
+        return self._values.number(at + self._frame.owner, 1) >= OWNED_BY_C
+
+    def _is_function(self, at: int) -> bool:
+        """A function runs in it: globals and builtins are dicts, and its code has a name."""
+        if not at or at % WORD:
+            return False
+        if self._is_old:
+            return self._values.has(self._values.word(at + FRAME_GLOBALS), DICT) and self.function(at) is not None
+        globals_, builtins = (self._values.word(at + self._frame.globals + place) for place in (0, WORD))
+        return all(self._values.has(one, DICT) for one in (globals_, builtins)) and not self._is_of_c(at) and self.function(at) is not None
+
+    def code(self, frame: int) -> int:
+        """Address of the code object."""
+        return self._values.word(frame + (FRAME_CODE if self._is_old else self._frame.code)) & ~TAGS
+
+    def function(self, frame: int) -> Optional[str]:
+        """Its name, as the code has it."""
+        code = self.code(frame)
+        text = None if self._is_old else self._values.text(self._values.word(code + CODE_QUALIFIED_NAME), 256)
+        return text or self._values.text(self._values.word(code + CODE_NAME[8 if self._is_old else 11]), 256)
+
+    def names(self, code: int) -> List[Optional[str]]:
+        """Of the variables in a frame's places, in their order: locals, then cells."""
+        if not self._is_old:
+            return self._values.tuple_texts(self._values.word(code + LOCALS_NAMES), MOST_LOCALS)
+        names: List[Optional[str]] = []
+        for at in (72, 88, 80):  # co_varnames, co_cellvars, co_freevars
+            names += self._values.tuple_texts(self._values.word(code + at), MOST_LOCALS)
+        return names
+
+    def first_local(self, frame: int, count: int) -> int:
+        """Address of the first variable's word; up to 3.10 they end where the frame's stack begins."""
+        return self._values.word(frame + FRAME_STACK) - count * WORD if self._is_old else frame + self._frame.locals
+
+    def locals(self, frame: int) -> Sequence[Local]:
+        """Variables that are set."""
+        names = self.names(self.code(frame))
+        first = self.first_local(frame, len(names))
+        words = self._values.world.words(first, len(names)) or ()
+        return [
+            Local(name, first + place * WORD, word & ~TAGS) for place, (name, word) in enumerate(zip(names, words)) if name and word & ~TAGS
+        ]
+
+    def free_names(self, code: int) -> List[Optional[str]]:
+        """Of the cells that a function brings along: the last ones of all."""
+        if self._is_old:
+            return self._values.tuple_texts(self._values.word(code + 80), MOST_LOCALS)
+        names = self.names(code)
+        # co_nfreevars: behind co_nplaincellvars and co_ncellvars in 3.11, behind co_ncellvars alone later
+        count = self._values.number(code + (92 if self._values.layout.release == 11 else 84), 4)
+        return names[-count:] if 0 < count <= len(names) else []

@@ -1,0 +1,158 @@
+"""The main interpreter, its threads and sys.modules, found by what they are: no symbol is read.
+
+A thread's state names its interpreter in its third word (struct _ts: prev, next, interp; 3.8 to 3.14), and the interpreter has the newest
+thread's state. Up to 3.10 both are blocks of malloc's; since 3.11 the first of each lies in _PyRuntime. sys.modules is the first dict in
+the interpreter that has a module `sys` (PyInterpreterState.modules, since 3.12 .imports.modules).
+"""
+
+from array import array
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census.cpython.types import DICT, TYPE, WORD, Segment
+from gdbheapx.analysis.census.cpython.values import Values
+from gdbheapx.analysis.reachability.symbols import module_at
+
+INTERPRETER = 16
+"""Of a thread's state."""
+MOST_INTERPRETER_BYTES = 1 << 19
+MOST_LOOKED_AT_BYTES = 1 << 15
+"""Of what may be an interpreter, for the state of its newest thread."""
+MOST_THREADS = 1 << 14
+MOST_MODULES = 1 << 16
+FIRST_KEYS = 16
+"""`sys` is among the first in sys.modules."""
+LOWEST, HIGHEST = 0x10000, 1 << 56
+
+
+class Interpreter(NamedTuple):
+    """One that runs code."""
+
+    address: int
+    threads: Sequence[int]
+    """Addresses of their states."""
+    modules: int
+    """Of sys.modules."""
+
+
+class _Data:
+    """Writable memory of the object that has `type`, which has _PyRuntime, too."""
+
+    def __init__(self, values: Values, memory: Sequence[Segment]) -> None:
+        self._values = values
+        home = module_at(values.world.target, values.types.root.type)
+        self.segments = [part for part in memory if home is None or module_at(values.world.target, part.start) == home] or list(memory)
+
+    def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
+        """So many words: of what was read already, where they lie there."""
+        for start, words in self.segments:
+            place = (address - start) // WORD
+            if place >= 0 and place + count <= len(words) and not (address - start) % WORD:
+                return tuple(words[place : place + count])
+        return self._values.world.words(address, count)
+
+    def up_to(self, address: int, size_bytes: int) -> "array[int]":
+        """Words from there on, as many as can be read."""
+        for start, words in self.segments:
+            place = (address - start) // WORD
+            if 0 <= place < len(words):
+                return words[place : place + size_bytes // WORD]
+        data = self._values.world.read(address, size_bytes)
+        return array("Q", self._values.world.target.words_in(data))
+
+    def pointers(self) -> Iterator[int]:
+        """Words that may be addresses, each once, none of them into what files have for themselves alone."""
+        seen = {word for _, words in self.segments for word in words if LOWEST <= word < HIGHEST and not word % WORD}
+        images = self._values.world.target.image_ranges()
+        own = [(start, start + len(words) * WORD) for start, words in self.segments]
+        for word in sorted(seen):
+            if any(low <= word < high for low, high in own) or not any(low <= word < high for low, high, _ in images):
+                yield word
+
+
+def find(values: Values, memory: Sequence[Segment]) -> Optional[Interpreter]:
+    """The one that has sys.modules; None where there is none that can be read."""
+    data = _Data(values, memory)
+    tried: Dict[int, int] = {}
+    for state, interpreter in _states(data):
+        if interpreter in tried:
+            continue
+        tried[interpreter] = state
+        modules = _modules(values, data, interpreter)
+        if modules:
+            return Interpreter(interpreter, _threads(data, state, interpreter), modules)
+    return None
+
+
+def _states(data: _Data) -> Iterator[Tuple[int, int]]:
+    """(a thread's state, its interpreter)."""
+    for word in data.pointers():
+        head = data.words(word, 3)
+        if head is None:
+            continue
+        if _is_pair(data, head[1], word):  # up to 3.10: `next` and `tstate_head` of an interpreter
+            yield head[1], word
+        elif _is_pair(data, word, head[2]) and word in data.up_to(head[2], MOST_LOOKED_AT_BYTES):
+            yield word, head[2]
+
+
+def _is_pair(data: _Data, state: int, interpreter: int) -> bool:
+    if not all(LOWEST <= word < HIGHEST and not word % WORD for word in (state, interpreter)) or state == interpreter:
+        return False
+    head = data.words(state, 3)
+    return head is not None and head[2] == interpreter and all(not word % WORD and word < HIGHEST for word in head)
+
+
+def _threads(data: _Data, state: int, interpreter: int) -> List[int]:
+    """All states of the interpreter's, by their links both ways."""
+    found = [state]
+    for link in (1, 0):
+        at = state
+        while len(found) < MOST_THREADS:
+            head = data.words(at, 3)
+            at = head[link] if head else 0
+            if not _is_pair(data, at, interpreter) or at in found:
+                break
+            found.append(at)
+    return found
+
+
+def _modules(values: Values, data: _Data, interpreter: int) -> int:
+    """sys.modules; 0 where none of its words leads there."""
+    seen = set()
+    for word in data.up_to(interpreter, MOST_INTERPRETER_BYTES):
+        if LOWEST <= word < HIGHEST and not word % WORD and word not in seen:
+            seen.add(word)
+            if values.has(word, DICT) and _has_sys(values, word):
+                return word
+    return 0
+
+
+def _has_sys(values: Values, at: int) -> bool:
+    for number, (key, value) in enumerate(values.entries(at)):
+        if number >= FIRST_KEYS:
+            return False
+        if values.text(key) == "sys":
+            return is_module(values, value)
+    return False
+
+
+def is_module(values: Values, at: int) -> bool:
+    """It is of a type whose first word is a dict that has `__name__` (PyModuleObject.md_dict)."""
+    return values.type_of(at) is not None and bool(values.get(values.word(at + TYPE + WORD), "__name__"))
+
+
+def modules(values: Values, interpreter: Interpreter) -> Iterator[Tuple[str, int]]:
+    """(name, object) of sys.modules, each object once, `__main__` last: what it has imported is named by where it comes from."""
+    seen, last = set(), []
+    for number, (key, value) in enumerate(values.entries(interpreter.modules)):
+        name = values.text(key, 256)
+        if number >= MOST_MODULES:
+            break
+        if name is None or value in seen or not values.is_object(value):
+            continue
+        seen.add(value)
+        if name == "__main__":
+            last.append((name, value))
+        else:
+            yield name, value
+    yield from last

@@ -1,0 +1,120 @@
+"""Where CPython's objects have their fields, by release: found by the flags of types, without a symbol and without sys.version.
+
+Sources: Include/cpython/*object.h, Include/internal/pycore_dict.h, pycore_frame.h, pycore_interpframe_structs.h (3.14), Objects/dictobject.c
+and Objects/codeobject.c of 3.8 to 3.14; offsets are those of 64-bit words, not of free-threaded builds.
+"""
+
+from typing import Dict, NamedTuple, Tuple
+
+from gdbheapx.analysis.census.cpython.types import HEAP_TYPE, MANAGED_DICT, Types
+
+IMMUTABLE_TYPE = 1 << 8
+"""Of all static types since 3.10."""
+FUNCTION_3_8 = {
+    16: ".__code__",
+    24: ".__globals__",
+    32: ".__defaults__",
+    40: ".__kwdefaults__",
+    48: ".__closure__",
+    56: ".__doc__",
+    64: ".__name__",
+    88: ".__module__",
+    96: ".__annotations__",
+    104: ".__qualname__",
+}
+FUNCTION_3_10 = {
+    16: ".__globals__",
+    24: ".__builtins__",
+    32: ".__name__",
+    40: ".__qualname__",
+    48: ".__code__",
+    56: ".__defaults__",
+    64: ".__kwdefaults__",
+    72: ".__closure__",
+    80: ".__doc__",
+    104: ".__module__",
+}
+FUNCTION_3_12 = {**FUNCTION_3_10, 112: ".__annotations__", 120: ".__type_params__"}
+
+
+class Frame(NamedTuple):
+    """A _PyInterpreterFrame (3.11 and later)."""
+
+    code: int
+    previous: int
+    globals: int
+    owner: int
+    """Of the byte that says where it lies."""
+    locals: int
+
+
+class Layout(NamedTuple):
+    """Offsets in bytes, from where an object begins."""
+
+    release: int
+    """The lowest minor version that it may be: 8, 10, 11, 12, 13 or 14 (3.9 is as 3.8)."""
+    items: int
+    """Of a tuple's first item."""
+    ascii_text: int
+    """Of the characters of a compact string."""
+    wide_text: int
+    """The same, where not all are ASCII."""
+    function: Dict[int, str]
+    closure: int
+    """Of a function's cells."""
+    frame: Frame
+    generator_frame: int
+    """Of the frame in a generator or coroutine; before 3.11 of the pointer to it."""
+
+    @property
+    def has_packed_keys(self) -> bool:
+        """3.11 and later: a dict's keys begin with their sizes as logarithms, and may be of strings alone."""
+        return self.release >= 11
+
+    @property
+    def has_digit_tags(self) -> bool:
+        """3.12 and later: sign and number of digits of an int share a word."""
+        return self.release >= 12
+
+
+FRAMES = {
+    11: Frame(code=32, previous=48, globals=8, owner=69, locals=72),
+    12: Frame(code=0, previous=8, globals=24, owner=70, locals=72),
+    14: Frame(code=0, previous=8, globals=24, owner=74, locals=80),
+}
+GENERATOR_FRAMES = {8: 16, 11: 80, 12: 72}
+
+
+def _of(table: Dict[int, Frame], release: int) -> Frame:
+    return table[max((key for key in table if key <= release), default=min(table))]
+
+
+def release_of(types: Types, has_flags_in_counts: bool) -> int:
+    """By what the types' flags show."""
+    if has_flags_in_counts:
+        return 14
+    if types.has_inline_values:
+        return 13
+    if types.has_tagged_dicts:
+        return 12
+    heap = [py_type.flags for py_type in types.all.values() if py_type.flags & HEAP_TYPE]
+    if any(flags & MANAGED_DICT for flags in heap):
+        return 11
+    static = [py_type.flags for py_type in types.all.values() if not py_type.flags & HEAP_TYPE]
+    return 10 if any(flags & IMMUTABLE_TYPE for flags in static) else 8
+
+
+def layout_of(types: Types, has_flags_in_counts: bool) -> Layout:
+    """Of one process."""
+    release = release_of(types, has_flags_in_counts)
+    texts: Tuple[int, int] = (40, 56) if release >= 12 else (48, 72)
+    return Layout(
+        release=release,
+        items=types.root.items * 8,
+        ascii_text=texts[0],
+        wide_text=texts[1],
+        function=FUNCTION_3_8 if release < 10 else FUNCTION_3_12 if release >= 12 else {**FUNCTION_3_10, 112: ".__annotations__"},
+        closure=48 if release < 10 else 72,
+        frame=_of(FRAMES, release),
+        generator_frame=GENERATOR_FRAMES[max(key for key in GENERATOR_FRAMES if key <= release)],
+    )

@@ -1,0 +1,116 @@
+"""Which words of an object own what they point to.
+
+Not so: links of the collector's lists, counts and types, weak references and the list of them, and what a class has of its bases (they have
+names of their own), links of chains whose members a dict has as well.
+"""
+
+from typing import Dict, FrozenSet, List, Optional, Set
+
+from gdbheapx.analysis.census.cpython.types import (
+    DEBUG_HEAD,
+    GC_HEAD,
+    INLINE_VALUES,
+    IS_TYPE,
+    STR,
+    WORD,
+    PyType,
+)
+from gdbheapx.analysis.census.cpython.values import BYTES, INT, Values
+from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
+
+WEAK_LIST_OFFSET = 208
+"""tp_weaklistoffset, in a type."""
+WEAK = frozenset((16, 40, 48))
+"""PyWeakReference: wr_object, wr_prev, wr_next."""
+OF_CLASS = frozenset((256, 336, 344, 352, 360, 368))
+"""PyTypeObject: tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses, tp_weaklist."""
+NOT_OWNED: Dict[str, FrozenSet[int]] = {
+    **dict.fromkeys(("weakref", "weakref.ReferenceType"), WEAK),
+    **dict.fromkeys(("weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"), WEAK),
+    **dict.fromkeys(("functools._lru_cache_wrapper", "functools._lru_list_elem"), frozenset((16, 24))),
+    "collections.OrderedDict": frozenset((80, 88)),
+}
+"""By the name of a type, and for all derived from it: offsets in the object."""
+GENERATORS = ("generator", "coroutine", "async_generator")
+GENERATOR_ITEM = {11: 56, 12: 48}
+"""gi_exc_state.previous_item: in the caller's memory."""
+FRAME_DATA, OLD_FRAME_GENERATOR = 24, {8: 96, 10: 88}
+"""A frame object's pointer to its data, and to its generator, which it does not count."""
+POOL_BYTES = 512
+DEBUG_BYTES = 32
+"""Of PYTHONMALLOC=debug around each block."""
+
+
+class Masks:
+    """By what blocks are called."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._named: Dict[str, List[PyType]] = {}
+        for py_type in values.types.all.values():
+            self._named.setdefault(py_type.name, []).append(py_type)
+        self._made: Dict[str, int] = {}
+
+    def of(self, name: Optional[str]) -> int:
+        """What no type has as its name is a body of an object's, or no object of Python's at all."""
+        if name is None or name not in self._named:
+            return ALL_WORDS
+        if name not in self._made:
+            links, owned = 0, 0
+            for py_type in self._named[name]:
+                owned |= self._owned(py_type)
+                links |= self._links(py_type)
+            self._made[name] = owned & ~links
+        return self._made[name]
+
+    def _shift(self, py_type: PyType) -> int:
+        """What PYTHONMALLOC=debug writes before."""
+        if not self._values.types.shifts[0]:
+            return 0
+        return DEBUG_HEAD * (1 + (py_type.head_bytes + py_type.basic_bytes + DEBUG_BYTES > POOL_BYTES))
+
+    def _links(self, py_type: PyType) -> int:
+        """The collector's, and what holds the weak references of objects with a managed dict (3.12 and later)."""
+        first = self._shift(py_type) + py_type.head_bytes - GC_HEAD
+        links = _bits(first, first + GC_HEAD) if py_type.head_bytes else 0
+        return links | (
+            _bits(first - 2 * WORD, first - WORD) if py_type.head_bytes > GC_HEAD and self._values.types.has_tagged_dicts else 0
+        )
+
+    def _owned(self, py_type: PyType) -> int:
+        begin = self._shift(py_type) + py_type.head_bytes
+        mask = _bits(begin - GC_HEAD - 2 * WORD, begin - GC_HEAD) if py_type.head_bytes > GC_HEAD else 0
+        if py_type.name in ("str", "bytes", "int", "bool", "float", "complex", "bytearray"):
+            return mask if py_type.name != "bytearray" else mask | _bits(begin + 32, begin + 48)
+        item = self._values.word(py_type.address + 40)
+        is_long = (item == WORD or py_type.flags & (INLINE_VALUES | INT | BYTES)) and not py_type.flags & IS_TYPE
+        least = begin + (self._values.layout.wide_text if py_type.flags & STR else 2 * WORD)
+        mask |= _bits(least, begin + py_type.basic_bytes)
+        if is_long:
+            mask |= _bits(begin + py_type.basic_bytes, None)
+        for offset in self._not_owned(py_type):
+            mask &= ~_bits(begin + offset, begin + offset + WORD)
+        return mask
+
+    def _not_owned(self, py_type: PyType) -> Set[int]:
+        release = self._values.layout.release
+        weak_list = self._values.word(py_type.address + WEAK_LIST_OFFSET)
+        found = {weak_list} if 0 < weak_list < py_type.basic_bytes else set()
+        if py_type.flags & IS_TYPE:
+            found |= OF_CLASS
+        for kin in self._values.types.family(py_type):
+            found |= NOT_OWNED.get(kin.name, frozenset())
+            if kin.name in GENERATORS and release >= 11:
+                found |= {GENERATOR_ITEM[min(release, 12)], self._values.layout.generator_frame + self._values.layout.frame.previous}
+            if kin.name == "frame":
+                found |= {FRAME_DATA} if release >= 11 else {OLD_FRAME_GENERATOR[release]}
+        return found
+
+
+def _bits(start: int, end: Optional[int]) -> int:
+    """Words from one byte to another, or to the end."""
+    first, last = start // WORD, LAST_BIT + 1 if end is None else end // WORD
+    if end is not None and last > LAST_BIT:
+        last = LAST_BIT + 1
+    first = min(first, LAST_BIT)
+    return ((1 << last) - 1) & ~((1 << first) - 1) if last > first else 0

@@ -1,0 +1,108 @@
+"""Paths of names for CPython's objects: `shop._cache["u:1234"].items[3]`.
+
+What has a name by itself: modules of sys.modules by that name (`__main__` too), and local variables of running threads.
+`.<+0x20>` is a word of an object that no declaration names, `.<key "a">` a key, `{"a"}` an element of a set, `["a"...]` is cut,
+`f.__closure__["rows"]` what the function f has kept of a variable `rows` around it.
+"""
+
+from typing import Iterator, List, Optional, Sequence
+
+from gdbheapx.analysis.census.cpython import interpreter
+from gdbheapx.analysis.census.cpython.frames import Frames
+from gdbheapx.analysis.census.cpython.masks import Masks
+from gdbheapx.analysis.census.cpython.steps import OBJECT, RAW, Place, Steps
+from gdbheapx.analysis.census.cpython.types import DICT, IS_TYPE, LIST, STR, Segment
+from gdbheapx.analysis.census.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
+from gdbheapx.analysis.naming.namer import FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
+from gdbheapx.model import Address
+
+MOST_STARTS = 1 << 17
+THREAD_WORDS = 48
+"""Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
+SET_USED = 24
+
+
+class Paths(Namer):
+    """Of one process."""
+
+    def __init__(self, values: Values, memory: Sequence[Segment]) -> None:
+        self._values, self._memory = values, memory
+        self._steps, self._masks, self._frames = Steps(values), Masks(values), Frames(values)
+
+    def starts(self) -> Iterator[Start]:
+        """Modules, then variables of frames."""
+        found = interpreter.find(self._values, self._memory)
+        if found is None:
+            return
+        for name, module in interpreter.modules(self._values, found):
+            yield Start(module, (PathStep(MODULE, name if name.isprintable() else ascii(name), Address(module)),))
+        count = 0
+        for state in found.threads:
+            thread = self._thread(state)
+            for start in self._locals(state, thread):
+                yield start
+                count += 1
+                if count >= MOST_STARTS:
+                    return
+
+    def _thread(self, state: int) -> str:
+        """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""
+        words = self._values.world.words(state, THREAD_WORDS) or ()
+        for thread in self._values.world.target.threads():
+            if thread.thread_pointer and thread.thread_pointer in words:
+                name = " (%s)" % thread.name if thread.name and thread.name.isprintable() else ""
+                return "thread %d%s " % (thread.lwp, name)
+        return "thread "
+
+    def _locals(self, state: int, thread: str) -> Iterator[Start]:
+        for frame in self._frames.of_thread(state):
+            first = PathStep(FRAME, "%sframe %s(): " % (thread, self._frames.function(frame)), None)
+            for local in self._frames.locals(frame):
+                value = local.value
+                if self._values.is_named(value, "cell"):
+                    value = self._values.word(value + 16)
+                if self._values.is_object(value):
+                    yield Start(value, (first, PathStep(LOCAL, local.name, Address(value))))
+
+    def owning_words(self, signature: Optional[str]) -> int:
+        """See Masks."""
+        return self._masks.of(signature)
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """One pointer after the other."""
+        path = list(start.steps)
+        place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address)
+        pending: Optional[PathStep] = None
+        for hop, following in zip(hops, hops[1:]):
+            if hop.offset is None:
+                break
+            if not hop.address <= place.address < hop.address + hop.size_bytes:
+                place = Place(RAW, hop.address)
+            move = self._steps.follow(place, hop.address + hop.offset)
+            if move.text:
+                step = PathStep(move.kind, move.text, Address(move.place.address))
+                if not move.is_open:
+                    path.append(step)
+                pending = step if move.is_open else None
+            place = move.place
+            if not following.address <= place.address < following.address + following.size_bytes:
+                place = Place(RAW, following.address)
+        return path + ([pending] if pending is not None else [])
+
+    def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
+        """Of dicts, lists, tuples, sets, deques; of a long str or bytes its length."""
+        found = self._values.object_in(address)
+        if found is None or found[1].flags & IS_TYPE:
+            return None
+        at, py_type = found
+        name = py_type.name.rpartition(".")[2]
+        if py_type.flags & STR:
+            return "%s, %s characters" % (name, format(self._values.word(at + LENGTH), ","))
+        if py_type.flags & BYTES:
+            return "%s, %s bytes" % (name, format(self._values.word(at + SIZE), ","))
+        if py_type.flags & DICT:
+            return "%s of %s entries" % (name, format(self._values.word(at + SIZE), ","))
+        if py_type.flags & (LIST | TUPLE) or self._values.is_named(at, "collections.deque"):
+            return "%s of %s" % (name, format(self._values.word(at + SIZE), ","))
+        is_set = self._values.is_named(at, "set", "frozenset")
+        return "%s of %s" % (name, format(self._values.word(at + SET_USED), ",")) if is_set else None
