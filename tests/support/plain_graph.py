@@ -111,10 +111,12 @@ class PlainGraph:
 
     def is_owned(self, node: int, edge: PlainEdge, told: Optional[Owning]) -> Optional[bool]:
         """Whether the word that it stands in owns it; None where nobody says."""
-        if told is None or node >= len(self.blocks):
+        if told is None:
             return None
         if node in told.nothing:
             return False
+        if node >= len(self.blocks):
+            return None
         mask = told.masks[told.labels[node]]
         return None if mask == OWNS_ALL else bool(mask >> min(edge.slot, LAST_OWNING_BIT) & 1)
 

@@ -62,7 +62,8 @@ class Namer:
         return ALL_WORDS
 
     def owns_nothing(self) -> Iterable[int]:
-        """Addresses in blocks that own nothing of what they point to, whatever their rows say: a table of interned strings."""
+        """Addresses in blocks that own nothing of what they point to, whatever their rows say, such as a table of interned strings; and in
+        data of objects: a runtime's own variables keep what has no better owner."""
         return ()
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:

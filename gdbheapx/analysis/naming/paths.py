@@ -65,7 +65,7 @@ class Paths(graph_names.Paths):
                 node = self._block(start.address)
                 if node is not None:
                     self._starts.setdefault(node, (speaker.namer, start))
-            nothing += [node for node in map(self._block, speaker.nothing) if node is not None]
+            nothing += [node for address in speaker.nothing for node in self._nodes(address)]
         reach.graph.own(Owning(told.labels, [self._mask(kind) for kind in told.kinds], nothing, list(self._starts)))
 
     def _mask(self, kind: Kind) -> int:
@@ -75,6 +75,12 @@ class Paths(graph_names.Paths):
     def _block(self, address: int) -> Optional[int]:
         place = self._reach.graph.find(address)
         return place[0] if place is not None and place[0] < self._reach.numbers.blocks else None
+
+    def _nodes(self, address: int) -> List[int]:
+        """The block or the root there."""
+        block, first = self._block(address), self._reach.roots_from
+        roots = [first + place for place, root in enumerate(self._roots) if root.start <= address < root.end]
+        return [*([block] if block is not None else []), *roots]
 
     def starts(self) -> Sequence[int]:
         """What has a name by itself."""

@@ -23,6 +23,8 @@ LEAST_SHARED = 0.001
 MOST_PARTS = 8
 MOST_PASSED = 100
 """Blocks without a name of their own, between an owner and what it owns."""
+MOST_SILENT = 4
+"""Blocks below one that are called as it is."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -252,12 +254,24 @@ class Tallied:
         for _ in range(MOST_PASSED):
             at = waiting.pop()
             for child in self.graph.children(self.tree, at, limit)[0]:
-                here = self.path(child) if path is not None else None
-                (waiting if path is not None and (here is None or here.text == path.text) else found).append(child)
+                (waiting if path is not None and self._is_passed(child, path) else found).append(child)
             if not waiting:
                 break
         found += waiting
         return sorted(found, key=lambda child: -self.tree.retained_bytes[child])[:limit]
+
+    def _is_passed(self, node: int, above: Path) -> bool:
+        """It has no name of its own, or what it owns has a shorter one: `shop._cache` lies in `shop.__dict__`."""
+        path, at = self.path(node), node
+        if path is None or path.text == above.text:
+            return True
+        for _ in range(MOST_SILENT):
+            largest = self.graph.children(self.tree, at, 1)[0]
+            here = self.path(largest[0]) if largest else None
+            if here is None or here.text != path.text:
+                return here is not None and not here.text.startswith(path.text)
+            at = largest[0]
+        return False
 
     def tops(self, limit: int) -> List[Tuple[int, str]]:
         """What nobody owns, with its kind, most first. What a module or a frame owns comes in its place."""

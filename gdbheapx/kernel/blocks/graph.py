@@ -147,7 +147,7 @@ class Owning(NamedTuple):
     masks: Sequence[int]
     """Of each label, 0 first: which words of such a block own what they point to: bit n is word n. OWNS_ALL: not known."""
     nothing: Sequence[int]
-    """Blocks that own nothing, whatever they are."""
+    """Nodes that own nothing, whatever they are: blocks, and roots before they are split."""
     starts: Sequence[int]
     """Blocks that have a name by themselves, such as a module: nobody owns them."""
 

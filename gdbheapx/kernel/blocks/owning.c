@@ -22,7 +22,7 @@ static void own_words(struct graph *graph, uint32_t node, uint64_t mask)
 }
 
 /* `labels`: of each block, `masks` of each label, 0 first: bit n is its word n, the last one all behind; OWNS_ALL: nothing is known.
-   `nothing`: blocks that own nothing, whatever they are. `starts`: blocks that have a name by themselves. 0, or NO_MEMORY. */
+   `nothing`: nodes that own nothing, whatever they are. `starts`: blocks that have a name by themselves. 0, or NO_MEMORY. */
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
                     uint64_t nothing_count, const uint32_t *starts, uint64_t start_count)
 {
@@ -40,7 +40,7 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
         if (labels[node] < label_count)
             own_words(graph, node, masks[labels[node]]);
     for (uint64_t i = 0; i < nothing_count; i++)
-        if (nothing[i] < graph->index.blocks)
+        if (nothing[i] < graph->nodes)
             own_words(graph, nothing[i], 0);
     for (uint64_t i = 0; i < start_count; i++)
         if (starts[i] < graph->index.blocks)

@@ -14,6 +14,7 @@ from gdbheapx.analysis.census.cpython.steps import OBJECT, RAW, Place, Steps
 from gdbheapx.analysis.census.cpython.types import DICT, IS_TYPE, LIST, STR, Segment
 from gdbheapx.analysis.census.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
 from gdbheapx.analysis.naming.namer import FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.model import Address
 
 MOST_STARTS = 1 << 17
@@ -44,6 +45,15 @@ class Paths(Namer):
                 count += 1
                 if count >= MOST_STARTS:
                     return
+
+    def owns_nothing(self) -> Iterator[int]:
+        """The runtime's own variables, its interpreter and its threads: caches of methods and of names, which count nothing (Include/internal/
+        pycore_typeobject.h: type_cache)."""
+        home = module_at(self._values.world.target, self._values.types.root.type)
+        yield from (part.start for part in self._memory if module_at(self._values.world.target, part.start) == home)
+        found = interpreter.find(self._values, self._memory)
+        if found is not None:
+            yield from (found.address, *found.threads)
 
     def _thread(self, state: int) -> str:
         """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""
