@@ -45,6 +45,8 @@ def refs(session: Session, options: Options) -> Answer:
     if answer is not None and block.can_tell(session):
         told = block.signatures(session, model.blocks(graph.reach, answer))
         answer = model.named(answer, {address: signature.name for address, signature in told.items()})
+    if answer is not None:
+        answer = model.with_containers(answer, block.pointers(session, graph.reach, model.pointers(answer, options.limit)))
     if answer is None:
         hint = "`gdbheapx whatis 0x%x` says what is there" % options.address
         raise HeapxError("no block in use has the address 0x%x" % options.address, hint, code=NOT_FOUND)

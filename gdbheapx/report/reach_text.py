@@ -3,6 +3,8 @@
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.reachability import held
+from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.owners import Owned, Owners, Suspect
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
@@ -54,7 +56,8 @@ def lines(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
         for step in shortened(chain.steps, depth):
             if step.left_out:
                 yield "      ... %s not shown: --depth N" % plural(step.left_out, "step")
-            yield "   <- %s%s" % (_where(step), WORDS.get(step.evidence, ""))
+            container = ", %s" % step.container.words() if step.container is not None else ""
+            yield "   <- %s%s%s" % (_where(step), container, WORDS.get(step.evidence, ""))
     if len(refs.chains) > limit:
         yield ""
         yield "%s%s: --limit N" % (plural(len(refs.chains) - limit, "more chain"), " at least" if refs.more else "")
@@ -120,11 +123,11 @@ def suspicion(suspect: Suspect) -> str:
     what = "Suspect: %s keeps %s (%.1f %%)"
     if suspect.kind == "shared":
         what = "Suspect: %s, which several owners hold, keeps %s (%.1f %%)"
-    said = say(what, _called(suspect.owner, suspect.signature), Size(suspect.retained_bytes), suspect.share_percent)
+    said = say(what, _called(suspect.owner, suspect.signature, suspect.containers), Size(suspect.retained_bytes), suspect.share_percent)
     point = suspect.accumulation
     if not point.children:
         return said
-    where = _called(point.name, point.signature)
+    where = _called(point.name, point.signature, point.containers)
     if point.steps and point.name != suspect.owner:
         said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
     else:
@@ -135,14 +138,15 @@ def suspicion(suspect: Suspect) -> str:
     return say("%s, most of it below %s", said, parts)
 
 
-def _called(name: str, signature: Optional[str]) -> str:
-    return "%s, %s" % (name, signature) if signature else name
+def _called(name: str, signature: Optional[str], containers: Sequence[Container]) -> str:
+    return ", ".join(part for part in (name, signature, held.words(containers)) if part)
 
 
 def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
     """Rows with those below them indented."""
     owned_rows: List[Owned] = []
     for row in rows:
-        owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=row.signature or ""))
+        what = ": ".join(part for part in (row.signature, held.words(row.containers)) if part)
+        owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=what))
         owned_rows += flat(row.children, depth + 1)
     return owned_rows

@@ -32,7 +32,10 @@ KEYS = {
 }
 """Members of records and JSON objects that hold a name, and what stands there instead, with a number."""
 RUNTIMES = "python jvm perl ruby php redis bind postgresql nginx sqlite rust c++"
-WORDS_OF_OURS = "main thread auto manual huge used cached free text zeros global mapping block shared thread-local"
+WORDS_OF_OURS = (
+    "main thread auto manual huge used cached free text zeros global mapping block shared thread-local data stack registers "
+    "list deque vector string dict"
+)
 OURS = frozenset([*WORDS_OF_OURS.split(), *RUNTIMES.split(), *(name.split(".")[1] for name in REGISTRY)])
 """What gdbheapx says itself where names stand."""
 IN_SENTENCES = (

@@ -1,16 +1,21 @@
 """What a few blocks are."""
 
 from array import array
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.world import Signature, used_blocks
-from gdbheapx.analysis.reachability import owners
+from gdbheapx.analysis.census.containers import Containers
+from gdbheapx.analysis.census.world import Signature, World, used_blocks
+from gdbheapx.analysis.reachability import heap_graph, owners
+from gdbheapx.analysis.reachability.held import Container, Held
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.model import Address
 from gdbheapx.session import Session
 
 AT_ONCE = 65536
+CONTAINERS = "containers"
+"""What a snapshot keeps of its owners' containers."""
 
 
 def can_tell(session: Session) -> bool:
@@ -37,7 +42,8 @@ def _by_address(rows: Sequence[Tuple[int, int]], told_labels: "Labels") -> Dict[
 
 
 def with_names(session: Session, tallied: owners.Tallied, answer: owners.Owners) -> owners.Owners:
-    """Owners with what their blocks are, where that can be told."""
+    """Owners with what their blocks are, and which containers they have, where that can be told."""
+    answer = owners.with_containers(answer, _containers(session, tallied, answer))
     if not can_tell(session):
         return answer
     rows = owners.blocks(tallied, answer)
@@ -47,6 +53,31 @@ def with_names(session: Session, tallied: owners.Tallied, answer: owners.Owners)
     else:
         told = signatures(session, rows)
     return owners.named(answer, {address: one.name for address, one in told.items()})
+
+
+def _containers(session: Session, tallied: owners.Tallied, answer: owners.Owners) -> Dict[int, Sequence[Container]]:
+    """By the addresses in the answer. A snapshot has those of the answers that were made when it was taken."""
+    try:
+        kept: List[Held] = session.kept(CONTAINERS, Sequence[Held], list)
+    except HeapxError:  # of an older release
+        return {}
+    known: Dict[int, Sequence[Container]] = {one.address: one.containers for one in kept}
+    if session.target.has_memory and heap_graph.can_read_on(session.target):
+        finder = Containers(World(session), tallied.reach)
+        for address, place in owners.places(tallied, answer).items():
+            if address not in known:
+                known[address] = finder.within(*place)
+                kept += [Held(Address(address), known[address])] if known[address] else []
+    return known
+
+
+def pointers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[int, Optional[int]]]) -> Dict[int, Container]:
+    """By address, of those of these words that belong to a container. `places`: where a word stands, and where its block begins."""
+    if not session.target.has_memory or not heap_graph.can_read_on(session.target):
+        return {}
+    finder = Containers(World(session), reach)
+    found = ((address, finder.around(address, start or 0)) for address, start in sorted(set(places)))
+    return {address: container for address, container in found if container is not None}
 
 
 class Labels(NamedTuple):

@@ -1,9 +1,10 @@
 """Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
 
-from typing import Annotated, Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import Names, Path, Paths
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Sum, Tree
@@ -18,6 +19,8 @@ DROP_RATIO = 0.7
 """Where the largest part of what a node keeps has less than this share of it, the memory piles up there (MAT: big_drop_ratio)."""
 GAP_BYTES = 64
 """Pointers of an object without symbols that stand further apart belong to different variables."""
+HEAD_WORDS = 2
+"""Of a container in front of its first pointer: a colour, a capacity."""
 LEAST_SHARED = 0.001
 """Of all that is in use: what several owners hold and keeps less is no row of its own."""
 MOST_PARTS = 8
@@ -60,6 +63,8 @@ class Owned(NamedTuple):
     path: Optional[str] = None
     """How the program itself gets there, as its language writes it; None where nothing gives it a name."""
     path_steps: Optional[Sequence[Any]] = None
+    containers: Sequence[Container] = ()
+    """Those that lie in the variable or block, what has most elements first; none where memory could not be read any more."""
 
 
 class Division(NamedTuple):
@@ -85,6 +90,7 @@ class Accumulation(NamedTuple):
     """From the owner to here."""
     parts: Sequence[Division] = ()
     """Those directly below that keep a fifth of the heap or more themselves."""
+    containers: Sequence[Container] = ()
 
 
 class Suspect(NamedTuple):
@@ -97,6 +103,7 @@ class Suspect(NamedTuple):
     accumulation: Accumulation
     signature: Optional[str] = None
     """What the owner is, if it is a block."""
+    containers: Sequence[Container] = ()
 
 
 class Owners(NamedTuple):
@@ -321,6 +328,48 @@ def _addresses(rows: Sequence[Owned]) -> Iterator[Optional[int]]:
     for row in rows:
         yield row.address if row.kind in (BLOCK, SHARED) else None
         yield from _addresses(row.children)
+
+
+def places(tallied: Tallied, owners: Owners) -> Dict[int, Tuple[int, int]]:
+    """By the addresses in the answer where each variable and each block begins and ends."""
+    wanted = {suspect.accumulation.address for suspect in owners.suspects}
+    wanted.update(row.address for row in _all(owners.owners))
+    found: Dict[int, Tuple[int, int]] = {}
+    for number, part in enumerate(tallied.parts):
+        address = tallied.address(tallied.reach.roots_from + number)
+        if address in wanted and address and part.root.kind == regions.DATA and part.root.module is not None:
+            variable = tallied.names.variable(part.root.module, address)
+            following = [one for one in tallied.parts[number + 1 : number + 2] if one.root is part.root]
+            end = part.root.start + following[0].slot * tallied.reach.word_bytes if following else part.root.end
+            before = max(part.root.start, address - HEAD_WORDS * tallied.reach.word_bytes)
+            found[address] = (variable.start, variable.end) if variable is not None else (before, end)
+    for address in wanted - set(found):
+        place = tallied.graph.find(address) if address else None
+        if address and place is not None and place[0] < tallied.reach.numbers.blocks:
+            start, size = tallied.graph.blocks([place[0]])[0]
+            found[address] = start, start + size
+    return found
+
+
+def _all(rows: Sequence[Owned]) -> Iterator[Owned]:
+    for row in rows:
+        yield row
+        yield from _all(row.children)
+
+
+def with_containers(owners: Owners, held: Mapping[int, Sequence[Container]]) -> Owners:
+    """With what these variables and blocks have in them, by their addresses in the answer."""
+    rows = [_with_containers(row, held) for row in owners.owners]
+    of_owner = {row.owner: row.containers for row in rows}
+    suspects = []
+    for suspect in owners.suspects:
+        point = suspect.accumulation._replace(containers=held.get(suspect.accumulation.address or 0, ()))
+        suspects.append(suspect._replace(accumulation=point, containers=of_owner.get(suspect.owner, ())))
+    return owners._replace(suspects=suspects, owners=rows)
+
+
+def _with_containers(row: Owned, held: Mapping[int, Sequence[Container]]) -> Owned:
+    return row._replace(containers=held.get(row.address or 0, ()), children=[_with_containers(child, held) for child in row.children])
 
 
 def named(owners: Owners, names: Mapping[int, str]) -> Owners:

@@ -6,6 +6,7 @@ Who holds a few blocks that another answer names.
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths
 from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, Referrer, class_of
 from gdbheapx.model import Address
@@ -30,6 +31,8 @@ class Step(NamedTuple):
     """What kind of pointer it is."""
     left_out: int = 0
     """Steps that are not shown in front of this one."""
+    container: Optional[Container] = None
+    """To which the pointer belongs; None where that is not known."""
 
 
 class Chain(NamedTuple):
@@ -151,6 +154,24 @@ def named(refs: Refs, names: Mapping[int, str]) -> Refs:
     chains = [
         chain._replace(steps=[step._replace(signature=names.get(step.address or 0, step.signature)) for step in chain.steps])
         for chain in refs.chains
+    ]
+    return refs._replace(chains=chains)
+
+
+def pointers(refs: Refs, chains: int) -> List[Tuple[int, Optional[int]]]:
+    """Where the pointers of the first so many chains stand, and where their blocks begin; None for a root's."""
+    steps = [step for chain in refs.chains[:chains] for step in chain.steps][:MOST_STEPS]
+    return [(_stands_at(step), None if step.root else step.address) for step in steps if step.address]
+
+
+def _stands_at(step: Step) -> int:
+    return (step.address or 0) + (step.offset or 0)
+
+
+def with_containers(refs: Refs, containers: Mapping[int, Container]) -> Refs:
+    """With the containers to which pointers belong, by where these stand."""
+    chains = [
+        chain._replace(steps=[step._replace(container=containers.get(_stands_at(step))) for step in chain.steps]) for chain in refs.chains
     ]
     return refs._replace(chains=chains)
 

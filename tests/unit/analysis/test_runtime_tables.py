@@ -43,7 +43,7 @@ def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[Owner
     watch = Watch(split, 4096)
     watch.pools, watch.absent_bytes = {"python": held}, absent
     known: List[Any] = [Known(module)]
-    made = runtime_tables.tables(known, split, Looked(Census([], 0, 0, 0, 0, managed, False), None, None, outside), watch)[0]
+    made = runtime_tables.tables(known, split, Looked(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
     assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
     found: Dict[str, int] = {}
     for row in made.rows:

@@ -131,7 +131,7 @@ def test_what_a_stripped_file_keeps(programs: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped.so"
     subprocess.run(["strip", "--strip-all", "-o", str(stripped), str(programs / "plugin.so")], check=True)
     before, after = ElfFile(str(programs / "plugin.so")), ElfFile(str(stripped))
-    exported = {name: symbol for name, symbol in after.every_symbol(exported=True)}
+    exported = dict(after.every_symbol(exported=True))
     assert list(after.every_symbol()) == [] and {"plugin_tls", "plugin_where"} <= set(exported)
     assert all((name, symbol) in set(before.every_symbol()) for name, symbol in exported.items())
 

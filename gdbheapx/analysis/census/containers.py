@@ -1,0 +1,232 @@
+"""Which containers lie in a variable or a block, and how many elements each has: told by their own words and the blocks these lead to.
+
+As the C++ libraries have them (libstdc++: hashtable.h, stl_tree.h, stl_list.h, stl_deque.h; libc++: __hash_table, __tree, list), Rust's
+(hashbrown's RawTable from 0.12 on, alloc's BTreeMap) and redis's dict (dict.h of 6.0 to 8.0). The words of each prove each other: the
+nodes of a header lead back to it, a table has as many places as its length says. What only may be one is not told.
+"""
+
+import struct
+from typing import Callable, Iterator, List, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census import cplusplus, redis, rust
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.held import Container
+from gdbheapx.model import Address
+
+MOST_BYTES = 4096
+"""Of a variable or block that are looked through."""
+MOST_WORDS = 11
+"""Of a container."""
+MOST_COUNT = 1 << 40
+MOST_STEPS = 100
+"""Of a chain or list that are followed."""
+MOST_CONTROL_BYTES = 1 << 20
+LEAST_LOAD, MOST_LOAD = 0.05, 100.0
+"""std::unordered_map::max_load_factor: 1 unless the program says otherwise."""
+GROUP_BYTES = 16
+"""Control bytes that hashbrown repeats at the end of a table."""
+IS_EMPTY = bytes(range(0x80, 0x100))
+"""Control bytes of places without an element."""
+BTREE_CAPACITY, MOST_HEIGHT = 11, 20
+STRING_WORDS = 4
+SLACK_BYTES = 32
+"""What malloc may give beyond what was asked for, where it has no size classes."""
+
+
+Found = Optional[Tuple[str, int, Optional[int], Optional[int]]]
+"""(kind, how many words it takes, elements, their bytes)."""
+Way = Callable[[int, Sequence[int]], Found]
+"""By the address and the words from there on."""
+
+
+class Containers:
+    """Of one graph. Memory is read: the process stands still, or it is a core or a copy."""
+
+    def __init__(self, world: World, reach: Reach) -> None:
+        self._world, self._graph, self._blocks = world, reach.graph, reach.numbers.blocks
+        self._ways: List[Way] = [self._hashed, self._tree, self._tree_of_libcxx, self._list, self._deque, self._table, self._btree]
+        if redis.RECOGNISERS[0].is_here(world):
+            self._ways.append(self._dict)
+        self._ways += [self._vector, self._string]
+
+    def within(self, start: int, end: int) -> List[Container]:
+        """Those in a range of memory: what has most elements first."""
+        return sorted(self._each(start, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
+
+    def around(self, address: int, start: int) -> Optional[Container]:
+        """The one that has the word at the address, and begins at `start` or behind it."""
+        near = self._each(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS)
+        return next((one for one in near if one.address <= address < one.address + one.size_bytes), None)
+
+    def _each(self, start: int, end: int) -> Iterator[Container]:
+        size = self._world.word_bytes
+        start += -start % size
+        words_here = self._world.target.words_in(self._world.read(start, min(end - start, MOST_BYTES))) if end > start else []
+        place = 0
+        while size == 8 and place < len(words_here):
+            found = self._at(start + 8 * place, words_here[place : place + MOST_WORDS])
+            if found is not None:
+                kind, length, elements, elements_bytes = found
+                yield Container(kind, Address(start + 8 * place), 8 * length, elements, elements_bytes)
+            place += found[1] if found is not None else 1
+
+    def _at(self, address: int, these: Sequence[int]) -> Found:
+        return next((found for found in (way(address, these) for way in self._ways) if found is not None), None)
+
+    def _size(self, address: int) -> Optional[int]:
+        """Usable bytes of the block that begins there; None where none does."""
+        inside = self._inside(address)
+        return inside[1] if inside is not None and inside[0] == address else None
+
+    def _inside(self, address: int) -> Optional[Tuple[int, int]]:
+        """(begin, usable bytes) of the block that has the address."""
+        place = self._graph.find(address)
+        return None if place is None or place[0] >= self._blocks else self._graph.blocks([place[0]])[0]
+
+    def _fits(self, address: int, wanted_bytes: int) -> bool:
+        """A block begins there that was made for so many bytes, as far as its size tells."""
+        usable = self._size(address)
+        return usable is not None and wanted_bytes <= usable and usable - wanted_bytes < max(SLACK_BYTES, usable // 5 + 16)
+
+    def _word(self, address: int, place: int = 0) -> Optional[int]:
+        found = self._world.words(address + 8 * place, 1)
+        return None if found is None else found[0]
+
+    def _hashed(self, at: int, these: Sequence[int]) -> Found:
+        """std::unordered_map: table, its length, first node, how many, load factor; in libstdc++ then the size to grow at, and a table of
+        one place."""
+        if len(these) < 5 or not 0 < these[3] < MOST_COUNT or not 0 < these[1] < MOST_COUNT:
+            return None
+        table, buckets, first, count, load = these[:5]
+        (factor,) = struct.unpack("<f", (load & 0xFFFFFFFF).to_bytes(4, "little"))
+        is_single = buckets == 1 and table == at + 48
+        if not LEAST_LOAD <= factor <= MOST_LOAD or not (is_single or self._fits(table, 8 * buckets)) or not self._chain(first, count):
+            return None
+        is_libstdcxx = len(these) >= 7 and (is_single or these[6] == 0) and count <= these[5] + 1 <= MOST_COUNT
+        return "unordered map or set", 7 if is_libstdcxx else 5, count, None
+
+    def _chain(self, node: int, count: int) -> bool:
+        """So many blocks of one size, each with a pointer to the next one at its begin."""
+        usable = self._size(node)
+        for _ in range(min(count, MOST_STEPS)):
+            if usable is None or self._size(node) not in (usable, usable + 16, usable - 16):
+                return False
+            node = self._word(node) or 0
+        return count > MOST_STEPS or not node
+
+    def _tree(self, at: int, these: Sequence[int]) -> Found:
+        """libstdc++'s std::map: colour, root, first, last, how many; a node is colour, parent, left, right."""
+        if len(these) < 5 or these[0] & 0xFFFFFFFF or not 0 < these[4] < MOST_COUNT:
+            return None
+        _, root, first, last, count = these[:5]
+        if None in (self._size(root), self._size(first), self._size(last)) or (count == 1) != (first == last):
+            return None
+        proves = self._word(root, 1) == at and self._word(first, 2) == 0 and self._word(last, 3) == 0
+        return ("map or set", 5, count, None) if proves else None
+
+    def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> Found:
+        """libc++'s std::map: first, root, how many; a node is left, right, parent, and the root's parent the word that leads to it."""
+        if len(these) < 3 or not 0 < these[2] < MOST_COUNT or self._size(these[0]) is None or self._size(these[1]) is None:
+            return None
+        proves = self._word(these[1], 2) == at + 8 and self._word(these[0], 0) == 0
+        return ("map or set", 3, these[2], None) if proves else None
+
+    def _list(self, at: int, these: Sequence[int]) -> Found:
+        """std::list: two pointers to nodes that lead back here, and how many there are: libstdc++ has the first of them first, libc++ the
+        last."""
+        if len(these) < 3 or not 0 < these[2] < MOST_COUNT or (these[2] == 1) != (these[0] == these[1]):
+            return None
+        one, other, count = these[:3]
+        if self._size(one) is None or self._size(other) is None or self._word(one, 1) != at or self._word(other, 0) != at:
+            return None
+        before, node = at, one
+        for _ in range(min(count, MOST_STEPS)):
+            if self._size(node) is None or self._word(node, 1) != before:
+                return None
+            before, node = node, self._word(node) or 0
+        return ("list", 3, count, None) if count > MOST_STEPS or node == at else None
+
+    def _deque(self, at: int, these: Sequence[int]) -> Found:
+        """libstdc++'s std::deque: a table of buffers, its length, then twice current, first, last and place in the table."""
+        if len(these) < 10 or not 0 < these[1] < MOST_COUNT:
+            return None
+        table, length, current, first, last, node, end, end_first, end_last, end_node = these[:10]
+        each, buffers = last - first, (end_node - node) // 8
+        is_ordered = first <= current < last and end_first <= end < end_last and end_last - end_first == each
+        if not is_ordered or not table <= node <= end_node < table + 8 * length or not self._fits(table, 8 * length):
+            return None
+        if self._size(first) is None or self._word(node) != first or self._word(end_node) != end_first:
+            return None
+        used_bytes = buffers * each + (end - end_first) - (current - first)
+        return ("deque", 10, None, used_bytes) if used_bytes > 0 else None
+
+    def _table(self, at: int, these: Sequence[int]) -> Found:
+        """Rust's HashMap: control bytes, places less one, room to grow, how many; the first two the other way round in older releases."""
+        if len(these) < 4 or not 0 < these[3] < MOST_COUNT or not any(one >= 3 and not one & (one + 1) for one in these[:2]):
+            return None
+        control, mask = these[:2] if not these[1] & (these[1] + 1) else (these[1], these[0])
+        places, inside = mask + 1, self._inside(control)
+        most = places // 8 * 7 if places > 8 else mask
+        if inside is None or control % GROUP_BYTES or places > MOST_COUNT or these[2] + these[3] > most:
+            return None
+        rest = inside[0] + inside[1] - (control + places + GROUP_BYTES)
+        if not 0 <= rest < max(SLACK_BYTES, inside[1] // 5 + 16) or control - inside[0] < places:
+            return None
+        data = self._world.read(control, min(places, MOST_CONTROL_BYTES))
+        full = len(data.translate(None, IS_EMPTY))
+        proves = (
+            full == these[3] if len(data) == places else len(data) == MOST_CONTROL_BYTES and abs(full / len(data) - these[3] / places) < 0.1
+        )
+        return ("HashMap or HashSet", 4, these[3], None) if proves else None
+
+    def _btree(self, at: int, these: Sequence[int]) -> Found:
+        """Rust's BTreeMap: root, height, how many; the root has no parent, and its children lead back to it, the last of a node's words."""
+        if len(these) < 3 or not 0 < these[1] < MOST_HEIGHT or not BTREE_CAPACITY < these[2] < MOST_COUNT:
+            return None
+        usable = self._size(these[0])
+        if usable is None or usable > MOST_BYTES or not rust.is_used(self._world):
+            return None
+        node = self._world.words(these[0], usable // 8) or ()
+        children = [word for word in node[1:] if self._size(word) is not None and self._word(word) == these[0]]
+        return ("BTreeMap or BTreeSet", 3, these[2], None) if node and not node[0] and len(children) >= 2 else None
+
+    def _dict(self, at: int, these: Sequence[int]) -> Found:
+        """redis's dict: type, two tables, how many in each, where rehashing is, and the tables' sizes as powers of two; up to 6.2 type,
+        private data, and twice table, size, mask, how many."""
+        if len(these) < 7:
+            return None
+        if these[1] and 0 < these[3] < MOST_COUNT and these[2] == these[4] == 0 and these[5] == (1 << 64) - 1:
+            power = these[6] >> 16 & 0xFF
+            if power < 40 and self._fits(these[1], 8 << power):
+                return "dict", 7, these[3], None
+        is_old = these[3] and these[4] == these[3] - 1 and not these[3] & these[4] and 0 < these[5] < MOST_COUNT
+        return ("dict", 11, these[5], None) if is_old and self._fits(these[2], 8 * these[3]) else None
+
+    def _vector(self, at: int, these: Sequence[int]) -> Found:
+        """std::vector: begin, end, end of the room; of one with pointers to blocks or strings alone it is known how many there are."""
+        if len(these) < 3 or not these[0] < these[1] <= these[2] < these[0] + MOST_COUNT or not self._fits(these[0], these[2] - these[0]):
+            return None
+        if not cplusplus.is_used(self._world):
+            return None
+        size_bytes = these[1] - these[0]
+        first = self._world.words(these[0], min(size_bytes // 8, MOST_STEPS)) or ()
+        if size_bytes % 8 == 0 and len(first) >= 2 and len(set(first)) == len(first) and all(self._size(one) is not None for one in first):
+            return "vector of pointers", 3, size_bytes // 8, None
+        strings = range(0, len(first) // STRING_WORDS * STRING_WORDS, STRING_WORDS)
+        if size_bytes % (8 * STRING_WORDS) == 0 and strings and all(self._is_string(these[0] + 8 * at, first[at:]) for at in strings):
+            return "vector of strings", 3, size_bytes // (8 * STRING_WORDS), None
+        return "vector", 3, None, size_bytes
+
+    def _is_string(self, at: int, these: Sequence[int]) -> bool:
+        """libstdc++'s std::string: its characters are its own, or a block's."""
+        if these[0] == at + 16:
+            return these[1] < GROUP_BYTES
+        return these[1] <= these[2] < MOST_COUNT and self._fits(these[0], these[2] + 1)
+
+    def _string(self, at: int, these: Sequence[int]) -> Found:
+        """libstdc++'s std::string with a block of its own: that, length, capacity; a zero ends it."""
+        if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self._fits(these[0], these[2] + 1):
+            return None
+        is_ended = self._world.read(these[0] + these[1], 1) == b"\0"
+        return ("string", 3, None, these[1]) if is_ended and cplusplus.is_used(self._world) else None

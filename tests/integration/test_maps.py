@@ -1,0 +1,91 @@
+"""Two C++ containers that reuse each other's memory, in a stripped program that counts by itself what each of them has: names, numbers, blame."""
+
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import pytest
+
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.once  # the compiler's library alone says how its containers lie
+STRIPPED, HIDDEN = ("-O2", "-s", "-rdynamic"), ("-O2", "-s")
+FIRST, SECOND = "gate::ProfileResolver::cache_", "gate::Sessions::table_"
+MAP, LIST = "unordered map or set", "list"
+
+
+class Truth(NamedTuple):
+    """As the program records it."""
+
+    first_at: int
+    first_bytes: int
+    first_blocks: int
+    first_entries: int
+    second_at: int
+    second_bytes: int
+    second_blocks: int
+    second_entries: int
+    list_length: int
+    names_at: int
+    by_time_entries: int
+
+
+def truth(process: Process) -> Truth:
+    return Truth(*process.words())
+
+
+@pytest.fixture
+def running(stage: Stage) -> Process:
+    return stage.start("maps", flags=STRIPPED)
+
+
+def rows_of(target: List[str], *words: str) -> Dict[str, Dict[str, Any]]:
+    return {row["owner"].split(" in ")[0]: row for row in heapx(target, "owners", "--json", *words).data["owners"]}
+
+
+def counts(row: Dict[str, Any]) -> List[Tuple[str, int]]:
+    return [(one["kind"], one["elements"]) for one in row["containers"]]
+
+
+def check_counts(rows: Dict[str, Dict[str, Any]], made: Truth) -> None:
+    assert counts(rows[FIRST]) == [(MAP, made.first_entries), (LIST, made.list_length)]
+    assert counts(rows[SECOND]) == [(MAP, made.second_entries)]
+    assert counts(rows["gate::Sessions::by_time_"]) == [("map or set", made.by_time_entries)]
+    assert counts(rows["gate::Sessions::names_"]) == [("vector of strings", 100)]
+
+
+def test_names_and_numbers(stage: Stage, kind: str) -> None:
+    """A stripped program's exported variables have names, and each says which containers it has, and how many elements these have."""
+    process = stage.start("maps", flags=STRIPPED)
+    made = truth(process)
+    check_counts(rows_of(process.target(kind)), made)
+
+
+def test_in_a_snapshot(running: Process, live: str, folder: Any) -> None:
+    """What was told when it was taken; `--no-names` leaves the names out, and not the numbers."""
+    for number, words in enumerate(((), ("--no-names",))):
+        path = str(folder / str(number))
+        heapx(running.target(live), "snapshot", path, *words)
+        rows = rows_of(["--snapshot", path])
+        if words:
+            assert FIRST not in rows
+            assert [(MAP, truth(running).first_entries), (LIST, 4096)] in [counts(row) for row in rows.values()]
+        else:
+            check_counts(rows, truth(running))
+
+
+def test_without_names(stage: Stage, live: str) -> None:
+    """Of a program that exports nothing the containers are told all the same."""
+    process = stage.start("maps", flags=HIDDEN)
+    made = truth(process)
+    told = [one for row in rows_of(process.target(live)).values() for one in counts(row)]
+    wanted = [(MAP, made.first_entries), (LIST, made.list_length), (MAP, made.second_entries), ("map or set", made.by_time_entries)]
+    assert sorted(told) == sorted([*wanted, ("vector of strings", 100)])
+
+
+def test_the_way_to_a_node(running: Process, live: str) -> None:
+    """`refs` says to which container of the variable the last pointer belongs."""
+    children = rows_of(running.target(live), "--of", SECOND, "--depth", "2")[SECOND]["children"]
+    table = max(children, key=lambda row: int(row["retained_bytes"]))["address"]
+    chains = heapx(running.target(live), "refs", table, "--json").data["chains"]
+    last = [chain[-1] for chain in chains if (chain[-1]["root"] or "").startswith(SECOND)]
+    assert last and {(one["container"]["kind"], one["container"]["elements"]) for one in last} == {(MAP, truth(running).second_entries)}

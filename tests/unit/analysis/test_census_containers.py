@@ -1,0 +1,266 @@
+"""Which containers lie in memory that is made word by word, and which only look so.
+
+Files: analysis/census/containers.py, analysis/reachability/held.py.
+"""
+
+import struct
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.analysis.census import containers
+from gdbheapx.analysis.reachability.held import Container, words
+from gdbheapx.model import Address
+
+pytestmark = pytest.mark.once  # pure functions
+HERE, TABLE, NODES, MORE = 0x500000, 0x600000, 0x610000, 0x700000
+LOAD = struct.unpack("<I", struct.pack("<f", 1.0))[0]
+NONE = (1 << 64) - 1
+
+
+class Module:
+    file_name = "redis-server libstdc++.so.6"
+
+
+class Memory:
+    """A target, a world, a reach and its graph in one: words, and blocks by their begins."""
+
+    word_bytes, little_endian = 8, True
+    target = property(lambda self: self)
+    graph = property(lambda self: self)
+    numbers = property(lambda self: self)
+
+    def __init__(self) -> None:
+        self._words: Dict[int, int] = {}
+        self._blocks: List[Tuple[int, int]] = []
+
+    def put(self, address: int, *values: int) -> None:
+        self._words.update({address + 8 * place: value & NONE for place, value in enumerate(values)})
+
+    def block(self, address: int, size_bytes: int, *values: int) -> int:
+        self._blocks.append((address, size_bytes))
+        self.put(address, *values)
+        return address
+
+    def modules(self) -> Sequence[Any]:
+        return [Module]
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        first = address & -8
+        values = [self._words.get(at, 0) for at in range(first, address + size_bytes, 8)]
+        return struct.pack("<%dQ" % len(values), *values)[address - first :][:size_bytes]
+
+    def words_in(self, data: bytes) -> List[int]:
+        return list(struct.unpack("<%dQ" % (len(data) // 8), data))
+
+    def words(self, address: int, count: int) -> Tuple[int, ...]:
+        return tuple(self.words_in(self.read(address, 8 * count)))
+
+    def find(self, address: int) -> Optional[Tuple[int, int]]:
+        for node, (start, size_bytes) in enumerate(self._blocks):
+            if start <= address < start + size_bytes:
+                return node, address - start
+        return None
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "blocks":  # how many for Reach.numbers, and which for Graph
+            return Blocks(self._blocks)
+        return object.__getattribute__(self, name)
+
+
+class Blocks(int):
+    """A number that gives blocks when it is called."""
+
+    def __new__(cls, blocks: List[Tuple[int, int]]) -> "Blocks":
+        made = super().__new__(cls, len(blocks))
+        made.known = blocks  # type: ignore[attr-defined]
+        return made
+
+    def __call__(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
+        return [self.known[one] for one in ids]  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def is_rust(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers.rust, "is_used", lambda world: True)
+
+
+def told(memory: Memory, end: int = HERE + 256) -> str:
+    made: Any = memory
+    return words(containers.Containers(made, made).within(HERE, end))
+
+
+def hashed(memory: Memory, count: int, load: int = LOAD, told_count: Optional[int] = None) -> None:
+    """A std::unordered_map as libstdc++ has it."""
+    for number in range(count):
+        memory.block(NODES + 64 * number, 56, NODES + 64 * (number + 1) if number + 1 < count else 0)
+    memory.block(TABLE, 8 * 13, HERE + 16)
+    memory.put(HERE, TABLE, 13, NODES, count if told_count is None else told_count, load, 13, 0)
+
+
+def test_an_unordered_map() -> None:
+    """Its table, load factor and chain of nodes agree."""
+    memory = Memory()
+    hashed(memory, 9)
+    assert told(memory) == "unordered map or set of 9 entries"
+
+
+@pytest.mark.parametrize("load, count", [(0, 9), (LOAD, 8), (LOAD, 10), (0x7F800000, 9), (0x7FC00000, 9)])
+def test_what_only_looks_like_an_unordered_map(load: int, count: int) -> None:
+    """A load factor that is none, or a number that its chain does not have: nothing is told."""
+    memory = Memory()
+    hashed(memory, 9, load, count)
+    assert "unordered" not in told(memory)
+
+
+def rb_tree(memory: Memory, count: int, header: int) -> None:
+    """Three nodes of libstdc++'s std::map."""
+    root, first, last = (memory.block(NODES + 64 * number, 56) for number in range(3))
+    memory.put(root, 1, header, first, last)
+    memory.put(first, 0, root, 0, 0)
+    memory.put(last, 0, root, 0, 0)
+    memory.put(HERE + 8, 0, root, first, last, count)
+
+
+def test_a_map() -> None:
+    """Its root's parent is its header; one that leads elsewhere is no map's."""
+    memory, other = Memory(), Memory()
+    rb_tree(memory, 3, HERE + 8)
+    rb_tree(other, 3, HERE + 16)
+    assert told(memory) == "map or set of 3 entries" and told(other) == ""
+
+
+def test_a_map_of_libcxx() -> None:
+    """First node, root, number."""
+    memory = Memory()
+    memory.block(NODES, 56, 0, 0, HERE + 8)
+    memory.put(HERE, NODES, NODES, 1)
+    assert told(memory) == "map or set of 1 entry"
+
+
+def ring(memory: Memory, count: int, said: int) -> None:
+    """A std::list."""
+    nodes = [memory.block(NODES + 64 * number, 24) for number in range(count)]
+    for place, node in enumerate(nodes):
+        memory.put(node, nodes[place + 1] if place + 1 < count else HERE, nodes[place - 1] if place else HERE)
+    memory.put(HERE, nodes[0], nodes[-1], said)
+
+
+@pytest.mark.parametrize("count, said, text", [(1, 1, "list of 1"), (5, 5, "list of 5"), (5, 4, ""), (5, 6, ""), (1, 2, ""), (3000, 3000, "list of 3,000")])
+def test_a_list(count: int, said: int, text: str) -> None:
+    """Its ends lead back to it, and there are as many nodes as it says, as far as they are followed."""
+    memory = Memory()
+    ring(memory, count, said)
+    assert told(memory) == text
+
+
+def test_a_deque() -> None:
+    """How large an element is nothing says: the bytes are told."""
+    memory = Memory()
+    buffers = [memory.block(NODES + 1024 * number, 512) for number in range(3)]
+    memory.block(TABLE, 64, 0, *buffers)
+    first, last = buffers[0], buffers[2]
+    memory.put(HERE, TABLE, 8, first + 16, first, first + 512, TABLE + 8, last + 100, last, last + 512, TABLE + 24)
+    assert told(memory) == "deque of 1.1 KiB"  # two buffers and 100 bytes without the first 16
+    memory.put(HERE + 24, first + 8)
+    assert "deque" not in told(memory)
+
+
+def swiss(memory: Memory, full: int, said: int, swapped: bool) -> None:
+    """hashbrown's table of 32 places for elements of 8 bytes."""
+    control = TABLE + 8 * 32
+    memory.block(TABLE, 8 * 32 + 32 + 16)
+    bytes_ = bytes(5 if place < full else 0xFF for place in range(32))
+    memory.put(control, *struct.unpack("<4Q", bytes_), *struct.unpack("<2Q", bytes_[:16]))
+    memory.put(HERE, *((31, control) if swapped else (control, 31)), 28 - said, said)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_table_of_rust(swapped: bool) -> None:
+    """As many control bytes say so as there are elements, in both orders of its words."""
+    memory, other = Memory(), Memory()
+    swiss(memory, 20, 20, swapped)
+    swiss(other, 20, 21, swapped)
+    assert told(memory) == "HashMap or HashSet of 20 entries" and told(other) == ""
+
+
+def test_a_btree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The children of its root lead back to it; where there is no Rust it is none."""
+    memory = Memory()
+    children = [memory.block(NODES + 128 * number, 104, TABLE) for number in range(2)]
+    memory.block(TABLE, 200, 0, 1, 2, 3, *children)
+    memory.put(HERE, TABLE, 1, 20)
+    for is_used in (True, False):
+        monkeypatch.setattr(containers.rust, "is_used", lambda world, is_used=is_used: is_used)
+        assert told(memory) == ("BTreeMap or BTreeSet of 20 entries" if is_used else "")
+
+
+def test_dicts_of_redis() -> None:
+    """Of 7.0 by the power of two that is its table's size, of 6.2 by size and mask."""
+    memory, older, wrong = Memory(), Memory(), Memory()
+    for one in (memory, older, wrong):
+        one.block(TABLE, 8 << 4)
+    memory.put(HERE, 0x400000, TABLE, 0, 11, 0, NONE, 4 << 16)
+    older.put(HERE, 0x400000, 0, TABLE, 16, 15, 11, 0, 0, 0, 0, NONE)
+    wrong.put(HERE, 0x400000, TABLE, 0, 11, 0, NONE, 9 << 16)
+    assert told(memory) == told(older) == "dict of 11 entries" and told(wrong) == ""
+
+
+def test_vectors_and_strings() -> None:
+    """Pointers and strings are counted, other elements are bytes; a string ends with a zero."""
+    memory = Memory()
+    blocks = [memory.block(NODES + 64 * number, 40) for number in range(3)]
+    memory.block(TABLE, 40, *blocks)
+    memory.put(HERE, TABLE, TABLE + 24, TABLE + 40)
+    assert told(memory) == "vector of 3 pointers"
+    memory.put(TABLE, 1, 2, 3)
+    assert told(memory) == "vector of 24 bytes"
+    memory.put(TABLE, TABLE + 16, 3, 0, 0)
+    memory.put(HERE, TABLE, TABLE + 32, TABLE + 32)
+    assert told(memory) == "vector of 1 string"
+    memory.put(HERE, TABLE, 20, 39)
+    memory.put(TABLE + 16, 0x41414141)
+    assert told(memory) == "string of 20 bytes"
+    memory.put(TABLE + 16, 0x4141414141)
+    assert told(memory) == ""
+
+
+def test_several_side_by_side() -> None:
+    """What has most comes first, and no more than three are told; which one a pointer belongs to is found from its place."""
+    memory = Memory()
+    hashed(memory, 9)
+    made: Any = memory
+    for number in range(5):
+        place = HERE + 56 + 24 * number
+        node = memory.block(MORE + 64 * number, 24, place, place)
+        memory.put(place, node, node, 1)
+    found = containers.Containers(made, made).within(HERE, HERE + 56 + 24 * 5)
+    assert words(found) == "unordered map or set of 9 entries, beside a list of 1, a list of 1 and 3 more"
+    finder = containers.Containers(made, made)
+    assert finder.around(HERE + 16, HERE - 400) == found[0] and finder.around(HERE + 64, 0) == found[1]
+    assert finder.around(HERE + 56 + 24 * 5, 0) is None
+
+
+def test_words() -> None:
+    """Two, three, and none."""
+    one, two = Container("list", Address(0), 24, 4096, None), Container("unordered map or set", Address(0), 56, 230000, None)
+    assert words([two, one]) == "unordered map or set of 230,000 entries, beside a list of 4,096"
+    assert words([one, two, two]) == "list of 4,096, beside an unordered map or set of 230,000 entries and an unordered map or set of 230,000 entries"
+    assert words([]) == ""
+
+
+def test_damaged_memory() -> None:
+    """Words of all kinds at random give no error, and an end before the begin gives nothing."""
+    import random
+
+    chance = random.Random(7)
+    memory = Memory()
+    some = [HERE, HERE + 16, TABLE, NODES, NODES + 8, 0, 1, 3, 31, NONE, 1 << 63, LOAD]
+    memory.block(TABLE, 104)
+    memory.block(NODES, 56)
+    for _ in range(3000):
+        memory.put(HERE, *(chance.choice(some) for _ in range(14)))
+        memory.put(NODES, *(chance.choice(some) for _ in range(4)))
+        memory.put(TABLE, *(chance.choice(some) for _ in range(4)))
+        told(memory, HERE + 14 * 8)
+    assert told(memory, HERE) == told(memory, HERE - 8) == ""
