@@ -71,6 +71,10 @@ class Namer:
         language has a word for. A dict's pointer to its keys has none."""
         return list(start.steps)
 
+    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
+        """Which hop leads on by a word that holds nothing any more, such as one behind a list's length: the way is none. None: all hold."""
+        return None
+
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """`dict of 230,000 entries`: what a block holds, and how many; None where it is no container."""
         return None

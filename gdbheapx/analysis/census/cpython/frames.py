@@ -17,6 +17,9 @@ TAGS = 3
 CODE_NAME = {8: 112, 11: 120}
 CODE_QUALIFIED_NAME = 128
 LOCALS_NAMES, LOCALS_COUNT = 96, 76
+STACK_TOP = 64
+"""Of a _PyInterpreterFrame: up to 3.13 how many of its places are in use, then where they end."""
+MOST_STACK = 1 << 16
 FRAME_BACK, FRAME_CODE, FRAME_GLOBALS, FRAME_STACK = 24, 32, 48, 64
 """Of a PyFrameObject up to 3.10."""
 
@@ -107,6 +110,15 @@ class Frames:
         return [
             Local(name, first + place * WORD, word & ~TAGS) for place, (name, word) in enumerate(zip(names, words)) if name and word & ~TAGS
         ]
+
+    def stack_end(self, frame: int) -> int:
+        """Where what a generator's frame holds ends; where it runs only its variables are known."""
+        first = frame + self._frame.locals
+        if self._values.layout.release >= 14:
+            end = self._values.word(frame + STACK_TOP)
+        else:
+            end = first + self._values.number(frame + STACK_TOP, 4) * WORD
+        return end if first <= end <= first + MOST_STACK * WORD else first + len(self.names(self.code(frame))) * WORD
 
     def free_names(self, code: int) -> List[Optional[str]]:
         """Of the cells that a function brings along: the last ones of all."""

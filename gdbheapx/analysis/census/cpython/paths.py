@@ -10,7 +10,7 @@ from typing import Iterator, List, Optional, Sequence
 from gdbheapx.analysis.census.cpython import interpreter
 from gdbheapx.analysis.census.cpython.frames import Frames
 from gdbheapx.analysis.census.cpython.masks import Masks
-from gdbheapx.analysis.census.cpython.steps import OBJECT, RAW, Place, Steps
+from gdbheapx.analysis.census.cpython.steps import OBJECT, RAW, Move, Place, Steps
 from gdbheapx.analysis.census.cpython.types import DICT, IS_TYPE, LIST, STR, Segment
 from gdbheapx.analysis.census.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
 from gdbheapx.analysis.naming.namer import FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
@@ -78,25 +78,31 @@ class Paths(Namer):
         """See Masks."""
         return self._masks.of(signature)
 
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+    def _moves(self, start: Start, hops: Sequence[Hop]) -> Iterator[Move]:
         """One pointer after the other."""
-        path = list(start.steps)
         place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address)
-        pending: Optional[PathStep] = None
         for hop, following in zip(hops, hops[1:]):
             if hop.offset is None:
-                break
+                return
             if not hop.address <= place.address < hop.address + hop.size_bytes:
                 place = Place(RAW, hop.address)
             move = self._steps.follow(place, hop.address + hop.offset)
+            yield move
+            place = move.place
+
+    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
+        """See Namer."""
+        return next((number for number, move in enumerate(self._moves(start, hops)) if move.is_stale), None)
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """See Namer."""
+        path, pending = list(start.steps), None
+        for move in self._moves(start, hops):
             if move.text:
                 step = PathStep(move.kind, move.text, Address(move.place.address))
-                if not move.is_open:
-                    path.append(step)
                 pending = step if move.is_open else None
-            place = move.place
-            if not following.address <= place.address < following.address + following.size_bytes:
-                place = Place(RAW, following.address)
+                if pending is None:
+                    path.append(step)
         return path + ([pending] if pending is not None else [])
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:

@@ -5,7 +5,7 @@ from typing import Callable, Dict, NamedTuple, Optional
 from gdbheapx.analysis.census.cpython.fields import Fields
 from gdbheapx.analysis.census.cpython.frames import Frames
 from gdbheapx.analysis.census.cpython.masks import GENERATORS
-from gdbheapx.analysis.census.cpython.types import DICT, GC_HEAD, INLINE_VALUES, IS_TYPE, LIST, TYPE, WORD, PyType
+from gdbheapx.analysis.census.cpython.types import DICT, GC_HEAD, INLINE_VALUES, IS_TYPE, ITEM, LIST, TYPE, WORD, PyType
 from gdbheapx.analysis.census.cpython.values import KEYS, SIZE, TUPLE, VALUES, Keys, Values, quoted
 from gdbheapx.analysis.naming.namer import ATTRIBUTE, CLOSURE, FIELD, INDEX, KEY, LOCAL
 
@@ -13,6 +13,8 @@ OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, RAW = (
     *("object", "keys", "values", "items", "set", "deque", "deque end", "link", "raw"),
 )
 """What a pointer leads to: an object, or a body that one owns. RAW: nothing is known of it."""
+BODIES = (TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK)
+"""Of these it is known what each of their words is."""
 ATTRIBUTES, CLASS, CELLS, CELL, CACHE = "attributes", "class", "cells", "cell", "cache"
 """How the last object was reached, where that changes what its parts are called: as `__dict__` of an instance or module, of a class, as a
 function's cells, as one of them, or as what an lru_cache looks its keys up in."""
@@ -49,6 +51,8 @@ class Move(NamedTuple):
     place: Place
     is_open: bool = False
     """The text counts only where the path ends here: what follows says the same better."""
+    is_stale: bool = False
+    """The word is left over: behind a list's length, in a free entry of a dict."""
 
 
 class Steps:
@@ -71,13 +75,30 @@ class Steps:
         """The pointer at that address, which lies in the block of `place`."""
         pointer = self._values.word(word_at)
         known = self._by_kind.get(place.kind)
-        move = known(place, word_at, pointer) if known is not None and word_at >= place.address - 2 * GC_HEAD else None
-        return move if move is not None else self._field(place, word_at, pointer)
+        move = known(place, word_at, pointer) if known is not None else None
+        if move is not None:
+            return move
+        return self._field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
 
-    def _field(self, place: Place, word_at: int, pointer: int) -> Move:
+    def _is_behind(self, place: Place, word_at: int) -> bool:
+        """Behind the end of the object, in a frame's unused stack, or before it."""
+        values, offset = self._values, word_at - place.address
+        py_type = values.type_of(place.address) if place.kind == OBJECT else None
+        if py_type is None:
+            return False
+        if self._is_generator(place) and values.layout.release >= 11:
+            return offset >= self._frames.stack_end(place.address + values.layout.generator_frame) - place.address
+        item = values.word(py_type.address + ITEM)
+        count = values.word(place.address + SIZE) if item else 0
+        end = py_type.basic_bytes + (item * min(count, (1 << 64) - count) if not py_type.flags & (IS_TYPE | INLINE_VALUES) else 0)
+        if py_type.flags & INLINE_VALUES:
+            end += WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
+        return offset >= end or -GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
+
+    def _field(self, place: Place, word_at: int, pointer: int, is_stale: bool) -> Move:
         offset = word_at - place.address
         text = ".<%s0x%x>" % ("-" if offset < 0 else "+", abs(offset))
-        return Move(FIELD, text, self._object(pointer) if self._values.is_object(pointer) else Place(RAW, pointer))
+        return Move(FIELD, text, self._object(pointer) if self._values.is_object(pointer) else Place(RAW, pointer), is_stale=is_stale)
 
     def _object(self, address: int, view: str = "", text: str = "") -> Place:
         return Place(OBJECT, address, view=view, text=text)
@@ -207,7 +228,7 @@ class Steps:
             if local.place == word_at:
                 text = "%s.f_locals[%s]" % (before, quoted(local.name))
                 if self._values.is_named(pointer, "cell"):
-                    return Move(LOCAL, text, self._object(pointer, CELL, text), is_open=True)
+                    return Move(LOCAL, ".<cell %s>" % local.name, self._object(pointer, CELL, text), is_open=True)
                 return Move(LOCAL, text, self._object(pointer))
         return None
 

@@ -1,0 +1,269 @@
+"""A service in Python whose objects are held in all the ways there are, and that says itself whether a path leads to an object.
+
+It names 1,000 of its objects by id(), and then answers lines of JSON [id, path] with `true`, `false` or `unknown`.
+"""
+
+import json
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+from tests.support.processes import Process, Stage
+
+SHOP = '''
+import collections, dataclasses, functools, weakref
+_cache = {}
+class Item:
+    __slots__ = ("name", "tags", "__private")
+    def __init__(self, number):
+        self.name, self.tags, self.__private = "item %d" % number, ["t%d" % number, (number, str(number))], {"p": [number]}
+class Basket:
+    registry = {}
+    memo = {"all": [["memo", number] for number in map(str, range(40))]}
+    def __init__(self, number):
+        self.owner = "user-%d" % number
+        self.items = [Item(number * 10 + place) for place in range(4)]
+        self.extra = {number + 1000: ["extra %d" % number], (number, "b"): {"deep": ["d%d" % number]}, b"k%d" % number: ["bytes"]}
+        if number % 3 == 0:
+            self.late = {"late": [number]}
+        if number % 5 == 0:
+            self.__dict__["not-a-name"] = ["odd"]
+        Basket.registry["user-%d" % number] = self
+    class Inner:
+        table = [["inner %d" % number] for number in range(30)]
+    @staticmethod
+    def fixed(some={"default": ["x"]}): return some
+    @classmethod
+    def of_class(cls, *, key=("kw", ["only"])): return key
+    @property
+    def total(self, seen=["property default"]): return seen
+@dataclasses.dataclass
+class Point:
+    x: list
+    y: dict
+class Table(dict):
+    pass
+class Many(list):
+    pass
+class Text(str):
+    pass
+class Number(int):
+    pass
+class Pair(collections.namedtuple("Pair", "left right")):
+    __slots__ = ()
+class Key:
+    def __init__(self, number): self.number = number
+class Failed(Exception):
+    pass
+def failed(number):
+    try:
+        raise Failed("failed", ["argument %d" % number])
+    except Failed as error:
+        kept = error
+    kept.more = ["more"]
+    return kept
+for number in range(120):
+    _cache["u:%d" % number] = Basket(number)
+points = {"p%d" % number: Point([number, ["x"]], {"y": [number]}) for number in range(60)}
+table = Table(a=["subclass"], b={"c": ["d"]}); table.attribute = ["of a dict"]
+many = Many([["m%d" % number] for number in range(50)]); many.attribute = ["of a list"]
+text = Text("text"); text.attribute = ["of a text"]
+number_ = Number(77777777777); number_.attribute = ["of a number"]
+pairs = [Pair(["left %d" % number], {"right": ["r"]}) for number in range(40)]
+by_key = {Key(number): ["by key %d" % number] for number in range(30)}
+long_keys = {"k" * 60 + str(number): ["long %d" % number] for number in range(20)}
+odd_keys = {'"\\\\\\n\\x01\\u20ac\\U0001f600': ["odd"], 1.5: ["float"], None: ["none"], True: ["true"], -12345678901234567890: ["big"], "": ["empty"]}
+queue = collections.deque([["q%d" % number] for number in range(300)])
+for _ in range(70): queue.popleft()
+small_set, big_set = {("s", 1), ("s", 2)}, {("b%d" % number, number) for number in range(200)}
+frozen = frozenset(("f%d" % number, number) for number in range(50))
+ordered = collections.OrderedDict(("o%d" % number, ["ordered %d" % number]) for number in range(30))
+default = collections.defaultdict(lambda some=["in a lambda"]: some); default["x"].append("y"); default["z"] = {"z": ["zz"]}
+chain = collections.ChainMap({"one": ["1"]}, {"two": ["2"]}); counter = collections.Counter({("c", number): number for number in range(9)})
+gone = {number: ["gone %d" % number] for number in range(100)}
+for number in range(0, 100, 2): del gone[number]
+errors = [failed(number) for number in range(10)]
+nested = [[[[["n", number]], {"in": [number]}]] for number in range(30)]
+weak = weakref.WeakValueDictionary(); weak["basket"] = _cache["u:1"]
+'''
+HANDLERS = '''
+import functools, types, threading
+from shop import Basket, _cache
+class Session:
+    registry = {}
+    def __init__(self, number): self.number, self.data, self.handler = number, ["session %d" % number], self.handle
+    def handle(self): return self.data
+for number in range(50): Session.registry["s%d" % number] = Session(number)
+def make(number):
+    rows = ["rows %d" % number]
+    more = {"more": [number]}
+    def handle(request, seen={"seen": ["default"]}, *, flag=["keyword"]):
+        return rows, more
+    handle.attribute = ["of a function"]
+    return handle
+handlers = [make(number) for number in range(30)]
+@functools.lru_cache(maxsize=None)
+def lookup(key, other=None): return ["found", key]
+for number in range(40): lookup("u:%d" % number)
+lookup("a", "b"); lookup(7)
+@functools.lru_cache(maxsize=30)
+def bounded(key): return {"bounded": [key]}
+for number in range(50): bounded("b:%d" % number)
+partials = [functools.partial(make, ["partial %d" % number], key=["kw"]) for number in range(20)]
+def generate(number):
+    rows = [["generated", number]]
+    captured = ["captured %d" % number]
+    def inner(): return captured
+    for row in rows:
+        yield inner
+generators = [generate(number) for number in range(30)]
+for one in generators: next(one)
+async def wait(number):
+    rows = ["awaited %d" % number]
+    await pause()
+@types.coroutine
+def pause():
+    yield ["paused"]
+waiting = [wait(number) for number in range(20)]
+for one in waiting: one.send(None)
+methods = [session.handle for session in Session.registry.values()]
+properties = Basket.total
+local = threading.local(); local.x = ["thread local"]
+namespace = types.SimpleNamespace(a=["simple"], b={"c": ["d"]})
+proxy = types.MappingProxyType({"proxied": ["p"]})
+module = types.ModuleType("made"); module.inside = ["made module"]
+exec("made = ['executed']; class_made = type('Made', (), {'table': ['of a made class']})", module.__dict__)
+slices = [slice(["start %d" % number], None) for number in range(5)]
+iterators = [iter([["iterated %d" % number]]) for number in range(5)]
+meta = type("Meta", (type,), {"of_meta": ["of a metaclass"]})
+classes = [meta("Class%d" % number, (), {"own": ["own %d" % number], "__slots__": ("s",)}) for number in range(5)]
+'''
+MAIN = '''
+import ast, ctypes, gc, json, random, re, sys, types, weakref
+sys.path.insert(0, ".")
+import logging, email, decimal, enum, asyncio
+import shop
+import app.handlers
+class Here:
+    pass
+_state = Here(); _state.table = {"main": [["in main", number] for number in range(30)]}
+def _chosen():
+    """Ids of objects that modules lead to, by what holds them; not through weak references, frames that run, or tables of all types."""
+    seen, waiting, own = set(), [], []
+    names = [name for name in sys.modules if name.split(".")[0] in ("shop", "app", "__main__")]
+    skipped = (types.ModuleType, weakref.ref, types.FrameType, types.BuiltinFunctionType, types.GetSetDescriptorType,
+               types.WrapperDescriptorType, types.MethodDescriptorType, types.MemberDescriptorType)
+    for name in names:
+        waiting += [(value, name) for value in vars(sys.modules[name]).values()]
+    found = []
+    for value, name in waiting:
+        if id(value) in seen or isinstance(value, skipped):
+            continue
+        seen.add(id(value))
+        if isinstance(value, type):
+            if value.__module__.split(".")[0] in ("shop", "app", "__main__"):
+                waiting += [(one, name) for key, one in value.__dict__.items() if not key.startswith("__")]
+                found.append(value)
+            continue
+        found.append(value)
+        if value is not vars(sys.modules[name]):
+            skip = [value.__globals__] if isinstance(value, types.FunctionType) else []
+            skip += [value.__builtins__] if hasattr(value, "__builtins__") else []
+            skip += [type(value)]
+            referents = [one for one in gc.get_referents(value) if not any(one is other for other in skip)]
+            waiting += [(one, name) for one in referents]
+    found = [value for value in found if value is not seen and value is not waiting and value is not found]
+    return [[id(value), type(value).__name__] for value in random.Random(SEED).sample(found, min(1000, len(found)))]
+class Raw(int):
+    """An address of which nothing is known."""
+def mapped(address):
+    with open("/proc/self/maps") as maps:
+        ranges = [[int(word, 16) for word in line.split()[0].split("-")] for line in maps if " r" in line]
+    return any(low <= address < high - 8 for low, high in ranges)
+def subclasses(some=object, seen=None):
+    seen = set() if seen is None else seen
+    for one in type.__subclasses__(some):
+        if id(one) not in seen:
+            seen.add(id(one))
+            subclasses(one, seen)
+    return seen | {id(object)}
+def word(address):
+    if not mapped(address):
+        raise ValueError("not mapped")
+    return ctypes.c_size_t.from_address(address).value
+def at(address):
+    if address % 8 or word(address + 8) not in subclasses():
+        raise ValueError("no object")
+    return ctypes.cast(address, ctypes.py_object).value
+def deref(some, offset):
+    return Raw(word((int(some) if type(some) is Raw else id(some)) + offset))
+TOKEN = re.compile(r"""
+    \\.<(?P<offset>[+-]0x[0-9a-f]+)> | \\.<key\\ (?P<key>(?:"(?:[^"\\\\]|\\\\.)*"|[^>"])*)> | \\.<(?P<special>cache|cell\\ \\w+)>
+  | \\.__closure__\\["(?P<cell>[^"]*)"\\]
+  | \\.(?P<name>\\w+)
+  | \\[<(?P<of>[^>]*)\\ object>\\]
+  | \\[(?P<item>(?:b?"(?:[^"\\\\]|\\\\.)*"|[^\\]"])*)\\]
+  | \\{<(?P<elements>[^>]*)\\ object>\\} | \\{(?P<element>(?:b?"(?:[^"\\\\]|\\\\.)*"|[^}"])*)\\}
+""", re.X)
+def same(key, text):
+    if "\\u2026" in text and isinstance(key, str):
+        return key.startswith(ast.literal_eval(text.replace("\\u2026", "")))
+    value = ast.literal_eval(text)
+    return type(value) is type(key) and value == key
+def step_locals(some):
+    return (some.cr_frame if hasattr(some, "cr_frame") else some.gi_frame if hasattr(some, "gi_frame") else some).f_locals
+def step(some, match):
+    got = match.groupdict()
+    if got["offset"]:
+        return [deref(some, int(got["offset"], 16))]
+    if type(some) is Raw:
+        some = at(some)
+    if got["special"] == "cache":
+        return [one for one in gc.get_referents(some) if type(one) is dict and one is not some.__dict__]
+    if got["special"]:
+        names = {"coroutine": "cr_frame", "generator": "gi_frame"}
+        held = gc.get_referents(some) + gc.get_referents(getattr(some, names.get(type(some).__name__, ""), None))
+        return [one for one in held if type(one) is types.CellType and one.cell_contents is step_locals(some)[got["special"][5:]]]
+    if got["cell"]:
+        return [some.__closure__[some.__code__.co_freevars.index(got["cell"])].cell_contents]
+    if got["name"]:
+        return [getattr(some, got["name"])]
+    if got["of"] is not None:
+        return [value for key, value in some.items() if type(key).__name__ == got["of"]]
+    if got["item"] is not None:
+        if isinstance(some, dict) or isinstance(some, types.MappingProxyType):
+            found = [value for key, value in some.items() if same(key, got["item"])]
+            if type(some) is dict and found and type(found[0]).__name__ == "_lru_list_elem":
+                return [found[0], at(deref(found[0], 48))]
+            return found
+        return [some[ast.literal_eval(got["item"])]]
+    if got["elements"] is not None:
+        return [one for one in some if type(one).__name__ == got["elements"]]
+    if got["element"] is not None:
+        return [one for one in some if same(one, got["element"])]
+    text = got["key"]
+    return [key for key in some if (type(key).__name__ + " object" == text if text.endswith(" object") else same(key, text))]
+def lead(path):
+    head = next((one for one in sorted(sys.modules, key=len, reverse=True) if path == one or path.startswith((one + ".", one + "["))), None)
+    if head is None:
+        return None
+    found, place = [sys.modules[head]], len(head)
+    while place < len(path):
+        match = TOKEN.match(path, place)
+        if not match:
+            return None
+        found = [one for some in found for one in step(some, match)][:200]
+        place = match.end()
+    return found
+def serve():
+    sys.stdout.write(json.dumps(_chosen()) + "\\n"); sys.stdout.flush()
+    for line in sys.stdin:
+        wanted, path = json.loads(line)
+        try:
+            found = lead(path)
+            answer = "unknown" if found is None else any((int(one) if type(one) is Raw else id(one)) == wanted for one in found)
+        except Exception as error:
+            answer = "%s: %s" % (type(error).__name__, error)
+        sys.stdout.write(json.dumps(answer) + "\\n"); sys.stdout.flush()
+serve()
+'''
+FILES = {"shop.py": SHOP, "app/__init__.py": "", "app/handlers.py": HANDLERS, "main.py": "SEED = 1\n" + MAIN}
