@@ -4,20 +4,19 @@ from array import array
 from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.ruby_objects import CLASS, PAGE_BYTES, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.analysis.census.ruby_paths import TYPES, RubyNamer
+from gdbheapx.analysis.census.ruby_transient import BLOCK_BYTES, transient_heap
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World, used_blocks
+from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.blocks.signatures import IN_RANGES, NOT_EQUAL, Condition, NumberSet, SignatureRow
+from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.ranges import union
 
-PAGE_BYTES = 16 << 10
 START_WORD = 4
 """Of struct heap_page: where its slots begin."""
-TYPE_MASK = 0x1F
-"""Of a slot's flags: RUBY_T_MASK; 0: it is free (RUBY_T_NONE)."""
-TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp", "Array", "Hash", "Struct", "Integer (large)"), 1))
-TYPES.update(enumerate(("File", "Data", "MatchData", "Complex", "Rational"), 11))
-TYPES.update({0x14: "Symbol", 0x1A: "internal (imemo)", 0x1B: "node of syntax", 0x1C: "internal class"})
-"""By ruby_value_type (include/ruby/internal/value_type.h)."""
+IMEMO = 0x1A
+"""From this type on the second word of a slot need not be its class."""
 SLOT_BYTES = (40, 80, 160, 320, 640)
 UNIT_BYTES = 8
 MOST_PAGES = 1 << 20
@@ -25,13 +24,11 @@ AT_ONCE = 256
 """Pages whose slots are looked at together."""
 
 
-class Page(NamedTuple):
-    """One page."""
+class Slots(NamedTuple):
+    """Those that hold an object."""
 
-    address: int
-    first_slot: int
-    slot_bytes: int
-    slots: int
+    used: Sequence[Blocks]
+    classes: Sequence[int]
 
 
 class Ruby(Recogniser):
@@ -41,15 +38,19 @@ class Ruby(Recogniser):
     module, objects = "ruby", ("ruby", "libruby")
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """A slot in use has a type, and its class is a slot, too."""
+        """A slot in use has a type, and its class is one: a block of malloc's with five numbers and pointers to objects is no slot."""
         heap_pages = world.once(pages)
         if not heap_pages:
             return
-        ranges = union((page.address, page.address + PAGE_BYTES) for page in heap_pages)
-        conditions = [Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
+        ranges = NumberSet(ranges=union((page.address, page.address + PAGE_BYTES) for page in heap_pages))
+        classes = NumberSet(world.once(slots).classes)
+        is_object = [Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(0, 8, AT_MOST, IMEMO - 1, mask=TYPE_MASK)]
+        others = [Condition(0, 8, AT_LEAST, IMEMO, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
         for size in sorted({page.slot_bytes for page in heap_pages}):
-            row = SignatureRow(conditions, size, size, key=(0, 8, TYPE_MASK))
-            yield Ask(row, self._name, [NumberSet(ranges=ranges)], order=30)
+            key = (0, 8, TYPE_MASK)
+            row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
+            yield Ask(row, self._name, [classes], order=30)
+            yield Ask(SignatureRow(others, size, size, key=key), self._name, [ranges], order=30)
 
     def _name(self, key: int) -> Optional[Signature]:
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
@@ -59,15 +60,37 @@ class Ruby(Recogniser):
         return {("String", 24): "characters", ("Array", 32): "elements", ("Hash", 16): "table of a Hash", ("Object", 24): "variables"}
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """The slots in use, by their flags."""
+        """The slots in use, by their flags; and what young objects have beside them."""
         heap_pages = world.once(pages)
         if not heap_pages:
             return ()
-        slots = sum(page.slots * page.slot_bytes for page in heap_pages)
-        used = [part for some in batches(heap_pages) for part in in_use(world, some)]
-        free = slots - sum(sum(part.usable_bytes) for part in used)
+        total = sum(page.slots * page.slot_bytes for page in heap_pages)
+        used = world.once(slots).used
+        free = total - sum(sum(part.usable_bytes) for part in used)
         taken = [(page.address, page.address + PAGE_BYTES) for page in heap_pages]
-        return [Inner(iter(used), self.module, "object in a slot", taken, free, len(heap_pages) * PAGE_BYTES - slots, UNIT_BYTES)]
+        overhead = len(heap_pages) * PAGE_BYTES - total
+        return [Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES), *self._transient(world)]
+
+    def _transient(self, world: World) -> Iterator[Inner]:
+        found = transient_heap(world.once(objects))
+        if found is not None:
+            used = sum(size for _, size in found.pieces)
+            addresses = array("Q", (address for address, _ in found.pieces))
+            blocks = used_blocks(addresses, array("Q", (size for _, size in found.pieces)))
+            taken = [(block, block + BLOCK_BYTES) for block in found.blocks]
+            free, overhead = found.free_bytes, len(taken) * BLOCK_BYTES - used - found.free_bytes
+            yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES)
+
+    def namer(self, world: World) -> Optional[Namer]:
+        """Where objects are laid out as in 3.1."""
+        found = world.once(objects)
+        top = object_class(found) if found.symbols else None
+        return RubyNamer(found, top) if top is not None else None
+
+
+def objects(world: World) -> Objects:
+    """As its namer and its transient heap read them."""
+    return Objects(world, world.once(pages))
 
 
 def pages(world: World) -> List[Page]:
@@ -104,14 +127,22 @@ def slots_of(some: Sequence[Page]) -> Blocks:
     return used_blocks(addresses, sizes)
 
 
-def in_use(world: World, some: Sequence[Page]) -> Sequence[Blocks]:
-    """The slots that hold an object."""
-    blocks = slots_of(some)
-    signer = world.signer([SignatureRow([Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK)], least_usable=SLOT_BYTES[0])])
-    signer.stream(iter([blocks]))
-    labels = signer.labels()
-    columns: Tuple[array[int], ...] = tuple(array(column.typecode, compress(column, labels)) for column in blocks)
-    return [Blocks(*columns)]
+def slots(world: World) -> Slots:
+    """One pass over them."""
+    used: List[Blocks] = []
+    classes: List[int] = []
+    for some in batches(world.once(pages)):
+        blocks = slots_of(some)
+        is_used = Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK)
+        signer = world.signer([SignatureRow([is_used], least_usable=SLOT_BYTES[0], key=(0, 8, TYPE_MASK))])
+        signer.stream(iter([blocks]))
+        labels = signer.labels()
+        class_label = next((number for number, found in enumerate(signer.found(), 1) if found.row == 0 and found.key == CLASS), 0)
+        if class_label:
+            classes.extend(address for address, label in zip(blocks.addresses, labels) if label == class_label)
+        columns: Tuple[array[int], ...] = tuple(array(column.typecode, compress(column, labels)) for column in blocks)
+        used.append(Blocks(*columns))
+    return Slots(used, classes)
 
 
 RECOGNISERS: List[Recogniser] = [Ruby()]

@@ -1,0 +1,219 @@
+"""Paths of Ruby's objects, as Ruby writes them: `App::CACHE["u:1"].@items[3]`, `$sessions.values[2].name`.
+
+Of Ruby 3.1 (ruby_objects.py). `.@items` is an instance variable and `.@@all` a class variable, for which the language has no word from outside.
+"""
+
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census.ruby_objects import (
+    ARRAY,
+    CLASS,
+    DATA,
+    HASH,
+    MODULE,
+    OBJECT,
+    STRING,
+    STRUCT,
+    TYPE_MASK,
+    USER,
+    Objects,
+    global_variables,
+)
+from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, FIELD, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
+from gdbheapx.model import Address
+
+TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp", "Array", "Hash", "Struct", "Integer (large)"), 1))
+TYPES.update(enumerate(("File", "Data", "MatchData", "Complex", "Rational"), 11))
+TYPES.update({0x14: "Symbol", 0x1A: "internal (imemo)", 0x1B: "node of syntax", 0x1C: "internal class"})
+"""By ruby_value_type (include/ruby/internal/value_type.h)."""
+NUMBERS = {name: number for number, name in TYPES.items()}
+HEAD = 0b11
+"""Words of a slot that lead to nothing of its own: flags and class."""
+OWNING = {
+    **dict.fromkeys(("Class", "Module", "Float", "internal class", "node of syntax"), 0),
+    **{"String": 0b11000, "Symbol": 0b1000, "Hash": 0b1100, "Data": 0b10000, "internal (imemo)": 0b1100},
+    **dict.fromkeys(("elements", "table of a Hash", "variables"), ALL_WORDS),
+}
+"""By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Of what
+else has a name, such as characters, no word leads on: behind a text lies what was there before."""
+SHAREABLE = 1 << 8
+"""RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
+MOST_CLASSES = 1 << 17
+MOST_KEY = 60
+"""Characters of a key."""
+ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+VM_WORDS = 512
+"""Of rb_vm_t: among them is top_self."""
+
+
+class Place(NamedTuple):
+    """Where a pointer stands that leads from one object to the next."""
+
+    owner: int
+    """The object whose memory it is."""
+    address: int
+
+
+class RubyNamer(Namer):
+    """Constants are starts, and what classes keep; then global variables, and the variables of the object that scripts run in."""
+
+    def __init__(self, objects: Objects, top: int) -> None:
+        self._objects, self._top = objects, top
+        self._classes: Dict[int, str] = {}
+
+    def starts(self) -> Iterable[Start]:
+        """Breadth first: the shortest name of a module counts."""
+        walk = [(self._top, "")]
+        self._classes[self._top] = "Object"
+        for class_, path in walk:
+            yield from self._of_class(class_, path, walk)
+        for name, value in global_variables(self._objects):
+            if self._objects.is_slot(value):
+                yield _start(value, VARIABLE, name)
+        main = self._main()
+        if main is not None:
+            yield _start(main, VARIABLE, "main")
+            for name, value in self._variables_of(main):
+                if self._objects.is_slot(value):
+                    yield _start(value, VARIABLE, name)
+
+    def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
+        """Its constants, and its own variables. Modules among them are put to the end of the walk."""
+        objects, prefix = self._objects, path + "::" if path else ""
+        for name, value in objects.constants(class_):
+            slot = objects.slot(value)
+            kind = slot[0] & TYPE_MASK if slot else 0
+            if not kind or (kind == DATA and slot[0] & SHAREABLE):
+                continue
+            yield _start(value, TYPE if kind in (CLASS, MODULE) else VARIABLE, prefix + name)
+            if kind in (CLASS, MODULE) and value not in self._classes and len(walk) < MOST_CLASSES:
+                self._classes[value] = prefix + name
+                walk.append((value, prefix + name))
+        for name, value in objects.class_variables(class_):
+            if name.startswith("@") and objects.type_of(value):
+                first = PathStep(TYPE, path or "Object", Address(class_))
+                yield Start(value, [first, PathStep(ATTRIBUTE, "." + name, Address(value))])
+
+    def _main(self) -> Optional[int]:
+        """The object of the top level: of class Object, with methods of its own, and the VM knows it."""
+        symbol = self._objects.world.target.dynamic_symbol("ruby_current_vm_ptr")
+        vm = self._objects.words(symbol.address, 1) if symbol is not None else ()
+        for word in self._objects.words(vm[0], VM_WORDS) if vm else ():
+            slot = self._objects.slot(word)
+            if not slot or slot[0] & TYPE_MASK != OBJECT:
+                continue
+            own = self._objects.slot(slot[1])
+            if own and own[0] & USER[0] and own[2] == self._top:
+                return word
+        return None
+
+    def _variables_of(self, address: int) -> Iterator[Tuple[str, int]]:
+        slot = self._objects.slot(address)
+        place = self._objects.variables(address, slot)
+        values, names = self._objects.words(place.address, place.length), self._objects.variable_names(address, slot)
+        yield from ((names[number], value) for number, value in enumerate(values) if number in names)
+
+    def owning_words(self, signature: Optional[str]) -> int:
+        """Of a slot by its type; of a block of malloc's all, unless its content has a name."""
+        if signature is None:
+            return ALL_WORDS
+        return OWNING.get(signature, ALL_WORDS & ~HEAD if signature in NUMBERS else 0)
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """An object's memory is its slot and the blocks behind it, up to the next object."""
+        path, owner = list(start.steps), start.address
+        for hop, next_hop in zip(hops, hops[1:]):
+            if self._objects.is_slot(hop.address):
+                owner = hop.address
+            if hop.offset is not None and self._objects.is_slot(next_hop.address):
+                path.append(self._step(Place(owner, hop.address + hop.offset), next_hop.address))
+        return path
+
+    def _step(self, place: Place, value: int) -> PathStep:
+        slot = self._objects.slot(place.owner)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        step: Optional[Tuple[str, str]] = None
+        if kind == OBJECT:
+            step = self._variable(place, slot)
+        elif kind == ARRAY:
+            number = _place(place.address, *self._objects.array(place.owner, slot))
+            step = (INDEX, "[%d]" % number) if number is not None else None
+        elif kind == STRUCT:
+            step = self._member(place, slot)
+        elif kind == HASH:
+            step = self._entry(place, slot)
+        if step is None:  # of a kind that is not known: how far in its owner, or in what that has beside itself
+            step = FIELD, ".+0x%x" % (place.address - place.owner) if 0 <= place.address - place.owner < 640 else ".+?"
+        return PathStep(step[0], step[1], Address(value))
+
+    def _variable(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        number = _place(place.address, *self._objects.variables(place.owner, slot))
+        name = self._objects.variable_names(place.owner, slot).get(number) if number is not None else None
+        return (ATTRIBUTE, "." + name) if name is not None else None
+
+    def _member(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        number = _place(place.address, *self._objects.members(place.owner, slot))
+        if number is None:
+            return None
+        names = self._objects.member_names(slot)
+        return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
+
+    def _entry(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        """By the key, where it can be written; else by its number."""
+        if place.address == place.owner + 24:
+            return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
+        table = self._objects.table(slot)
+        if table is None:
+            return None
+        number, rest = divmod(place.address - table.address, table.entry_bytes)
+        if not 0 <= number < table.bound or rest not in (table.key_offset, table.key_offset + 8):
+            return None
+        if rest == table.key_offset:
+            return KEY, ".keys[%d]" % self._objects.position(table, number)
+        key = self._objects.words(place.address - 8, 1)
+        text = self._key(key[0]) if key and self._compares_contents(table.type) else None
+        return KEY, "[%s]" % text if text is not None else ".values[%d]" % self._objects.position(table, number)
+
+    def _compares_contents(self, type_: int) -> bool:
+        """A table of up to eight entries does, and any other type of table than that of hashes by identity."""
+        return not type_ or (bool(self._objects.identity_type) and type_ != self._objects.identity_type)
+
+    def _key(self, key: int) -> Optional[str]:
+        """As a literal; None of what has none."""
+        if key & 1:
+            return "%d" % ((key >> 1) - (key >> 63 << 63))
+        name = self._objects.symbol(key)
+        if name is not None:
+            return ":" + name if name.isidentifier() else ":" + quoted(name)
+        text = self._objects.text(key)
+        return quoted(text) if text is not None else None
+
+    def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
+        """Of the object that begins there."""
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        if kind == STRING:
+            return "String, {:,} bytes".format(self._objects.bytes_of(slot, address)[1])
+        if kind == ARRAY:
+            return "Array of {:,}".format(self._objects.array(address, slot).length)
+        if kind == STRUCT:
+            return "Struct of {:,}".format(self._objects.members(address, slot).length)
+        table = self._objects.table(slot) if kind == HASH else None
+        empty = kind == HASH and not slot[0] & USER[3]
+        return "Hash of {:,} entries".format(table.length) if table is not None else "Hash of 0 entries" if empty else None
+
+
+def quoted(text: str) -> str:
+    """As a literal of Ruby's, cut where it is long."""
+    written = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
+    return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")
+
+
+def _place(address: int, first: int, count: int) -> Optional[int]:
+    """Which value of a run stands there."""
+    number, rest = divmod(address - first, 8)
+    return number if not rest and 0 <= number < count else None
+
+
+def _start(value: int, kind: str, name: str) -> Start:
+    return Start(value, [PathStep(kind, name, Address(value))])

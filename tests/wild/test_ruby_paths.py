@@ -1,0 +1,160 @@
+"""Paths of a Ruby program's objects: the program itself evaluates them, and must get the same objects.
+
+Files: analysis/census/ruby_paths.py, analysis/census/ruby_objects.py, analysis/census/ruby_transient.py.
+"""
+
+import shutil
+from pathlib import Path
+from typing import List, NamedTuple
+
+import pytest
+
+from gdbheapx.analysis.census.ruby import Ruby
+from gdbheapx.analysis.naming.namer import text_of
+from tests.support.gcores import gcore
+from tests.support.plain_paths import Searched, searched
+from tests.support.processes import Process, Stage
+
+pytestmark = pytest.mark.wild  # an interpreter that may not be here
+
+LEAST_NAMED = 0.95
+PROGRAM = r"""
+require 'objspace'
+require 'json'
+require 'set'
+module App
+  Point = Struct.new(:x, :y, :z, :w, :v)
+  Pair = Struct.new(:left, :right)
+  class Wide < Struct.new(:name, :list); end
+  class Item
+    def initialize(i)
+      @name = "item name number %d with long text" % i
+      @tags = ["t#{i}", "u" * 50, [i.to_s * 3]]
+      @attrs = {a: "v#{i}", "k#{i}" => ["x#{i}"]}
+      @point = Point.new("p#{i}", [i.to_s], nil, {1 => "one"}, 5)
+      @later = i.odd? ? nil : [i.to_s]
+    end
+  end
+  class Derived < Item
+    def initialize(i); super; @more = [i.to_s, "more #{i}"]; end
+  end
+  class Small
+    def initialize(i); @one = "small#{i}"; @two = [i.to_s]; end
+  end
+  class Registry
+    @instances = {}
+    @@all = []
+    def self.add(k, v); @instances[k] = v; @@all << Small.new(k); end
+  end
+  CACHE = {}
+  module Deep
+    STORE = Array.new(50) { |i| Pair.new("l#{i}", Small.new(i)) }
+    WIDE = Array.new(50) { |i| Wide.new("w#{i}", [i.to_s] * 2) }
+  end
+end
+2000.times { |i| App::CACHE["u:#{i}"] = (i.odd? ? App::Item : App::Derived).new(i); App::Registry.add(i, [App::Small.new(i)]) }
+300.times { |i| App::CACHE.delete("u:#{i * 3}") }
+one = App::CACHE["u:1"]
+def one.only_mine; end
+$cache = Hash.new { |h, k| h[k] = [] }
+300.times { |i| $cache["g#{i}".to_sym] << "text #{i}" << {deep: {deeper: ["v#{i}"]}} }
+$odd = {[1, 2] => "array key", 1.5 => "float", nil => "nil", "a\"b\#{x}\\" => "quoted", "é" => "utf", "\xff".b => "binary", -5 => "minus", "q\n" => "end"}
+$small = {[1, 2] => "array", 2.5 => "float", "x" => ["y"]}
+$same = {}.compare_by_identity
+20.times { |i| $same["same".dup] = "id#{i}" }
+@main_list = Array.new(100) { |i| "main #{i}" * 3 }
+$set = Set.new((0..50).map { |i| "set #{i}" })
+ObjectSpace.count_objects
+RESULTS = ARGV[0]
+GC.start
+3.times { GC.start } if ARGV[1] == "old"
+
+def walk(roots)
+  seen, queue = {}.compare_by_identity, roots.dup
+  until queue.empty?
+    o = queue.shift
+    next if seen[o] || [Integer, Symbol, Float, NilClass, TrueClass, FalseClass].any? { |c| c === o }
+    seen[o] = true
+    case o
+    when Array then queue.concat(o)
+    when Hash then queue.concat(o.keys).concat(o.values)
+    when Struct then queue.concat(o.to_a)
+    end
+    queue.concat(o.instance_variables.map { |v| o.instance_variable_get(v) }) unless o.frozen? && String === o
+  end
+  seen.keys
+end
+
+def truth(main_list)
+  roots = [App::CACHE, App::Registry.instance_variable_get(:@instances), App::Registry.class_variable_get(:@@all),
+           App::Deep::STORE, App::Deep::WIDE, $cache, $odd, $small, $same, $set, main_list]
+  all = walk(roots)
+  all = all.sample(1000, random: Random.new(ARGV[2].to_i))
+  File.write(RESULTS + "/objects", all.map { |o| JSON.parse(ObjectSpace.dump(o)).values_at("address", "type", "memsize").join(" ") }.join("\n"))
+  puts "ready"
+  STDOUT.flush
+  STDIN.gets
+  good = wrong = failed = 0
+  File.readlines(RESULTS + "/paths", chomp: true).zip(all).each do |path, o|
+    next if path.empty?
+    code = path.gsub(/\.(@@\w+)/) { ".class_variable_get(:#{$1})" }.gsub(/\.(@\w+)/) { ".instance_variable_get(:#{$1})" }
+    begin
+      value = TOPLEVEL_BINDING.eval(code)
+      value.equal?(o) ? good += 1 : (wrong += 1; $stderr.puts "wrong: #{path}")
+    rescue Exception => e
+      failed += 1; $stderr.puts "failed: #{path} #{e.message}"
+    end
+  end
+  File.write(RESULTS + "/verdict", [good, wrong, failed].join(" "))
+  puts "ready"
+  STDOUT.flush
+  STDIN.gets
+end
+truth(@main_list)
+"""
+
+
+class Sample(NamedTuple):
+    """An object that the program has chosen."""
+
+    address: int
+    type: str
+    memory_bytes: int
+
+
+def started(stage: Stage, *options: str) -> Process:
+    """It, with its objects written down."""
+    program, folder = shutil.which("ruby"), stage.folder()
+    if program is None:
+        pytest.skip("ruby is not installed")
+    (folder / "program.rb").write_text(PROGRAM)
+    process = stage.spawn([program, str(folder / "program.rb"), str(folder), *options], folder)
+    process.wait_ready()
+    return process
+
+
+def samples(folder: Path) -> List[Sample]:
+    rows = [line.split() for line in (folder / "objects").read_text().splitlines()]
+    return [Sample(int(address, 16), kind, int(size)) for address, kind, size in rows]
+
+
+def named(found: Searched, objects: List[Sample]) -> List[str]:
+    """A path for each; empty: none, or one with a step that has no word."""
+    paths = [found.path(sample.address) for sample in objects]
+    return ["" if path is None or any(step.kind == "field" for step in path) else text_of(path) for path in paths]
+
+
+@pytest.mark.parametrize("age, seed", [("young", 1), ("old", 2)])
+def test_the_program_finds_its_objects_by_them(stage: Stage, age: str, seed: int) -> None:
+    """1,000 of them, by identity: none is wrong, and of a core they are the same."""
+    process = started(stage, age, str(seed))
+    objects = samples(process.folder)
+    found = searched(Ruby(), pid=process.pid)
+    paths = named(found, objects)
+    assert len(objects) == 1000 and sum(map(bool, paths)) >= LEAST_NAMED * len(objects)
+    (process.folder / "paths").write_text("\n".join(paths) + "\n")
+    core = gcore(process)
+    process.command(b"check\n")
+    good, wrong, failed = map(int, (process.folder / "verdict").read_text().split())
+    assert (good, wrong, failed) == (sum(map(bool, paths)), 0, 0)
+    assert named(searched(Ruby(), core=str(core)), objects) == paths
