@@ -9,10 +9,12 @@ from typing import List, NamedTuple
 
 import pytest
 
-from gdbheapx.analysis.census.ruby import Ruby
-from gdbheapx.analysis.naming.namer import text_of
+from gdbheapx.analysis.census.named import make as made_graph
+from gdbheapx.analysis.naming.namer import FIELD
+from gdbheapx.analysis.reachability.names import NamedGraph
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.session import Session
 from tests.support.gcores import gcore
-from tests.support.plain_paths import Searched, searched
 from tests.support.processes import Process, Stage
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
@@ -138,23 +140,31 @@ def samples(folder: Path) -> List[Sample]:
     return [Sample(int(address, 16), kind, int(size)) for address, kind, size in rows]
 
 
-def named(found: Searched, objects: List[Sample]) -> List[str]:
+def named(graph: NamedGraph, objects: List[Sample]) -> List[str]:
     """A path for each; empty: none, or one with a step that has no word."""
-    paths = [found.path(sample.address) for sample in objects]
-    return ["" if path is None or any(step.kind == "field" for step in path) else text_of(path) for path in paths]
+    assert graph.paths is not None
+    paths = []
+    for sample in objects:
+        place = graph.reach.graph.find(sample.address)
+        path = graph.paths.of(place[0]) if place is not None else None
+        paths.append(path.text if path is not None and all(step.kind != FIELD for step in path.steps) else "")
+    return paths
+
+
+def graph_of(core: Path) -> NamedGraph:
+    session = Session(open_elf_target(core=str(core)))
+    session.prepare()
+    return made_graph(session)
 
 
 @pytest.mark.parametrize("age, seed", [("young", 1), ("old", 2)])
 def test_the_program_finds_its_objects_by_them(stage: Stage, age: str, seed: int) -> None:
-    """1,000 of them, by identity: none is wrong, and of a core they are the same."""
+    """1,000 of them in a core, by identity: none is wrong."""
     process = started(stage, age, str(seed))
     objects = samples(process.folder)
-    found = searched(Ruby(), pid=process.pid)
-    paths = named(found, objects)
+    paths = named(graph_of(gcore(process)), objects)
     assert len(objects) == 1000 and sum(map(bool, paths)) >= LEAST_NAMED * len(objects)
     (process.folder / "paths").write_text("\n".join(paths) + "\n")
-    core = gcore(process)
     process.command(b"check\n")
     good, wrong, failed = map(int, (process.folder / "verdict").read_text().split())
     assert (good, wrong, failed) == (sum(map(bool, paths)), 0, 0)
-    assert named(searched(Ruby(), core=str(core)), objects) == paths

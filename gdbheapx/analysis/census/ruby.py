@@ -5,12 +5,12 @@ from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.ruby_objects import CLASS, PAGE_BYTES, TYPE_MASK, Objects, Page, object_class
-from gdbheapx.analysis.census.ruby_paths import TYPES, RubyNamer
+from gdbheapx.analysis.census.ruby_paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.ruby_transient import BLOCK_BYTES, transient_heap
-from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World, used_blocks
+from gdbheapx.analysis.census.world import CONTENT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
+from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.ranges import union
 
 START_WORD = 4
@@ -22,6 +22,14 @@ UNIT_BYTES = 8
 MOST_PAGES = 1 << 20
 AT_ONCE = 256
 """Pages whose slots are looked at together."""
+
+
+TEXT_ROW = SignatureRow(
+    [Condition(0, 8, EQUAL, 0, mask=0x8080808080808080), *(Condition(at, 1, NOT_EQUAL, 0, mask=0x60) for at in range(8))],
+    least_usable=8,
+    weak=True,
+)
+"""Eight characters: most likely those of a String, from which no path leads on."""
 
 
 class Slots(NamedTuple):
@@ -51,6 +59,7 @@ class Ruby(Recogniser):
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
             yield Ask(row, self._name, [classes], order=30)
             yield Ask(SignatureRow(others, size, size, key=key), self._name, [ranges], order=30)
+        yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
 
     def _name(self, key: int) -> Optional[Signature]:
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
@@ -85,7 +94,7 @@ class Ruby(Recogniser):
         """Where objects are laid out as in 3.1."""
         found = world.once(objects)
         top = object_class(found) if found.symbols else None
-        return RubyNamer(found, top) if top is not None else None
+        return RubyNamer(found, top, lambda classes: instances(world, classes)) if top is not None else None
 
 
 def objects(world: World) -> Objects:
@@ -125,6 +134,17 @@ def slots_of(some: Sequence[Page]) -> Blocks:
         addresses.extend(range(page.first_slot, page.first_slot + page.slots * page.slot_bytes, page.slot_bytes))
         sizes.extend([page.slot_bytes] * page.slots)
     return used_blocks(addresses, sizes)
+
+
+def instances(world: World, classes: Sequence[int]) -> List[int]:
+    """Objects of these classes: one pass over all slots in use."""
+    found: List[int] = []
+    for blocks in world.once(slots).used:
+        signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
+        signer.stream(iter([blocks]))
+        known = [match.row == 0 for match in signer.found()]
+        found.extend(address for address, label in zip(blocks.addresses, signer.labels()) if label and known[label - 1])
+    return found
 
 
 def slots(world: World) -> Slots:

@@ -3,7 +3,7 @@
 Of Ruby 3.1 (ruby_objects.py). `.@items` is an instance variable and `.@@all` a class variable, for which the language has no word from outside.
 """
 
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.ruby_objects import (
     ARRAY,
@@ -26,22 +26,27 @@ TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp"
 TYPES.update(enumerate(("File", "Data", "MatchData", "Complex", "Rational"), 11))
 TYPES.update({0x14: "Symbol", 0x1A: "internal (imemo)", 0x1B: "node of syntax", 0x1C: "internal class"})
 """By ruby_value_type (include/ruby/internal/value_type.h)."""
+TEXT = "text"
 NUMBERS = {name: number for number, name in TYPES.items()}
 HEAD = 0b11
 """Words of a slot that lead to nothing of its own: flags and class."""
 OWNING = {
-    **dict.fromkeys(("Class", "Module", "Float", "internal class", "node of syntax"), 0),
-    **{"String": 0b11000, "Symbol": 0b1000, "Hash": 0b1100, "Data": 0b10000, "internal (imemo)": 0b1100},
-    **dict.fromkeys(("elements", "table of a Hash", "variables"), ALL_WORDS),
+    **dict.fromkeys(("Class", "Module", "Float", "internal class", "node of syntax", TEXT), 0),
+    "String": 0b11000,
+    "Symbol": 0b1000,
+    "Hash": 0b1100,
+    "Data": 0b10000,
+    "internal (imemo)": 0b1100,
 }
-"""By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Of what
-else has a name, such as characters, no word leads on: behind a text lies what was there before."""
+"""By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Behind
+a text lies what was there before."""
 SHAREABLE = 1 << 8
 """RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
 MOST_CLASSES = 1 << 17
 MOST_KEY = 60
 """Characters of a key."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
 VM_WORDS = 512
 """Of rb_vm_t: among them is top_self."""
 
@@ -57,8 +62,9 @@ class Place(NamedTuple):
 class RubyNamer(Namer):
     """Constants are starts, and what classes keep; then global variables, and the variables of the object that scripts run in."""
 
-    def __init__(self, objects: Objects, top: int) -> None:
-        self._objects, self._top = objects, top
+    def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]]) -> None:
+        """`top`: the class Object; `instances`: finds objects of some classes."""
+        self._objects, self._top, self._instances = objects, top, instances
         self._classes: Dict[int, str] = {}
 
     def starts(self) -> Iterable[Start]:
@@ -114,10 +120,25 @@ class RubyNamer(Namer):
         yield from ((names[number], value) for number, value in enumerate(values) if number in names)
 
     def owning_words(self, signature: Optional[str]) -> int:
-        """Of a slot by its type; of a block of malloc's all, unless its content has a name."""
-        if signature is None:
-            return ALL_WORDS
-        return OWNING.get(signature, ALL_WORDS & ~HEAD if signature in NUMBERS else 0)
+        """Of a slot by its type; of a block of malloc's all, unless it begins with text."""
+        return ALL_WORDS if signature is None else OWNING.get(signature, ALL_WORDS & ~HEAD)
+
+    def owns_nothing(self) -> Iterable[int]:
+        """Stacks of threads and fibers: what was in a frame stays there when it is gone."""
+        classes = dict(self._objects.constants(self._top))
+        for address in self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes]):
+            slot = self._objects.slot(address)
+            if slot and slot[0] & TYPE_MASK == DATA:
+                yield from self._stacks(slot[4])
+
+    def _stacks(self, address: int) -> Iterator[int]:
+        """Of what a Thread or a Fiber has beside its slot: rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in
+        it, a thread points to its own."""
+        words = self._objects.words(address, CONTEXT_WORDS)
+        for at in range(len(words) - 2):
+            for stack, size, frame in (words[at : at + 3], self._objects.words(words[at], 3) or (0, 0, 0)):
+                if stack and 0 < size <= MOST_STACK_WORDS and stack < frame <= stack + 8 * size:
+                    yield stack
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """An object's memory is its slot and the blocks behind it, up to the next object."""

@@ -23,14 +23,15 @@ class Transient(NamedTuple):
 
 
 def transient_heap(objects: Objects) -> Optional[Transient]:
-    """By its account in the interpreter's data: all lists lead into the arena, and it has as many blocks as it says."""
+    """By its account in the interpreter's data: all lists lead into the arena, and have as many blocks as it says."""
     for _, words in objects.data_words():
         for at in range(len(words) - HEAP_WORDS + 1):
             using, marked, free, _, total, _, _, arena, index = words[at : at + HEAP_WORDS]
-            if not arena or arena % BLOCK_BYTES or not 0 < total & 0xFFFFFFFF <= MOST_BLOCKS or index & 0xFFFFFFFF != total & 0xFFFFFFFF:
+            if not arena or arena % BLOCK_BYTES or not 0 < index & 0xFFFFFFFF <= MOST_BLOCKS:
                 continue
             lists = [_blocks(objects, first, arena) for first in (using, marked, free)]
-            if all(blocks is not None for blocks in lists) and sum(len(blocks or ()) for blocks in lists) == total & 0xFFFFFFFF:
+            lengths = [len(blocks) for blocks in lists if blocks is not None]
+            if len(lengths) == 3 and sum(lengths) == index & 0xFFFFFFFF and lengths[0] + lengths[1] == total & 0xFFFFFFFF:
                 return _pieces(objects, sorted([*(lists[0] or ()), *(lists[1] or ())]), sorted(lists[2] or ()))
     return None
 
