@@ -8,13 +8,14 @@ from typing import Mapping as Parted
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import find
+from gdbheapx.analysis.census.by_owner import MOST_OWNERS
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import heap_graph, owners, regions
-from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.symbols import Variable
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, GraphNumbers, Habit
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, numbers, packed
 from gdbheapx.model import Address
 from gdbheapx.problems import SNAPSHOT_DAMAGED
@@ -88,6 +89,17 @@ class KeptLabel(NamedTuple):
     sure: str
 
 
+class KeptPath(NamedTuple):
+    """What the program itself calls a block."""
+
+    node: int
+    path: Optional[str]
+    path_steps: Sequence[PathStep]
+    is_local: bool
+    signature: Optional[str]
+    """What it holds, and how many."""
+
+
 class KeptGraph(NamedTuple):
     """What is not in the streams."""
 
@@ -107,6 +119,10 @@ class KeptGraph(NamedTuple):
     """Of each block's label in the stream; the first is 1, 0 means that nothing knows the block."""
     habits: Sequence[Habit]
     looked_again: bool
+    starts: Sequence[int] = ()
+    """Blocks that have a name by themselves: nobody owns them."""
+    paths: Sequence[KeptPath] = ()
+    """Of the blocks that an answer has named."""
 
 
 def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
@@ -169,7 +185,22 @@ def _model(
         label_bytes=label_bytes,
         habits=reach.habits,
         looked_again=session.shared(heap_graph.LOOKED_AGAIN) is not None,
+        starts=sorted(told.paths.starts()) if told.paths is not None else [],
+        paths=_paths(told.paths, tallied),
     )
+
+
+def _paths(paths: Optional[Paths], tallied: owners.Tallied) -> List[KeptPath]:
+    """Of the largest owners, and of all that other answers have named."""
+    if paths is None:
+        return []
+    for node, kind in tallied.tops(MOST_OWNERS):
+        tallied.owned(node, kind)
+    return [
+        KeptPath(node, path.text if path else None, path.steps if path else (), path is not None and path.is_local, what)
+        for node, (path, what) in paths.told().items()
+        if path is not None or what is not None
+    ]
 
 
 def _root(part: owners.Part) -> KeptRoot:
@@ -208,6 +239,35 @@ def _places(tallied: owners.Tallied, called: Names) -> List[KeptPlace]:
             if place is not None:
                 places.append(KeptPlace(number, edge.slot, place))
     return places
+
+
+class FilePaths:
+    """See Paths: what was told when the snapshot was taken."""
+
+    def __init__(self, model: KeptGraph) -> None:
+        self._starts = model.starts
+        self._paths = {one.node: one for one in model.paths}
+
+    def starts(self) -> Sequence[int]:
+        """See Paths."""
+        return self._starts
+
+    def of(self, node: int) -> Optional[Path]:
+        """See Paths."""
+        known = self._paths.get(node)
+        return Path(known.path, known.path_steps, known.is_local) if known is not None and known.path is not None else None
+
+    def contents(self, node: int) -> Optional[str]:
+        """See Paths."""
+        known = self._paths.get(node)
+        return known.signature if known is not None else None
+
+    def told(self) -> Parted[int, Tuple[Optional[Path], Optional[str]]]:
+        """See Paths."""
+        return {node: (self.of(node), self.contents(node)) for node in self._paths}
+
+    def split(self, roots: Sequence[regions.Root]) -> None:
+        """See Paths: blocks have paths, whatever roots are."""
 
 
 class FileSymbols:
@@ -282,7 +342,11 @@ def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path
     outside = regions.Regions(roots, nodes, ())
     reach = heap_graph.Reach(graph, outside, count, model.habits, heaps, model.word_bytes, {}, [], known)
     names = [Signature(label.signature, label.module, label.sure) for label in model.labels]
-    return find.LabelSet(reach, labels, {}, names, Names(session.target, reach), model.by_row)
+    if any(not 0 <= node < count.blocks for node in (*model.starts, *(one.node for one in model.paths))):
+        raise ValueError("a path to no block")
+    graph.own(Owning(labels, [OWNS_ALL] * (len(names) + 1), [], model.starts))
+    paths = FilePaths(model) if model.starts or model.paths else None
+    return find.LabelSet(reach, labels, {}, names, Names(session.target, reach), model.by_row, paths)
 
 
 def _labels(model: KeptGraph, streams: Parted[str, Packed], path: str, count: GraphNumbers) -> "array[int]":

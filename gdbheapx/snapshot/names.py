@@ -12,6 +12,7 @@ from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 from gdbheapx.allocators import REGISTRY
+from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move
 from gdbheapx.model import Address, AllocatorInfo
@@ -29,6 +30,7 @@ KEYS = {
     "object": "module",
     "executable": "program",
     "thread": "thread",
+    "path": "path",
 }
 """Members of records and JSON objects that hold a name, and what stands there instead, with a number."""
 RUNTIMES = "python jvm perl ruby php redis bind postgresql nginx sqlite rust c++"
@@ -45,6 +47,9 @@ IN_SENTENCES = (
 SENTENCES = frozenset(IN_SENTENCES.split())
 """Words of our own sentences and headings that programs name things by, too: they stay where they do not stand alone."""
 WORDS = re.compile(r"[A-Za-z0-9_.:/<>~@*&\[\]()$+-]+")
+
+
+STEP_OF_PATH = frozenset(PathStep._fields)
 
 
 class Moved:
@@ -159,6 +164,8 @@ class Nameless:
         elif isinstance(value, dict):
             for name, member in value.items():
                 self.gather(member, name)
+            if isinstance(value.get("name"), str) and (set(value) == STEP_OF_PATH or "retained_bytes" in value):
+                self.instead(value["name"], "owner")
         elif names:
             for name, member in zip(names, value):
                 self.gather(member, name)

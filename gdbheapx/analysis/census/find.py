@@ -24,6 +24,7 @@ from gdbheapx.analysis.memory.runtimes import V8
 from gdbheapx.analysis.naming.paths import Kind, Paths, Speaker, Told, listen
 from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
 from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability.names import Paths as GraphPaths
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
@@ -167,8 +168,8 @@ class LabelSet(NamedTuple):
     """Of the graph's nodes."""
     by_row: int
     """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
-    paths: Optional[Paths] = None
-    """What runtimes call their objects; None where none does, and of a snapshot."""
+    paths: "Optional[GraphPaths]" = None
+    """What runtimes call their objects; None where none does."""
 
 
 class Looked(NamedTuple):
@@ -180,7 +181,7 @@ class Looked(NamedTuple):
     reach: Optional[heap_graph.Reach] = None
     names: Optional[Names] = None
     """These two None where there was no room for a graph."""
-    paths: Optional[Paths] = None
+    paths: Optional[GraphPaths] = None
 
 
 class Tally:

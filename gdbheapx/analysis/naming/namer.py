@@ -1,10 +1,11 @@
 """What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
 
-from typing import Annotated, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.columns import TEXT, Column
+from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
-from gdbheapx.model import Address
+
+__all__ = ["ALL_WORDS", "LAST_BIT", "Hop", "Namer", "PathStep", "Start", "text_of"]
 
 ALL_WORDS = OWNS_ALL
 """Every word of a block owns what it points to."""
@@ -15,16 +16,6 @@ MODULE, VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
     *("frame", "local", "closure", "type", "field"),
 )
 """Kinds of steps. FIELD: a word at an offset, where nothing knows more."""
-
-
-class PathStep(NamedTuple):
-    """One step of a path."""
-
-    kind: Annotated[str, Column("kind", TEXT)]
-    name: Annotated[str, Column("name", TEXT)]
-    """As it stands in the path: `shop`, `._cache`, `["u:1234"]`, `[3]`."""
-    address: Annotated[Optional[Address], Column("address", TEXT)]
-    """Of the object that the step leads to; None of a frame."""
 
 
 class Start(NamedTuple):

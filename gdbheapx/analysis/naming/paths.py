@@ -59,6 +59,7 @@ class Paths(graph_names.Paths):
         self._parents: Optional[array[int]] = None
         self._roots: Sequence[regions.Root] = reach.regions.roots
         self._known: Dict[int, Optional[graph_names.Path]] = {}
+        self._contents: Dict[int, Optional[str]] = {}
         nothing: List[int] = []
         for speaker in told.speakers.values():
             for start in speaker.starts:
@@ -86,6 +87,10 @@ class Paths(graph_names.Paths):
         """What has a name by itself."""
         return list(self._starts)
 
+    def told(self) -> Mapping[int, Tuple[Optional[graph_names.Path], Optional[str]]]:
+        """What was asked for so far, and what has a name by itself: by node its path and its contents."""
+        return {node: (self.of(node), self._contents.get(node)) for node in {*self._known, *self._starts}}
+
     def split(self, roots: Sequence[regions.Root]) -> None:
         """Roots of the graph are now these."""
         self._roots, self._parents = roots, None
@@ -99,13 +104,12 @@ class Paths(graph_names.Paths):
 
     def contents(self, node: int) -> Optional[str]:
         """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
-        if node >= self._reach.numbers.blocks:
-            return None
-        kind = self._kind(node)
-        speaker = self._told.speakers.get(kind.runtime)
-        if speaker is None or not self._told.can_read:
-            return None
-        return speaker.namer.contents(*self._reach.graph.blocks([node])[0], kind.name)
+        if node not in self._contents and node < self._reach.numbers.blocks:
+            kind = self._kind(node)
+            speaker = self._told.speakers.get(kind.runtime) if self._told.can_read else None
+            place = self._reach.graph.blocks([node])[0]
+            self._contents[node] = None if speaker is None else speaker.namer.contents(*place, kind.name)
+        return self._contents.get(node)
 
     def _kind(self, node: int) -> Kind:
         return self._told.kinds[self._told.labels[node]]

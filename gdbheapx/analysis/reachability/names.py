@@ -1,13 +1,15 @@
 """What the nodes of the graph are called."""
 
-from typing import Any, NamedTuple, Optional, Protocol, Sequence
+from typing import Annotated, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.regions import Root
 from gdbheapx.analysis.reachability.symbols import Symbols, TargetSymbols, Variable
+from gdbheapx.columns import TEXT, Column
 from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import NO_SLOT
+from gdbheapx.model import Address
 
 
 def thread_name(thread: Optional[Thread]) -> str:
@@ -71,13 +73,22 @@ class Names:
         return self.of_mapping(node) if root is None else self.of_root(root, slot)
 
 
+class PathStep(NamedTuple):
+    """One step of a path."""
+
+    kind: Annotated[str, Column("kind", TEXT)]
+    name: Annotated[str, Column("name", TEXT)]
+    """As it stands in the path: `shop`, `._cache`, `["u:1234"]`, `[3]`."""
+    address: Annotated[Optional[Address], Column("address", TEXT)]
+    """Of the object that the step leads to; None of a frame."""
+
+
 class Path(NamedTuple):
     """How the program itself gets to a block."""
 
     text: str
     """As the language writes it: `shop._cache["u:1234"].items[3]`."""
-    steps: Sequence[Any]
-    """The same as records, naming.namer.PathStep."""
+    steps: Sequence[PathStep]
     is_local: bool = False
     """It begins at a local variable of a frame."""
 
@@ -93,6 +104,9 @@ class Paths(Protocol):
 
     def contents(self, node: int) -> Optional[str]:
         """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
+
+    def told(self) -> Mapping[int, Tuple[Optional[Path], Optional[str]]]:
+        """What was asked for so far, and what has a name by itself: by node its path and its contents."""
 
     def split(self, roots: Sequence[Root]) -> None:
         """Roots of the graph are now these."""

@@ -1,11 +1,11 @@
 """Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
 
-from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.names import Names, Path, Paths
+from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Sum, Tree
 from gdbheapx.model import Address
@@ -62,7 +62,7 @@ class Owned(NamedTuple):
     """What the block is; None where nothing knows it, where it is no block, and of a process, whose blocks are not read once more."""
     path: Optional[str] = None
     """How the program itself gets there, as its language writes it; None where nothing gives it a name."""
-    path_steps: Optional[Sequence[Any]] = None
+    path_steps: Optional[Sequence[PathStep]] = None
     containers: Sequence[Container] = ()
     """Those that lie in the variable or block, what has most elements first; none where memory could not be read any more."""
 

@@ -3,11 +3,11 @@
 Who holds a few blocks that another answer names.
 """
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths
+from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths, PathStep
 from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, Referrer, class_of
 from gdbheapx.model import Address
 
@@ -190,7 +190,7 @@ class Holder(NamedTuple):
     """The block or mapping, with the offset, whose pointer is the last of them; None where the root itself points there."""
     path: Optional[str] = None
     """How the program itself gets there, as its language writes it."""
-    path_steps: Optional[Sequence[Any]] = None
+    path_steps: Optional[Sequence[PathStep]] = None
 
     def words(self) -> str:
         """In few words."""

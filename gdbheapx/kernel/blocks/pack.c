@@ -39,7 +39,7 @@ static int find_links(struct packer *packer)
         find_offsets(graph, inside);
         for (uint32_t node = 0; node < graph->index.blocks && (graph->all_slots || graph->links); node++)
             for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-                if (is_loose(graph, edge) || (!is_sure(graph, edge) && is_list_link(graph, inside, node, edge)))
+                if (is_list_link(graph, inside, node, edge))
                     packer->links[edge >> 3] |= (uint8_t) (1u << (edge & 7));
     }
     lazy_free(inside, (size_t) graph->edges * sizeof *inside + 8);
@@ -101,7 +101,8 @@ static uint8_t *put_edges(struct packer *packer, uint8_t *to, const uint8_t *end
                 packer->before = EDGE_ID(edge);
             } else if (packer->stream == PACKED_KINDS) {
                 const unsigned link = packer->links[packer->edge >> 3] >> (packer->edge & 7) & 1;
-                *to++ = (uint8_t) (EDGE_RULE(edge) | (link ? PACKED_LINK : 0));
+                *to++ = (uint8_t) (EDGE_RULE(edge) | (link ? PACKED_LINK : 0) | (is_loose(graph, packer->edge) ? PACKED_LOOSE : 0)
+                                   | (is_sure(graph, packer->edge) ? PACKED_SURE : 0));
             } else if (packer->stream == PACKED_INSIDE) {
                 if (leads_inside(edge))
                     to = put_number(to, graph->inside[packer->inside++]);

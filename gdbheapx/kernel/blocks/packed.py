@@ -22,6 +22,8 @@ STREAMS = ("addresses", "sizes", "degrees", "edges", "kinds", "inside", "slots")
 """Their names, by number."""
 PACKED_LINK = 8
 """Of a kind: a link of a doubly linked list."""
+PACKED_LOOSE, PACKED_SURE = 16, 32
+"""Of a kind: the word owns nothing, or it owns, as its runtime tells."""
 PIECE_BYTES = 1 << 20
 OUTSIDE = -3
 """A block lies in no mapping that moves; or the streams are none of a graph."""

@@ -1,6 +1,7 @@
 """Graphs as streams of bytes: their numbers are those of the format, and what is read back answers as what was written."""
 
 import random
+from array import array
 from typing import Any, Dict, List, Sequence
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import packed
-from gdbheapx.kernel.blocks.graph import LEAKED, MASKED, NO_NODE, Graph
+from gdbheapx.kernel.blocks.graph import LEAKED, MASKED, NO_NODE, OWNS_ALL, Graph, Owning
 from gdbheapx.kernel.blocks.packed import HIGHEST, STREAMS, Move, PackedGraph
 from tests.support.plain_graph import PlainGraph
 from tests.support.worlds import World, build, make, roots_from
@@ -84,6 +85,23 @@ def test_what_is_read_back_answers_as_what_was_written(c_kernel: CKernel, seed: 
     check(c_kernel, world, [world.rows[0][0]])
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_owns_is_read_back(c_kernel: CKernel, seed: int) -> None:
+    """What a runtime told of the words of its blocks, and of its own variables."""
+    world = make(seed, slots=True)
+    graph = build(c_kernel, world, [])
+    first = roots_from(graph, world)
+    chance = random.Random(seed)
+    blocks = graph.numbers().blocks
+    starts = sorted(chance.sample(range(blocks), 3))
+    graph.own(Owning(array("I", [chance.randrange(3) for _ in range(blocks)]), [OWNS_ALL, 5, 0xFFFE], [starts[0], first + 1], starts))
+    again = c_kernel.unpacked(kept(graph, world), Budget())
+    again.own(Owning(array("I", bytes(4 * blocks)), [OWNS_ALL], [], starts))
+    assert told(again, first, 1 << 44)["tree"] == told(graph, first)["tree"] != told(build(c_kernel, world, []), first)["tree"]
+    assert told(again, first, 1 << 44)["reached"] == told(graph, first)["reached"]
+    assert list(again.named_parents(first)) == list(graph.named_parents(first))
+
+
 @pytest.mark.parametrize("unit,word_bytes,order", [(8, 4, "little"), (16, 8, "big"), (4, 4, "little")])
 def test_other_machines(c_kernel: CKernel, unit: int, word_bytes: int, order: str) -> None:
     """Words of 4 bytes, big-endian ones, and blocks at multiples of 4 or 8."""
@@ -138,7 +156,13 @@ def damaged(file: PackedGraph, chance: random.Random) -> PackedGraph:
             data[at:at] = packed.packed([chance.randrange(1 << chance.randint(1, 62))])
     made = file._replace(streams={stream: bytes(data) for stream, data in found.items()})
     if chance.random() < 0.1:
-        odd: Sequence[Any] = [{"mappings": [(5, 4)]}, {"mappings": [(0, 1 << 60)]}, {"unit_bytes": 3}, {"word_bytes": 5}, {"habits": [1 << 20]}]
+        odd: Sequence[Any] = [
+            {"mappings": [(5, 4)]},
+            {"mappings": [(0, 1 << 60)]},
+            {"unit_bytes": 3},
+            {"word_bytes": 5},
+            {"habits": [1 << 20]},
+        ]
         made = made._replace(**chance.choice(odd))
     return made
 
