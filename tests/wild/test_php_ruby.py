@@ -89,7 +89,8 @@ def test_ruby(stage: Stage) -> None:
     pages, slots, free, hashes, strings = truth(process)
     for target in targets(process, process.folder):
         data: Any = heapx(target, "census", "--json").data
-        (managed,) = data["managed"]
+        managed, transient = data["managed"]
+        assert transient["taken_bytes"] == 32 << 20 and transient["used_bytes"] > 0 < transient["free_bytes"]
         assert managed["taken_bytes"] == pages * (16 << 10) and managed["used_bytes"] + managed["free_bytes"] == 40 * slots
         assert abs(managed["free_bytes"] - 40 * free) <= NEAR * 40 * slots
         rows = {row["signature"]: row["blocks"] for row in data["rows"] if row["module"] == "ruby"}

@@ -5,7 +5,7 @@ Files: analysis/census/ruby_paths.py, analysis/census/ruby_objects.py, analysis/
 
 import shutil
 from pathlib import Path
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Optional
 
 import pytest
 
@@ -87,12 +87,20 @@ def walk(roots)
   seen.keys
 end
 
+def size_of(o)
+  case o
+  when String then o.bytesize
+  when Array, Hash, Struct then o.size
+  else 0
+  end
+end
+
 def truth(main_list)
   roots = [App::CACHE, App::Registry.instance_variable_get(:@instances), App::Registry.class_variable_get(:@@all),
            App::Deep::STORE, App::Deep::WIDE, $cache, $odd, $small, $same, $set, main_list]
   all = walk(roots)
   all = all.sample(1000, random: Random.new(ARGV[2].to_i))
-  File.write(RESULTS + "/objects", all.map { |o| JSON.parse(ObjectSpace.dump(o)).values_at("address", "type", "memsize").join(" ") }.join("\n"))
+  File.write(RESULTS + "/objects", all.map { |o| JSON.parse(ObjectSpace.dump(o)).values_at("address", "type").push(size_of(o)).join(" ") }.join("\n"))
   puts "ready"
   STDOUT.flush
   STDIN.gets
@@ -121,7 +129,8 @@ class Sample(NamedTuple):
 
     address: int
     type: str
-    memory_bytes: int
+    size: int
+    """Entries, or bytes of a String."""
 
 
 def started(stage: Stage, *options: str) -> Process:
@@ -151,10 +160,19 @@ def named(graph: NamedGraph, objects: List[Sample]) -> List[str]:
     return paths
 
 
+def contents(graph: NamedGraph, sample: Sample) -> Optional[str]:
+    place = graph.reach.graph.find(sample.address)
+    assert place is not None and graph.paths is not None
+    return graph.paths.contents(place[0])
+
+
 def graph_of(core: Path) -> NamedGraph:
     session = Session(open_elf_target(core=str(core)))
     session.prepare()
     return made_graph(session)
+
+
+WORDS = {"HASH": "Hash of {:,} entries", "ARRAY": "Array of {:,}", "STRING": "String, {:,} bytes", "STRUCT": "Struct of {:,}"}
 
 
 @pytest.mark.parametrize("age, seed", [("young", 1), ("old", 2)])
@@ -162,7 +180,10 @@ def test_the_program_finds_its_objects_by_them(stage: Stage, age: str, seed: int
     """1,000 of them in a core, by identity: none is wrong."""
     process = started(stage, age, str(seed))
     objects = samples(process.folder)
-    paths = named(graph_of(gcore(process)), objects)
+    graph = graph_of(gcore(process))
+    paths = named(graph, objects)
+    for sample in objects:
+        assert contents(graph, sample) == (WORDS[sample.type].format(sample.size) if sample.type in WORDS else None)
     assert len(objects) == 1000 and sum(map(bool, paths)) >= LEAST_NAMED * len(objects)
     (process.folder / "paths").write_text("\n".join(paths) + "\n")
     process.command(b"check\n")

@@ -4,7 +4,7 @@ from array import array
 from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.ruby_objects import CLASS, PAGE_BYTES, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.analysis.census.ruby_objects import CLASS, IMEMO, PAGE_BYTES, TYPE_MASK, Objects, Page, object_class
 from gdbheapx.analysis.census.ruby_paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.ruby_transient import BLOCK_BYTES, transient_heap
 from gdbheapx.analysis.census.world import CONTENT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
@@ -15,8 +15,6 @@ from gdbheapx.ranges import union
 
 START_WORD = 4
 """Of struct heap_page: where its slots begin."""
-IMEMO = 0x1A
-"""From this type on the second word of a slot need not be its class."""
 SLOT_BYTES = (40, 80, 160, 320, 640)
 UNIT_BYTES = 8
 MOST_PAGES = 1 << 20
@@ -52,6 +50,7 @@ class Ruby(Recogniser):
             return
         ranges = NumberSet(ranges=union((page.address, page.address + PAGE_BYTES) for page in heap_pages))
         classes = NumberSet(world.once(slots).classes)
+        # from IMEMO on the second word need not be a class
         is_object = [Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(0, 8, AT_MOST, IMEMO - 1, mask=TYPE_MASK)]
         others = [Condition(0, 8, AT_LEAST, IMEMO, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
         for size in sorted({page.slot_bytes for page in heap_pages}):

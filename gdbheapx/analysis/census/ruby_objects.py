@@ -1,6 +1,6 @@
 """Objects of Ruby 3.1 as they lie in memory: slots, arrays, hashes, variables, and the names of symbols.
 
-Layouts: gc.c (heap_page), internal/class.h, internal/hash.h, st.h, id_table.c, symbol.h, variable.c, transient_heap.c; include/ruby/internal/core.
+Layouts: gc.c (heap_page), internal/class.h, internal/hash.h, st.h, id_table.c, symbol.h, variable.c; include/ruby/internal/core.
 3.2 and later lay objects out by shapes: what is looked for here is not found there.
 """
 
@@ -12,7 +12,7 @@ from gdbheapx.analysis.census.world import World
 PAGE_BYTES = 16 << 10
 TYPE_MASK = 0x1F
 """Of a slot's flags: RUBY_T_MASK; 0: it is free (RUBY_T_NONE)."""
-OBJECT, CLASS, MODULE, STRING, ARRAY, HASH, STRUCT, DATA, SYMBOL = 1, 2, 3, 5, 7, 8, 9, 12, 0x14
+OBJECT, CLASS, MODULE, STRING, ARRAY, HASH, STRUCT, DATA, SYMBOL, IMEMO = 1, 2, 3, 5, 7, 8, 9, 12, 0x14, 0x1A
 USER = [1 << (12 + number) for number in range(20)]
 """RUBY_FL_USER0 and the following: what they mean depends on the type."""
 NIL, UNDEF, STATIC_SYMBOL = 0x08, 0x34, 0x0C

@@ -1,6 +1,7 @@
 """Paths of Ruby's objects, as Ruby writes them: `App::CACHE["u:1"].@items[3]`, `$sessions.values[2].name`.
 
-Of Ruby 3.1 (ruby_objects.py). `.@items` is an instance variable and `.@@all` a class variable, for which the language has no word from outside.
+Of Ruby 3.1 (ruby_objects.py). `.@items` is an instance variable and `.@@all` a class variable: the language has no word for them from
+outside.
 """
 
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -10,6 +11,7 @@ from gdbheapx.analysis.census.ruby_objects import (
     CLASS,
     DATA,
     HASH,
+    IMEMO,
     MODULE,
     OBJECT,
     STRING,
@@ -147,10 +149,14 @@ class RubyNamer(Namer):
             if self._objects.is_slot(hop.address):
                 owner = hop.address
             if hop.offset is not None and self._objects.is_slot(next_hop.address):
-                path.append(self._step(Place(owner, hop.address + hop.offset), next_hop.address))
+                step = self._step(Place(owner, hop.address + hop.offset), next_hop.address)
+                if step is None:
+                    return []
+                path.append(step)
         return path
 
-    def _step(self, place: Place, value: int) -> PathStep:
+    def _step(self, place: Place, value: int) -> Optional[PathStep]:
+        """None: the pointer was left behind the end of an array or of a table, and means nothing."""
         slot = self._objects.slot(place.owner)
         kind = slot[0] & TYPE_MASK if slot else 0
         step: Optional[Tuple[str, str]] = None
@@ -163,8 +169,10 @@ class RubyNamer(Namer):
             step = self._member(place, slot)
         elif kind == HASH:
             step = self._entry(place, slot)
-        if step is None:  # of a kind that is not known: how far in its owner, or in what that has beside itself
-            step = FIELD, ".+0x%x" % (place.address - place.owner) if 0 <= place.address - place.owner < 640 else ".+?"
+        elif kind in (DATA, IMEMO):  # written in C: how far in what it has beside its slot is not worth a word
+            step = FIELD, ".<%s>" % TYPES[kind]
+        if step is None:
+            return None
         return PathStep(step[0], step[1], Address(value))
 
     def _variable(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:

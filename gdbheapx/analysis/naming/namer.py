@@ -59,7 +59,8 @@ class Namer:
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """The path from the start's object, which lies in the first hop, to the last one: its own steps, and one for each pointer that the
-        language has a word for. A dict's pointer to its keys has none."""
+        language has a word for. A dict's pointer to its keys has none. Empty: one of the pointers means nothing, such as one behind the
+        end of an array, and so does the path."""
         return list(start.steps)
 
     def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:

@@ -130,7 +130,7 @@ class Paths(graph_names.Paths):
         if len(way) > 1 and not self._told.can_read:
             return None
         steps = namer.steps(start, self._hops(way)) if len(way) > 1 else list(start.steps)
-        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME)
+        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
     def _way(self, node: int) -> Optional[List[int]]:
         """Nodes from a start or a root down to the block; None where there is none."""
