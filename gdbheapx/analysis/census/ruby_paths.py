@@ -4,6 +4,7 @@ Of Ruby 3.1 (ruby_objects.py). `.@items` is an instance variable and `.@@all` a 
 outside.
 """
 
+from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.ruby_objects import (
@@ -50,7 +51,7 @@ MOST_KEY = 60
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
 VM_WORDS = 512
-"""Of rb_vm_t: among them is top_self."""
+"""Of rb_vm_t: among them are top_self and frozen_strings."""
 
 
 class Place(NamedTuple):
@@ -104,9 +105,7 @@ class RubyNamer(Namer):
 
     def _main(self) -> Optional[int]:
         """The object of the top level: of class Object, with methods of its own, and the VM knows it."""
-        symbol = self._objects.world.target.dynamic_symbol("ruby_current_vm_ptr")
-        vm = self._objects.words(symbol.address, 1) if symbol is not None else ()
-        for word in self._objects.words(vm[0], VM_WORDS) if vm else ():
+        for word in self._vm():
             slot = self._objects.slot(word)
             if not slot or slot[0] & TYPE_MASK != OBJECT:
                 continue
@@ -126,12 +125,27 @@ class RubyNamer(Namer):
         return ALL_WORDS if signature is None else OWNING.get(signature, ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
-        """Stacks of threads and fibers: what was in a frame stays there when it is gone."""
+        """Stacks of threads and fibers: what was in a frame stays there when it is gone. And the table of all strings that are the same."""
+        yield from self._strings()
         classes = dict(self._objects.constants(self._top))
         for address in self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes]):
             slot = self._objects.slot(address)
             if slot and slot[0] & TYPE_MASK == DATA:
                 yield from self._stacks(slot[4])
+
+    def _strings(self) -> Iterator[int]:
+        """rb_vm_t's frozen_strings: a table with each String as its own key. They go when nobody has them."""
+        for word in self._vm():
+            table = self._objects.st_table(word)
+            first = list(islice(self._objects.entries(table), 2)) if table is not None else []
+            if table is not None and first and all(key == value and self._objects.type_of(key) == STRING for key, value in first):
+                yield table.address
+
+    def _vm(self) -> Sequence[int]:
+        """The first words of rb_vm_t."""
+        symbol = self._objects.world.target.dynamic_symbol("ruby_current_vm_ptr")
+        address = self._objects.words(symbol.address, 1) if symbol is not None else ()
+        return self._objects.words(address[0], VM_WORDS) if address else ()
 
     def _stacks(self, address: int) -> Iterator[int]:
         """Of what a Thread or a Fiber has beside its slot: rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in

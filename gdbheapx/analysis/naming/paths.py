@@ -3,7 +3,7 @@
 from array import array
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, VARIABLE, Hop, Namer, PathStep, Start, text_of
+from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, MODULE, VARIABLE, Hop, Namer, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -130,7 +130,7 @@ class Paths(graph_names.Paths):
         if len(way) > 1 and not self._told.can_read:
             return None
         steps = namer.steps(start, self._hops(way)) if len(way) > 1 else list(start.steps)
-        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
+        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME, steps[-1].kind == MODULE) if steps else None
 
     def _way(self, node: int) -> Optional[List[int]]:
         """Nodes from a start or a root down to the block; None where there is none."""

@@ -91,6 +91,8 @@ class Path(NamedTuple):
     steps: Sequence[PathStep]
     is_local: bool = False
     """It begins at a local variable of a frame."""
+    is_module: bool = False
+    """It is a module alone: people speak of what is in it."""
 
 
 class Paths(Protocol):

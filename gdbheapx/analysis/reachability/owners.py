@@ -281,13 +281,13 @@ class Tallied:
         return False
 
     def tops(self, limit: int) -> List[Tuple[int, str]]:
-        """What nobody owns, with its kind, most first. What a module or a frame owns comes in its place."""
+        """What nobody owns, with its kind, most first. What a module owns comes in its place."""
         found: List[Tuple[int, str]] = []
         for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
             path = self.path(node) if self.is_start(node) else None
             if path is None:
                 found.append((node, SHARED if node < self.reach.roots_from else self.kind(node)))
-            elif self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes:
+            elif not path.is_module or self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes:
                 found.append((node, THREAD if path.is_local else GLOBAL))
             else:
                 found += [(child, THREAD if path.is_local else GLOBAL) for child in self.below(node, limit) or [node]]
