@@ -241,7 +241,16 @@ def step(some, match):
     if got["element"] is not None:
         return [one for one in some if same(one, got["element"])]
     text = got["key"]
+    if isinstance(some, type):
+        return [sys.intern(ast.literal_eval(text))]
     return [key for key in some if (type(key).__name__ + " object" == text if text.endswith(" object") else same(key, text))]
+def tried(some, match, of):
+    try:
+        return step(some, match)
+    except Exception:
+        if of == 1:
+            raise
+        return []
 def lead(path):
     head = next((one for one in sorted(sys.modules, key=len, reverse=True) if path == one or path.startswith((one + ".", one + "["))), None)
     if head is None:
@@ -251,7 +260,7 @@ def lead(path):
         match = TOKEN.match(path, place)
         if not match:
             return None
-        found = [one for some in found for one in step(some, match)][:200]
+        found = [one for some in found for one in tried(some, match, len(found))][:200]
         place = match.end()
     return found
 def serve():

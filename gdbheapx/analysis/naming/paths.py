@@ -1,7 +1,7 @@
 """Paths to the blocks of one graph: from what has a name by itself, or from a variable, along pointers that own what they lead to."""
 
 from array import array
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, MODULE, VARIABLE, Hop, Namer, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
@@ -13,6 +13,10 @@ from gdbheapx.model import Address
 
 MOST_HOPS = 1000
 """Of a path; a longer one is a list that was followed, and no name."""
+
+
+MOST_STALE = 64
+"""Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
 
 
 class Kind(NamedTuple):
@@ -60,6 +64,7 @@ class Paths(graph_names.Paths):
         self._roots: Sequence[regions.Root] = reach.regions.roots
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
+        self._stale: Set[Tuple[int, int]] = set()
         nothing: List[int] = []
         for speaker in told.speakers.values():
             for start in speaker.starts:
@@ -115,22 +120,40 @@ class Paths(graph_names.Paths):
         return self._told.kinds[self._told.labels[node]]
 
     def _find(self, node: int) -> Optional[graph_names.Path]:
+        while True:
+            known = self._begin(node)
+            if known is None:
+                return None
+            namer, start, way = known
+            if len(way) == 1:
+                return _path(start, start.steps)
+            hops = self._hops(way) if self._told.can_read else []
+            stale = namer.first_stale(start, hops)
+            if stale is None:
+                return _path(start, namer.steps(start, hops)) if hops else None
+            if len(self._stale) >= MOST_STALE:
+                return None
+            self._pass_by(way[stale], hops[stale])
+
+    def _pass_by(self, node: int, hop: Hop) -> None:
+        """No way leads over this word any more."""
+        slot = (hop.offset or 0) // self._reach.word_bytes
+        self._stale.add((node, slot))
+        self._reach.graph.loosen(node, slot)
+        self._parents = None
+
+    def _begin(self, node: int) -> Optional[Tuple[Namer, Start, List[int]]]:
+        """Who tells the path to a block, where that begins, and all blocks on the way."""
         way = self._way(node)
         if way is None:
             return None
         if way[0] in self._starts:
-            namer, start = self._starts[way[0]]
-        else:
-            begun = self._variable(way[0], way[1])
-            if begun is None:
-                return None
-            start, way = begun, way[1:]
-            speaker = self._told.speakers.get(self._kind(way[0]).runtime) if way[0] < self._reach.numbers.blocks else None
-            namer = speaker.namer if speaker is not None else Plain()
-        if len(way) > 1 and not self._told.can_read:
+            return (*self._starts[way[0]], way)
+        begun = self._variable(way[0], way[1])
+        if begun is None:
             return None
-        steps = namer.steps(start, self._hops(way)) if len(way) > 1 else list(start.steps)
-        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME, steps[-1].kind == MODULE) if steps else None
+        speaker = self._told.speakers.get(self._kind(way[1]).runtime) if way[1] < self._reach.numbers.blocks else None
+        return speaker.namer if speaker is not None else Plain(), begun, way[1:]
 
     def _way(self, node: int) -> Optional[List[int]]:
         """Nodes from a start or a root down to the block; None where there is none."""
@@ -159,6 +182,7 @@ class Paths(graph_names.Paths):
         edges = [edge for edge in self._reach.graph.edges(node) if edge.node == below]
         if node < self._reach.numbers.blocks:
             mask = self._mask(self._kind(node))
+            edges = [edge for edge in edges if (node, edge.slot) not in self._stale]
             edges = [edge for edge in edges if edge.slot == NO_SLOT or mask >> min(edge.slot, 63) & 1] or edges
         return edges[0] if edges else None
 
@@ -174,6 +198,10 @@ class Paths(graph_names.Paths):
             offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
             hops.append(Hop(address, size_bytes, name, offset))
         return hops
+
+
+def _path(start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
+    return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME, steps[-1].kind == MODULE) if steps else None
 
 
 class Plain(Namer):

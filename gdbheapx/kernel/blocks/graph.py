@@ -54,6 +54,7 @@ uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct 
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
     uint64_t nothing_count, const uint32_t *starts, uint64_t start_count);
+void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
@@ -584,6 +585,10 @@ class Graph:
         numbers = (at(told.labels), at(masks), len(masks), at(nothing), len(nothing), at(starts), len(starts))
         if self._library.heapx_graph_own(self._handle, *numbers):
             raise MemoryError()
+
+    def loosen(self, node: int, slot: int) -> None:
+        """After own(): this word of a block owns nothing, whatever its label says."""
+        self._library.heapx_graph_loosen(self._handle, node, slot)
 
     def named_parents(self, roots_from: int) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own."""

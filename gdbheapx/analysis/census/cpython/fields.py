@@ -22,6 +22,7 @@ BY_NAME: Dict[str, Dict[int, str]] = {
     "classmethod": {16: ".__func__"},
     "staticmethod": {16: ".__func__"},
     "collections.defaultdict": {48: ".default_factory"},
+    "functools._lru_cache_wrapper": {88: ".__wrapped__"},
     "traceback": {16: ".tb_next", 24: ".tb_frame"},
     "frame": {24: ".f_back", 32: ".f_code", 40: ".f_builtins", 48: ".f_globals"},
 }

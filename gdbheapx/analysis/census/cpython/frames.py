@@ -21,6 +21,7 @@ STACK_TOP = 64
 """Of a _PyInterpreterFrame: up to 3.13 how many of its places are in use, then where they end."""
 MOST_STACK = 1 << 16
 FRAME_BACK, FRAME_CODE, FRAME_GLOBALS, FRAME_STACK = 24, 32, 48, 64
+FRAME_STACK_TOP, FRAME_STACK_DEPTH = 72, 80
 """Of a PyFrameObject up to 3.10."""
 
 
@@ -112,13 +113,24 @@ class Frames:
         ]
 
     def stack_end(self, frame: int) -> int:
-        """Where what a generator's frame holds ends; where it runs only its variables are known."""
+        """Where what a frame that is at rest holds ends; of one that runs only its variables are known."""
+        if self._is_old:
+            return self._old_stack_end(frame)
         first = frame + self._frame.locals
         if self._values.layout.release >= 14:
             end = self._values.word(frame + STACK_TOP)
         else:
             end = first + self._values.number(frame + STACK_TOP, 4) * WORD
         return end if first <= end <= first + MOST_STACK * WORD else first + len(self.names(self.code(frame))) * WORD
+
+    def _old_stack_end(self, frame: int) -> int:
+        """By f_stacktop (3.8, 3.9; NULL while it runs), or f_stackdepth (3.10; negative)."""
+        stack = self._values.word(frame + FRAME_STACK)
+        if self._values.layout.release < 10:
+            end = self._values.word(frame + FRAME_STACK_TOP)
+        else:
+            end = stack + self._values.number(frame + FRAME_STACK_DEPTH, 4) * WORD
+        return end if stack <= end <= stack + MOST_STACK * WORD else stack
 
     def free_names(self, code: int) -> List[Optional[str]]:
         """Of the cells that a function brings along: the last ones of all."""

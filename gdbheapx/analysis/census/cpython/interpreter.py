@@ -1,8 +1,8 @@
 """The main interpreter, its threads and sys.modules, found by what they are: no symbol is read.
 
 A thread's state names its interpreter in its third word (struct _ts: prev, next, interp; 3.8 to 3.14), and the interpreter has the newest
-thread's state. Up to 3.10 both are blocks of malloc's; since 3.11 the first of each lies in _PyRuntime. sys.modules is the first dict in
-the interpreter that has a module `sys` (PyInterpreterState.modules, since 3.12 .imports.modules).
+thread's state. Up to 3.10 both are blocks of malloc's; since 3.11 the first of each lies in _PyRuntime. sys.modules is the dict in
+the interpreter (PyInterpreterState.modules, since 3.12 .imports.modules) whose module `sys` has it as `modules`.
 """
 
 from array import array
@@ -128,17 +128,13 @@ def _modules(values: Values, data: _Data, interpreter: int) -> int:
 
 
 def _has_sys(values: Values, at: int) -> bool:
+    """Its `sys` is a module whose `modules` it is."""
     for number, (key, value) in enumerate(values.entries(at)):
         if number >= FIRST_KEYS:
             return False
         if values.text(key) == "sys":
-            return is_module(values, value)
+            return values.get(values.word(value + TYPE + WORD), "modules") == at
     return False
-
-
-def is_module(values: Values, at: int) -> bool:
-    """It is of a type whose first word is a dict that has `__name__` (PyModuleObject.md_dict)."""
-    return values.type_of(at) is not None and bool(values.get(values.word(at + TYPE + WORD), "__name__"))
 
 
 def modules(values: Values, interpreter: Interpreter) -> Iterator[Tuple[str, int]]:

@@ -81,7 +81,7 @@ class Paths(Namer):
     def _moves(self, start: Start, hops: Sequence[Hop]) -> Iterator[Move]:
         """One pointer after the other."""
         place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address)
-        for hop, following in zip(hops, hops[1:]):
+        for hop in hops[:-1]:
             if hop.offset is None:
                 return
             if not hop.address <= place.address < hop.address + hop.size_bytes:

@@ -26,6 +26,7 @@ DEQUE_ITEMS, DEQUE_FIRST, DEQUE_LAST, DEQUE_LEFT_INDEX, DEQUE_RIGHT_INDEX = 64, 
 """BLOCKLEN; leftblock, rightblock, leftindex, rightindex in a deque. In a block: leftlink, items, rightlink."""
 LRU_CACHE, LRU_RESULT = 72, 48
 MAPPING = 16
+MODULE_DEFINITION, MODULE_STATE, DEFINED_SIZE = 24, 32, 56
 
 
 class Place(NamedTuple):
@@ -39,7 +40,7 @@ class Place(NamedTuple):
     text: str = ""
     """Of a cell: what its content is called."""
     number: int = 0
-    """Of a deque's block, from the end where the path began."""
+    """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 
 
 class Move(NamedTuple):
@@ -85,7 +86,9 @@ class Steps:
         values, offset = self._values, word_at - place.address
         py_type = values.type_of(place.address) if place.kind == OBJECT else None
         if py_type is None:
-            return False
+            return place.kind == RAW and 0 < place.number <= offset
+        if values.layout.release < 11 and values.is_named(place.address, "frame"):
+            return word_at >= self._frames.stack_end(place.address)
         if self._is_generator(place) and values.layout.release >= 11:
             return offset >= self._frames.stack_end(place.address + values.layout.generator_frame) - place.address
         item = values.word(py_type.address + ITEM)
@@ -143,9 +146,19 @@ class Steps:
         table = self._table_of(py_type, offset)
         if table:
             return Move("", "", Place(table, pointer, place.address))
+        if flags & IS_TYPE and offset == self._fields.cached_keys_at:
+            return Move("", "", Place(TABLE, pointer))
+        if py_type.name == "module" and offset == MODULE_STATE:
+            return self._state(place, pointer)
         if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
             return self._attribute(self._fields.shared_keys(py_type), (offset - py_type.basic_bytes) // WORD - 1, ATTRIBUTES, pointer)
         return None
+
+    def _state(self, place: Place, pointer: int) -> Move:
+        """What a module of C has of its own: it says how much that is (PyModuleDef.m_size)."""
+        definition = self._values.word(place.address + MODULE_DEFINITION)
+        size = self._values.word(definition + DEFINED_SIZE) if definition else 0
+        return Move(FIELD, ".<state>", Place(RAW, pointer, number=size or 1))
 
     def _table_of(self, py_type: PyType, offset: int) -> str:
         """The body of a set or a deque that the word leads to."""
@@ -221,7 +234,9 @@ class Steps:
         at = self._values.layout.generator_frame
         if self._values.layout.release < 11:
             return Move(ATTRIBUTE, frame, self._object(pointer)) if offset == at else None
-        return self._local(place.address + at, place.address + offset, frame, pointer)
+        is_last = place.address + offset == self._frames.stack_end(place.address + at) - WORD
+        local = self._local(place.address + at, place.address + offset, frame, pointer)
+        return Move(ATTRIBUTE, ".cr_await", self._object(pointer)) if local is None and is_last and kind == "coroutine" else local
 
     def _local(self, frame: int, word_at: int, before: str, pointer: int) -> Optional[Move]:
         for local in self._frames.locals(frame):
@@ -264,10 +279,10 @@ class Steps:
     def _of_table(self, place: Place, word_at: int, pointer: int) -> Optional[Move]:
         keys = self._values.keys(place.address)
         number, offset = self._entry(keys, word_at) if keys else (-1, 0)
-        if keys is None or number < 0 or self._values.word(place.owner + KEYS) != place.address:
+        if keys is None or number < 0 or (place.owner and self._values.word(place.owner + KEYS) != place.address):
             return None
         key = self._values.word(keys.entries + number * keys.entry_bytes + keys.key)
-        if offset == keys.value and key and not self._values.word(place.owner + VALUES):
+        if offset == keys.value and key and place.owner and not self._values.word(place.owner + VALUES):
             return self._value(key, place.view, pointer)
         if offset == keys.key and self._values.is_object(pointer):
             literal = self._values.literal(pointer)
