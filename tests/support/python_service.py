@@ -4,9 +4,10 @@ It names 1,000 of its objects by id(), and then answers lines of JSON [id, path]
 """
 
 import json
-from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from collections import Counter
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
+from gdbheapx.analysis.reachability.names import NamedGraph
 from tests.support.processes import Process, Stage
 
 SHOP = '''
@@ -197,7 +198,7 @@ def at(address):
 def deref(some, offset):
     return Raw(word((int(some) if type(some) is Raw else id(some)) + offset))
 TOKEN = re.compile(r"""
-    \\.<(?P<offset>[+-]0x[0-9a-f]+)> | \\.<key\\ (?P<key>(?:"(?:[^"\\\\]|\\\\.)*"|[^>"])*)> | \\.<(?P<special>cache|cell\\ \\w+)>
+    \\.<(?P<offset>[+-]0x[0-9a-f]+)> | \\.<key\\ (?P<key>(?:"(?:[^"\\\\]|\\\\.)*"|[^>"])*)> | \\.<(?P<special>cache|state|cell\\ \\w+)>
   | \\.__closure__\\["(?P<cell>[^"]*)"\\]
   | \\.(?P<name>\\w+)
   | \\[<(?P<of>[^>]*)\\ object>\\]
@@ -219,6 +220,8 @@ def step(some, match):
         some = at(some)
     if got["special"] == "cache":
         return [one for one in gc.get_referents(some) if type(one) is dict and one is not some.__dict__]
+    if got["special"] == "state":
+        return [deref(some, 32)]
     if got["special"]:
         names = {"coroutine": "cr_frame", "generator": "gi_frame"}
         held = gc.get_referents(some) + gc.get_referents(getattr(some, names.get(type(some).__name__, ""), None))
@@ -275,4 +278,56 @@ def serve():
         sys.stdout.write(json.dumps(answer) + "\\n"); sys.stdout.flush()
 serve()
 '''
-FILES = {"shop.py": SHOP, "app/__init__.py": "", "app/handlers.py": HANDLERS, "main.py": "SEED = 1\n" + MAIN}
+FILES = {"shop.py": SHOP, "app/__init__.py": "", "app/handlers.py": HANDLERS}
+
+
+class Truth(NamedTuple):
+    """What came of all the objects."""
+
+    counts: "Counter[str]"
+    """`named`; `field`: with an offset in its path; `static`: in no block; `none`; `wrong`."""
+    wrong: Sequence[Tuple[str, str, Any]]
+    """(type, path, what the program said)."""
+
+
+class Service:
+    """The program, which goes on to answer."""
+
+    def __init__(self, stage: Stage, python: str, malloc: str = "", seed: int = 1) -> None:
+        folder = stage.folder()
+        for name, text in {**FILES, "main.py": "SEED = %d\n%s" % (seed, MAIN)}.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        environment = {"PYTHONMALLOC": malloc} if malloc else {}
+        self.process: Process = stage.spawn([python, "-B", "main.py"], folder, {**environment, "PYTHONHASHSEED": "0"})
+        assert self.process.popen.stdin and self.process.popen.stdout
+        self._in, self._out = self.process.popen.stdin, self.process.popen.stdout
+        self.objects: List[Tuple[int, str]] = [(row[0], row[1]) for row in self._answer()]
+
+    def _answer(self) -> Any:
+        line = self._out.readline()
+        assert line, self.process.stderr_path.read_text()
+        return json.loads(line)
+
+    def ask(self, address: int, path: str) -> Any:
+        """True if the path leads to the object there, as the program itself follows it."""
+        self._in.write(("%s\n" % json.dumps([address, path])).encode())
+        self._in.flush()
+        return self._answer()
+
+    def truth(self, graph: NamedGraph) -> Truth:
+        """Of all objects that it has named."""
+        counts: "Counter[str]" = Counter()
+        wrong = []
+        assert graph.paths is not None
+        for address, kind in self.objects:
+            place = graph.reach.graph.find(address)
+            path = graph.paths.of(place[0]) if place is not None and place[0] < graph.reach.numbers.blocks else None
+            if path is None:
+                counts["none" if place is not None and place[0] < graph.reach.numbers.blocks else "static"] += 1
+                continue
+            said = self.ask(address, path.text)
+            counts["wrong" if said is not True else "field" if ".<+" in path.text else "named"] += 1
+            if said is not True:
+                wrong.append((kind, path.text, said))
+        return Truth(counts, wrong)

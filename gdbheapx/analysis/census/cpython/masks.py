@@ -34,11 +34,11 @@ NOT_OWNED: Dict[str, FrozenSet[int]] = {
 """By the name of a type, and for all derived from it: offsets in the object. Of a deque (3.11 and later) its free blocks."""
 GENERATORS = ("generator", "coroutine", "async_generator")
 GENERATOR_ITEM = {11: 56, 12: 48}
-"""gi_exc_state.previous_item: in the caller's memory."""
+"""gi_exc_state.previous_item: in the caller's memory. The word behind it, of where a coroutine was made, is not always written."""
 FRAME_DATA, OLD_FRAME_PARTS = 24, {8: range(96, 360, WORD), 10: range(88, 352, WORD)}
 """A frame object's pointer to its data; up to 3.10 its generator, which it does not count, numbers, and blocks that it is in."""
-GENERATOR_RUNS, SPARE_FRAME = 24, 128
-"""gi_running (to 3.9), of whose word one byte is written; co_zombieframe (to 3.10), which a function left and the next call takes."""
+GENERATOR_RUNS, CELL_NUMBERS, SPARE_FRAME = 24, 96, 128
+"""gi_running (to 3.9), of whose word one byte is written; co_cell2arg and co_zombieframe (to 3.10), which a function left and the next call takes."""
 POOL_BYTES = 512
 DEBUG_BYTES = 32
 """Of PYTHONMALLOC=debug around each block."""
@@ -106,9 +106,10 @@ class Masks:
             if kin.name in GENERATORS and release < 10:
                 found.add(GENERATOR_RUNS)
             elif kin.name in GENERATORS and release >= 11:
-                found |= {GENERATOR_ITEM[min(release, 12)], self._values.layout.generator_frame + self._values.layout.frame.previous}
+                item = GENERATOR_ITEM[min(release, 12)]
+                found |= {item, item + WORD, self._values.layout.generator_frame + self._values.layout.frame.previous}
             if kin.name == "code" and release < 11:
-                found.add(SPARE_FRAME)
+                found |= {CELL_NUMBERS, SPARE_FRAME}
             if kin.name == "frame":
                 found |= {FRAME_DATA} if release >= 11 else set(OLD_FRAME_PARTS[release])
         return found

@@ -1,0 +1,118 @@
+"""Paths of names for objects of a Python service, held against what the service itself finds by them.
+
+Files: analysis/census/cpython/layout.py, analysis/census/cpython/values.py, analysis/census/cpython/interpreter.py,
+analysis/census/cpython/frames.py, analysis/census/cpython/masks.py, analysis/census/cpython/fields.py, analysis/census/cpython/steps.py,
+analysis/census/cpython/paths.py.
+"""
+
+import random
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from gdbheapx.analysis.census import named
+from gdbheapx.analysis.census.cpython import CPython
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import MODULE, Hop, Start, text_of
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.session import Session
+from tests.support.gcores import gcore
+from tests.support.processes import Process, Stage
+from tests.support.python_service import Service
+
+pytestmark = pytest.mark.image  # depends on this Python's release and on libc's malloc
+FRAMES = """
+import sys, threading
+def work(rows):
+    mine = ["of a thread"]
+    def inner(): return rows
+    started.set(); never.wait()
+started, never = threading.Event(), threading.Event()
+threading.Thread(target=work, args=(["argument"],), daemon=True).start(); started.wait()
+def serve(kept):
+    print("ready", flush=True)
+    sys.stdin.read()
+serve({"kept": [1]})
+"""
+
+
+def opened(core: Path, **hide: Any) -> Session:
+    """A session of that core."""
+    session = Session(open_elf_target(core=str(core), **hide))
+    session.prepare()
+    return session
+
+
+@pytest.mark.parametrize("malloc", ["", "malloc", "debug"])
+def test_paths_lead_where_they_say(stage: Stage, malloc: str) -> None:
+    """Of 1,000 random objects none is called what it is not, and 95 % have a name without an offset."""
+    service = Service(stage, sys.executable, malloc)
+    found = service.truth(named.make(opened(gcore(service.process))))
+    assert not found.wrong
+    assert found.counts["named"] >= 0.95 * (len(service.objects) - found.counts["static"]) >= 900
+    assert service.ask(service.objects[0][0], 'shop._cache["u:1"].items[3]') is False
+
+
+def starts(session: Session) -> Dict[str, Start]:
+    """By what they are called."""
+    world = World(session)
+    namer = CPython().namer(world)
+    assert namer is not None
+    return {text_of(start.steps): start for start in namer.starts()}
+
+
+def frames(stage: Stage) -> Process:
+    """The program with a thread that waits in a function."""
+    folder = stage.folder()
+    (folder / "frames.py").write_text(FRAMES)
+    process = stage.spawn([sys.executable, "-S", "frames.py"], folder, {})
+    process.wait_ready()
+    return process
+
+
+def test_modules_and_frames_begin_paths(stage: Stage, core: str) -> None:
+    """Modules by their names in sys.modules, `__main__` last of them; variables of each thread with its number and function."""
+    found = starts(opened(frames(stage).core()))
+    modules = [name for name, start in found.items() if start.steps[0].kind == MODULE]
+    assert {"sys", "threading", "importlib._bootstrap"} & set(modules) >= {"sys", "threading"} and modules[-1] == "__main__"
+    variables = {re.sub("^thread [0-9]+ ", "", name) for name in found if name not in modules}
+    assert {"frame serve(): kept", "frame work(): rows", "frame work(): mine", "frame Thread.run(): self"} <= variables
+    threads = {name.split(" frame ")[0] for name in found if name not in modules}
+    assert len(threads) == 2 and all(re.fullmatch("thread [0-9]+", thread) for thread in threads)
+
+
+def test_a_core_alone_has_modules(stage: Stage, core: str) -> None:
+    """Where the process's files are not here, structure tells modules, their dicts and lists."""
+    process = frames(stage)
+    found = starts(opened(process.core(), sysroot=str(stage.folder())))
+    assert {"sys", "threading", "__main__"} <= set(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
+    """Whatever words say, every question is answered."""
+    session = opened(frames(stage).core())
+    world = World(session)
+    namer = CPython().namer(world)
+    assert namer is not None
+    first = list(namer.starts())
+    rng, read = random.Random(seed), world.read
+
+    def damaged(address: int, size_bytes: int) -> bytes:
+        data = bytearray(read(address, size_bytes))
+        if data and rng.random() < 0.3:
+            data[rng.randrange(len(data))] = rng.choice((0, 1, 0x7F, 0xFF))
+        return bytes(data[: rng.randrange(len(data) + 1)] if rng.random() < 0.1 else data)
+
+    world.read = damaged  # type: ignore[method-assign]
+    list(namer.starts())
+    blocks = [start.address for start in first]
+    for _ in range(500):
+        hops = [Hop(rng.choice(blocks) - rng.choice((0, 16, 32)), 1 << rng.randrange(4, 12), None, 8 * rng.randrange(70)) for _ in range(5)]
+        start = rng.choice(first)
+        assert namer.steps(start, hops)[0] == start.steps[0]
+        namer.first_stale(start, hops)
+        namer.contents(hops[0].address, hops[0].size_bytes, None)
