@@ -1,6 +1,6 @@
 """heapx census"""
 
-from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -23,6 +23,7 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
         ),
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
+        *NAMES,
         *SHORT_STOP,
     ],
     reads=Reads.CENSUS,
@@ -35,8 +36,9 @@ def census(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.census import by_owner, find
     from gdbheapx.report import census_text
 
+    session.without_names = options.no_names
     if options.by == "owner":
-        answer = session.kept("census by owner", find.Census, lambda: by_owner.by_owner(session))
+        answer = by_owner.by_owner(session)
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
     else:
         answer = session.kept("census", find.Census, lambda: find.find(session))

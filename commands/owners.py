@@ -1,6 +1,6 @@
 """heapx owners"""
 
-from gdbheapx.command import SHORT_STOP, Answer, Options, address_or_name, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, address_or_name, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
@@ -21,6 +21,7 @@ more; it is followed down to the block where the memory piles up.
         argument("--by", choices=("class",), help="below each owner what it owns, by class"),
         argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
+        *NAMES,
         *SHORT_STOP,
     ],
     reads=Reads.OWNERS,
@@ -42,6 +43,7 @@ def owners(session: Session, options: Options) -> Answer:
     from gdbheapx.report import reach_text
 
     limit = max(1, options.limit)
+    session.without_names = options.no_names
 
     def read() -> model.Tallied:
         memory_budget.check(session)

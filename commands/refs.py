@@ -1,6 +1,6 @@
 """heapx refs"""
 
-from gdbheapx.command import SHORT_STOP, Answer, Options, address, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, address, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
@@ -19,6 +19,7 @@ leads on (the block is lost with all that is in the chain).
         argument("address", type=address, metavar="ADDR", help="an address in the block, such as 0x55d0c0ffee10"),
         argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         argument("--limit", type=count, metavar="N", default=10, help="at most N chains (default 10)"),
+        *NAMES,
         *SHORT_STOP,
     ],
     reads=Reads.OWNERS,
@@ -39,6 +40,7 @@ def refs(session: Session, options: Options) -> Answer:
     from gdbheapx.report import reach_text
 
     memory_budget.check(session)
+    session.without_names = options.no_names
     graph = named.make(session)
     answer = model.find(graph.reach, graph.names, options.address, paths=graph.paths)
     heap_graph.check_time(session)

@@ -3,7 +3,7 @@
 import functools
 from typing import TYPE_CHECKING, Any, Optional, Tuple
 
-from gdbheapx.command import HTML, Answer, Options, Style, Switch, argument, command
+from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -47,6 +47,7 @@ document that the page was made from is printed. In that document `page` has wha
         ),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
+        *NAMES,
     ],
     reads=lambda options: Reads.CENSUS if options.deep else Reads.REPORT,
     renders=lambda options: HTML if options.html is not None else None,
@@ -63,6 +64,7 @@ def report(session: Session, options: Options) -> Answer:
         raise UsageError("report --html is for the shell", "gdbheapx --pid N report --html FILE, or --core FILE instead of --pid N")
     if options.page and not options.json:
         raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
+    session.without_names = options.no_names
     made = functools.cache(functools.partial(read, session, options))
     overview = session.kept("report", Overview, lambda: made()[0])
     page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None

@@ -1,6 +1,6 @@
 """heapx whatis"""
 
-from gdbheapx.command import Answer, Options, Switch, address, argument, command
+from gdbheapx.command import NAMES, Answer, Options, Switch, address, argument, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -28,6 +28,7 @@ LEAST_CUT_BYTES = 4096
             action=Switch,
             help="what the block is, and what holds it (default: cores with up to 2 GiB of heap)",
         ),
+        *NAMES,
     ],
     reads=lambda options: Reads.CENSUS if options.holders else Reads.REPORT,
     help=HELP,
@@ -40,6 +41,7 @@ def whatis(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.reachability import memory_budget
     from gdbheapx.report import location as shown
 
+    session.without_names = options.no_names
     if not session.target.has_memory:
         kept = locate.kept(find.label_blocks(session, lambda graph: None), options.address)
         if kept.used is not None and options.holders is not False:

@@ -47,6 +47,8 @@ def argument(*flags: str, **options: Any) -> Argument:
     return Argument(flags, options)
 
 
+NAMES = (argument("--no-names", action="store_true", help="without paths: names and keys of the program's own objects are data"),)
+"""Of commands that tell how the program itself gets to a block."""
 SHORT_STOP = (
     argument(
         "--short-stop",

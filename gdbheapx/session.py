@@ -69,6 +69,8 @@ class Session:
         """Only while a snapshot is taken, or answers."""
         self.in_gdb = False
         """The command was typed in a gdb, not in a shell."""
+        self.without_names = False
+        """No answer has names or keys of the program's own objects."""
         self.is_rehearsal = False
         """Its answer is thrown away: nothing is written."""
         self.constants = self.attempts.constants

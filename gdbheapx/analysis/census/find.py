@@ -279,10 +279,20 @@ def speakers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speak
     return {module: listen(namer) for module, namer in namers.items() if namer is not None}
 
 
-def kinds(names: Sequence[Optional[Signature]], speakers_: Mapping[str, Speaker]) -> List[Kind]:
-    """Of each label, 0 first."""
+def paths(
+    session: Session,
+    reach: heap_graph.Reach,
+    called: Names,
+    labels: "array[int]",
+    names: Sequence[Optional[Signature]],
+    speakers_: Mapping[str, Speaker],
+) -> Optional[Paths]:
+    """What the blocks of a graph are called; `names`: by label, from 1 on. None where no runtime says."""
+    if not speakers_:
+        return None
     runtimes = (None if name is None or name.module not in speakers_ else name for name in names)
-    return [Kind("", None), *(Kind("", None) if name is None else Kind(name.module, name.name) for name in runtimes)]
+    kinds = [Kind("", None), *(Kind("", None) if name is None else Kind(name.module, name.name) for name in runtimes)]
+    return Paths(reach, called, Told(labels, kinds, speakers_, heap_graph.can_read_on(session.target), not session.without_names))
 
 
 def take(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
@@ -402,8 +412,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     then(read.graph)
     reach = heap_graph.finish(session, read)
     roots = Names(session.target, reach)
-    told = Told(signer.labels(), kinds(names, speakers_), speakers_, heap_graph.can_read_on(session.target))
-    called = Paths(reach, roots, told) if speakers_ else None
+    called = paths(session, reach, roots, signer.labels(), names, speakers_)
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
     if beyond.containers & signatures.RUST:

@@ -4,7 +4,6 @@ from typing import Dict, Optional, Sequence
 
 from gdbheapx.analysis.census import find, pieces, registry
 from gdbheapx.analysis.census.world import World, together
-from gdbheapx.analysis.naming.paths import Paths, Told
 from gdbheapx.analysis.reachability import heap_graph, memory_budget, refs
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import NamedGraph, Names
@@ -33,10 +32,10 @@ def make(session: Session) -> NamedGraph:
     read = heap_graph.gather(session, True, names=True, signer=signer, further=further)
     matches = signer.found()
     asked.settle(matches)
-    kinds = find.kinds([find.named(asked, match) for match in matches], speakers)
+    known = [find.named(asked, match) for match in matches]
     reach = heap_graph.finish(session, read)
     names = Names(session.target, reach)
-    return NamedGraph(reach, names, Paths(reach, names, Told(signer.labels(), kinds, speakers, heap_graph.can_read_on(session.target))))
+    return NamedGraph(reach, names, find.paths(session, reach, names, signer.labels(), known, speakers))
 
 
 def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:

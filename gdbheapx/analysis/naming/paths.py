@@ -38,6 +38,8 @@ class Told(NamedTuple):
     """By runtime."""
     can_read: bool
     """Memory is as it was: else only what has a name by itself gets a path."""
+    has_names: bool = True
+    """Paths are wanted; if not, runtimes tell only what owns what."""
 
 
 class Speaker(NamedTuple):
@@ -104,7 +106,7 @@ class Paths(graph_names.Paths):
     def of(self, node: int) -> Optional[graph_names.Path]:
         """The path to a block; None where nothing gives it a name."""
         if node not in self._known:
-            self._known[node] = self._find(node) if node < self._reach.numbers.blocks else None
+            self._known[node] = self._find(node) if node < self._reach.numbers.blocks and self._told.has_names else None
         return self._known[node]
 
     def contents(self, node: int) -> Optional[str]:

@@ -284,9 +284,11 @@ class Tallied:
         """What nobody owns, with its kind, most first. What a module owns comes in its place."""
         found: List[Tuple[int, str]] = []
         for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
-            path = self.path(node) if self.is_start(node) else None
-            if path is None:
+            path = self.path(node)
+            if not self.is_start(node):
                 found.append((node, SHARED if node < self.reach.roots_from else self.kind(node)))
+            elif path is None:
+                found.append((node, GLOBAL))
             elif not path.is_module or self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes:
                 found.append((node, THREAD if path.is_local else GLOBAL))
             else:

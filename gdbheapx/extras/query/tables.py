@@ -83,6 +83,13 @@ TABLES = (
         "rows",
     ),
     Table(
+        "held",
+        "which owner holds which class, as `census --by owner` has it",
+        columns_of(CensusRow),
+        ("census", "--by", "owner"),
+        "rows",
+    ),
+    Table(
         "threads",
         "each thread's cache, as `tcache` has it",
         columns_of(ThreadCache),
@@ -114,5 +121,5 @@ TABLES = (
     ),
 )
 BY_NAME = {table.name: table for table in TABLES}
-BY_ONE_LOOK = ("classes", "leaks", "owners")
+BY_ONE_LOOK = ("classes", "held", "leaks", "owners")
 """The first of them that reads every block does it for all: those read while the process stands still come before."""
