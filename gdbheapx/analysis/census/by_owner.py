@@ -70,8 +70,14 @@ def by_owner(session: Session) -> Census:
         named_bytes=named,
         placed_bytes=placed,
         managed=(),
-        may_be_stale=any(heap.shape.keeps_freed_content for heap in session.heaps.all()),
+        may_be_stale=_may_be_stale(session),
     )
+
+
+def _may_be_stale(session: Session) -> bool:
+    if not session.target.has_memory:  # a snapshot has it of its census
+        return session.kept("census", Census, lambda: find.find(session)).may_be_stale
+    return any(heap.shape.keeps_freed_content for heap in session.heaps.all())
 
 
 def by_class(session: Session, limit: int) -> List[Owned]:
