@@ -2,17 +2,17 @@
 
 from typing import Iterable, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis.reachability.names import PathStep
+from gdbheapx.analysis.reachability.names import MODULE, PathStep
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
 
-__all__ = ["ALL_WORDS", "LAST_BIT", "Hop", "Namer", "PathStep", "Start", "text_of"]
+__all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "text_of"]
 
 ALL_WORDS = OWNS_ALL
 """Every word of a block owns what it points to."""
 LAST_BIT = LAST_OWNING_BIT
 """Of a mask of words: this one and all behind it."""
-MODULE, VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
-    *("module", "variable", "attribute", "key", "index"),
+VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
+    *("variable", "attribute", "key", "index"),
     *("frame", "local", "closure", "type", "field"),
 )
 """Kinds of steps. FIELD: a word at an offset, where nothing knows more."""

@@ -3,7 +3,7 @@
 from array import array
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, MODULE, VARIABLE, Hop, Namer, PathStep, Start, text_of
+from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, VARIABLE, Hop, Namer, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -203,7 +203,7 @@ class Paths(graph_names.Paths):
 
 
 def _path(start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
-    return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME, steps[-1].kind == MODULE) if steps else None
+    return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
 
 class Plain(Namer):

@@ -11,6 +11,9 @@ from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import NO_SLOT
 from gdbheapx.model import Address
 
+MODULE = "module"
+"""Of PathStep.kind."""
+
 
 def thread_name(thread: Optional[Thread]) -> str:
     """`thread 12 (worker)`."""
@@ -91,8 +94,11 @@ class Path(NamedTuple):
     steps: Sequence[PathStep]
     is_local: bool = False
     """It begins at a local variable of a frame."""
-    is_module: bool = False
-    """It is a module alone: people speak of what is in it."""
+
+    @property
+    def is_module(self) -> bool:
+        """It is the name of a module, whose variables have names of their own."""
+        return bool(self.steps) and self.steps[-1].kind == MODULE
 
 
 class Paths(Protocol):
