@@ -36,12 +36,17 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
     reads=lambda options: Reads.WEAK if options.weak else Reads.GRAPH,
     help=HELP,
     snapshot=True,
-    needs=("gdbheapx.analysis.reachability.leaks", "gdbheapx.report.leaks_text", "gdbheapx.analysis.census.block"),
+    needs=(
+        "gdbheapx.analysis.reachability.leaks",
+        "gdbheapx.report.leaks_text",
+        "gdbheapx.analysis.census.block",
+        "gdbheapx.analysis.census.pieces",
+    ),
 )
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx import problems
-    from gdbheapx.analysis.census import block
+    from gdbheapx.analysis.census import block, pieces
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import leaks as model
     from gdbheapx.report import leaks_text
@@ -52,7 +57,7 @@ def leaks(session: Session, options: Options) -> Answer:
         swept = model.sweep(session, options.interior_holds)
         if swept is not None:
             return swept._replace(is_upper_bound=heap_graph.lacks_holders(session))
-        reach, sums = heap_graph.marked(session, options.weak)
+        reach, sums = heap_graph.marked(session, options.weak, pieces.further(session))
         naming = functools.partial(block.labels, session) if block.can_tell(session) else None
         made = model.find(reach, options.interior_holds, sums, naming)
         listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())

@@ -85,10 +85,10 @@ class Paths(graph_names.Paths):
         return place[0] if place is not None and place[0] < self._reach.numbers.blocks else None
 
     def _nodes(self, address: int) -> List[int]:
-        """The block or the root there."""
-        block, first = self._block(address), self._reach.roots_from
-        roots = [first + place for place, root in enumerate(self._roots) if root.start <= address < root.end]
-        return [*([block] if block is not None else []), *roots]
+        """The block, the mapping or the root there."""
+        place, first = self._reach.graph.find(address), self._reach.roots_from
+        roots = [first + number for number, root in enumerate(self._roots) if root.start <= address < root.end]
+        return [*([place[0]] if place is not None else []), *roots]
 
     def starts(self) -> Sequence[int]:
         """What has a name by itself."""
