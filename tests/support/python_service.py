@@ -5,12 +5,12 @@ It names 1,000 of its objects by id(), and then answers lines of JSON [id, path]
 
 import json
 from collections import Counter
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.analysis.reachability.names import NamedGraph
 from tests.support.processes import Process, Stage
 
-SHOP = '''
+SHOP = """
 import collections, dataclasses, functools, weakref
 _cache = {}
 class Item:
@@ -85,8 +85,8 @@ for number in range(0, 100, 2): del gone[number]
 errors = [failed(number) for number in range(10)]
 nested = [[[[["n", number]], {"in": [number]}]] for number in range(30)]
 weak = weakref.WeakValueDictionary(); weak["basket"] = _cache["u:1"]
-'''
-HANDLERS = '''
+"""
+HANDLERS = """
 import functools, types, threading
 from shop import Basket, _cache
 class Session:
@@ -137,7 +137,7 @@ slices = [slice(["start %d" % number], None) for number in range(5)]
 iterators = [iter([["iterated %d" % number]]) for number in range(5)]
 meta = type("Meta", (type,), {"of_meta": ["of a metaclass"]})
 classes = [meta("Class%d" % number, (), {"own": ["own %d" % number], "__slots__": ("s",)}) for number in range(5)]
-'''
+"""
 MAIN = '''
 import ast, ctypes, gc, json, random, re, sys, types, weakref
 sys.path.insert(0, ".")
@@ -317,7 +317,7 @@ class Service:
 
     def truth(self, graph: NamedGraph) -> Truth:
         """Of all objects that it has named."""
-        counts: "Counter[str]" = Counter()
+        counts: Counter[str] = Counter()
         wrong = []
         assert graph.paths is not None
         for address, kind in self.objects:

@@ -1,4 +1,4 @@
-"""Local variables of running threads: frames as objects (to 3.10), or in memory of the thread's own (_PyInterpreterFrame, 3.11 and later)."""
+"""Local variables of running threads: frames are objects up to 3.10, then they lie in memory of the thread's own (_PyInterpreterFrame)."""
 
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Set
 

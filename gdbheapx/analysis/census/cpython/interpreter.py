@@ -99,7 +99,13 @@ def _is_pair(data: _Data, state: int, interpreter: int) -> bool:
     if not all(LOWEST <= word < HIGHEST and not word % WORD for word in (state, interpreter)) or state == interpreter:
         return False
     head = data.words(state, 3)
-    return head is not None and head[2] == interpreter and all(not word % WORD and word < HIGHEST for word in head)
+    if head is None or head[2] != interpreter:
+        return False
+    for link, neighbour in enumerate(head[:2]):  # each leads back: pools of small blocks have such words, too
+        back = data.words(neighbour, 3) if LOWEST <= neighbour < HIGHEST and not neighbour % WORD else None
+        if neighbour and (back is None or back[1 - link] != state or back[2] != interpreter):
+            return False
+    return True
 
 
 def _threads(data: _Data, state: int, interpreter: int) -> List[int]:

@@ -1,7 +1,7 @@
 """Where CPython's objects have their fields, by release: found by the flags of types, without a symbol and without sys.version.
 
-Sources: Include/cpython/*object.h, Include/internal/pycore_dict.h, pycore_frame.h, pycore_interpframe_structs.h (3.14), Objects/dictobject.c
-and Objects/codeobject.c of 3.8 to 3.14; offsets are those of 64-bit words, not of free-threaded builds.
+Sources: Include/cpython/*object.h, Include/internal/pycore_dict.h, pycore_frame.h, pycore_interpframe_structs.h (3.14),
+Objects/dictobject.c and Objects/codeobject.c of 3.8 to 3.14; offsets are those of 64-bit words, not of free-threaded builds.
 """
 
 from typing import Dict, NamedTuple, Tuple

@@ -34,11 +34,13 @@ NOT_OWNED: Dict[str, FrozenSet[int]] = {
 """By the name of a type, and for all derived from it: offsets in the object. Of a deque (3.11 and later) its free blocks."""
 GENERATORS = ("generator", "coroutine", "async_generator")
 GENERATOR_ITEM = {11: 56, 12: 48}
-"""gi_exc_state.previous_item: in the caller's memory. The word behind it, of where a coroutine was made, is not always written."""
-FRAME_DATA, OLD_FRAME_PARTS = 24, {8: range(96, 360, WORD), 10: range(88, 352, WORD)}
-"""A frame object's pointer to its data; up to 3.10 its generator, which it does not count, numbers, and blocks that it is in."""
+"""gi_exc_state.previous_item: in the caller's memory. The next word, of where a coroutine was made, is not always written."""
+FRAME_DATA, OLD_FRAME_PARTS = 24, {8: range(88, 360, WORD), 10: range(80, 352, WORD)}
+"""A frame object's pointer to its data; up to 3.10 numbers, blocks that it is in, and its generator, which it does not
+count."""
 GENERATOR_RUNS, CELL_NUMBERS, SPARE_FRAME = 24, 96, 128
-"""gi_running (to 3.9), of whose word one byte is written; co_cell2arg and co_zombieframe (to 3.10), which a function left and the next call takes."""
+"""gi_running (to 3.9), of whose word one byte is written; co_cell2arg and co_zombieframe (to 3.10), a frame that a call
+left and the next one takes."""
 POOL_BYTES = 512
 DEBUG_BYTES = 32
 """Of PYTHONMALLOC=debug around each block."""

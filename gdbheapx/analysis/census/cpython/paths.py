@@ -29,10 +29,11 @@ class Paths(Namer):
     def __init__(self, values: Values, memory: Sequence[Segment]) -> None:
         self._values, self._memory = values, memory
         self._steps, self._masks, self._frames = Steps(values), Masks(values), Frames(values)
+        self._interpreter = interpreter.find(values, memory)
 
     def starts(self) -> Iterator[Start]:
         """Modules, then variables of frames."""
-        found = interpreter.find(self._values, self._memory)
+        found = self._interpreter
         if found is None:
             return
         for name, module in interpreter.modules(self._values, found):
@@ -47,13 +48,12 @@ class Paths(Namer):
                     return
 
     def owns_nothing(self) -> Iterator[int]:
-        """The runtime's own variables, its interpreter and its threads: caches of methods and of names, which count nothing (Include/internal/
-        pycore_typeobject.h: type_cache)."""
+        """The runtime's own variables, its interpreter and its threads: caches of methods and of names, which count nothing (type_cache in
+        Include/internal/pycore_typeobject.h)."""
         home = module_at(self._values.world.target, self._values.types.root.type)
         yield from (part.start for part in self._memory if module_at(self._values.world.target, part.start) == home)
-        found = interpreter.find(self._values, self._memory)
-        if found is not None:
-            yield from (found.address, *found.threads)
+        if self._interpreter is not None:
+            yield from (self._interpreter.address, *self._interpreter.threads)
 
     def _thread(self, state: int) -> str:
         """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""

@@ -9,11 +9,11 @@ from gdbheapx.analysis.census.cpython.types import DICT, GC_HEAD, INLINE_VALUES,
 from gdbheapx.analysis.census.cpython.values import KEYS, SIZE, TUPLE, VALUES, Keys, Values, quoted
 from gdbheapx.analysis.naming.namer import ATTRIBUTE, CLOSURE, FIELD, INDEX, KEY, LOCAL
 
-OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, RAW = (
-    *("object", "keys", "values", "items", "set", "deque", "deque end", "link", "raw"),
+OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, BYTES, RAW = (
+    *("object", "keys", "values", "items", "set", "deque", "deque end", "link", "bytes", "raw"),
 )
 """What a pointer leads to: an object, or a body that one owns. RAW: nothing is known of it."""
-BODIES = (TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK)
+BODIES = (TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, BYTES)
 """Of these it is known what each of their words is."""
 ATTRIBUTES, CLASS, CELLS, CELL, CACHE = "attributes", "class", "cells", "cell", "cache"
 """How the last object was reached, where that changes what its parts are called: as `__dict__` of an instance or module, of a class, as a
@@ -26,6 +26,9 @@ DEQUE_ITEMS, DEQUE_FIRST, DEQUE_LAST, DEQUE_LEFT_INDEX, DEQUE_RIGHT_INDEX = 64, 
 """BLOCKLEN; leftblock, rightblock, leftindex, rightindex in a deque. In a block: leftlink, items, rightlink."""
 LRU_CACHE, LRU_RESULT = 72, 48
 MAPPING = 16
+TYPE_DOC = 176
+OF_BYTES = {"bytearray": (32, 40), "array.array": (24,)}
+"""Pointers to what has no pointers."""
 MODULE_DEFINITION, MODULE_STATE, DEFINED_SIZE = 24, 32, 56
 
 
@@ -165,6 +168,8 @@ class Steps:
         names = {kin.name for kin in self._values.types.family(py_type)}
         if names & {"set", "frozenset"} and offset == SET_TABLE:
             return SET
+        if (py_type.flags & IS_TYPE and offset == TYPE_DOC) or any(offset in OF_BYTES.get(name, ()) for name in names):
+            return BYTES
         return {DEQUE_FIRST: DEQUE_LEFT, DEQUE_LAST: DEQUE_RIGHT}.get(offset, "") if "collections.deque" in names else ""
 
     def _attributes(self, pointer: int, view: str) -> Optional[Move]:
@@ -173,7 +178,7 @@ class Steps:
         return Move(ATTRIBUTE, ".__dict__", self._object(pointer, view), is_open=True)
 
     def _before(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[Move]:
-        """A managed dict, or values without one, before the object: in 3.11 a word for each, later one (Include/internal/pycore_object.h)."""
+        """A managed dict, or values without one, before the object: in 3.11 a word for each, later one (pycore_object.h)."""
         if py_type.head_bytes <= GC_HEAD:
             return None
         keys, is_11 = self._fields.shared_keys(py_type), not self._values.types.has_tagged_dicts
