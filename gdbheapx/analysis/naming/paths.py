@@ -74,7 +74,13 @@ class Paths(graph_names.Paths):
                 if node is not None:
                     self._starts.setdefault(node, (speaker.namer, start))
             nothing += [node for address in speaker.nothing for node in self._nodes(address)]
-        reach.graph.own(Owning(told.labels, [self._mask(kind) for kind in told.kinds], nothing, list(self._starts)))
+        ordered = sorted(self._starts, key=self._is_frame)
+        masks, modules = [self._mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._is_frame, ordered))
+        reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules))
+
+    def _is_frame(self, node: int) -> bool:
+        """A variable of a frame: what a module leads to is called by that."""
+        return self._starts[node][1].steps[0].kind == FRAME
 
     def _mask(self, kind: Kind) -> int:
         speaker = self._told.speakers.get(kind.runtime)
@@ -162,7 +168,7 @@ class Paths(graph_names.Paths):
         if self._parents is None:
             self._parents = self._reach.graph.named_parents(self._reach.roots_from)
         way = [node]
-        while way[-1] not in self._starts and way[-1] < self._reach.roots_from:
+        while way[-1] < self._reach.roots_from and not (way[-1] in self._starts and self._parents[way[-1]] == NO_NODE):
             if self._parents[way[-1]] == NO_NODE or len(way) > MOST_HOPS:
                 return None
             way.append(self._parents[way[-1]])

@@ -88,7 +88,7 @@ struct graph {
     uint8_t *links;                 /* one bit an edge, of a graph from a file: a link of a doubly linked list; NULL: slots tell it */
     uint64_t *loose, *sure;         /* one bit an edge: it owns nothing, or it does, as a runtime tells; NULL: nobody told */
     uint32_t *starts;               /* blocks that have a name by themselves */
-    uint64_t start_count;
+    uint64_t start_count, first_starts; /* of them those whose ways are looked for first */
     uint64_t resolved_segments, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];

@@ -53,7 +53,7 @@ void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t r
 uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room, uint64_t *next);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
-    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count);
+    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
@@ -151,6 +151,8 @@ class Owning(NamedTuple):
     """Nodes that own nothing, whatever they are: blocks, and roots before they are split."""
     starts: Sequence[int]
     """Blocks that have a name by themselves, such as a module: nobody owns them."""
+    first_starts: Optional[int] = None
+    """So many of them give names to all that they lead to before the others, such as variables of frames, do; None: all at once."""
 
 
 class GraphShape(NamedTuple):
@@ -582,7 +584,8 @@ class Graph:
         masks, nothing, starts = array("Q", told.masks), array("I", told.nothing), array("I", told.starts)
         if len(told.labels) < self.numbers().blocks:
             raise ValueError("a label for each block")
-        numbers = (at(told.labels), at(masks), len(masks), at(nothing), len(nothing), at(starts), len(starts))
+        first = len(starts) if told.first_starts is None else told.first_starts
+        numbers = (at(told.labels), at(masks), len(masks), at(nothing), len(nothing), at(starts), len(starts), first)
         if self._library.heapx_graph_own(self._handle, *numbers):
             raise MemoryError()
 

@@ -22,9 +22,10 @@ static void own_words(struct graph *graph, uint32_t node, uint64_t mask)
 }
 
 /* `labels`: of each block, `masks` of each label, 0 first: bit n is its word n, the last one all behind; OWNS_ALL: nothing is known.
-   `nothing`: nodes that own nothing, whatever they are. `starts`: blocks that have a name by themselves. 0, or NO_MEMORY. */
+   `nothing`: nodes that own nothing, whatever they are. `starts`: blocks that have a name by themselves, the first
+   `first_count` of which give names to all that they lead to before the others. 0, or NO_MEMORY. */
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
-                    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count)
+                    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count)
 {
     const size_t room = (size_t) graph->edges / 64 + 1;
     if (!graph->loose) {
@@ -33,7 +34,7 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
     }
     free(graph->starts);
     graph->starts = malloc((size_t) start_count * sizeof *graph->starts + 8);
-    graph->start_count = 0;
+    graph->start_count = graph->first_starts = 0;
     if (!graph->loose || !graph->sure || !graph->starts)
         return NO_MEMORY;
     for (uint32_t node = 0; node < graph->index.blocks; node++)
@@ -43,8 +44,10 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
         if (nothing[i] < graph->nodes)
             own_words(graph, nothing[i], 0);
     for (uint64_t i = 0; i < start_count; i++)
-        if (starts[i] < graph->index.blocks)
+        if (starts[i] < graph->index.blocks) {
             graph->starts[graph->start_count++] = starts[i];
+            graph->first_starts += i < first_count;
+        }
     return 0;
 }
 
@@ -99,8 +102,11 @@ int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, ui
     ways.queue = lazy_alloc((size_t) graph->nodes * sizeof *ways.queue + 8);
     ways.known = calloc((size_t) graph->nodes / 64 + 1, sizeof *ways.known);
     const int is_room = ways.queue && ways.known;
-    for (uint64_t i = 0; is_room && i < graph->start_count; i++)
+    for (uint64_t i = 0; is_room && i < graph->start_count; i++) {
+        if (i == graph->first_starts)
+            follow(&ways, RULES);
         begin_at(&ways, graph->starts[i]);
+    }
     if (is_room) {
         follow(&ways, RULES);
         for (unsigned weak = 0; weak < 2; weak++) {

@@ -127,6 +127,28 @@ def test_what_owns_nothing_is_weak(c_kernel: CKernel, seed: int) -> None:
         assert way is None or (way[-1] in told.starts) == (node in seen[0])
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_starts_give_names_first(c_kernel: CKernel, seed: int) -> None:
+    """What the first one leads to is called by it, though another may be nearer; and no way leads over a word that is loosened."""
+    world = make(seed)
+    graph, plain_ = build(c_kernel, world, []), PlainGraph(world, [])
+    first = roots_from(graph, world)
+    told = random_owning(len(plain_.blocks), [], seed)._replace(masks=[OWNS_ALL] * 6, nothing=[], first_starts=1)
+    graph.mark(first)
+    graph.own(told)
+    parents = graph.named_parents(first)
+    reached = plain_.named(told._replace(starts=told.starts[:1]))[0]
+    for node in (node for node in reached if node < first):
+        way = way_up(parents, node, first, told.starts[:1])
+        assert way is not None and way[-1] == told.starts[0]
+    assert seed or len(reached) > 9
+    below = next(node for node in range(first) if parents[node] != NO_NODE and parents[node] < first)
+    for edge in graph.edges(parents[below]):
+        if edge.node == below:
+            graph.loosen(parents[below], edge.slot)
+    assert graph.named_parents(first)[below] != parents[below]
+
+
 def way_up(parents: Sequence[int], node: int, first: int, starts: Sequence[int]) -> Optional[List[int]]:
     """From a node to a start or a root."""
     way = [node]
