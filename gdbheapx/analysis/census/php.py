@@ -1,8 +1,13 @@
 """PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c, 8.2)."""
 
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.world import Inner, Recogniser, World
+from gdbheapx.analysis.census import php_pieces
+from gdbheapx.analysis.census.php_paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
+from gdbheapx.analysis.census.php_values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, Globals, Values
+from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World
+from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
 
 CHUNK_BYTES = 2 << 20
 HEAP_OFFSET = 64
@@ -12,8 +17,29 @@ SIZE, FREE_SLOTS, BINS = 16, 32, 30
 REAL_SIZE = FREE_SLOTS + 8 * BINS
 HEAP_WORDS = 48
 MOST_MEMBERS = 1 << 16
+NAME = "Zend memory manager"
 MOST_HEAPS = 8
 """Each of which did not prove itself."""
+
+
+UNIT_BYTES = 8
+TYPE_IN_COUNTS = 0xF
+"""Of the second half of a zend_refcounted_h: the type of what is counted."""
+COUNTED = Condition(0, 4, NOT_EQUAL, 0)
+STRING_ROW = SignatureRow(
+    [COUNTED, Condition(4, 4, EQUAL, STRING, mask=0xFFFFFC0F), Condition(16, 8, AT_MOST, -TEXT - 1, base=USABLE)], least_usable=32
+)
+"""Its flags, and no mark of the collector; its length fits the block."""
+ARRAY_ROW = SignatureRow(
+    [
+        *(COUNTED, Condition(4, 4, EQUAL, ARRAY, mask=TYPE_IN_COUNTS), Condition(12, 4, NOT_EQUAL, 0, mask=1 << 31)),
+        *(Condition(24, 4, AT_MOST, 0, base=FIELD, other=32), Condition(28, 4, AT_MOST, 0, base=FIELD, other=24)),
+    ],
+    *(56, 56),
+)
+"""A mask below 0; no more values than used places, and no more of these than there are."""
+REFERENCE_ROW = SignatureRow([COUNTED, Condition(4, 4, EQUAL, REFERENCE, mask=TYPE_IN_COUNTS), Condition(24, 8, EQUAL, 0)], 32, 32)
+"""No typed property refers to it."""
 
 
 class Manager(NamedTuple):
@@ -23,6 +49,9 @@ class Manager(NamedTuple):
     """Chunks and huge blocks."""
     size_bytes: int
     """In use, as memory_get_usage() says."""
+    chunks: Sequence[int]
+    huge: Sequence[Tuple[int, int]]
+    free_slots: Sequence[int]
 
 
 class Php(Recogniser):
@@ -30,13 +59,46 @@ class Php(Recogniser):
 
     module, objects = "php", ("php", "libphp")
 
+    def asks(self, world: World) -> Iterable[Ask]:
+        """What is counted, by its type; objects by their classes."""
+        found = world.once(tables)
+        if found is None or world.once(manager) is None:
+            return
+        for row, name in ((STRING_ROW, STRING_NAME), (ARRAY_ROW, ARRAY_NAME), (REFERENCE_ROW, REFERENCE_NAME)):
+            yield Ask(row, lambda key, name=name: Signature(name, self.module, SHAPE), order=40)  # type: ignore[misc]
+        values = world.once(Values)
+        classes = {value.data: values.class_name(value.data) for _, value in values.named(found.classes) if value.type == POINTER}
+        row = SignatureRow(
+            [COUNTED, Condition(4, 4, EQUAL, OBJECT, mask=TYPE_IN_COUNTS), Condition(16, 8, IN_SET, 0)],
+            least_usable=40,
+            key=(16, 8, (1 << 64) - 1),
+        )
+        yield Ask(row, lambda key: _named(classes.get(key), self.module), [NumberSet(sorted(classes))], order=40)
+
     def inner(self, world: World) -> Sequence[Inner]:
-        """Its chunks: what lies in them is not told apart."""
+        """Its blocks, where they add up to what it says is in use; else its chunks: what lies in them is not told apart."""
         memory = world.once(manager)
         if memory is None:
             return ()
         taken = sum(end - start for start, end in memory.taken)
-        return [Inner(iter(()), self.module, "Zend memory manager", memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
+        pieces = php_pieces.find(world, memory.chunks, memory.huge, memory.free_slots)
+        if pieces is None or pieces.bytes != memory.size_bytes:
+            return [Inner(iter(()), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
+        return [Inner(iter(pieces.blocks), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, UNIT_BYTES)]
+
+    def namer(self, world: World) -> Optional[Namer]:
+        """Where the tables of the interpreter are found."""
+        found = world.once(tables) if world.once(manager) is not None else None
+        return PhpNamer(world.once(Values), found) if found is not None else None
+
+
+def _named(name: Optional[str], module: str) -> Optional[Signature]:
+    return Signature(name, module) if name is not None else None
+
+
+def tables(world: World) -> Optional[Globals]:
+    """Of the interpreter."""
+    return world.once(Values).globals()
 
 
 def manager(world: World) -> Optional[Manager]:
@@ -68,11 +130,13 @@ def _of_heap(world: World, heap: int) -> Optional[Manager]:
     place = next((at for at in range(REAL_SIZE // 8 + 1, HEAP_WORDS) if words[at] == main), None)
     if place is None or size > real:
         return None
-    taken += _huge(world, words[place - 1])
+    huge = _huge(world, words[place - 1])
+    taken += huge
     if place + 1 < HEAP_WORDS:
         taken += [(chunk, chunk + CHUNK_BYTES) for chunk in _cached(world, words[place + 1])]
     whole = sorted(set(taken))
-    return Manager(whole, size) if sum(end - start for start, end in whole) == real else None
+    free_slots = words[FREE_SLOTS // 8 : FREE_SLOTS // 8 + BINS]
+    return Manager(whole, size, chunks, huge, free_slots) if sum(end - start for start, end in whole) == real else None
 
 
 def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:

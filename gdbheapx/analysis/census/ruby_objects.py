@@ -22,7 +22,7 @@ LEAST_ID = 256
 """IDs below are operators: their own serial numbers (tLAST_OP_ID is 170)."""
 IDS_AT_ONCE = 512
 """ID_ENTRY_UNIT: pairs (name, symbol) in each array of symbols->ids."""
-MOST_ENTRIES = 1 << 24
+MOST_WORDS = 1 << 22
 MOST_ABOVE = 64
 """Classes from one to its last ancestor."""
 UTF8, ASCII_ONLY = 1, 0x7F
@@ -75,7 +75,7 @@ class Objects:
 
     def words(self, address: int, count: int) -> Sequence[int]:
         """So many words; empty if they cannot all be read."""
-        if not 0 < count <= MOST_ENTRIES or not 0 < address < 1 << 63:
+        if not 0 < count <= MOST_WORDS or not 0 < address < 1 << 63:
             return ()
         data = self.world.read(address, 8 * count)
         return unpack("<%dQ" % count, data) if len(data) == 8 * count else ()
@@ -162,17 +162,19 @@ class Objects:
             if not (words[at] == DELETED if step == 3 else key == UNDEF):
                 yield key, value
 
-    def position(self, table: Table, entry: int) -> int:
-        """How many entries come before it."""
+    def position(self, table: Table, entry: int) -> Optional[int]:
+        """How many entries come before it; None where these cannot be read, or are too many."""
         step = table.entry_bytes // 8
-        words = self.words(table.address, entry * step)
+        words = self.words(table.address, entry * step) if entry else ()
+        if len(words) < entry * step:
+            return None
         return sum(words[at] != (DELETED if step == 3 else UNDEF) for at in range(0, len(words), step))
 
     def id_table(self, address: int) -> Iterator[Tuple[int, int]]:
         """(serial number of the ID, value) of a table of id_table.c."""
         words = self.words(address, 3)
         capacity, used = (words[0] & 0xFFFFFFFF, words[0] >> 32) if words else (0, 0)
-        items = self.words(words[2], 2 * capacity) if words and used <= capacity <= MOST_ENTRIES else ()
+        items = self.words(words[2], 2 * capacity) if words and used <= capacity <= MOST_WORDS else ()
         for at in range(0, len(items), 2):
             if items[at] & 0xFFFFFFFF:
                 yield items[at] & 0xFFFFFFFF, items[at + 1]

@@ -211,11 +211,13 @@ class RubyNamer(Namer):
         number, rest = divmod(place.address - table.address, table.entry_bytes)
         if not 0 <= number < table.bound or rest not in (table.key_offset, table.key_offset + 8):
             return None
-        if rest == table.key_offset:
-            return KEY, ".keys[%d]" % self._objects.position(table, number)
-        key = self._objects.words(place.address - 8, 1)
-        text = self._key(key[0]) if key and self._compares_contents(table.type) else None
-        return KEY, "[%s]" % text if text is not None else ".values[%d]" % self._objects.position(table, number)
+        is_key = rest == table.key_offset
+        key = self._objects.words(place.address - 8, 1) if not is_key and self._compares_contents(table.type) else ()
+        text = self._key(key[0]) if key else None
+        if text is not None:
+            return KEY, "[%s]" % text
+        position = self._objects.position(table, number)
+        return (KEY, ".%s[%d]" % ("keys" if is_key else "values", position)) if position is not None else None
 
     def _compares_contents(self, type_: int) -> bool:
         """A table of up to eight entries does, and any other type of table than that of hashes by identity."""

@@ -1,0 +1,141 @@
+"""Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `App\\Limits::TABLE["a"]`. Of 8.2."""
+
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census.php_values import (
+    ARRAY,
+    COUNTED,
+    OBJECT,
+    POINTER,
+    PROPERTIES,
+    PROPERTY_TABLE,
+    REFERENCE,
+    Entry,
+    Globals,
+    Table,
+    Value,
+    Values,
+)
+from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
+from gdbheapx.model import Address
+
+ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
+OWNING = {ARRAY_NAME: 0b100, STRING_NAME: 0, REFERENCE_NAME: 0b10}
+OBJECT_WORDS = ALL_WORDS & ~0b1111
+"""Behind counts, number, class and handlers."""
+MOST_KEY = 60
+ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+class Here(NamedTuple):
+    """What the way has come to."""
+
+    address: int
+    type: int
+    is_properties: bool = False
+    """The table of an object that has more properties than its class."""
+
+
+class PhpNamer(Namer):
+    """Global variables first, then what classes keep, then constants."""
+
+    def __init__(self, values: Values, found: Globals) -> None:
+        self._values, self._globals = values, found
+
+    def starts(self) -> Iterable[Start]:
+        """Values that are blocks of their own."""
+        for name, value in self._values.named(self._globals.symbols):
+            yield from self._start(value, [], VARIABLE, "$" + name)
+        for _, value in self._values.named(self._globals.classes):
+            name_ = self._values.class_name(value.data) if value.type == POINTER else None
+            if name_ is not None:
+                yield from self._of_class(value.data, PathStep(TYPE, name_, Address(value.data)))
+        for name, value in self._values.named(self._globals.constants):
+            if value.type == POINTER:
+                yield from self._start(self._values.value(value.data), [], VARIABLE, name)
+
+    def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
+        for name, value in self._values.statics(class_):
+            yield from self._start(value, [first], ATTRIBUTE, "::$" + name)
+        for name, value in self._values.class_constants(class_):
+            yield from self._start(value, [first], ATTRIBUTE, "::" + name)
+
+    def _start(self, value: Value, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
+        inner = self._values.referred(value)
+        if inner.type in COUNTED:
+            yield Start(inner.data, [*before, PathStep(kind, name, Address(inner.data))])
+
+    def owning_words(self, signature: Optional[str]) -> int:
+        """A string leads nowhere, an array to its data. Other names are those of classes."""
+        return ALL_WORDS if signature is None else OWNING.get(signature, OBJECT_WORDS)
+
+    def owns_nothing(self) -> Iterable[int]:
+        """The list of all objects and its like."""
+        return self._globals.weak
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """From value to value; the data of an array have no step."""
+        path, here = list(start.steps), self._first(start)
+        for hop, following in zip(hops, hops[1:]):
+            if hop.offset is None or here is None:
+                return []
+            moved = self._move(here, hop.address + hop.offset, following)
+            if moved is None:
+                return []
+            here, step = moved
+            path += [PathStep(*step, Address(here.address))] if step is not None else []
+        return path
+
+    def _first(self, start: Start) -> Optional[Here]:
+        words = self._values.words(start.address, 1)
+        kind = words[0] >> 32 & 0xF if words else 0
+        return Here(start.address, kind) if kind in COUNTED else None
+
+    def _move(self, here: Here, place: int, following: Hop) -> Optional[Tuple[Here, Optional[Tuple[str, str]]]]:
+        """By the pointer at `place`; None where it means nothing."""
+        if here.type == REFERENCE and place == here.address + 8:
+            value = self._values.value(place)
+            return (Here(value.data, value.type), None) if value.type in COUNTED else None
+        if here.type == OBJECT and place == here.address + PROPERTIES:
+            return Here(following.address, ARRAY, True), None
+        if here.type == OBJECT and place >= here.address + PROPERTY_TABLE:
+            return self._property(here, place)
+        table = self._values.table(here.address) if here.type == ARRAY else None
+        if table is None or place == here.address + 16:
+            return None if table is None else (here, None)
+        return self._entry(table, place, here.is_properties)
+
+    def _property(self, here: Here, place: int) -> Optional[Tuple[Here, Tuple[str, str]]]:
+        class_, value = self._values.words(here.address + 16, 1), self._values.value(place)
+        name = self._values.property_names(class_[0]).get(place - here.address) if class_ else None
+        return (Here(value.data, value.type), (ATTRIBUTE, "->" + name)) if name is not None and value.type in COUNTED else None
+
+    def _entry(self, table: Table, place: int, is_properties: bool) -> Optional[Tuple[Here, Tuple[str, str]]]:
+        number, rest = divmod(place - table.data, table.step)
+        if not 0 <= number < table.used or rest:  # a key
+            return None
+        value, words = self._values.value(place), self._values.words(place, table.step // 8)
+        if value.type not in COUNTED or not words:
+            return None
+        entry = Entry(0, number, value) if table.is_packed else Entry(words[3], words[2], value)
+        text = self._values.text(entry.key) if entry.key else None
+        if entry.key and text is None:
+            return None
+        key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else _quoted(text)
+        if is_properties and text is not None:
+            return Here(value.data, value.type), (ATTRIBUTE, "->" + text.rpartition("\0")[2])
+        return Here(value.data, value.type), (INDEX if text is None else KEY, "[%s]" % key)
+
+    def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
+        """Of an array or a string."""
+        if signature == ARRAY_NAME:
+            table = self._values.table(address)
+            return "array of {:,}".format(table.length) if table is not None else "array of 0"
+        words = self._values.words(address, 3) if signature == STRING_NAME else ()
+        return "string, {:,} bytes".format(words[2]) if words else None
+
+
+def _quoted(text: str) -> str:
+    """As a literal of PHP's, cut where it is long."""
+    written = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
+    return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")

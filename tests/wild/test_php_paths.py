@@ -1,0 +1,122 @@
+"""Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
+
+Files: analysis/census/php_paths.py, analysis/census/php_values.py, analysis/census/php_pieces.py.
+"""
+
+import random
+import shutil
+from typing import Iterator, NamedTuple
+
+import pytest
+
+from gdbheapx.analysis.census.named import make as made_graph
+from gdbheapx.analysis.census.php_values import OBJECT, STRING, Values
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import FIELD
+from gdbheapx.analysis.reachability.names import NamedGraph
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.session import Session
+from tests.support.gcores import gcore
+from tests.support.processes import Stage
+
+pytestmark = pytest.mark.wild  # an interpreter that may not be here
+
+IMMUTABLE = 1 << 6
+"""GC_IMMUTABLE, of a string IS_STR_INTERNED."""
+SAMPLES, LEAST_NAMED = 1000, 0.95
+PROGRAM = r"""<?php
+namespace App;
+class Item {
+    public $name; public array $tags; public ?Item $next = null; public $extra;
+    function __construct($i) {
+        $this->name = "truth name $i " . str_repeat("x", $i % 50);
+        $this->tags = ["truth t$i", "k$i" => ["truth deep $i"], 7 => "truth seven $i", -3 => "truth minus $i"];
+        if ($i % 3 == 0) $this->next = new Later($i);
+        if ($i % 5 == 0) @($this->more = ["truth more $i"]);
+    }
+}
+class Later extends Item {
+    public $list = [];
+    function __construct($i) { $this->name = "truth second $i"; $this->tags = []; $this->list = ["m" => ["truth m$i" . "z"]]; }
+}
+class Registry {
+    public static $items = []; public static array $texts = []; public static $one;
+    const LIMITS = ["a" => ["b", 1]];
+}
+class Below extends Registry { public static $own = []; }
+$cache = [];
+for ($i = 0; $i < 1000; $i++) {
+    $cache["u:$i"] = new Item($i);
+    Registry::$items[$i * 3] = new Item($i + 5000);
+    Registry::$texts[] = "truth static $i";
+    Below::$own["b$i"] = ["truth below $i"];
+}
+for ($i = 0; $i < 200; $i++) unset($cache["u:" . $i * 3]);
+$list = []; for ($i = 0; $i < 300; $i++) $list[] = "truth entry $i";
+$same = &$list;
+$odd = ["a\"b\$c\\" => "truth quoted " . getmypid(), "\u{e9}" => "truth accent " . getmypid(), "two\nlines" => "truth lines " . getmypid(), "" => "truth empty " . getmypid()];
+\define("CONF", ["x" => ["truth conf " . getmypid()]]);
+$object = new \stdClass; $object->field = ["truth field " . getmypid()]; $object->{"0"} = "truth zero " . getmypid();
+unset($i);
+echo "ready\n"; flush(); fgets(STDIN);
+function told($path) {
+    foreach (array_keys($GLOBALS) as $name) global $$name;
+    $value = eval("return $path;");
+    return is_object($value) ? get_class($value) . " " . spl_object_id($value) : $value;
+}
+$told = [];
+foreach (explode("\n", file_get_contents($argv[1] . "/paths")) as $path) {
+    try { $told[] = $path === "" ? "" : told($path); } catch (\Throwable $e) { $told[] = "failed: " . $e->getMessage(); }
+}
+file_put_contents($argv[1] . "/told", implode("\n", $told));
+echo "ready\n"; flush(); fgets(STDIN);
+"""
+
+
+class Sample(NamedTuple):
+    """A value in the core."""
+
+    node: int
+    told: str
+    """As the program tells it."""
+
+
+def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
+    """Strings that begin with `truth` and are no constants of the code, and objects of the program's classes."""
+    found, world = graph.reach.graph, World(session)
+    reader = Values(world)
+    tables = reader.globals()
+    assert tables is not None
+    classes = {value.data: reader.class_name(value.data) for name, value in reader.named(tables.classes) if name.startswith("app\\")}
+    for node, (address, size) in enumerate(found.blocks(list(range(graph.reach.numbers.blocks)))):
+        words = reader.words(address, 4) if size >= 32 else ()
+        kind = words[0] >> 32 if words else 0
+        if kind & 0xF == STRING and not kind & IMMUTABLE and words[3].to_bytes(8, "little").startswith(b"truth "):
+            yield Sample(node, str(reader.text(address)))
+        elif kind & 0xF == OBJECT and words[2] in classes:
+            yield Sample(node, "%s %d" % (classes[words[2]], words[1] & 0xFFFFFFFF))
+
+
+def test_the_program_finds_its_values_by_them(stage: Stage) -> None:
+    """1,000 strings, arrays and objects of a core: strings by their text, which each has alone; objects by their number."""
+    php, folder = shutil.which("php"), stage.folder()
+    if php is None:
+        pytest.skip("php is not installed")
+    (folder / "program.php").write_text(PROGRAM)
+    process = stage.spawn([php, str(folder / "program.php"), str(folder)], folder)
+    process.wait_ready()
+    session = Session(open_elf_target(core=str(gcore(process))))
+    session.prepare()
+    graph = made_graph(session)
+    assert graph.paths is not None
+    samples = random.Random(1).sample(list(values(session, graph)), SAMPLES)
+    paths = [graph.paths.of(sample.node) for sample in samples]
+    texts = ["" if path is None or any(step.kind == FIELD for step in path.steps) else path.text for path in paths]
+    (folder / "paths").write_text("\n".join(texts))
+    process.command(b"check\n")
+    told = (folder / "told").read_text().split("\n")
+    assert sum(map(bool, texts)) >= LEAST_NAMED * SAMPLES
+    assert [(text, words) for text, words in zip(texts, told) if text] == [
+        (text, sample.told) for text, sample in zip(texts, samples) if text
+    ]
+    assert {words.split(" ")[0] for words in told} >= {"truth", "App\\Item", "App\\Later"}
