@@ -34,6 +34,9 @@ GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-loca
 KINDS = {regions.DATA: GLOBAL, regions.THREAD_LOCAL: LOCAL, regions.STACK: THREAD, regions.REGISTERS: THREAD}
 
 
+NOWHERE = Path("", ())
+
+
 class Part(NamedTuple):
     """A root, or one variable of it."""
 
@@ -281,18 +284,20 @@ class Tallied:
         return False
 
     def tops(self, limit: int) -> List[Tuple[int, str]]:
-        """What nobody owns, with its kind, most first. What a module owns comes in its place."""
+        """What nobody owns, with its kind, most first. What a module owns comes in its place, and what its dict does: every function of
+        the module has that, too."""
         found: List[Tuple[int, str]] = []
         for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
-            path = self.path(node)
-            if not self.is_start(node):
-                found.append((node, SHARED if node < self.reach.roots_from else self.kind(node)))
-            elif path is None:
-                found.append((node, GLOBAL))
-            elif not path.is_module or self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes:
-                found.append((node, THREAD if path.is_local else GLOBAL))
+            path, is_start = self.path(node), self.is_start(node)
+            kind = THREAD if path is not None and path.is_local else GLOBAL
+            if node >= self.reach.roots_from:
+                found.append((node, self.kind(node)))
+            elif path is None or self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes:
+                found.append((node, kind if is_start else SHARED))
+            elif path.is_module if is_start else self._is_passed(node, NOWHERE):
+                found += [(child, kind) for child in self.below(node, limit) or [node]]
             else:
-                found += [(child, THREAD if path.is_local else GLOBAL) for child in self.below(node, limit) or [node]]
+                found.append((node, kind if is_start else SHARED))
         return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
 
     def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
@@ -326,9 +331,13 @@ def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
     return list(tallied.graph.blocks(nodes))
 
 
+def _is_block(row: Owned) -> bool:
+    return row.kind in (BLOCK, SHARED) or row.path is not None
+
+
 def _addresses(rows: Sequence[Owned]) -> Iterator[Optional[int]]:
     for row in rows:
-        yield row.address if row.kind in (BLOCK, SHARED) else None
+        yield row.address if _is_block(row) else None
         yield from _addresses(row.children)
 
 
@@ -387,7 +396,7 @@ def named(owners: Owners, names: Mapping[int, str]) -> Owners:
 
 
 def _named(row: Owned, names: Mapping[int, str]) -> Owned:
-    signature = row.signature or (names.get(row.address or 0) if row.kind in (BLOCK, SHARED) else None)
+    signature = row.signature or (names.get(row.address or 0) if _is_block(row) else None)
     return row._replace(signature=signature, children=[_named(child, names) for child in row.children])
 
 

@@ -12,6 +12,9 @@ OWNED_BY_C = 3
 """FRAME_CSTACK, FRAME_OWNED_BY_INTERPRETER and beyond: no function runs in it."""
 STATE_WORDS = 24
 """Of a thread's state, in which the way to its frame begins (struct _ts.frame, .cframe, .current_frame)."""
+CHUNK_WORDS = 64
+"""Of a thread's state: datastack_chunk is among them."""
+CHUNK_BYTES, MOST_CHUNK_BYTES = 4096, 1 << 30
 TAGS = 3
 """In 3.14 the lowest bits of a reference in a frame say how it is counted."""
 CODE_NAME = {8: 112, 11: 120}
@@ -51,6 +54,20 @@ class Frames:
             if self._is_function(at):
                 yield at
             at = self._values.word(at + (FRAME_BACK if self._is_old else self._frame.previous))
+
+    def chunks(self, state: int) -> Iterator[int]:
+        """Memory of the thread's own for frames (struct _PyStackChunk: previous, size, top): behind the innermost one stands what ended
+        frames have left."""
+        words = () if self._is_old else self._values.world.words(state, CHUNK_WORDS) or ()
+        seen: Set[int] = set()
+        for at in words:
+            while at and not at % CHUNK_BYTES and at not in seen and len(seen) < MOST_FRAMES:
+                seen.add(at)
+                previous, size, top = (self._values.word(at + place) for place in (0, WORD, 2 * WORD))
+                if not size or size % CHUNK_BYTES or size > MOST_CHUNK_BYTES or top > size // WORD:
+                    break
+                yield at
+                at = previous
 
     def _first(self, state: int) -> int:
         words = self._values.world.words(state, STATE_WORDS) or ()

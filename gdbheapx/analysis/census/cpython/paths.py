@@ -54,6 +54,8 @@ class Paths(Namer):
         yield from (part.start for part in self._memory if module_at(self._values.world.target, part.start) == home)
         if self._interpreter is not None:
             yield from (self._interpreter.address, *self._interpreter.threads)
+            for state in self._interpreter.threads:
+                yield from self._frames.chunks(state)
 
     def _thread(self, state: int) -> str:
         """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""

@@ -1,0 +1,128 @@
+"""What a program itself calls its blocks, in every command that tells who holds what.
+
+Files: analysis/naming/namer.py, analysis/naming/paths.py, analysis/census/named.py, analysis/census/by_owner.py.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+ENTRIES, LENGTH = 20_000, 100
+BODY = """
+import sys, types
+shop = sys.modules["shop"] = types.ModuleType("shop")
+shop._cache = {"k%%d" %% number: "%%0%dd" %% number for number in range(%d)}
+class Field:
+    memo = {}
+shop.Field = Field
+Field.__module__ = "shop"
+Field.memo.update((number, [str(number) * 9]) for number in range(5000))
+def rows():
+    kept = [("row", str(number) * 5) for number in range(3000)]
+    open("record", "w").write(" ".join(map(str, map(id, (shop._cache["k7"], shop._cache, Field.memo, kept)))))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        shop._cache.update(("more%%d" %% number, "%%090d" %% number) for number in range(30000))
+        print("ready", flush=True)
+rows()
+""" % (LENGTH, ENTRIES)
+
+
+@pytest.fixture
+def service(stage: Stage) -> Process:
+    """A service whose cache grows."""
+    process = stage.spawn([sys.executable, "-c", BODY])
+    process.wait_ready()
+    return process
+
+
+def places(process: Process) -> List[int]:
+    """Addresses of an entry, the cache, the memo and the rows."""
+    return [int(word) for word in (process.folder / "record").read_text().split()]
+
+
+def by_owner(rows: List[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
+    return {row["owner"]: row for row in rows}
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_owners_are_named(service: Process, kind: str) -> None:
+    """By module and variable, with what they hold; what a frame holds by its function."""
+    outcome = heapx(service.target(kind), "owners", "--json")
+    rows = by_owner(outcome.data["owners"])
+    cache = rows["shop._cache"]
+    assert (cache["kind"], cache["path"], cache["signature"]) == ("global", "shop._cache", "dict of 20,000 entries")
+    assert [step["name"] for step in cache["path_steps"]] == ["shop", "._cache"]
+    least = ENTRIES * (LENGTH + 40)
+    assert least < cache["retained_bytes"] < 2 * least and cache["retained_blocks"] > 1.9 * ENTRIES
+    assert any(owner.startswith("shop.Field") for owner in rows), list(rows)
+    assert any("rows(): kept" in owner and row["kind"] == "thread" for owner, row in rows.items()), list(rows)
+    assert outcome.data["suspects"][0]["owner"] == "shop._cache"
+    text = heapx(service.target(kind), "owners").stdout.decode()
+    assert "Suspect: shop._cache, dict of 20,000 entries keeps" in text
+
+
+def test_each_command_has_the_same_name(service: Process, core: str) -> None:
+    """Of the addresses that the program itself tells."""
+    entry, cache, memo, kept = places(service)
+    target = service.target(core)
+    for address, path in ((entry, 'shop._cache["k7"]'), (cache, "shop._cache"), (memo, "shop.Field.memo")):
+        refs = heapx(target, "refs", hex(address), "--json").data
+        assert refs["path"] == path and "".join(step["name"] for step in refs["path_steps"]) == path
+        assert heapx(target, "whatis", hex(address), "--holders", "--json").data["held_by"]["path"] == path
+        assert "Path: %s\n" % path in heapx(target, "refs", hex(address)).stdout.decode()
+    assert heapx(target, "refs", hex(kept), "--json").data["path"].endswith("rows(): kept")
+    assert "shop._cache, dict of 20,000 entries" in heapx(target, "report", "--deep").stdout.decode()
+
+
+def test_which_owner_holds_which_class(service: Process, core: str) -> None:
+    """No block is lost or counted twice."""
+    target = service.target(core)
+    census, owned = (heapx(target, "census", *words, "--json").data for words in ((), ("--by", "owner")))
+    assert owned["used"] == census["used"]
+    sums: Dict[Any, List[int]] = {}
+    for data, sign in ((census, 1), (owned, -1)):
+        for row in data["rows"]:
+            total = sums.setdefault((row["signature"], row["module"]), [0, 0])
+            total[0] += sign * row["blocks"]
+            total[1] += sign * row["bytes"]
+    assert set(map(tuple, sums.values())) == {(0, 0)}
+    texts = next(row for row in owned["rows"] if (row["owner"], row["signature"]) == ("shop._cache", "str"))
+    assert texts["blocks"] >= ENTRIES and texts["bytes"] >= ENTRIES * LENGTH
+    below = by_owner(heapx(target, "owners", "--by", "class", "--limit", "5", "--json").data["owners"])["shop._cache"]
+    of_class = by_owner(below["children"])["str"]
+    assert (of_class["kind"], of_class["retained_blocks"], of_class["retained_bytes"]) == ("class", texts["blocks"], texts["bytes"])
+    few = heapx(target, "census", "--by", "owner", "--like", "STR", "--json").data["rows"]
+    assert few and all("str" in row["signature"].lower() for row in few)
+
+
+def test_without_names(service: Process, core: str, tmp_path: Path) -> None:
+    """No name and no key of the program's own objects, wherever they are not wanted."""
+    entry = places(service)[0]
+    target, path = service.target(core), str(tmp_path / "one.snap")
+    texts = [heapx(target, *words, "--no-names", "--json").stdout.decode() for words in (("owners",), ("refs", hex(entry)), ("report", "--deep"))]
+    texts.append(heapx(target, "whatis", hex(entry), "--holders", "--no-names", "--json").stdout.decode())
+    assert heapx(target, "snapshot", "--no-names", path).code == 0
+    texts.append(heapx(["--snapshot", path], "owners", "--json").stdout.decode())
+    for text in texts:
+        assert "_cache" not in text and "k7" not in text and json.loads(text)["data"]
+    assert by_owner(json.loads(texts[0])["data"]["owners"]), "they are there all the same"
+
+
+def test_a_snapshot_has_the_same_names(service: Process, live: str, tmp_path: Path) -> None:
+    """And two of them say by name what has grown."""
+    old, new = str(tmp_path / "old.snap"), str(tmp_path / "new.snap")
+    for path in (old, new):
+        assert heapx(service.target(live), "snapshot", path).code == 0
+        assert by_owner(heapx(["--snapshot", path], "owners", "--json").data["owners"])["shop._cache"]["signature"].startswith("dict of ")
+        service.command(b"more\n")
+    grown = heapx([], "diff", old, new, "--json").data["owners"]
+    largest = max(grown, key=lambda row: row["diff_bytes"])
+    assert largest["what"] == "shop._cache" and largest["diff_bytes"] > 30_000 * 90
+    assert "shop._cache" in heapx([], "diff", old, new).stdout.decode()
