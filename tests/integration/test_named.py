@@ -13,6 +13,8 @@ import pytest
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
+pytestmark = pytest.mark.image  # the system's Python: 3.9 to 3.14
+
 ENTRIES, LENGTH = 20_000, 100
 BODY = """
 import sys, types

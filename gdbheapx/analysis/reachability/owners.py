@@ -319,7 +319,8 @@ class Tallied:
             steps=steps,
             parts=[Division(self.name(part), self.address(part), retained[part], self.share(retained[part])) for part in parts],
         )
-        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point)
+        what = self.paths.contents(node) if self.paths is not None else None
+        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what)
 
 
 def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
@@ -391,7 +392,7 @@ def named(owners: Owners, names: Mapping[int, str]) -> Owners:
     for suspect in owners.suspects:
         point = suspect.accumulation
         point = point._replace(signature=point.signature or names.get(point.address or 0))
-        suspects.append(suspect._replace(accumulation=point, signature=whats.get(suspect.owner)))
+        suspects.append(suspect._replace(accumulation=point, signature=suspect.signature or whats.get(suspect.owner)))
     return owners._replace(suspects=suspects, owners=rows)
 
 

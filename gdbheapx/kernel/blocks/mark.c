@@ -43,7 +43,9 @@ static int enter(const struct graph *graph, struct spread *spread, uint32_t node
         __builtin_prefetch(&spread->marked[EDGE_ID(*one) >> 6]);
     for (; edge < end; edge++) {
         const uint32_t target = EDGE_ID(*edge);
-        if (EDGE_RULE(*edge) > rule || is_marked(spread, target) || (is_owned && is_loose(graph, (uint64_t) (edge - graph->to))) || (only && !(only[target >> 6] >> (target & 63) & 1)))
+        if (EDGE_RULE(*edge) > rule || is_marked(spread, target) || (only && !(only[target >> 6] >> (target & 63) & 1)))
+            continue;
+        if (is_owned && is_loose(graph, (uint64_t) (edge - graph->to)))
             continue;
         if (!spread_push(spread, target))
             return 0;

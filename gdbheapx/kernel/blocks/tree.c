@@ -108,8 +108,8 @@ uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint
     return count;
 }
 
-/* `under`: number + 1 of each node that is asked for, 0 of the others; becomes that of the nearest of them at or above each node, or stays 0.
-   `owners`: of the tree. */
+/* `under`: number + 1 of each node that is asked for, 0 of the others; becomes that of the nearest of them at or above each node, or stays
+   0. `owners`: of the tree. */
 void heapx_tree_under(const uint32_t *owners, uint32_t nodes, uint32_t *under)
 {
     for (uint32_t node = 0; node < nodes; node++) {
