@@ -200,7 +200,7 @@ def deref(some, offset):
 TOKEN = re.compile(r"""
     \\.<(?P<offset>[+-]0x[0-9a-f]+)> | \\.<key\\ (?P<key>(?:"(?:[^"\\\\]|\\\\.)*"|[^>"])*)> | \\.<(?P<special>cache|state|cell\\ \\w+)>
   | \\.__closure__\\["(?P<cell>[^"]*)"\\]
-  | \\.(?P<name>\\w+)
+  | \\.(?P<name>\\w+)(?P<call>\\(\\))?
   | \\[<(?P<of>[^>]*)\\ object>\\]
   | \\[(?P<item>(?:b?"(?:[^"\\\\]|\\\\.)*"|[^\\]"])*)\\]
   | \\{<(?P<elements>[^>]*)\\ object>\\} | \\{(?P<element>(?:b?"(?:[^"\\\\]|\\\\.)*"|[^}"])*)\\}
@@ -229,7 +229,7 @@ def step(some, match):
     if got["cell"]:
         return [some.__closure__[some.__code__.co_freevars.index(got["cell"])].cell_contents]
     if got["name"]:
-        return [getattr(some, got["name"])]
+        return [getattr(some, got["name"])() if got["call"] else getattr(some, got["name"])]
     if got["of"] is not None:
         return [value for key, value in some.items() if type(key).__name__ == got["of"]]
     if got["item"] is not None:
@@ -255,10 +255,15 @@ def tried(some, match, of):
             raise
         return []
 def lead(path):
+    begun = re.match(r"coroutine ([^(]*)\\(\\): (\\w+)", path)
+    if begun:
+        some = [one for one in gc.get_objects() if type(one) is types.CoroutineType and one.__name__ == begun[1].split(".")[-1]]
+        return rest([one.cr_frame.f_locals[begun[2]] for one in some if begun[2] in one.cr_frame.f_locals], path, begun.end())
     head = next((one for one in sorted(sys.modules, key=len, reverse=True) if path == one or path.startswith((one + ".", one + "["))), None)
     if head is None:
         return None
-    found, place = [sys.modules[head]], len(head)
+    return rest([sys.modules[head]], path, len(head))
+def rest(found, path, place):
     while place < len(path):
         match = TOKEN.match(path, place)
         if not match:

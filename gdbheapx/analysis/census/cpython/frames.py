@@ -19,7 +19,8 @@ TAGS = 3
 """In 3.14 the lowest bits of a reference in a frame say how it is counted."""
 CODE_NAME = {8: 112, 11: 120}
 CODE_QUALIFIED_NAME = 128
-LOCALS_NAMES, LOCALS_COUNT = 96, 76
+LOCALS_NAMES, FREE_COUNT_3_11, FREE_COUNT = 96, 92, 88
+"""co_localsplusnames, co_nfreevars."""
 STACK_TOP = 64
 """Of a _PyInterpreterFrame: up to 3.13 how many of its places are in use, then where they end."""
 MOST_STACK = 1 << 16
@@ -154,6 +155,5 @@ class Frames:
         if self._is_old:
             return self._values.tuple_texts(self._values.word(code + 80), MOST_LOCALS)
         names = self.names(code)
-        # co_nfreevars: behind co_nplaincellvars and co_ncellvars in 3.11, behind co_ncellvars alone later
-        count = self._values.number(code + (92 if self._values.layout.release == 11 else 84), 4)
+        count = self._values.number(code + (FREE_COUNT_3_11 if self._values.layout.release == 11 else FREE_COUNT), 4)
         return names[-count:] if 0 < count <= len(names) else []

@@ -4,14 +4,16 @@ Not so: links of the collector's lists, counts and types, weak references and th
 names of their own), links of chains whose members a dict has as well.
 """
 
-from typing import Dict, FrozenSet, List, Optional, Set
+from typing import Dict, FrozenSet, Iterable, List, Optional, Set
 
 from gdbheapx.analysis.census.cpython.types import (
     DEBUG_HEAD,
     GC_HEAD,
+    HEAP_TYPE,
     INLINE_VALUES,
     IS_TYPE,
     STR,
+    TYPE,
     WORD,
     PyType,
 )
@@ -41,6 +43,7 @@ count."""
 GENERATOR_RUNS, CELL_NUMBERS, SPARE_FRAME = 24, 96, 128
 """gi_running (to 3.9), of whose word one byte is written; co_cell2arg and co_zombieframe (to 3.10), a frame that a call
 left and the next one takes."""
+CLASS_DICT, MOST_DICTS = 264, 1 << 17
 POOL_BYTES = 512
 DEBUG_BYTES = 32
 """Of PYTHONMALLOC=debug around each block."""
@@ -49,8 +52,10 @@ DEBUG_BYTES = 32
 class Masks:
     """By what blocks are called."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, dicts: Iterable[int]) -> None:
+        """`dicts`: of modules."""
         self._values = values
+        self._has_name = _with_names(values, dicts)
         self._named: Dict[str, List[PyType]] = {}
         for py_type in values.types.all.values():
             self._named.setdefault(py_type.name, []).append(py_type)
@@ -93,6 +98,8 @@ class Masks:
         mask |= _bits(least, begin + py_type.basic_bytes)
         if is_long:
             mask |= _bits(begin + py_type.basic_bytes, None)
+        if py_type.flags & HEAP_TYPE and py_type.address not in self._has_name:
+            mask |= _bits(begin + TYPE, begin + TYPE + WORD)
         for offset in self._not_owned(py_type):
             mask &= ~_bits(begin + offset, begin + offset + WORD)
         return mask
@@ -115,6 +122,21 @@ class Masks:
             if kin.name == "frame":
                 found |= {FRAME_DATA} if release >= 11 else set(OLD_FRAME_PARTS[release])
         return found
+
+
+def _with_names(values: Values, dicts: Iterable[int]) -> Set[int]:
+    """Classes that a module has, or a class that it has: others are called by their instances (`thing.__class__.memo`)."""
+    found: Set[int] = set()
+    waiting = list(dicts)
+    for at in waiting:
+        if len(waiting) > MOST_DICTS:
+            break
+        for _, value in values.entries(at):
+            known = values.types.all.get(value)
+            if known is not None and known.flags & HEAP_TYPE and value not in found:
+                found.add(value)
+                waiting.append(values.word(value + CLASS_DICT))
+    return found
 
 
 def _bits(start: int, end: Optional[int]) -> int:

@@ -20,7 +20,7 @@ from gdbheapx.model import Address
 MOST_STARTS = 1 << 17
 THREAD_WORDS = 48
 """Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
-SET_USED = 24
+SET_USED, MODULE_DICT = 24, 16
 
 
 class Paths(Namer):
@@ -28,15 +28,17 @@ class Paths(Namer):
 
     def __init__(self, values: Values, memory: Sequence[Segment]) -> None:
         self._values, self._memory = values, memory
-        self._steps, self._masks, self._frames = Steps(values), Masks(values), Frames(values)
         self._interpreter = interpreter.find(values, memory)
+        self._modules = list(interpreter.modules(values, self._interpreter)) if self._interpreter is not None else []
+        dicts = [values.word(module + MODULE_DICT) for _, module in self._modules]
+        self._steps, self._masks, self._frames = Steps(values), Masks(values, dicts), Frames(values)
 
     def starts(self) -> Iterator[Start]:
         """Modules, then variables of frames."""
         found = self._interpreter
         if found is None:
             return
-        for name, module in interpreter.modules(self._values, found):
+        for name, module in self._modules:
             yield Start(module, (PathStep(MODULE, name if name.isprintable() else ascii(name), Address(module)),))
         count = 0
         for state in found.threads:
@@ -100,6 +102,8 @@ class Paths(Namer):
         """See Namer."""
         path, pending = list(start.steps), None
         for move in self._moves(start, hops):
+            if move.opening:
+                path = [PathStep(FRAME, move.opening, None)]
             if move.text:
                 step = PathStep(move.kind, move.text, Address(move.place.address))
                 pending = step if move.is_open else None

@@ -42,6 +42,8 @@ class Place(NamedTuple):
     view: str = ""
     text: str = ""
     """Of a cell: what its content is called."""
+    opening: str = ""
+    """Of a coroutine's frame, or a cell in one: `coroutine handler(): `, where a path to its variables begins anew."""
     number: int = 0
     """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 
@@ -55,6 +57,8 @@ class Move(NamedTuple):
     place: Place
     is_open: bool = False
     """The text counts only where the path ends here: what follows says the same better."""
+    opening: str = ""
+    """What the path begins with instead of all before: a coroutine is known by its function, not by whose list it waits in."""
     is_stale: bool = False
     """The word is left over: behind a list's length, in a free entry of a dict."""
 
@@ -120,7 +124,7 @@ class Steps:
         if not values.is_object(pointer & ~3 if self._is_generator(place) else pointer):
             return None
         if place.view == CELL and offset == 16:
-            return Move(CLOSURE, place.text, self._object(pointer))
+            return Move(CLOSURE, place.text, self._object(pointer), opening=place.opening)
         if offset == TYPE:
             return Move(ATTRIBUTE, ".__class__", self._object(pointer))
         if py_type.flags & TUPLE and offset >= values.layout.items:
@@ -229,28 +233,35 @@ class Steps:
             return Move(FIELD, ".<cache>", self._object(pointer, CACHE))
         if "functools._lru_list_elem" in names and offset == LRU_RESULT:
             return Move("", "", self._object(pointer))
+        if "_asyncio.Task" in names and self._values.is_named(pointer, *GENERATORS):
+            return Move(ATTRIBUTE, ".get_coro()", self._object(pointer))
         if names & set(GENERATORS):
-            return self._of_generator(place, py_type, offset, pointer & ~3)
-        return self._local(place.address, place.address + offset, "", pointer) if "frame" in names and values.layout.release < 11 else None
+            return self._of_generator(place, offset, pointer & ~3)
+        is_frame = "frame" in names and values.layout.release < 11
+        return self._local(place.address, place.address + offset, place.opening, pointer) if is_frame else None
 
-    def _of_generator(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[Move]:
-        kind = next((name for name in GENERATORS if self._values.is_named(place.address, name)), "generator")
-        frame = {"generator": ".gi_frame", "coroutine": ".cr_frame"}.get(kind, ".ag_frame")
-        at = self._values.layout.generator_frame
-        if self._values.layout.release < 11:
-            return Move(ATTRIBUTE, frame, self._object(pointer)) if offset == at else None
-        is_last = place.address + offset == self._frames.stack_end(place.address + at) - WORD
-        local = self._local(place.address + at, place.address + offset, frame, pointer)
+    def _of_generator(self, place: Place, offset: int, pointer: int) -> Optional[Move]:
+        """Its frame up to 3.10, then what is in that: variables, and last what a coroutine waits for."""
+        values, frames = self._values, self._frames
+        kind = next((name for name in GENERATORS if values.is_named(place.address, name)), "generator")
+        at = place.address + values.layout.generator_frame
+        frame = values.word(at) if values.layout.release < 11 else at
+        opening = "" if kind == "generator" else "%s %s(): " % (kind.replace("_", " "), frames.function(frame))
+        if values.layout.release < 11:
+            text = {"generator": ".gi_frame", "coroutine": ".cr_frame"}.get(kind, ".ag_frame")
+            return Move(ATTRIBUTE, text, Place(OBJECT, pointer, opening=opening)) if place.address + offset == at else None
+        local = self._local(frame, place.address + offset, opening, pointer, ".gi_frame")
+        is_last = place.address + offset == frames.stack_end(frame) - WORD
         return Move(ATTRIBUTE, ".cr_await", self._object(pointer)) if local is None and is_last and kind == "coroutine" else local
 
-    def _local(self, frame: int, word_at: int, before: str, pointer: int) -> Optional[Move]:
-        for local in self._frames.locals(frame):
-            if local.place == word_at:
-                text = "%s.f_locals[%s]" % (before, quoted(local.name))
-                if self._values.is_named(pointer, "cell"):
-                    return Move(LOCAL, ".<cell %s>" % local.name, self._object(pointer, CELL, text), is_open=True)
-                return Move(LOCAL, text, self._object(pointer))
-        return None
+    def _local(self, frame: int, word_at: int, opening: str, pointer: int, before: str = "") -> Optional[Move]:
+        local = next((local for local in self._frames.locals(frame) if local.place == word_at), None)
+        if local is None:
+            return None
+        text = local.name if opening else "%s.f_locals[%s]" % (before, quoted(local.name))
+        if self._values.is_named(pointer, "cell"):
+            return Move(LOCAL, ".<cell %s>" % local.name, Place(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True)
+        return Move(LOCAL, text, self._object(pointer), opening=opening)
 
     def _attribute(self, keys: int, index: int, view: str, pointer: int) -> Optional[Move]:
         key = self._values.key_of(keys, index) if index >= 0 else 0
