@@ -1,14 +1,14 @@
 """Paths to the blocks of one graph: from what has a name by itself, or from a variable, along pointers that own what they lead to."""
 
 from array import array
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, VARIABLE, Hop, Namer, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import Names
-from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Edge, Owning
+from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Owning
 from gdbheapx.model import Address
 
 MOST_HOPS = 1000
@@ -66,7 +66,8 @@ class Paths(graph_names.Paths):
         self._roots: Sequence[regions.Root] = reach.regions.roots
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
-        self._stale: Set[Tuple[int, int]] = set()
+        self._stale = 0
+        """Words left over that were found so far."""
         nothing: List[int] = []
         for speaker in told.speakers.values():
             for start in speaker.starts:
@@ -139,14 +140,14 @@ class Paths(graph_names.Paths):
             stale = namer.first_stale(start, hops)
             if stale is None:
                 return _path(start, namer.steps(start, hops)) if hops else None
-            if len(self._stale) >= MOST_STALE:
+            if self._stale >= MOST_STALE:
                 return None
             self._pass_by(way[stale], hops[stale])
 
     def _pass_by(self, node: int, hop: Hop) -> None:
         """No way leads over this word any more."""
         slot = (hop.offset or 0) // self._reach.word_bytes
-        self._stale.add((node, slot))
+        self._stale += 1
         self._reach.graph.loosen(node, slot)
         self._parents = None
 
@@ -177,22 +178,13 @@ class Paths(graph_names.Paths):
     def _variable(self, root: int, below: int) -> Optional[Start]:
         """A global variable that leads to the block, by its name."""
         known = self._roots[root - self._reach.roots_from]
-        edge = self._edge(root, below)
+        edge = self._reach.graph.edge_to(root, below)
         if known.kind != regions.DATA or known.module is None or edge is None or edge.slot == NO_SLOT:
             return None
         address = known.start + edge.slot * self._reach.word_bytes
         if self._names.variable(known.module, address) is None:
             return None
         return Start(self._reach.graph.blocks([below])[0][0], [PathStep(VARIABLE, self._names.at(known.module, address), Address(address))])
-
-    def _edge(self, node: int, below: int) -> Optional[Edge]:
-        """The pointer by which the way goes on: the first that owns."""
-        edges = [edge for edge in self._reach.graph.edges(node) if edge.node == below]
-        if node < self._reach.numbers.blocks:
-            mask = self._mask(self._kind(node))
-            edges = [edge for edge in edges if (node, edge.slot) not in self._stale]
-            edges = [edge for edge in edges if edge.slot == NO_SLOT or mask >> min(edge.slot, 63) & 1] or edges
-        return edges[0] if edges else None
 
     def _hops(self, way: Sequence[int]) -> List[Hop]:
         hops = []
@@ -202,7 +194,7 @@ class Paths(graph_names.Paths):
                 address, size_bytes, name = (mapping.start, mapping.end - mapping.start, None) if mapping is not None else (0, 0, None)
             else:
                 (address, size_bytes), name = self._reach.graph.blocks([node])[0], self._kind(node).name
-            edge = self._edge(node, below) if below is not None else None
+            edge = self._reach.graph.edge_to(node, below) if below is not None else None
             offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
             hops.append(Hop(address, size_bytes, name, offset))
         return hops

@@ -54,6 +54,7 @@ uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct 
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
     uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
+int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
@@ -551,6 +552,11 @@ class Graph:
         out = array("Q", bytes(24 * count))
         self._library.heapx_graph_edges(self._handle, node, at(out), count)
         return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
+
+    def edge_to(self, node: int, target: int) -> Optional[Edge]:
+        """The first pointer from one node to another: one that owns, where there is one."""
+        out = array("Q", bytes(24))
+        return Edge(*out) if self._library.heapx_graph_edge_to(self._handle, node, target, at(out)) else None
 
     def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
         """(node, slot) of what each of these nodes points to, in their order: faster than edges() of one after the other."""

@@ -61,6 +61,22 @@ void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot)
         }
 }
 
+/* The first pointer from one node to another by which a way may lead: one that owns, where there is one. 0: there is none. */
+int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out)
+{
+    uint32_t found = graph->offsets[node + 1];
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
+        if (EDGE_ID(graph->to[edge]) == target && (found == graph->offsets[node + 1] || !is_loose(graph, edge))) {
+            found = edge;
+            if (!is_loose(graph, edge))
+                break;
+        }
+    if (found == graph->offsets[node + 1])
+        return 0;
+    *out = (struct edge) {target, EDGE_RULE(graph->to[found]), slot_of(graph, found)};
+    return 1;
+}
+
 /* Nodes that have a way already, and those whose edges are followed next. */
 struct ways {
     const struct graph *graph;

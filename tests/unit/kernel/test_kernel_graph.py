@@ -143,9 +143,10 @@ def test_the_first_starts_give_names_first(c_kernel: CKernel, seed: int) -> None
         assert way is not None and way[-1] == told.starts[0]
     assert seed or len(reached) > 9
     below = next(node for node in range(first) if parents[node] != NO_NODE and parents[node] < first)
-    for edge in graph.edges(parents[below]):
-        if edge.node == below:
-            graph.loosen(parents[below], edge.slot)
+    for edge in [edge for edge in graph.edges(parents[below]) if edge.node == below]:
+        assert graph.edge_to(parents[below], below) == edge
+        graph.loosen(parents[below], edge.slot)
+    assert graph.edge_to(below, below) == next((edge for edge in graph.edges(below) if edge.node == below), None)
     assert graph.named_parents(first)[below] != parents[below]
 
 
