@@ -89,3 +89,33 @@ def test_the_way_to_a_node(running: Process, live: str) -> None:
     chains = heapx(running.target(live), "refs", table, "--json").data["chains"]
     last = [chain[-1] for chain in chains if (chain[-1]["root"] or "").startswith(SECOND)]
     assert last and {(one["container"]["kind"], one["container"]["elements"]) for one in last} == {(MAP, truth(running).second_entries)}
+
+
+def within(part: int, whole: int) -> bool:
+    """Two percent of it at most, either way."""
+    return abs(part - whole) <= 0.02 * whole
+
+
+def test_each_retains_its_own(stage: Stage, kind: str) -> None:
+    """What is stale behind strings and in vectors, and what leads from one to the other's nodes, takes nothing away: each has what it says."""
+    process = stage.start("maps", flags=STRIPPED)
+    made = truth(process)
+    rows = rows_of(process.target(kind))
+    assert within(rows[FIRST]["retained_bytes"], made.first_bytes) and within(rows[SECOND]["retained_bytes"], made.second_bytes)
+    assert within(rows[FIRST]["retained_blocks"], made.first_blocks) and within(rows[SECOND]["retained_blocks"], made.second_blocks)
+    assert within(rows[FIRST]["reached_bytes"], made.first_bytes) and within(rows[SECOND]["reached_bytes"], made.second_bytes)
+
+
+def test_which_one_grew(running: Process, live: str, folder: Any) -> None:
+    """`diff` of two snapshots names it, with what the program says that it has more; the other one has as much as before."""
+    before, after = str(folder / "before"), str(folder / "after")
+    heapx(running.target(live), "snapshot", before)
+    first = truth(running)
+    running.command(b"\n")
+    second = truth(running)
+    assert second.first_entries == first.first_entries + 30000 and second.second_bytes == first.second_bytes
+    heapx(running.target(live), "snapshot", after)
+    grown = heapx([], "diff", before, after, "--json").data["owners"]
+    named = {one["name"].split(" in ")[0]: one for one in grown}
+    assert grown[0]["name"].split(" in ")[0] == FIRST and SECOND not in named
+    assert within(grown[0]["bytes"], second.first_bytes - first.first_bytes)

@@ -4,7 +4,8 @@
    A conservative graph has false edges, and one of them takes a whole tree from its owner. So edges come in two strengths. What is reached
    from strong roots by strong edges alone loses every weak edge to it. Weak are pointers inside a block where that is no habit, pointers
    from stacks and registers, the links of doubly linked lists, which lead to neighbours and not to parts, and what a runtime says of its
-   objects. What has a name by itself, such as a module of Python, belongs to nobody: only the virtual root owns it. */
+   objects. What has a name by itself, such as a module of Python, belongs to nobody: only the virtual root owns it. Words that hold nothing
+   (stale.h) are left out. */
 #include "links.h"
 #include "marks.h"
 
@@ -52,7 +53,7 @@ static void find_weak(const struct graph *graph, struct filter *filter, int list
             const uint32_t rule = EDGE_RULE(graph->to[edge]);
             if (is_sure(graph, edge))
                 continue;
-            if (is_loose(graph, edge) || rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
+            if (owns_nothing(graph, edge) || rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
                 || (list_links && node < graph->index.blocks && is_list_link(graph, filter->inside, node, edge)))
                 filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
         }
@@ -81,7 +82,7 @@ static int mark_strong(const struct graph *graph, struct filter *filter, uint32_
 static void keep_weak(const struct graph *graph, struct filter *filter)
 {
     for (uint64_t edge = 0; edge < graph->edges; edge++)
-        if (is_dropped(filter, edge) && !is_marked(&filter->strong, EDGE_ID(graph->to[edge])))
+        if (is_dropped(filter, edge) && !is_unowning(graph, edge) && !is_marked(&filter->strong, EDGE_ID(graph->to[edge])))
             filter->dropped[edge >> 3] &= (uint8_t) ~(1u << (edge & 7));
 }
 

@@ -9,6 +9,7 @@
 struct scanned {
     uint64_t own, own_bytes;        /* the block itself: pointers to it from inside say nothing */
     uint64_t slot;                  /* of the first byte */
+    uint64_t base;                  /* where slot 0 is; 0: nowhere in memory */
     int slotted;
     struct head head;               /* of a block */
     int wants_content;
@@ -59,6 +60,12 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
                 signer_look(graph->signer, found[i], second, third);
                 if (signer_may_see_far(second, third))
                     signer_look_far(graph->signer, behind - graph->word, words - places[i]);
+            }
+            if (graph->notes_stale && scanned->base) {
+                const uint8_t *at = bytes + 8 * (uint64_t) places[i];
+                const uint64_t slot = scanned->slot + places[i];
+                stale_look(&graph->stale, at, (uint64_t) (at - begin) / 8, words - places[i], graph->nodes_read, slot,
+                           scanned->base + 8 * slot, found[i]);
             }
             int failed = writer_add(&graph->writer, scanned->slot + places[i], number, found[i], scanned->slotted);
             if (failed)
@@ -121,6 +128,10 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
                 signer_look(graph->signer, value, second, third);
                 if (signer_may_see_far(second, third))
                     signer_look_far(graph->signer, from, words - slot);
+            }
+            if (graph->notes_stale && counts) {
+                const uint8_t *at = bytes + 8 * (uint64_t) slot;
+                stale_look(&graph->stale, at, slot, words - slot, graph->nodes_read, slot, own + 8 * (uint64_t) slot, value);
             }
             *to = (uint8_t) (slot - last);
             memcpy(to + slotted, &packed, 8);
@@ -332,7 +343,7 @@ static int gather_row(struct graph *graph, struct gathering *gathering, uint64_t
         if (bytes)
             return scan_small(graph, bytes, (unsigned) (size / 8), address, size);
     }
-    struct scanned scanned = {.own = address, .own_bytes = size, .slotted = (int) graph->all_slots};
+    struct scanned scanned = {.own = address, .own_bytes = size, .base = address, .slotted = (int) graph->all_slots};
     scanned.wants_content = wants_content;
     const int is_lent = in_hand(graph, gathering->blocks, address, graph->word) && graph->at_hand != graph->buffer;
     const uint64_t limit = is_lent ? address + size : gathering->until[row];
@@ -397,7 +408,7 @@ int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, dou
 /* Scans [*at, end) for the node that is read, whose slots count from `base`. As heapx_gather_slice. */
 int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds)
 {
-    struct scanned scanned = {.slot = (*at - base) / graph->word, .slotted = 1};
+    struct scanned scanned = {.slot = (*at - base) / graph->word, .base = base, .slotted = 1};
     int failed = scan_range(graph, NULL, at, end, end, &scanned, clock_now() + seconds);
     return failed ? failed : *at < end;
 }

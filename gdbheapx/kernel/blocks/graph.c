@@ -20,6 +20,7 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, int li
     graph->packed_swap = is_swapped(1);
     graph->plain_words = word == 8 && !graph->swap && !graph->packed_swap;
     graph->all_slots = all_slots;
+    graph->notes_stale = all_slots && graph->plain_words;
     graph->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     graph->mappings = mappings;
     graph->mapping_count = mapping_count;
@@ -56,6 +57,8 @@ void heapx_graph_free(struct graph *graph)
     free(graph->loose);
     free(graph->sure);
     free(graph->starts);
+    lazy_free(graph->unowning, (size_t) graph->edge_room / 8 + 1);
+    stale_free(&graph->stale);
     index_close(&graph->index);
     heads_close(&graph->heads);
     free(graph->buffer);
@@ -132,6 +135,6 @@ uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, struct edge
 {
     const uint32_t begin = graph->offsets[node], end = graph->offsets[node + 1];
     for (uint32_t edge = begin; edge < end && edge - begin < room; edge++)
-        out[edge - begin] = (struct edge) {EDGE_ID(graph->to[edge]), EDGE_RULE(graph->to[edge]), slot_of(graph, edge)};
+        out[edge - begin] = (struct edge) {EDGE_ID(graph->to[edge]), rule_of(graph, edge), slot_of(graph, edge)};
     return end - begin;
 }

@@ -8,6 +8,7 @@
 #include "index.h"
 #include "sieve.h"
 #include "signatures.h"
+#include "stale.h"
 #include "stream.h"
 
 /* An edge is its target with the rule in the upper bits. */
@@ -75,6 +76,8 @@ struct graph {
     uint64_t unread_bytes, unread_at, odd_blocks;
     uint64_t bytes_read;
     struct signer *signer;          /* the caller's; NULL: none */
+    unsigned notes_stale;           /* what tells of words that own nothing is noted while memory is read */
+    struct stale stale;
     /* edges */
     uint32_t nodes;
     uint64_t edges, edge_room;
@@ -89,6 +92,7 @@ struct graph {
     uint64_t *loose, *sure;         /* one bit an edge: it owns nothing, or it does, as a runtime tells; NULL: nobody told */
     uint32_t *starts;               /* blocks that have a name by themselves */
     uint64_t start_count, first_starts; /* of them those whose ways are looked for first */
+    uint8_t *unowning;              /* one bit an edge: its word owns nothing, and a better way leads there; NULL: there is none */
     uint64_t resolved_segments, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];
@@ -125,6 +129,23 @@ static inline uint64_t node_bytes(const struct graph *graph, uint32_t node)
     if (node < graph->index.blocks)
         return index_size(&graph->index, node);
     return 0;
+}
+
+static inline int is_unowning(const struct graph *graph, uint64_t edge)
+{
+    return graph->unowning && graph->unowning[edge >> 3] >> (edge & 7) & 1;
+}
+
+/* Its runtime says so, or its word is stale and no runtime knows better. */
+static inline int owns_nothing(const struct graph *graph, uint64_t edge)
+{
+    return is_loose(graph, edge) || (is_unowning(graph, edge) && !is_sure(graph, edge));
+}
+
+/* As it is told: UNOWNING is no rule of an edge by itself. */
+static inline uint32_t rule_of(const struct graph *graph, uint64_t edge)
+{
+    return is_unowning(graph, edge) ? UNOWNING : EDGE_RULE(graph->to[edge]);
 }
 
 /* Where in its node the edge stands, in words; UINT32_MAX: that was not kept. */

@@ -36,6 +36,7 @@ void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, u
 uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset);
 void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes);
 uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room);
+int heapx_graph_find_unowning(struct graph *graph);
 uint64_t heapx_graph_habits(struct graph *graph, struct habit *out, uint64_t room);
 uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room);
 int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, struct leak_group_row *out, uint64_t room);
@@ -76,7 +77,7 @@ uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *
 """
 
 IN_C = """
-RULE* FROM_MAPPING MASKED LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
+RULE* FROM_MAPPING MASKED UNOWNING LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
 GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum
 """
 
@@ -98,12 +99,15 @@ FROM_MAPPING = 6
 MASKED, UNALIGNED, MANGLED = 7, 8, 9
 """Only a second look has found a pointer: with its upper bits masked or packed, not aligned, or mangled with the guard of the thread's
 control block."""
+UNOWNING = 10
+"""Of a pointer alone: it stands behind a string's length, a vector's end, or in an inline buffer that is not used, or it leads to a node of a
+container and does not come from it; and a better one leads where it does."""
 LEAKED = 15
 """Nothing leads there."""
 
 EVIDENCE = (
-    *("start", "tag", "base", "habit", "inside", "end", "mapping", "masked", "unaligned", "mangled"),
-    *("?" * 5),
+    *("start", "tag", "base", "habit", "inside", "end", "mapping", "masked", "unaligned", "mangled", "not-owning"),
+    *("?" * 4),
     "none",
 )
 """Words for these numbers."""
@@ -424,6 +428,8 @@ class Graph:
         """Makes the edges, and gives the program's habits."""
         out = array("Q", bytes(24 * MOST_HABITS))
         self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, seconds))
+        if self._library.heapx_graph_find_unowning(self._handle):
+            raise MemoryError()
         count = self._library.heapx_graph_habits(self._handle, at(out), MOST_HABITS)
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
 

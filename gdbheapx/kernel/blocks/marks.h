@@ -56,7 +56,7 @@ struct reached {
     uint64_t blocks, bytes;
 };
 
-#define OWNED (RULES + 1)               /* any rule, but none of words of which a runtime says that they own nothing */
+#define OWNED (RULES + 1)               /* any rule, but none of words that own nothing */
 
 /* Follows edges of at most this rule from all that was pushed until nothing is left, or the deadline: 1 then, else 0, NO_MEMORY.
    `only`: where not NULL, no node that lacks this mark is entered. */

@@ -66,9 +66,9 @@ int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t targe
 {
     uint32_t found = graph->offsets[node + 1];
     for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-        if (EDGE_ID(graph->to[edge]) == target && (found == graph->offsets[node + 1] || !is_loose(graph, edge))) {
+        if (EDGE_ID(graph->to[edge]) == target && (found == graph->offsets[node + 1] || !owns_nothing(graph, edge))) {
             found = edge;
-            if (!is_loose(graph, edge))
+            if (!owns_nothing(graph, edge))
                 break;
         }
     if (found == graph->offsets[node + 1])
@@ -101,7 +101,7 @@ static void follow(struct ways *ways, unsigned most_rule)
         const uint32_t node = ways->queue[ways->begin];
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (target >= ways->roots_from || has_bit(ways->known, target) || is_loose(graph, edge)
+            if (target >= ways->roots_from || has_bit(ways->known, target) || owns_nothing(graph, edge)
                 || (EDGE_RULE(graph->to[edge]) > most_rule && !is_sure(graph, edge)))
                 continue;
             ways->parents[target] = node;

@@ -102,7 +102,8 @@ static uint8_t *put_edges(struct packer *packer, uint8_t *to, const uint8_t *end
             } else if (packer->stream == PACKED_KINDS) {
                 const unsigned link = packer->links[packer->edge >> 3] >> (packer->edge & 7) & 1;
                 *to++ = (uint8_t) (EDGE_RULE(edge) | (link ? PACKED_LINK : 0) | (is_loose(graph, packer->edge) ? PACKED_LOOSE : 0)
-                                   | (is_sure(graph, packer->edge) ? PACKED_SURE : 0));
+                                   | (is_sure(graph, packer->edge) ? PACKED_SURE : 0)
+                                   | (is_unowning(graph, packer->edge) ? PACKED_UNOWNING : 0));
             } else if (packer->stream == PACKED_INSIDE) {
                 if (leads_inside(edge))
                     to = put_number(to, graph->inside[packer->inside++]);

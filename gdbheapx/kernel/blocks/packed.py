@@ -24,6 +24,8 @@ PACKED_LINK = 8
 """Of a kind: a link of a doubly linked list."""
 PACKED_LOOSE, PACKED_SURE = 16, 32
 """Of a kind: the word owns nothing, or it owns, as its runtime tells."""
+PACKED_UNOWNING = 64
+"""It owns nothing, and a better way leads where it does."""
 PIECE_BYTES = 1 << 20
 OUTSIDE = -3
 """A block lies in no mapping that moves; or the streams are none of a graph."""

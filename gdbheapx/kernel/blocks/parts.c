@@ -107,6 +107,7 @@ static struct graph *part_new(const struct graph *whole, struct parts *parts)
     graph->packed_swap = whole->packed_swap;
     graph->plain_words = whole->plain_words;
     graph->all_slots = whole->all_slots;
+    graph->notes_stale = whole->notes_stale;
     graph->threads = 1;
     graph->writer.address_bytes = whole->writer.address_bytes;
     writer_begin(&graph->writer, &graph->segments, 0, 0);
@@ -131,7 +132,8 @@ static int join(struct graph *whole, struct graph *part)
     for (uint64_t i = 0; i < part->segments.count; i++)
         part->segments.all[i].node += (uint32_t) first;
     if (failed || !index_join(&whole->index, &part->index) || !heads_join(&whole->heads, &part->heads, first)
-        || !segments_append(&whole->segments, &part->segments) || (whole->signer && !signer_join(whole->signer, part->signer)))
+        || !segments_append(&whole->segments, &part->segments) || !stale_join(&whole->stale, &part->stale, first)
+        || (whole->signer && !signer_join(whole->signer, part->signer)))
         return NO_MEMORY;
     whole->nodes_read += part->nodes_read;
     whole->writer.candidates += part->writer.candidates;

@@ -21,7 +21,7 @@ uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct 
     uint64_t count = 0, edge = *next;
     for (; edge < graph->edges && count < room; edge++)
         if (EDGE_ID(graph->to[edge]) == node)
-            out[count++] = (struct referrer) {source_of(graph, edge), EDGE_RULE(graph->to[edge]), slot_of(graph, edge)};
+            out[count++] = (struct referrer) {source_of(graph, edge), rule_of(graph, edge), slot_of(graph, edge)};
     *next = edge;
     return count;
 }
@@ -43,7 +43,7 @@ int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t
             const uint32_t node = queue[begin];
             for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
                 const uint32_t target = EDGE_ID(graph->to[edge]);
-                const int is_weak = EDGE_RULE(graph->to[edge]) > RULE_HABIT;
+                const int is_weak = EDGE_RULE(graph->to[edge]) > RULE_HABIT || is_unowning(graph, edge);
                 if (target >= roots_from || parents[target] != NO_NODE || (is_weak && !weak) || (!is_weak && weak && begin < known))
                     continue;
                 parents[target] = node;

@@ -1,7 +1,8 @@
 /* Questions about who owns what, and the split of roots that comes before it. */
 #include "marks.h"
 
-/* Blocks and bytes that can be reached from each root alone, whatever else leads there: `bytes` and `blocks` by root. */
+/* Blocks and bytes that can be reached from each root alone by words that own something, whatever else leads there: `bytes` and `blocks`
+   by root. */
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks)
 {
     struct spread spread;

@@ -128,12 +128,14 @@ static int unpack_edge(struct graph *graph, struct stream *streams, uint32_t nod
     const uint32_t rule = kind & 7;
     *target += zigzag & 1 ? 0 - ((zigzag >> 1) + 1) : zigzag >> 1;
     if (streams[PACKED_EDGES].failed || *target >= graph->index.blocks + graph->mapping_count || *target == node || rule >= RULES
-        || kind > (7 | PACKED_LINK | PACKED_LOOSE | PACKED_SURE))
+        || kind > (7 | PACKED_LINK | PACKED_LOOSE | PACKED_SURE | PACKED_UNOWNING))
         return 0;
     if (kind & PACKED_LOOSE)
         graph->loose[graph->edges >> 6] |= 1ull << (graph->edges & 63);
     if (kind & PACKED_SURE)
         graph->sure[graph->edges >> 6] |= 1ull << (graph->edges & 63);
+    if (kind & PACKED_UNOWNING)
+        graph->unowning[graph->edges >> 3] |= (uint8_t) (1u << (graph->edges & 7));
     if (kind & PACKED_LINK)
         graph->links[graph->edges >> 3] |= (uint8_t) (1u << (graph->edges & 7));
     if (leads_inside(rule << ID_BITS)) {
@@ -178,8 +180,9 @@ static int unpack_edges(struct graph *graph, struct stream *streams)
     graph->links = lazy_alloc((size_t) graph->edge_room / 8 + 1);
     graph->loose = calloc((size_t) graph->edge_room / 64 + 1, sizeof *graph->loose);
     graph->sure = calloc((size_t) graph->edge_room / 64 + 1, sizeof *graph->sure);
+    graph->unowning = lazy_alloc((size_t) graph->edge_room / 8 + 1);
     if (!graph->offsets || !graph->weaker || !graph->to || !graph->slots || !graph->inside || !graph->links || !graph->loose
-        || !graph->sure)
+        || !graph->sure || !graph->unowning)
         return NO_MEMORY;
     for (uint32_t node = 0; node < graph->nodes; node++) {
         uint64_t degree = take_number(&streams[PACKED_DEGREES]), target = node;

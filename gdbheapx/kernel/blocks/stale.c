@@ -1,0 +1,69 @@
+/* What may be a string, a vector or a container, as it is noted while memory is read: see stale.h. */
+#include "stale.h"
+
+#include "../common/heapx.h"
+
+#include <stdlib.h>
+
+static int grow(void **items, uint64_t *room, size_t size)
+{
+    const uint64_t wanted = *room ? *room + *room / 2 : 1024;
+    void *more = realloc(*items, (size_t) wanted * size);
+    if (!more)
+        return 0;
+    *items = more;
+    *room = wanted;
+    return 1;
+}
+
+void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, int is_text)
+{
+    if (stale->body_count == stale->body_room && !grow((void **) &stale->bodies, &stale->body_room, sizeof *stale->bodies)) {
+        stale->is_lost = 1;
+        return;
+    }
+    stale->bodies[stale->body_count++] = (struct stale_body) {address, (uint32_t) room, (uint32_t) from & INT32_MAX, (unsigned) is_text};
+}
+
+void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot)
+{
+    if (slot > UINT32_MAX)
+        return;
+    if (stale->word_count == stale->word_room && !grow((void **) &stale->words, &stale->word_room, sizeof *stale->words)) {
+        stale->is_lost = 1;
+        return;
+    }
+    stale->words[stale->word_count++] = (struct stale_word) {address, (uint32_t) room, (uint32_t) node, (uint32_t) slot};
+}
+
+void stale_container(struct stale *stale, const struct stale_container *container)
+{
+    if (stale->container_count == stale->container_room
+        && !grow((void **) &stale->containers, &stale->container_room, sizeof *stale->containers)) {
+        stale->is_lost = 1;
+        return;
+    }
+    stale->containers[stale->container_count++] = *container;
+}
+
+void stale_free(struct stale *stale)
+{
+    free(stale->containers);
+    free(stale->bodies);
+    free(stale->words);
+    memset(stale, 0, sizeof *stale);
+}
+
+int stale_join(struct stale *stale, const struct stale *part, uint64_t node)
+{
+    for (uint64_t i = 0; i < part->body_count; i++)
+        stale_body(stale, part->bodies[i].address, part->bodies[i].from, part->bodies[i].room, part->bodies[i].is_text);
+    for (uint64_t i = 0; i < part->word_count; i++)
+        stale_word(stale, part->words[i].address, part->words[i].room, node + part->words[i].node, part->words[i].slot);
+    for (uint64_t i = 0; i < part->container_count; i++) {
+        struct stale_container container = part->containers[i];
+        container.node += (uint32_t) node;
+        stale_container(stale, &container);
+    }
+    return !stale->is_lost && !part->is_lost;
+}

@@ -1,0 +1,111 @@
+/* Words that own nothing: what stands behind a string's length or a vector's end was left there by who had the memory before, and so was
+   what stands in the inline buffer of a string that does not use it; and pointers to a node of a container that do not come from it.
+
+   While memory is read, what looks like a string, a vector or a container is noted. Once all blocks are known it tells which edges are
+   stale. Layouts: libstdc++ (basic_string.h, stl_vector.h, hashtable.h, stl_tree.h, stl_list.h); libc++ has the same vectors, hash tables
+   and lists. */
+#ifndef HEAPX_STALE_H
+#define HEAPX_STALE_H
+
+#include "index.h"
+
+#define INLINE_BYTES 16u                /* of std::string (libstdc++, C++11 ABI): a pointer to it, a length, and this */
+#define MOST_ROOM (1u << 30)            /* bytes of a string or vector: of larger ones all is taken to be live */
+
+/* A block with a string or vector in it. */
+struct stale_body {
+    uint64_t address;
+    uint32_t room;                      /* bytes it was made for */
+    uint32_t from : 31;                 /* the first word that holds nothing */
+    uint32_t is_text : 1;               /* no word before it is a pointer */
+};
+
+/* One word that holds nothing, if the string in the words before has its block. */
+struct stale_word {
+    uint64_t address;                   /* of that block; 0: its characters are inline */
+    uint32_t room;
+    uint32_t node, slot;
+};
+
+enum { CHAINED, TREED, RINGED };        /* std::unordered_map, std::map, std::list, and those alike */
+#define HEADER_WORDS 7u
+
+/* A container with so many nodes, from `first` on: its header begins in this word of the node. */
+struct stale_container {
+    uint64_t first, table;              /* table: of CHAINED its buckets, of RINGED the last node */
+    uint32_t count, buckets;
+    uint32_t node, slot, kind;
+};
+
+struct stale {
+    struct stale_container *containers;
+    uint64_t container_count, container_room;
+    struct stale_body *bodies;
+    uint64_t body_count, body_room;
+    struct stale_word *words;
+    uint64_t word_count, word_room;
+    int is_lost;                        /* there was no memory for all */
+};
+
+void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, int is_text);
+void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot);
+void stale_container(struct stale *stale, const struct stale_container *container);
+void stale_free(struct stale *stale);
+
+/* Those of a part, whose first node has this number. 0: no memory. */
+int stale_join(struct stale *stale, const struct stale *part, uint64_t node);
+
+static inline uint64_t plain_word(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+#define LEAST_LOAD 0x3d4ccccdu          /* 0.05 and 100 as a float's bits: std::unordered_map::max_load_factor */
+#define MOST_LOAD 0x42c80000u
+#define LEAST_ADDRESS 65536u
+
+/* As stale_look; three words are at hand at least. */
+static inline void stale_look_container(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t words, uint64_t node,
+                                        uint64_t slot, uint64_t value)
+{
+    const uint64_t second = plain_word(at + 8), third = plain_word(at + 16), fourth = words > 3 ? plain_word(at + 24) : 0;
+    struct stale_container found = {value, second, (uint32_t) third, 0, (uint32_t) node, (uint32_t) slot, RINGED};
+    if (third - 2 < UINT32_MAX - 2 && second >= LEAST_ADDRESS && second != value && !((second | value) & 7)) {
+        stale_container(stale, &found);                                 /* {first, last, number} */
+    } else if (third >= LEAST_ADDRESS && fourth - 1 < UINT32_MAX - 1) {
+        if (words > 4 && second - 1 < UINT32_MAX - 1 && (uint32_t) plain_word(at + 32) - LEAST_LOAD <= MOST_LOAD - LEAST_LOAD) {
+            found = (struct stale_container) {third, value, (uint32_t) fourth, (uint32_t) second, found.node, found.slot, CHAINED};
+            stale_container(stale, &found);                             /* {table, its length, first, number, load factor} */
+        } else if (before && second >= LEAST_ADDRESS && !(uint32_t) plain_word(at - 8)) {
+            found = (struct stale_container) {value, 0, (uint32_t) fourth, 0, found.node, found.slot, TREED};
+            stale_container(stale, &found);                             /* {colour, root, first, last, number}, from root on */
+        }
+    }
+}
+
+/* The candidate `value`, in words of eight bytes in this machine's order, that stands at the address `here` in its node's slot; `before`
+   words are at hand in front of it, and `words` from it on. */
+static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t words, uint64_t node, uint64_t slot,
+                              uint64_t here, uint64_t value)
+{
+    if (words > 2) {
+        const uint64_t second = plain_word(at + 8), third = plain_word(at + 16);
+        if (second <= third && third - INLINE_BYTES < MOST_ROOM)
+            stale_body(stale, value, second / 8, third + 1, 1);         /* {block, length, capacity} */
+        else if (second >= value && second <= third && third - value - 1 < MOST_ROOM)
+            stale_body(stale, value, (second - value + 7) / 8, third - value, 0);      /* {begin, end, end of the capacity} */
+        else
+            stale_look_container(stale, at, before, words, node, slot, value);
+    }
+    if (before < 2)
+        return;
+    const uint64_t first = before > 2 ? plain_word(at - 24) : 0, second = plain_word(at - 16), third = plain_word(at - 8);
+    if ((second == here && third < INLINE_BYTES) || (first == here - 8 && second < INLINE_BYTES))
+        stale_word(stale, 0, 0, node, slot);                            /* characters */
+    else if (first && second <= third && third - INLINE_BYTES < MOST_ROOM)
+        stale_word(stale, first, third + 1, node, slot);
+}
+
+#endif
