@@ -116,6 +116,6 @@ def test_which_one_grew(running: Process, live: str, folder: Any) -> None:
     assert second.first_entries == first.first_entries + 30000 and second.second_bytes == first.second_bytes
     heapx(running.target(live), "snapshot", after)
     grown = heapx([], "diff", before, after, "--json").data["owners"]
-    named = {one["name"].split(" in ")[0]: one for one in grown}
-    assert grown[0]["name"].split(" in ")[0] == FIRST and SECOND not in named
-    assert within(grown[0]["bytes"], second.first_bytes - first.first_bytes)
+    named = {one["what"].split(" in ")[0]: one for one in grown}
+    assert next(iter(named)) == FIRST and SECOND not in named
+    assert within(named[FIRST]["diff_bytes"], second.first_bytes - first.first_bytes)

@@ -92,7 +92,7 @@ struct graph {
     uint64_t *loose, *sure;         /* one bit an edge: it owns nothing, or it does, as a runtime tells; NULL: nobody told */
     uint32_t *starts;               /* blocks that have a name by themselves */
     uint64_t start_count, first_starts; /* of them those whose ways are looked for first */
-    uint8_t *unowning;              /* one bit an edge: its word owns nothing, and a better way leads there; NULL: there is none */
+    uint8_t *unowning;              /* one bit an edge: its word owns nothing, a better way leads there; NULL: none is so */
     uint64_t resolved_segments, begun_nodes;
     struct run run;                 /* of the node whose edges are being made */
     uint64_t by_rule[RULES];

@@ -72,16 +72,17 @@ static inline void stale_look_container(struct stale *stale, const uint8_t *at, 
 {
     const uint64_t second = plain_word(at + 8), third = plain_word(at + 16), fourth = words > 3 ? plain_word(at + 24) : 0;
     struct stale_container found = {value, second, (uint32_t) third, 0, (uint32_t) node, (uint32_t) slot, RINGED};
-    if (third - 2 < UINT32_MAX - 2 && second >= LEAST_ADDRESS && second != value && !((second | value) & 7)) {
+    if (third - 2 < UINT32_MAX - 2 && second >= LEAST_ADDRESS && second != value && !((second | value) & 7))
         stale_container(stale, &found);                                 /* {first, last, number} */
-    } else if (third >= LEAST_ADDRESS && fourth - 1 < UINT32_MAX - 1) {
-        if (words > 4 && second - 1 < UINT32_MAX - 1 && (uint32_t) plain_word(at + 32) - LEAST_LOAD <= MOST_LOAD - LEAST_LOAD) {
-            found = (struct stale_container) {third, value, (uint32_t) fourth, (uint32_t) second, found.node, found.slot, CHAINED};
-            stale_container(stale, &found);                             /* {table, its length, first, number, load factor} */
-        } else if (before && second >= LEAST_ADDRESS && !(uint32_t) plain_word(at - 8)) {
-            found = (struct stale_container) {value, 0, (uint32_t) fourth, 0, found.node, found.slot, TREED};
-            stale_container(stale, &found);                             /* {colour, root, first, last, number}, from root on */
-        }
+    if (third < LEAST_ADDRESS || fourth - 1 >= UINT32_MAX - 1)
+        return;
+    if (words > 4 && second - 1 < UINT32_MAX - 1 && (uint32_t) plain_word(at + 32) - LEAST_LOAD <= MOST_LOAD - LEAST_LOAD) {
+        found = (struct stale_container) {third, value, (uint32_t) fourth, (uint32_t) second, found.node, found.slot, CHAINED};
+        stale_container(stale, &found);                                 /* {table, its length, first, number, load factor} */
+    }
+    if (before && second >= LEAST_ADDRESS && !(uint32_t) plain_word(at - 8)) {
+        found = (struct stale_container) {value, 0, (uint32_t) fourth, 0, found.node, found.slot, TREED};
+        stale_container(stale, &found);                                 /* {colour, root, first, last, number}, from root on */
     }
 }
 
@@ -94,10 +95,9 @@ static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t b
         const uint64_t second = plain_word(at + 8), third = plain_word(at + 16);
         if (second <= third && third - INLINE_BYTES < MOST_ROOM)
             stale_body(stale, value, second / 8, third + 1, 1);         /* {block, length, capacity} */
-        else if (second >= value && second <= third && third - value - 1 < MOST_ROOM)
+        if (second >= value && second <= third && third - value - 1 < MOST_ROOM)
             stale_body(stale, value, (second - value + 7) / 8, third - value, 0);      /* {begin, end, end of the capacity} */
-        else
-            stale_look_container(stale, at, before, words, node, slot, value);
+        stale_look_container(stale, at, before, words, node, slot, value);      /* where addresses are low, it may be each of them */
     }
     if (before < 2)
         return;

@@ -111,16 +111,16 @@ static int has_ends(const struct graph *graph, const struct stale_container *con
     return last != NO_NODE && leads_back(graph, first, 1, container) && leads_back(graph, last, 0, container);
 }
 
-/* The block is one of container number - 1; 0 as number: it only might be. 0: it is another one's. */
+/* The block is one of container number - 1; 0 as number: it only might be. 0: it is too late. */
 static int join_one(struct members *members, uint32_t id, uint32_t number)
 {
-    if (!members->steps_left || (members->of[id] && members->of[id] != number)) {
-        if (members->of[id])
-            members->several[members->of[id] - 1] = 1;
+    const uint32_t before = members->of[id];
+    if (!members->steps_left)
         return 0;
-    }
     members->steps_left--;
-    members->of[id] = number ? number : members->of[id];
+    if (number && before && before != number)
+        members->several[before - 1] = members->several[number - 1] = 1;
+    members->of[id] = number ? number : before;
     return 1;
 }
 

@@ -1,0 +1,245 @@
+"""Words that own nothing: which pointers are told so, and that they change who owns what, and nothing else.
+
+Files: kernel/blocks/packed.py.
+"""
+
+import struct
+from typing import Dict, List, Optional, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel.binding import CKernel
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, RULE_START, UNOWNING, Graph, GraphShape
+from gdbheapx.kernel.blocks.packed import STREAMS, PackedGraph
+from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
+
+HEAP, DATA = 0x10000000, 0x60000000
+LOAD = struct.unpack("<I", struct.pack("<f", 1.0))[0]
+
+
+class Memory:
+    """Blocks of words, and one root of words."""
+
+    def __init__(self) -> None:
+        self._at = HEAP
+        self._blocks: List[Tuple[int, int]] = []
+        self._words: Dict[int, List[int]] = {}
+        self.root = [0] * 64
+
+    def block(self, words: int, *values: int) -> int:
+        address, self._at = self._at, self._at + 8 * words + 8 + (8 * words + 8) % 16
+        self._blocks.append((address, 8 * words))
+        self._words[address] = [*values, *[0] * (words - len(values))]
+        return address
+
+    def put(self, address: int, slot: int, *values: int) -> None:
+        self._words[address][slot : slot + len(values)] = values
+
+    def graph(self, kernel: CKernel, slots: bool = True) -> Graph:
+        pieces = [(address, struct.pack("<%dQ" % len(words), *words)) for address, words in self._words.items()]
+        data = struct.pack("<%dQ" % len(self.root), *self.root)
+        source = BytesSource(tuple(sorted([*pieces, (DATA, data)])))
+        graph = kernel.graph(source, GraphShape([(HEAP, HEAP + 0x1000000)], [], 8, True, 16, slots), Budget())
+        graph.gather([iter([make_blocks([(*row, CLASS_USED, 0, 0) for row in self._blocks])])])
+        graph.scan(DATA, DATA, DATA + len(data))
+        graph.end_node()
+        graph.settle()
+        graph.resolve()
+        return graph
+
+
+def node(graph: Graph, address: int) -> int:
+    found = graph.find(address)
+    assert found is not None
+    return found[0]
+
+
+def rule(graph: Graph, source: Optional[int], slot: int, target: int) -> int:
+    """Of the edge from the block, or the root, that stands in this slot."""
+    start = graph.numbers().blocks if source is None else node(graph, source)
+    (edge,) = [edge for edge in graph.edges(start) if edge.slot == slot]
+    assert edge.node == node(graph, target)
+    return edge.rule
+
+
+def owner(graph: Graph, address: int) -> int:
+    first = graph.numbers().blocks
+    return graph.dominators(first, (graph.nodes, graph.nodes)).owners[node(graph, address)]
+
+
+def string(memory: Memory, length: int, capacity: int, stale: Sequence[int]) -> Tuple[int, int]:
+    """(block with a std::string, block of its characters, whose words end with `stale`)."""
+    body = memory.block((capacity + 8) // 8, *[0x6161616161616161] * ((capacity + 8) // 8 - len(stale)), *stale)
+    return memory.block(6, body, length, capacity, 0, 0, 0), body
+
+
+def test_behind_a_length(c_kernel: CKernel) -> None:
+    """What stands there owns nothing if something else leads to it; alone it holds it, as before."""
+    memory = Memory()
+    other, lonely = memory.block(4), memory.block(4)
+    holder, body = string(memory, 10, 47, [other, lonely])
+    keeper = memory.block(4, other)
+    memory.root[:3] = [holder, 0, keeper]
+    graph = memory.graph(c_kernel)
+    assert rule(graph, body, 4, other) == UNOWNING and rule(graph, body, 5, lonely) == RULE_START
+    assert owner(graph, other) == node(graph, keeper) and owner(graph, lonely) == node(graph, body)
+    assert graph.reached(node(graph, holder), node(graph, holder) + 1).blocks == 3  # with its characters and what they alone hold
+    assert [one.rule for one in graph.referrers(node(graph, other), 5)] == [UNOWNING, RULE_START]
+    assert graph.parents(graph.numbers().blocks)[node(graph, other)] == node(graph, keeper)
+    assert graph.mark(graph.numbers().blocks)[RULE_START].blocks == graph.numbers().blocks
+
+
+@pytest.mark.parametrize("length, capacity", [(47, 47), (40, 47), (10, 9), (10, 90), (10, 15)])
+def test_no_such_string(c_kernel: CKernel, length: int, capacity: int) -> None:
+    """A pointer before the length, a length beyond the capacity, and a block that was made for another one: nothing is stale."""
+    memory = Memory()
+    other = memory.block(4)
+    body = memory.block(6, *[0x6161616161616161] * 4, other, 0)
+    holder = memory.block(6, body, length, capacity, 0, 0, 0)
+    memory.root[:3] = [holder, 0, other]
+    assert rule(memory.graph(c_kernel), body, 4, other) == RULE_START
+
+
+def test_the_longest_of_two_owners(c_kernel: CKernel) -> None:
+    """Two words say what the block has: as much as either says is live. What begins with a pointer is no text."""
+    memory = Memory()
+    other = memory.block(4)
+    holder, body = string(memory, 2, 47, [other, 0])
+    longer = memory.block(6, body, 40, 47)
+    node_, with_pointer = memory.block(6, body), memory.block(6, other, 0, 0, other)
+    liar = memory.block(6, with_pointer, 20, 47)
+    memory.root[:6] = [holder, 0, longer, other, node_, liar]
+    graph = memory.graph(c_kernel)
+    assert rule(graph, body, 4, other) == RULE_START and rule(graph, with_pointer, 3, other) == RULE_START
+
+
+def test_slack_of_a_vector(c_kernel: CKernel) -> None:
+    """Behind its end; what it holds stays."""
+    memory = Memory()
+    first, second = memory.block(4), memory.block(4)
+    body = memory.block(5, first, 0, second)
+    holder = memory.block(4, body, body + 16, body + 40)
+    memory.root[:5] = [holder, 0, first, 0, second]
+    graph = memory.graph(c_kernel)
+    assert rule(graph, body, 0, first) == RULE_START and rule(graph, body, 2, second) == UNOWNING
+
+
+def test_an_inline_buffer(c_kernel: CKernel) -> None:
+    """Characters are no pointers, used or not; the words behind the string are."""
+    memory = Memory()
+    other = memory.block(4)
+    body = memory.block(6)
+    unused = memory.block(8, 0, body, 20, 47, other, other)
+    used = memory.block(8)
+    memory.put(used, 0, used + 16, 3, other, other, other)
+    c_struct = memory.block(8, body, 20, 500, other)
+    memory.root[:7] = [unused, 0, used, 0, c_struct, 0, other]
+    graph = memory.graph(c_kernel)
+    assert [rule(graph, unused, slot, other) for slot in (4, 5)] == [UNOWNING, RULE_START]
+    assert [rule(graph, used, slot, other) for slot in (2, 3, 4)] == [UNOWNING, UNOWNING, RULE_START]
+    assert rule(graph, c_struct, 3, other) == RULE_START
+
+
+def test_a_string_of_a_variable(c_kernel: CKernel) -> None:
+    """The same in a root, whose own words are no block's."""
+    memory = Memory()
+    other = memory.block(4)
+    memory.root[:8] = [DATA + 16, 3, other, other, other, 0, 0, 0]
+    graph = memory.graph(c_kernel)
+    assert [rule(graph, None, slot, other) for slot in (2, 3, 4)] == [UNOWNING, UNOWNING, RULE_START]
+
+
+def hash_map(memory: Memory, slot: int, count: int) -> List[int]:
+    """A std::unordered_map in the root; its nodes."""
+    nodes = [memory.block(4) for _ in range(count)]
+    for here, following in zip(nodes, nodes[1:]):
+        memory.put(here, 0, following)
+    table = memory.block(13, *nodes[:5])
+    memory.root[slot : slot + 6] = [table, 13, nodes[0], count, LOAD, 13]
+    return nodes
+
+
+def test_nodes_of_a_hash_map(c_kernel: CKernel) -> None:
+    """A pointer to a node from elsewhere takes neither that node nor those behind it; the map's own words do."""
+    memory = Memory()
+    nodes = hash_map(memory, 8, 10)
+    stranger = memory.block(4, nodes[4])
+    memory.root[0], memory.root[20] = stranger, nodes[7]
+    graph = memory.graph(c_kernel)
+    assert rule(graph, stranger, 0, nodes[4]) == UNOWNING and rule(graph, None, 20, nodes[7]) == UNOWNING
+    assert rule(graph, None, 10, nodes[0]) == rule(graph, nodes[3], 0, nodes[4]) == RULE_START
+    first = graph.numbers().blocks
+    graph.split([(first, 8), (first, 20)])
+    owners = graph.dominators(first, (graph.nodes, graph.nodes)).owners
+    assert {owners[node(graph, one)] for one in nodes[:5]} == {first + 1}
+    assert owners[node(graph, nodes[5])] == node(graph, nodes[4])
+
+
+def test_only_a_whole_container_counts(c_kernel: CKernel) -> None:
+    """One whose number is not that of its nodes, or whose nodes another one claims, says nothing."""
+    for wrong in (9, 11):
+        memory = Memory()
+        nodes = hash_map(memory, 8, 10)
+        stranger = memory.block(4, nodes[4])
+        memory.root[0], memory.root[11] = stranger, wrong
+        assert rule(memory.graph(c_kernel), stranger, 0, nodes[4]) == RULE_START
+    memory = Memory()
+    nodes = hash_map(memory, 8, 10)
+    stranger = memory.block(4, nodes[4])
+    memory.root[0] = stranger
+    memory.root[20:26] = memory.root[8:14]
+    assert rule(memory.graph(c_kernel), stranger, 0, nodes[4]) == RULE_START
+
+
+def test_nodes_of_a_tree_and_of_a_list(c_kernel: CKernel) -> None:
+    """std::map by its root's parent, std::list by both ends."""
+    memory = Memory()
+    root, left, right = (memory.block(6) for _ in range(3))
+    header = memory.block(8)
+    memory.put(root, 0, 1, header + 8, left, right)
+    memory.put(left, 0, 0, root)
+    memory.put(right, 0, 0, root)
+    memory.put(header, 1, 0, root, left, right, 3)
+    first, second = memory.block(3), memory.block(3)
+    ring = memory.block(6)
+    memory.put(ring, 2, first, second, 2)
+    memory.put(first, 0, second, ring + 16)
+    memory.put(second, 0, ring + 16, first)
+    stranger = memory.block(4, left, second)
+    memory.root[:5] = [header, 0, ring, 0, stranger]
+    graph = memory.graph(c_kernel)
+    assert rule(graph, stranger, 0, left) == rule(graph, stranger, 1, second) == UNOWNING
+    assert rule(graph, root, 2, left) == rule(graph, header, 2, root) == rule(graph, ring, 3, second) == RULE_START
+
+
+def test_without_slots(c_kernel: CKernel) -> None:
+    """Where words in blocks are not told apart nothing is noted, and all leads where it led."""
+    memory = Memory()
+    other = memory.block(4)
+    holder, body = string(memory, 10, 47, [other, 0])
+    memory.root[:3] = [holder, 0, other]
+    graph = memory.graph(c_kernel, slots=False)
+    assert [edge.rule for edge in graph.edges(node(graph, body))] == [RULE_START]
+
+
+def test_a_file_has_them(c_kernel: CKernel) -> None:
+    """A graph that is written and read tells the same, and the same owners."""
+    memory = Memory()
+    nodes = hash_map(memory, 8, 10)
+    stranger = memory.block(4, nodes[4])
+    memory.root[0] = stranger
+    graph = memory.graph(c_kernel)
+    parts: Dict[int, bytes] = {}
+    for stream, some in graph.pack([(HEAP, HEAP + 0x1000000, HEAP)], True):
+        parts[stream] = parts.get(stream, b"") + some
+    assert set(parts) <= set(range(len(STREAMS)))
+    again = c_kernel.unpacked(PackedGraph(8, 16, True, [], [], parts), Budget())
+    assert [again.edges(one) for one in range(again.nodes)] == [graph.edges(one) for one in range(graph.nodes)]
+    assert rule(again, stranger, 0, nodes[4]) == UNOWNING
+    first = graph.numbers().blocks
+    trees = [one.dominators(first, (one.nodes, one.nodes)) for one in (graph, again)]
+    assert list(trees[0].owners) == list(trees[1].owners)
+    assert again.mark(first) == graph.mark(first) and not graph.mark(first)[LEAKED].blocks
+    assert NO_NODE not in [trees[0].owners[node(graph, one)] for one in nodes]
