@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
 from gdbheapx.analysis.census import registry
-from gdbheapx.analysis.census.find import Looked
+from gdbheapx.analysis.census.find import BUFFER, Looked
 from gdbheapx.analysis.census.world import EXACT, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
@@ -21,6 +21,9 @@ from gdbheapx.ranges import Range
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
 OWNED, OTHER, KEPT, REMAINDER = "malloc-owned", "malloc-other", "malloc-free", "remainder"
+ZLIB = "zlib"
+"""Module of its signatures: a library in many programs."""
+STREAMS = "malloc: streams of zlib"
 UNNAMED = (kinds.ANONYMOUS, kinds.BRK)
 _BY_PROGRAM: Dict[str, Tuple[Step, ...]] = {
     "JVM": (
@@ -104,7 +107,7 @@ class RuntimeTable(NamedTuple):
     """The whole memory of the process, by what one runtime in it has."""
 
     name: str
-    """`CPython`, `JVM`, `PostgreSQL`, `Perl`, `Ruby`, `PHP`."""
+    """`CPython`, `JVM`, `V8`, `PostgreSQL`, `Perl`, `Ruby`, `PHP`."""
     rows: Sequence[RuntimeRow]
     sum_bytes: int
     """Of all rows: memory.total_bytes."""
@@ -161,8 +164,8 @@ WORDS = {
         "JVM",
         "",
         "",
-        "malloc: blocks without a header of NMT's (zlib, JNI, libraries)",
-        "malloc: blocks in use (NMT is off: nothing tells what for)",
+        "malloc: blocks without a header of NMT's (JNI, libraries)",
+        "malloc: blocks in use (NMT is off: direct buffers, JNI, the JVM itself)",
     ),
     "postgres": Words(
         "PostgreSQL",
@@ -183,6 +186,13 @@ WORDS = {
         "object heap",
         "malloc: what objects alone point to",
         "malloc: other blocks in use (the interpreter, extensions)",
+        "malloc: blocks in use",
+    ),
+    "v8": Words(
+        "V8",
+        "",
+        "",
+        "malloc: other blocks in use (node itself, addons, libraries)",
         "malloc: blocks in use",
     ),
     "php": Words(
@@ -265,19 +275,29 @@ def _malloc(
     """What allocators have: the blocks by whose they are, and the rest by difference."""
     own: Dict[str, int] = {}
     for signature, size in outside.items():
-        if signature is None or signature.module != module or not size:
-            continue
-        if words.owned:  # what an object points to alone is its own, too
-            own[words.owned] = own.get(words.owned, 0) + size
-        elif signature.sure == EXACT:
-            own["malloc: %s" % signature.name] = size
+        line = _line(module, words, signature) if signature is not None and size else None
+        if line is not None:
+            own[line] = own.get(line, 0) + size
     rows = [RuntimeRow(OWNED, name, size) for name, size in sorted(own.items(), key=lambda pair: -pair[1])]
     used = sum(outside.values())
-    rows.append(RuntimeRow(OTHER, words.other if own else words.none, used - sum(own.values())))
+    rows.append(RuntimeRow(OTHER, words.other if own.keys() - {STREAMS} else words.none, used - sum(own.values())))
     kept = held_bytes - used + absent_bytes
     rows.append(RuntimeRow(KEPT, "malloc: free, kept and overhead", max(0, kept)))
     missing = absent_bytes - min(0, kept)
     return [*rows, RuntimeRow(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows
+
+
+def _line(module: str, words: Words, signature: Signature) -> Optional[str]:
+    """What its blocks are shown as; None: with all others."""
+    if signature.module == ZLIB:
+        return STREAMS
+    if signature == BUFFER and module == "v8":
+        return "malloc: memory of Buffers and ArrayBuffers, strings of C++"
+    if signature.module != module:
+        return None
+    if words.owned:  # what an object points to alone is its own, too
+        return words.owned
+    return "malloc: %s" % signature.name if signature.sure == EXACT else None
 
 
 def _names(modules: Sequence[Module]) -> List[str]:

@@ -1,0 +1,24 @@
+"""What V8 keeps in malloc's blocks of each ArrayBuffer, and so of each of node's Buffers (backing-store.h, V8 11.3)."""
+
+from typing import Iterable, List
+
+from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
+from gdbheapx.kernel.blocks.signatures import EQUAL, FIELD, NOT_EQUAL, Condition, SignatureRow
+
+STORE = "v8::BackingStore"
+STORE_BYTES = (48, 88)
+
+
+class V8(Recogniser):
+    """A backing store begins {start, length, longest, capacity}: the last three are the same unless the buffer can grow."""
+
+    module, objects = "v8", ("node", "libnode.so", "libv8")
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Three numbers that are the same, behind a pointer."""
+        same = [Condition(at, 8, EQUAL, 0, FIELD, other=8) for at in (16, 24)]
+        row = SignatureRow([Condition(0, 8, NOT_EQUAL, 0), Condition(8, 8, NOT_EQUAL, 0), *same], *STORE_BYTES)
+        yield Ask(row, lambda key: Signature(STORE, self.module, SHAPE), order=40)
+
+
+RECOGNISERS: List[Recogniser] = [V8()]
