@@ -6,6 +6,7 @@ index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
 
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.cpython import interpreter, static_names
 from gdbheapx.analysis.census.cpython import types as objects
 from gdbheapx.analysis.census.cpython.layout import layout_of
 from gdbheapx.analysis.census.cpython.paths import Paths
@@ -134,6 +135,10 @@ class Python:
         self.arenas = find_arenas(world, tables)
         self.has_flags_in_counts = objects.counts_have_flags(world, memory)
 
+    def values(self, world: World) -> Values:
+        """What reads its objects."""
+        return Values(world, self.types, layout_of(self.types, self.has_flags_in_counts))
+
     def bodies(self) -> Iterator[Body]:
         """What objects own beside themselves, of all types."""
         return (body for py_type in self.types.all.values() for body in objects.bodies(self.types, py_type))
@@ -153,7 +158,13 @@ def _python(world: World) -> Python:
     """Types and arenas of a process that has a `type`."""
     root = world.once(Root)
     assert root.root is not None
-    return Python(world, root.memory, root.root)
+    python = Python(world, root.memory, root.root)
+    if static_names.are_missing(python.types):
+        values = python.values(world)
+        found = interpreter.find(values, root.memory)
+        modules = dict(interpreter.modules(values, found)) if found is not None else {}
+        python.types.rename(static_names.find(values, modules))
+    return python
 
 
 class CPython(Recogniser):
@@ -207,8 +218,7 @@ class CPython(Recogniser):
         python = self.python(world)
         if python is None:
             return None
-        layout = layout_of(python.types, python.has_flags_in_counts)
-        return Paths(Values(world, python.types, layout), world.once(Root).memory)
+        return Paths(python.values(world), world.once(Root).memory)
 
 
 RECOGNISERS: List[Recogniser] = [CPython()]

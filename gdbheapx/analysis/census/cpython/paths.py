@@ -13,7 +13,7 @@ from gdbheapx.analysis.census.cpython.masks import Masks
 from gdbheapx.analysis.census.cpython.steps import OBJECT, RAW, Move, Place, Steps
 from gdbheapx.analysis.census.cpython.types import DICT, IS_TYPE, LIST, STR, Segment
 from gdbheapx.analysis.census.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
-from gdbheapx.analysis.naming.namer import FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import FIELD, FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
 from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.model import Address
 
@@ -104,6 +104,8 @@ class Paths(Namer):
         for move in self._moves(start, hops):
             if move.opening:
                 path = [PathStep(FRAME, move.opening, None)]
+            if pending is not None and (move.kind == FIELD or move.text == pending.name):  # of a dict itself, not what it has
+                path.append(pending)
             if move.text:
                 step = PathStep(move.kind, move.text, Address(move.place.address))
                 pending = step if move.is_open else None
@@ -117,7 +119,7 @@ class Paths(Namer):
         if found is None or found[1].flags & IS_TYPE:
             return None
         at, py_type = found
-        name = py_type.name.rpartition(".")[2]
+        name = py_type.short_name
         if py_type.flags & STR:
             return "%s, %s characters" % (name, format(self._values.word(at + LENGTH), ","))
         if py_type.flags & BYTES:

@@ -279,7 +279,7 @@ class Steps:
         literal = values.literal(key)
         key_type = values.type_of(key)
         if literal is None:
-            literal = "<%s object>" % (key_type.name.rpartition(".")[2] if key_type else "unknown")
+            literal = "<%s object>" % (key_type.short_name if key_type else "unknown")
         return Move(KEY, "%s[%s]" % (".__dict__" * (view in (ATTRIBUTES, CLASS)), literal), place)
 
     def _is_bound(self, address: int) -> bool:
@@ -303,7 +303,7 @@ class Steps:
         if offset == keys.key and self._values.is_object(pointer):
             literal = self._values.literal(pointer)
             name = self._values.type_of(pointer)
-            text = ".<key %s>" % (literal or "%s object" % (name.name.rpartition(".")[2] if name else ""))
+            text = ".<key %s>" % (literal or "%s object" % (name.short_name if name else ""))
             return Move(KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, self._object(pointer))
         return None
 
@@ -329,7 +329,7 @@ class Steps:
         py_type = self._values.type_of(pointer)
         if offset or not 0 <= number <= mask or py_type is None:
             return None
-        text = self._values.literal(pointer) or "<%s object>" % py_type.name.rpartition(".")[2]
+        text = self._values.literal(pointer) or "<%s object>" % py_type.short_name
         return Move(KEY, "{%s}" % text, self._object(pointer))
 
     def _of_deque(self, place: Place, word_at: int, pointer: int) -> Optional[Move]:

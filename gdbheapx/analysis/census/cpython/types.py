@@ -6,7 +6,7 @@ What CPython's objects own beside themselves: which word of an object points to 
 
 import sys
 from array import array
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.symbols import module_at
@@ -31,6 +31,8 @@ MOST_BASIC, MOST_ITEM, LEAST_HEAP_TYPE = 1 << 20, 1 << 16, 600
 MOST_DATA = 16 << 20
 """Of one object's writable memory: .bss may be as long as it likes."""
 LOWEST = 0x1000
+UNNAMED = "type at "
+"""What the name of a static type begins with where its text cannot be read."""
 COOKIE = b"xdebugpy"
 """Before a version as in sys.hexversion, since 3.13 (struct _Py_DebugOffsets)."""
 HEAP_TYPE_SHIFTS = (0, DEBUG_SHIFTS[1])
@@ -67,6 +69,11 @@ class PyType(NamedTuple):
     basic_bytes: int
     base: int
     metatype: int
+
+    @property
+    def short_name(self) -> str:
+        """Without its module."""
+        return "unknown" if self.name.startswith(UNNAMED) else self.name.rpartition(".")[2]
 
     @property
     def head_bytes(self) -> int:
@@ -234,7 +241,7 @@ class Types:
 
     def _place(self, at: int) -> str:
         module = module_at(self._world.target, at)
-        return "type at %s+0x%x" % (module.file_name, at - module.base) if module else "type at 0x%x" % at
+        return "%s%s+0x%x" % (UNNAMED, module.file_name, at - module.base) if module else "%s0x%x" % (UNNAMED, at)
 
     def _name_builtins(self) -> None:
         """The one static type with a flag and the base `object` needs no text."""
@@ -246,6 +253,11 @@ class Types:
         for address, name in named.items():
             if address in self.all:
                 self.all[address] = self.all[address]._replace(name=name)
+
+    def rename(self, names: Mapping[int, str]) -> None:
+        """Names found otherwise, by address."""
+        for address, name in names.items():
+            self.all[address] = self.all[address]._replace(name=name)
 
     def family(self, py_type: PyType) -> Iterator[PyType]:
         """It, and what it is derived from by tp_base."""

@@ -1,0 +1,59 @@
+"""Names of static types where no file tells them: modules have these types under names that are in the heap."""
+
+from typing import Dict, Mapping, Optional
+
+from gdbheapx.analysis.census.cpython.types import HEAP_TYPE, UNNAMED, Types
+from gdbheapx.analysis.census.cpython.values import Values
+
+OF_TYPES = {
+    "FunctionType": "function",
+    "MethodType": "method",
+    "CellType": "cell",
+    "CodeType": "code",
+    "GeneratorType": "generator",
+    "CoroutineType": "coroutine",
+    "AsyncGeneratorType": "async_generator",
+    "MappingProxyType": "mappingproxy",
+    "BuiltinFunctionType": "builtin_function_or_method",
+    "FrameType": "frame",
+    "TracebackType": "traceback",
+    "ModuleType": "module",
+    "NoneType": "NoneType",
+    "GetSetDescriptorType": "getset_descriptor",
+    "MemberDescriptorType": "member_descriptor",
+    "MethodDescriptorType": "method_descriptor",
+    "WrapperDescriptorType": "wrapper_descriptor",
+}
+"""What `types` calls them, and what they call themselves (tp_name)."""
+OF_MODULES: Mapping[str, Mapping[str, str]] = {
+    "types": OF_TYPES,
+    "_weakref": {name: "weakref.%s" % name for name in ("ReferenceType", "ProxyType", "CallableProxyType")},
+    "_collections": {name: "collections.%s" % name for name in ("deque", "OrderedDict", "defaultdict")},
+    "_functools": {"partial": "functools.partial", "_lru_cache_wrapper": "functools._lru_cache_wrapper"},
+}
+MODULE_DICT = 16
+
+
+def are_missing(types: Types) -> bool:
+    """Some static types are known by their place alone."""
+    return any(py_type.name.startswith(UNNAMED) for py_type in types.all.values())
+
+
+def find(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
+    """By address, of static types without a name."""
+    found: Dict[int, str] = {}
+    for module, names in (("builtins", None), *OF_MODULES.items()):
+        for key, value in values.entries(values.word(modules.get(module, 0) + MODULE_DICT) if module in modules else 0):
+            py_type = values.types.all.get(value)
+            if py_type is None or py_type.flags & HEAP_TYPE or not py_type.name.startswith(UNNAMED):
+                continue
+            name = _name(values.text(key), names)
+            if name is not None:
+                found.setdefault(value, name)
+    return found
+
+
+def _name(key: Optional[str], names: Optional[Mapping[str, str]]) -> Optional[str]:
+    if key is None or not key.isidentifier():
+        return None
+    return key if names is None else names.get(key)
