@@ -42,15 +42,7 @@ class Browser:
         assert CHROMIUM is not None
         to_it, ours = os.pipe()
         from_it, its = os.pipe()
-        words = [
-            CHROMIUM,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--hide-scrollbars",
-            "--no-first-run",
-        ]
+        words = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run"]
         words += ["--remote-debugging-pipe", "--user-data-dir=%s" % (folder / "profile"), "about:blank"]
 
         def pipes() -> None:
@@ -162,7 +154,5 @@ class Browser:
     def violations(self, source: str) -> List[Tuple[str, str]]:
         """(rule, element) of everything that axe-core finds wrong."""
         self.ask("Runtime.evaluate", expression=source)
-        rules = self.evaluate(
-            "axe.run(document, {resultTypes: ['violations']}).then(one => one.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.html.slice(0, 300) + ' ' + node.failureSummary])))"
-        )
+        rules = self.evaluate("axe.run(document, {resultTypes: ['violations']}).then(one => one.violations.flatMap(rule => rule.nodes.map(node => [rule.id, node.html.slice(0, 300) + ' ' + node.failureSummary])))")
         return [(rule, element) for rule, element in rules]

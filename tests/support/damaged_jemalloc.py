@@ -132,14 +132,7 @@ class Patient(DamagedCore):
                     begin = view["e_addr"] & -PAGE
                     is_active = of["state"] == self.geometry.states.active
                     yield Extent(
-                        pointer,
-                        begin,
-                        begin + (view["e_size_esn"] & -PAGE),
-                        of["arena"],
-                        of["slab"] == 1,
-                        is_active,
-                        of["szind"],
-                        of["nfree"],
+                        pointer, begin, begin + (view["e_size_esn"] & -PAGE), of["arena"], of["slab"] == 1, is_active, of["szind"], of["nfree"]
                     )
 
     def view(self, name: str, address: int) -> View:
@@ -168,9 +161,7 @@ class Patient(DamagedCore):
     def larges(self, arena: int, pages: int) -> List[Extent]:
         """Large allocations of an arena that take at least so many pages, in no cache."""
         cached = set(self.malloc.cached_pointers())
-        extents = [
-            one for one in self.extents if one.is_active and not one.is_slab and one.arena == arena and one.end - one.begin >= pages * PAGE
-        ]
+        extents = [one for one in self.extents if one.is_active and not one.is_slab and one.arena == arena and one.end - one.begin >= pages * PAGE]
         return [one for one in extents if not any(one.begin <= pointer < one.end for pointer in cached)]
 
     def metadata(self) -> List[Tuple[str, int, int]]:
@@ -188,11 +179,7 @@ class Patient(DamagedCore):
             address = module.base + offset
             if any(mapping.start <= address < mapping.end for mapping in writable):
                 ranges.append(("variable", address, address + (size or 8)))
-        ranges += [
-            ("tsd", record.address, record.address + self.types.size_bytes("tsd_s"))
-            for record in self.malloc.tsds().records
-            if record.address
-        ]
+        ranges += [("tsd", record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
         for cache in self.malloc.tcaches().caches:
             ranges.append(("tcache", cache.address, cache.address + self.types.size_bytes("tcache_s")))
             ranges += [("stack", stack.start, stack.start + 8 * stack.count) for stack in cache.bins.stacks]
@@ -220,9 +207,7 @@ class Patient(DamagedCore):
             if start > address:
                 made.append((kind, flags, offset, address, 0, min(file_bytes, start - address), start - address, align))
             if end < address + memory_bytes:
-                made.append(
-                    (kind, flags, offset + end - address, end, 0, max(0, file_bytes - (end - address)), address + memory_bytes - end, align)
-                )
+                made.append((kind, flags, offset + end - address, end, 0, max(0, file_bytes - (end - address)), address + memory_bytes - end, align))
         table = os.fstat(self._fd).st_size + 7 & ~7
         os.pwrite(self._fd, b"".join(PHDR.pack(*entry) for entry in made), table)
         self.write(32, struct.pack("<Q", table))

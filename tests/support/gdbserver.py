@@ -19,10 +19,7 @@ class Server:
 
     def __init__(self, pid: int) -> None:
         self.popen = subprocess.Popen(
-            ["gdbserver", "--once", "--attach", "localhost:0", str(pid)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            ["gdbserver", "--once", "--attach", "localhost:0", str(pid)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         self.said = ""
 

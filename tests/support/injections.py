@@ -13,11 +13,7 @@ def started(stage: Stage, where: str, *more: str) -> Process:
     process = stage.start("injected", where, *more)
     count = 1 + (where == "read") + (5 if more else 0)  # who reads has another thread that writes
     until(lambda: len(procfs.threads(process.pid)) == count and process.words()[0] > 30, lambda: "it does not begin", process)
-    until(
-        lambda: not any(int(procfs.status(lwp)["SigBlk"], 16) for lwp in procfs.threads(process.pid)),
-        lambda: "its threads do not start",
-        process,
-    )
+    until(lambda: not any(int(procfs.status(lwp)["SigBlk"], 16) for lwp in procfs.threads(process.pid)), lambda: "its threads do not start", process)
     return process
 
 

@@ -65,12 +65,8 @@ def inside(stage: Stage, how: Inside, megabytes: int, env: Optional[Dict[str, st
     if how.commits:
         _be_a_snapshot(program, how.commits)
     record = folder / "record"
-    room = (
-        {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=65536"} if how.library else {}
-    )  # the archive is built for the initial-exec model
-    process = stage.spawn(
-        [str(program), str(record), str(megabytes), *[str(loaded)] * how.library], folder, {**room, **(env or {})}, record
-    )
+    room = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=65536"} if how.library else {}  # the archive is built for the initial-exec model
+    process = stage.spawn([str(program), str(record), str(megabytes), *[str(loaded)] * how.library], folder, {**room, **(env or {})}, record)
     process.wait_ready()
     return process
 

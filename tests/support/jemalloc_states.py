@@ -28,9 +28,7 @@ DECAY_MS = 400
 
 def blind_process(stage: Stage, way: str, work_ms: int = 300) -> Process:
     """One thread that allocated first, and two that freed first: blind in a build with the bug."""
-    return jemallocs.start(
-        stage, way, "tickers", str(work_ms), "healthy", "frees-first", "frees-first", conf="dirty_decay_ms:%d,narenas:8" % DECAY_MS
-    )
+    return jemallocs.start(stage, way, "tickers", str(work_ms), "healthy", "frees-first", "frees-first", conf="dirty_decay_ms:%d,narenas:8" % DECAY_MS)
 
 
 def verdicts(process: Process) -> Dict[int, str]:

@@ -108,11 +108,7 @@ def debug_directory(folder: Path, debug_files: Path = DEBUG_FILES) -> Path:
 def library_version() -> Version:
     """Its version, as it says itself."""
     text = subprocess.run(
-        ["/usr/bin/python3", "-I", "-c", VERSION_PROGRAM],
-        env={"LD_PRELOAD": str(library())},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
+        ["/usr/bin/python3", "-I", "-c", VERSION_PROGRAM], env={"LD_PRELOAD": str(library())}, stdin=subprocess.DEVNULL, capture_output=True, text=True
     ).stdout
     return tuple(int(part) for part in text.split("-")[0].split("."))
 
@@ -183,18 +179,9 @@ def _built(build: Rust) -> Path:
         if build.features:
             command += ["--features", ",".join(build.features)]
         done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=CARGO_SECONDS,
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=CARGO_SECONDS
         )
-        if done.returncode != 0 and any(
-            word in done.stdout for word in ("failed to download", "failed to get", "could not connect", "network")
-        ):
+        if done.returncode != 0 and any(word in done.stdout for word in ("failed to download", "failed to get", "could not connect", "network")):
             pytest.skip("the crates cannot be fetched: " + done.stdout.strip().splitlines()[-1])
         assert done.returncode == 0, done.stdout[-4000:]
         for leftover in target.glob("*/build/tikv-jemalloc-sys-*/out/build/**/*.o"):

@@ -25,9 +25,7 @@ def reason() -> Optional[str]:
     """Why this machine's kernel writes no core file that a program could read; None if it does."""
     pattern = PATTERN.read_text().strip()
     if pattern.startswith("|"):
-        return (
-            "kernel.core_pattern pipes cores to %s; `sysctl kernel.core_pattern=core` makes the kernel write files" % pattern[1:].split()[0]
-        )
+        return "kernel.core_pattern pipes cores to %s; `sysctl kernel.core_pattern=core` makes the kernel write files" % pattern[1:].split()[0]
     if not pattern:
         return "kernel.core_pattern is empty, so the kernel writes no core files"
     if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:

@@ -19,9 +19,7 @@ def tree(architecture: str) -> Path:
     """The libc of that architecture with its debug file; skips where it was not fetched."""
     folder = FOREIGN / architecture
     if not (folder / "complete").exists():
-        pytest.skip(
-            "no libc of %s here; tools/foreign_libc.sh %s %s unpacks Debian's" % (architecture, architecture, folder.relative_to(ROOT))
-        )
+        pytest.skip("no libc of %s here; tools/foreign_libc.sh %s %s unpacks Debian's" % (architecture, architecture, folder.relative_to(ROOT)))
     return folder
 
 
@@ -29,9 +27,7 @@ def compiled(builder: Builder, compiler: str, architecture: str, *flags: str) ->
     """tests/programs/accounts.c for that architecture; skips with the reason where that cannot be."""
     made = builder.folder / ("accounts-%s%s" % (architecture, "-static" if "-static" in flags else ""))
     if not made.exists():
-        done = subprocess.run(
-            [compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / "accounts.c"), "-pthread"], capture_output=True, text=True
-        )
+        done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / "accounts.c"), "-pthread"], capture_output=True, text=True)
         if done.returncode != 0:
             pytest.skip("%s cannot build for %s here: %s" % (compiler, architecture, (done.stderr.strip().splitlines() or ["?"])[-1]))
     return made

@@ -26,9 +26,7 @@ class Map:
     def __init__(self, core: Damaged) -> None:
         self.core, glibc = core, core.glibc
         rows = core.ask("chunks").envelope["data"]["chunks"]
-        self.chunks = sorted(
-            Chunk(int(row["chunk"], 16), row["size_bytes"], row["status"], row["arena"]) for row in rows if row["arena"] is not None
-        )
+        self.chunks = sorted(Chunk(int(row["chunk"], 16), row["size_bytes"], row["status"], row["arena"]) for row in rows if row["arena"] is not None)
         self.arenas = [int(row["address"], 16) for row in core.ask("arenas").envelope["data"]["arenas"]]
         self.members = {name: struct.members for name, struct in glibc.types.structs.items()}
         self.caches = {row["arena"]: int(row["tcache"], 16) for row in core.ask("tcache").envelope["data"]["threads"] if row["tcache"]}
@@ -187,9 +185,7 @@ def _sizes() -> List[Plant]:
     for name, value, rule in SIZES:
         for arena in range(3):
             for kind in ("used", "behind-free"):
-                plants.append(
-                    Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *UNSORTED_NAMES))
-                )
+                plants.append(Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *UNSORTED_NAMES)))
     return plants
 
 
@@ -200,47 +196,12 @@ def _chunks() -> List[Plant]:
         plants += [
             Plant("NON_MAIN of a used chunk, arena %d" % arena, "used", arena, 5, 8, flipped(wrong), ("arena-bit",)),
             Plant("NON_MAIN of a free chunk, arena %d" % arena, "free", arena, 4, 8, flipped(wrong), ("free-arena-bit",)),
-            Plant(
-                "prev_size behind a free chunk, arena %d" % arena, "behind-free", arena, 2, 0, plus(16), ("prev-size", "unsorted-prev-size")
-            ),
+            Plant("prev_size behind a free chunk, arena %d" % arena, "behind-free", arena, 2, 0, plus(16), ("prev-size", "unsorted-prev-size")),
             Plant("prev_size zero, arena %d" % arena, "behind-free", arena, 7, 0, 0, ("prev-size", "unsorted-prev-size")),
-            Plant(
-                "PREV_INUSE set behind a free chunk, arena %d" % arena,
-                "behind-free",
-                arena,
-                3,
-                8,
-                flipped(1),
-                ("bin-entry-in-use", "unsorted-prev-inuse"),
-            ),
+            Plant("PREV_INUSE set behind a free chunk, arena %d" % arena, "behind-free", arena, 3, 8, flipped(1), ("bin-entry-in-use", "unsorted-prev-inuse")),
             Plant("PREV_INUSE cleared behind a used chunk, arena %d" % arena, "used", arena, 9, 8, flipped(1), ("free-not-in-bin",)),
-            Plant(
-                "null byte over a size, arena %d" % arena,
-                "before-free",
-                arena,
-                4,
-                8,
-                lambda there, place: there.core.get(place) & ~0xFF,
-                (
-                    "chunk-size-zero",
-                    "chunk-overrun",
-                    "free-not-in-bin",
-                    "bin-entry-not-a-chunk",
-                    "unsorted-next-size",
-                    "chunk-size-misaligned",
-                    "chunk-size-small",
-                    "chunk-mmapped-bit",
-                ),
-            ),
-            Plant(
-                "PREV_INUSE of a free chunk cleared, arena %d" % arena,
-                "free",
-                arena,
-                6,
-                8,
-                flipped(1),
-                ("free-not-in-bin", "free-neighbours"),
-            ),
+            Plant("null byte over a size, arena %d" % arena, "before-free", arena, 4, 8, lambda there, place: there.core.get(place) & ~0xFF, ("chunk-size-zero", "chunk-overrun", "free-not-in-bin", "bin-entry-not-a-chunk", "unsorted-next-size", "chunk-size-misaligned", "chunk-size-small", "chunk-mmapped-bit")),
+            Plant("PREV_INUSE of a free chunk cleared, arena %d" % arena, "free", arena, 6, 8, flipped(1), ("free-not-in-bin", "free-neighbours")),
             Plant("first chunk's PREV_INUSE, arena %d" % arena, "first", arena, 0, 8, flipped(1), ("first-chunk",)),
         ]
     return plants
@@ -249,12 +210,7 @@ def _chunks() -> List[Plant]:
 def _links() -> List[Plant]:
     plants = []
     for arena in range(3):
-        for name, value in (
-            ("wild", 0x4242424242424240),
-            ("unaligned", 0x4141414141414141),
-            ("zero", 0),
-            ("itself", lambda there, place: place - 16),
-        ):
+        for name, value in (("wild", 0x4242424242424240), ("unaligned", 0x4141414141414141), ("zero", 0), ("itself", lambda there, place: place - 16)):
             plants.append(Plant("fd of a large chunk: %s, arena %d" % (name, arena), "large", arena, 1, 16, value, ("largebin-links",)))
         for name, value in (("wild", 0x4242424242424240), ("zero", 0), ("plus 16", plus(16))):
             plants.append(Plant("bk of a large chunk: %s, arena %d" % (name, arena), "large", arena, 1, 24, value, ("largebin-links",)))
@@ -286,15 +242,7 @@ def _arenas() -> List[Plant]:
             Plant("top's PREV_INUSE, arena %d" % arena, "top", arena, 0, 8, flipped(1), ("top-prev-inuse",)),
             Plant("top's flags, arena %d" % arena, "top", arena, 0, 8, flipped(4), ("top-flags",)),
             Plant("system_mem over its maximum, arena %d" % arena, "state", arena, 0, ("max_system_mem", 0), 4096, ("system-mem-max",)),
-            Plant(
-                "system_mem too small, arena %d" % arena,
-                "state",
-                arena,
-                0,
-                ("system_mem", 0),
-                plus(-4096),
-                ("system-mem", "heap-sum", "break-mismatch"),
-            ),
+            Plant("system_mem too small, arena %d" % arena, "state", arena, 0, ("system_mem", 0), plus(-4096), ("system-mem", "heap-sum", "break-mismatch")),
             Plant("mutex, arena %d" % arena, "state", arena, 0, ("mutex", 0), 0x41, ("arena-mutex",), 4),
             Plant("flags, arena %d" % arena, "state", arena, 0, ("flags", 0), 0x4141, ("arena-flags",), 4),
             Plant("attached_threads, arena %d" % arena, "state", arena, 0, ("attached_threads", 0), 1 << 40, ("attached-threads",)),
@@ -324,47 +272,13 @@ def _singles() -> List[Plant]:
         Plant("tcache link unaligned", "tcache-entry", 0, 1, 0, protected(lambda there: 0x4141414141), ("tcache-unaligned",)),
         Plant("tcache link wild", "tcache-entry", 0, 2, 0, protected(lambda there: 0x434343434340), ("tcache-link",)),
         Plant("tcache link text", "tcache-entry", 0, 3, 0, 0x4141414141414141, ("tcache-unaligned", "tcache-link")),
-        Plant(
-            "tcache link to itself",
-            "tcache-entry",
-            0,
-            1,
-            0,
-            protected(lambda there: there.list_of(0, "tcache")[1]),
-            ("tcache-double-free",),
-        ),
+        Plant("tcache link to itself", "tcache-entry", 0, 1, 0, protected(lambda there: there.list_of(0, "tcache")[1]), ("tcache-double-free",)),
         Plant("tcache link back", "tcache-entry", 0, 4, 0, protected(lambda there: there.list_of(0, "tcache")[1]), ("tcache-double-free",)),
         Plant("tcache link cut", "tcache-entry", 0, 1, 0, protected(lambda there: 0), ("tcache-count",)),
-        Plant(
-            "tcache link to a used block",
-            "tcache-entry",
-            0,
-            5,
-            0,
-            protected(lambda there: there.of("used", 0)[3] + 16),
-            ("tcache-size", "tcache-link", "tcache-count", "tcache-unaligned"),
-        ),
-        Plant(
-            "tcache link into a block",
-            "tcache-entry",
-            0,
-            5,
-            0,
-            protected(lambda there: there.of("used", 0)[3] + 48),
-            ("listed-not-a-chunk", "tcache-unaligned", "tcache-link"),
-        ),
-        Plant(
-            "tcache link to a free chunk", "tcache-entry", 0, 6, 0, protected(lambda there: there.of("free", 0)[3] + 16), ("double-free",)
-        ),
-        Plant(
-            "tcache link to the stack",
-            "tcache-entry",
-            0,
-            6,
-            0,
-            protected(lambda there: there.core.target.threads()[0].stack_pointer & -16),
-            ("listed-outside", "tcache-size", "tcache-unaligned", "tcache-link"),
-        ),
+        Plant("tcache link to a used block", "tcache-entry", 0, 5, 0, protected(lambda there: there.of("used", 0)[3] + 16), ("tcache-size", "tcache-link", "tcache-count", "tcache-unaligned")),
+        Plant("tcache link into a block", "tcache-entry", 0, 5, 0, protected(lambda there: there.of("used", 0)[3] + 48), ("listed-not-a-chunk", "tcache-unaligned", "tcache-link")),
+        Plant("tcache link to a free chunk", "tcache-entry", 0, 6, 0, protected(lambda there: there.of("free", 0)[3] + 16), ("double-free",)),
+        Plant("tcache link to the stack", "tcache-entry", 0, 6, 0, protected(lambda there: there.core.target.threads()[0].stack_pointer & -16), ("listed-outside", "tcache-size", "tcache-unaligned", "tcache-link")),
         Plant("tcache key cleared", "tcache-entry", 0, 2, 8, 0, ("tcache-key",)),
         Plant("tcache key text", "tcache-entry", 0, 0, 8, 0x4141414141414141, ("tcache-key",)),
         Plant("size of a cached chunk", "tcache-entry", 0, 3, -8, 0x51, ("tcache-size", "chunk-size-misaligned", "listed-not-a-chunk")),
@@ -374,30 +288,12 @@ def _singles() -> List[Plant]:
         Plant("tcache head wild", "tcache-head", 0, 0, "entries", 0x434343434340, ("tcache-link",)),
         Plant("tcache head unaligned", "tcache-head", 0, 0, "entries", plus(8), ("tcache-unaligned",)),
         Plant("tcache head zero", "tcache-head", 0, 0, "entries", 0, ("tcache-count",)),
-        Plant(
-            "tcache entry also in a fastbin",
-            "tcache-head",
-            0,
-            0,
-            "entries",
-            lambda there, place: there.list_of(0, "fast")[2] + 16,
-            ("listed-twice", "tcache-too-many", "tcache-link", "tcache-count"),
-        ),
+        Plant("tcache entry also in a fastbin", "tcache-head", 0, 0, "entries", lambda there, place: there.list_of(0, "fast")[2] + 16, ("listed-twice", "tcache-too-many", "tcache-link", "tcache-count")),
         Plant("fastbin link unaligned", "fast-entry", 0, 1, 16, protected(lambda there: 0x4141414141), ("fastbin-unaligned",)),
         Plant("fastbin link wild", "fast-entry", 0, 2, 16, protected(lambda there: 0x434343434340), ("fastbin-link",)),
-        Plant(
-            "fastbin link to itself", "fast-entry", 0, 3, 16, protected(lambda there: there.list_of(0, "fast")[3]), ("fastbin-double-free",)
-        ),
+        Plant("fastbin link to itself", "fast-entry", 0, 3, 16, protected(lambda there: there.list_of(0, "fast")[3]), ("fastbin-double-free",)),
         Plant("fastbin link back", "fast-entry", 0, 5, 16, protected(lambda there: there.list_of(0, "fast")[2]), ("fastbin-double-free",)),
-        Plant(
-            "fastbin link to a used chunk",
-            "fast-entry",
-            0,
-            4,
-            16,
-            protected(lambda there: there.of("used", 0)[3]),
-            ("fastbin-size", "fastbin-unaligned", "fastbin-link"),
-        ),
+        Plant("fastbin link to a used chunk", "fast-entry", 0, 4, 16, protected(lambda there: there.of("used", 0)[3]), ("fastbin-size", "fastbin-unaligned", "fastbin-link")),
         Plant("fastbin link to a free chunk", "fast-entry", 0, 8, 16, protected(lambda there: there.of("free", 0)[5]), ("double-free",)),
         Plant("size of a fastbin chunk", "fast-entry", 0, 2, 8, 0x61, ("fastbin-size",)),
         Plant("PREV_INUSE behind a fastbin chunk", "fast-entry", 0, 3, 56, flipped(1), ("double-free",)),
@@ -419,15 +315,7 @@ def _rich() -> List[Plant]:
         Plant("fd of a small chunk to itself", "smallbin", 0, 2, 16, lambda there, place: place - 16, ("smallbin-links",)),
         Plant("size of a small chunk", "smallbin", 0, 1, 8, plus(16), ("bin-size",)),
         Plant("size of a large chunk", "large", 0, 1, 8, plus(0x10000), ("largebin-order",)),
-        Plant(
-            "a size that steps over a free chunk",
-            "before-free",
-            0,
-            3,
-            8,
-            lambda there, place: there.core.get(place) + there.size(there.after(place - 8)),
-            ("bin-entry-not-a-chunk",),
-        ),
+        Plant("a size that steps over a free chunk", "before-free", 0, 3, 8, lambda there, place: there.core.get(place) + there.size(there.after(place - 8)), ("bin-entry-not-a-chunk",)),
         Plant("tcache_count below what is cached", "mp", 0, 0, "tcache_count", 3, ("tcache-too-many",)),
         Plant("top's size a page more", "top", 0, 0, 8, plus(4096), ("break-below-top",)),
         Plant("main_arena's top zero", "state", 0, 0, ("top", 0), 0, ("bytes-not-located", "listed-outside")),

@@ -156,16 +156,8 @@ EXTENTS: Tuple[Plant, ...] = tuple(
         ("size a GiB more", lambda of: _word(of, "e_size_esn", lambda there, before: before + (1 << 30)), ("extent-overlap", "slab-size")),
         ("address elsewhere", lambda of: _word(of, "e_addr", lambda there, before: 0x700000000000), ("extent-stale",)),
         ("address text", lambda of: _word(of, "e_addr", lambda there, before: 0x4141414141414141), ("extent-stale",)),
-        (
-            "first leaf element cleared",
-            lambda of: _element(of, False, lambda there, before: 0),
-            ("extent-first-page", "active-pages-mismatch"),
-        ),
-        (
-            "state dirty",
-            lambda of: _field(of, "state", lambda there: there.geometry.states.dirty),
-            ("dirty-pages-mismatch", "active-pages-mismatch"),
-        ),
+        ("first leaf element cleared", lambda of: _element(of, False, lambda there, before: 0), ("extent-first-page", "active-pages-mismatch")),
+        ("state dirty", lambda of: _field(of, "state", lambda there: there.geometry.states.dirty), ("dirty-pages-mismatch", "active-pages-mismatch")),
         ("state muzzy", lambda of: _field(of, "state", lambda there: there.geometry.states.muzzy), ("muzzy-pages-mismatch",)),
         ("state retained", lambda of: _field(of, "state", lambda there: there.geometry.states.retained), ("retained-pages-mismatch",)),
         ("another arena's", lambda of: _field(of, "arena", lambda there: 1), ("active-pages-mismatch",)),
@@ -173,11 +165,7 @@ EXTENTS: Tuple[Plant, ...] = tuple(
 )
 SLABS: Tuple[Plant, ...] = (
     *(
-        Plant(
-            "nfree %d of slab %d" % (value, number),
-            _field(lambda there, n=number: slab(there, n), "nfree", lambda there, v=value: v),
-            ("slab-bitmap",),
-        )  # type: ignore[misc]
+        Plant("nfree %d of slab %d" % (value, number), _field(lambda there, n=number: slab(there, n), "nfree", lambda there, v=value: v), ("slab-bitmap",))  # type: ignore[misc]
         for number in (0, 2)
         for value in (0, 1023)
     ),
@@ -186,11 +174,7 @@ SLABS: Tuple[Plant, ...] = (
         for bit in (0, 1, 2)
     ),
     Plant("slab szind", _field(slab, "szind", lambda there: there.geometry.nbins), ("extent-szind",)),
-    Plant(
-        "slab of another class",
-        _field(slab, "szind", lambda there: slab(there).szind + 1),
-        ("slab-size", "slab-bitmap", "bin-slabs-mismatch"),
-    ),
+    Plant("slab of another class", _field(slab, "szind", lambda there: slab(there).szind + 1), ("slab-size", "slab-bitmap", "bin-slabs-mismatch")),
     Plant("large szind", _field(large, "szind", lambda there: len(there.geometry.size_classes) + 1), ("extent-szind",)),
     Plant("slab bit set", _field(large, "slab", lambda there: 1), ("extent-szind", "slab-size")),
     Plant("a page less", _word(large, "e_size_esn", lambda there, before: before - PAGE), ("extent-last-page",)),
@@ -201,21 +185,9 @@ ARENAS: Tuple[Plant, ...] = (
     Plant("root element misaligned", _root(0x123456789001), ("rtree-node-misaligned", "rtree-node-unreadable")),
     Plant("root element twice", _root_twice, ("rtree-node-twice", "extent-stale")),
     Plant("nactive", _member("pa_shard.nactive|nactive", lambda before: before + 1), ("active-pages-mismatch",)),
-    Plant(
-        "ndirty",
-        _member("pa_shard.pac.ecache_dirty.eset.npages|extents_dirty.npages", lambda before: before + 3),
-        ("dirty-pages-mismatch",),
-    ),
-    Plant(
-        "nmuzzy",
-        _member("pa_shard.pac.ecache_muzzy.eset.npages|extents_muzzy.npages", lambda before: before + 3),
-        ("muzzy-pages-mismatch",),
-    ),
-    Plant(
-        "nretained",
-        _member("pa_shard.pac.ecache_retained.eset.npages|extents_retained.npages", lambda before: before + 3),
-        ("retained-pages-mismatch",),
-    ),
+    Plant("ndirty", _member("pa_shard.pac.ecache_dirty.eset.npages|extents_dirty.npages", lambda before: before + 3), ("dirty-pages-mismatch",)),
+    Plant("nmuzzy", _member("pa_shard.pac.ecache_muzzy.eset.npages|extents_muzzy.npages", lambda before: before + 3), ("muzzy-pages-mismatch",)),
+    Plant("nretained", _member("pa_shard.pac.ecache_retained.eset.npages|extents_retained.npages", lambda before: before + 3), ("retained-pages-mismatch",)),
     Plant("nthreads", _member("nthreads", lambda before: before + 1, 4), ("nthreads-mismatch",)),
     Plant("arena index", _member("ind", lambda before: 77, 4), ("arena-wrong",)),
     Plant("arenas[2] elsewhere", _arenas(lambda there: there.arenas[1]), ("arena-wrong",)),
@@ -240,17 +212,9 @@ CACHES: Tuple[Plant, ...] = tuple(
         Plant("cached: text, bin %d" % number, _cached(lambda there, before: 0x4141414141414141, number), ("cached-outside",)),
         Plant("cached: unused pages, bin %d" % number, _cached(_of_status("dirty"), number), ("cached-outside",)),
         Plant("cached: inside a region, bin %d" % number, _cached(lambda there, before: before + 8, number), ("cached-not-start",)),
-        Plant(
-            "cached: inside a large one, bin %d" % number,
-            _cached(lambda there, before: large(there).begin + PAGE, number),
-            ("cached-not-start",),
-        ),
+        Plant("cached: inside a large one, bin %d" % number, _cached(lambda there, before: large(there).begin + PAGE, number), ("cached-not-start",)),
         Plant("cached: a free region, bin %d" % number, _cached(_of_status("free"), number), ("cached-free",)),
-        Plant(
-            "cached: twice, bin %d" % number,
-            _cached(lambda there, before: there.get(stack_of(there)[1].start + 8), 0, 2 * number),
-            ("cached-twice",),
-        ),
+        Plant("cached: twice, bin %d" % number, _cached(lambda there, before: there.get(stack_of(there)[1].start + 8), 0, 2 * number), ("cached-twice",)),
         Plant("cached: of another class, bin %d" % number, _cached(_of_other_class, number), ("cached-wrong-class",)),
     )
 )
@@ -261,11 +225,7 @@ def _leaf(choose: Callable[[Patient], Extent], page: int, name: str) -> Callable
     """Another size class, slab bit or state in the leaf element of a page."""
 
     def do(there: Patient) -> None:
-        place, compact, lg_vaddr = (
-            there.element(choose(there).begin + page * PAGE),
-            there.geometry.rtree.compact,
-            there.geometry.rtree.lg_vaddr,
-        )
+        place, compact, lg_vaddr = there.element(choose(there).begin + page * PAGE), there.geometry.rtree.compact, there.geometry.rtree.lg_vaddr
         has_state = there.types.place("rtree_leaf_elm_s", "le_metadata") is not None
         bit = {"szind": lg_vaddr if compact else 5 if has_state else 0, "slab": 0 if compact or has_state else 32, "state": 2}[name]
         at = place if compact else place + 8
@@ -288,10 +248,7 @@ def _rest(there: Patient) -> None:
 
 def heaped(there: Patient) -> Extent:
     """A slab that is in the heap of its bin."""
-    first = {
-        there.get(at)
-        for _, at in calibrate.current_slabs(there.target, there.malloc.context.symbols, there.types, there.geometry, there.arenas[ARENA])
-    }
+    first = {there.get(at) for _, at in calibrate.current_slabs(there.target, there.malloc.context.symbols, there.types, there.geometry, there.arenas[ARENA])}
     return next(one for one in there.slabs(ARENA) if one.struct not in first)
 
 
@@ -344,9 +301,7 @@ LINKS: Tuple[Plant, ...] = (
         )
         for name in names
     ),
-    Plant(
-        "leaf of a page inside a slab cleared", lambda there: there.put(there.element(long_slab(there).begin + PAGE), 0), ("slab-pages",)
-    ),
+    Plant("leaf of a page inside a slab cleared", lambda there: there.put(there.element(long_slab(there).begin + PAGE), 0), ("slab-pages",)),
     Plant("binshard", _field(slab, "binshard", lambda there: 63), ("slab-shard",)),
     Plant("bitmap beyond the last region", _rest, ("slab-bitmap-rest",)),
     Plant("link of a slab", _link(heaped, *HEAP_NEXT), ("extent-heap-links",)),

@@ -102,8 +102,6 @@ def pprof(*arguments: str) -> str:
     if program is None:
         pytest.skip("go is not installed")
     environment = {**os.environ, "PPROF_TMPDIR": os.devnull}
-    done = subprocess.run(
-        [program, "tool", "pprof", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
-    )
+    done = subprocess.run([program, "tool", "pprof", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -99,9 +99,7 @@ class Runbook:
         printed = [shape(line) for line in text.splitlines()]
         for line in step.sample:
             beginning = shape(line[:-3]) if line.endswith("...") else None
-            assert not line.strip() or (
-                any(one.startswith(beginning) for one in printed) if beginning is not None else shape(line) in printed
-            ), (
+            assert not line.strip() or (any(one.startswith(beginning) for one in printed) if beginning is not None else shape(line) in printed), (
                 line,
                 text,
             )

@@ -32,12 +32,8 @@ public static void main(String[] a) throws Exception { for (int i = 0; i < 40000
 System.out.println("ready"); Thread.sleep(1L << 40); } }"""
 PYTHON = "keep=[{'k%d'%i:[i,str(i)*3,(i,i+1)]} for i in range(200000)]\nprint('ready',flush=True)\nimport time\ntime.sleep(1e6)"
 RUBY = "$k=(0...400000).map{|i|['s'+i.to_s,i]}.each_slice(2).to_a;$stdout.puts 'ready';$stdout.flush;sleep 1e6"
-PHP = (
-    "<?php ini_set('memory_limit','-1');$k=[];for($i=0;$i<300000;$i++)$k[]=['a'=>$i,'b'=>'s'.$i];echo \"ready\\n\";flush();sleep(1000000);"
-)
-ERLANG = (
-    'T=ets:new(t,[]),[ets:insert(T,{I,lists:seq(1,10),integer_to_list(I)})||I<-lists:seq(1,200000)],io:format("ready~n"),receive x->1 end.'
-)
+PHP = "<?php ini_set('memory_limit','-1');$k=[];for($i=0;$i<300000;$i++)$k[]=['a'=>$i,'b'=>'s'.$i];echo \"ready\\n\";flush();sleep(1000000);"
+ERLANG = "T=ets:new(t,[]),[ets:insert(T,{I,lists:seq(1,10),integer_to_list(I)})||I<-lists:seq(1,200000)],io:format(\"ready~n\"),receive x->1 end."
 GO = """package main
 import ("fmt"; "time")
 var keep [][]byte
@@ -99,9 +95,7 @@ def postgres(stage: Stage, *settings: str) -> Postgres:
     folder = stage.folder()
     shutil.chown(folder, "postgres")
     as_postgres = ["runuser", "-u", "postgres", "--"]
-    subprocess.run(
-        [*as_postgres, str(programs[-1].parent / "initdb"), "-D", str(folder / "d"), "-A", "trust"], check=True, capture_output=True
-    )
+    subprocess.run([*as_postgres, str(programs[-1].parent / "initdb"), "-D", str(folder / "d"), "-A", "trust"], check=True, capture_output=True)
     options = [word for setting in (*settings, "listen_addresses=") for word in ("-c", setting)]
     server = stage.spawn([*as_postgres, str(programs[-1]), "-D", str(folder / "d"), "-k", str(folder), *options], folder)
     client = ["psql", "-h", str(folder), "-U", "postgres", "-qAt"]

@@ -76,10 +76,7 @@ def told(target: Sequence[str]) -> Dict[str, Any]:
         "mappings": sorted((one["start"], one["bytes"]) for one in leaks["mappings"] if not one["name"]),
         "check": sorted((one["rule"], one["address"] or "") for one in findings),
         "arenas": {
-            (name, key): value
-            for name, sums in arenas["totals"].items()
-            for key, value in sums.items()
-            if not any(word in key for word in OF_RAM)
+            (name, key): value for name, sums in arenas["totals"].items() for key, value in sums.items() if not any(word in key for word in OF_RAM)
         },
         "mmapped": arenas["mmapped"],
         "owners": owners["used"],

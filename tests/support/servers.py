@@ -35,19 +35,7 @@ class Redis:
         folder = stage.folder()
         (folder / "redis-server").symlink_to(str(program))  # one program, which goes by its name
         self.socket = folder / "socket"
-        options = [
-            "--port",
-            "0",
-            "--unixsocket",
-            str(self.socket),
-            "--save",
-            "",
-            "--logfile",
-            str(folder / "log"),
-            "--dir",
-            str(folder),
-            *more,
-        ]
+        options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--logfile", str(folder / "log"), "--dir", str(folder), *more]
         self.process = stage.spawn([str(folder / "redis-server"), *options], folder, {"MALLOC_CONF": conf})
         assert until("redis-server", self.process, lambda: self.ask("PING")) == b"+PONG\r\n"
         if b"jemalloc" not in self.ask("INFO", "memory"):

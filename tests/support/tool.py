@@ -120,13 +120,7 @@ def tool_environment(extra: Optional[Dict[str, str]] = None) -> Dict[str, str]:
 def run(command: Sequence[str], env: Optional[Dict[str, str]] = None, seconds: float = TOOL_SECONDS, cwd: Optional[Path] = None) -> Outcome:
     """Run a command to its end, in a group of its own; raises Hang when it does not end."""
     process = subprocess.Popen(
-        command,
-        env=tool_environment(env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
+        command, env=tool_environment(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         stdout, stderr = process.communicate(timeout=seconds)

@@ -88,11 +88,7 @@ class Toy(Allocator[Tiny, Facts]):
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         found = [Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name]
-        unused = [
-            NotRead(one.module, "tiny in %s was never used" % one.module.file_name, None)
-            for one in found
-            if not target.read_word(one.next.address)
-        ]
+        unused = [NotRead(one.module, "tiny in %s was never used" % one.module.file_name, None) for one in found if not target.read_word(one.next.address)]
         return Instances([one for one in found if target.read_word(one.next.address)], unused=unused)
 
     def open(self, located: Any, around: HeapContext) -> Heap:

@@ -68,11 +68,7 @@ class Victim:
             after = self.accounts()
             return all(after[name].rounds > before[name].rounds for name in before if name not in idle)
 
-        until(
-            all_went_on,
-            lambda: "hangs: %s" % [name for name, one in self.accounts().items() if one.rounds == before[name].rounds],
-            self.process,
-        )
+        until(all_went_on, lambda: "hangs: %s" % [name for name, one in self.accounts().items() if one.rounds == before[name].rounds], self.process)
         wrong = [one for one in self.accounts().values() if one.wrong]
         assert not wrong, "wrong answers: %s" % wrong
 
@@ -91,10 +87,7 @@ def status(pid: int, key: str) -> str:
 
 def check_free(process: Process) -> None:
     """The process lives, is traced by nobody and not stopped."""
-    assert process.popen.poll() is None, "the process ended with %s: %s" % (
-        process.popen.returncode,
-        process.stderr_path.read_text()[-1000:],
-    )
+    assert process.popen.poll() is None, "the process ended with %s: %s" % (process.popen.returncode, process.stderr_path.read_text()[-1000:])
     for task in os.listdir("/proc/%d/task" % process.pid):
         state = status(int(task), "State")
         assert state[0] not in "tTZX", "thread %s is in state %s" % (task, state)
@@ -146,9 +139,7 @@ class Client(threading.Thread):
     def check(self, process: Process) -> None:
         """It gets answers now, and none was ever wrong."""
         before = self.answers
-        until(
-            lambda: self.answers > before + 1 or self.wrong > 0 or self.failure is not None, lambda: "the server answers no more", process
-        )
+        until(lambda: self.answers > before + 1 or self.wrong > 0 or self.failure is not None, lambda: "the server answers no more", process)
         assert self.failure is None, "the server broke off: %r" % self.failure
         assert self.wrong == 0, "%d of %d answers were wrong" % (self.wrong, self.answers)
 

@@ -23,19 +23,7 @@ def wheel(name: str, version: str) -> Path:
         WHEELS.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=WHEELS))  # renamed when it is whole: another run may fetch it too
         requirement = "%s==%s" % (name, version)
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--only-binary",
-            ":all:",
-            "--target",
-            str(made / "tree"),
-            requirement,
-            *BESIDE.get(requirement, ()),
-        ]
+        command = [sys.executable, "-m", "pip", "install", "-q", "--only-binary", ":all:", "--target", str(made / "tree"), requirement, *BESIDE.get(requirement, ())]
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
             if done.returncode != 0:

@@ -59,9 +59,7 @@ def make(seed: int, blocks: int = 60, unit: int = 16, word_bytes: int = 8, order
         return rng.getrandbits(8 * word_bytes)
 
     def fill(size: int, share: float) -> bytes:
-        return b"".join(word(value() if rng.random() < share else 0, word_bytes, order) for _ in range(size // word_bytes)) + bytes(
-            size % word_bytes
-        )
+        return b"".join(word(value() if rng.random() < share else 0, word_bytes, order) for _ in range(size // word_bytes)) + bytes(size % word_bytes)
 
     pieces = {address: fill(size, 0.4) for address, size in starts}
     pieces.update({start: fill(end - start, 0.2) for start, end in spans})

@@ -16,9 +16,7 @@ class Piece(NamedTuple):
 def note(order: str, kind: int, desc: bytes, owner: bytes = b"CORE\0") -> bytes:
     """One note."""
     return (
-        struct.pack(order + "III", len(owner), len(desc), kind)
-        + owner.ljust((len(owner) + 3) & -4, b"\0")
-        + desc.ljust((len(desc) + 3) & -4, b"\0")
+        struct.pack(order + "III", len(owner), len(desc), kind) + owner.ljust((len(owner) + 3) & -4, b"\0") + desc.ljust((len(desc) + 3) & -4, b"\0")
     )
 
 
@@ -34,12 +32,7 @@ def build(pieces: Sequence[Piece], notes: bytes = b"", word_bytes: int = 8, orde
         body += piece.data
     ident = b"\x7fELF" + bytes((2 if wide else 1, 1 if order == "<" else 2, 1)) + bytes(9)
     form = "HHIQQQIHHHHHH" if wide else "HHIIIIIHHHHHH"
-    return (
-        ident
-        + struct.pack(order + form, 4, machine, 1, 0, header_bytes, 0, 0, header_bytes, entry_bytes, count, 0, 0, 0)
-        + b"".join(table)
-        + body
-    )
+    return ident + struct.pack(order + form, 4, machine, 1, 0, header_bytes, 0, 0, header_bytes, entry_bytes, count, 0, 0, 0) + b"".join(table) + body
 
 
 def entry(wide: bool, order: str, kind: int, flags: int, offset: int, address: int, filesz: int, memsz: int) -> bytes:

@@ -19,9 +19,7 @@ def heaps(draw: Any) -> Tuple[Geometry, heap.Built]:
     end = draw(st.sampled_from(heap.ENDS))
     unit = geometry.alignment_bytes
     small = st.integers(0, 40).map(lambda units: geometry.min_chunk_bytes + unit * units)
-    sizes = st.one_of(
-        small, small, small, st.integers(1, 3 * geometry.page_bytes // unit).map(lambda units: geometry.min_chunk_bytes + unit * units)
-    )
+    sizes = st.one_of(small, small, small, st.integers(1, 3 * geometry.page_bytes // unit).map(lambda units: geometry.min_chunk_bytes + unit * units))
     spec = draw(st.lists(st.tuples(st.sampled_from(STATUSES), sizes), max_size=60))
     if end == "end" and spec and spec[-1][0] == STATUS_FREE:
         spec[-1] = (STATUS_USED, spec[-1][1])
@@ -39,9 +37,7 @@ def damaged(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource]:
             offset = place // geometry.word_bytes * geometry.word_bytes
             heap.put(data, geometry, offset, value)
     wrong = draw(st.lists(st.integers(0, len(data) // 8), max_size=4))
-    cached_chunks = array(
-        "Q", sorted(set(built.cached_chunks) | {(built.region.begin & -8) + 8 * place | 1 + place % 3 for place in wrong})
-    )
+    cached_chunks = array("Q", sorted(set(built.cached_chunks) | {(built.region.begin & -8) + 8 * place | 1 + place % 3 for place in wrong}))
     begin = built.region.begin
     pieces: Any = ((begin, bytes(data)),)
     if len(data) > 200 and draw(st.booleans()):

@@ -54,23 +54,13 @@ def cached_in(draw: Any, built: rtree.Built) -> List[int]:
 
 
 def walk(
-    kernel: Kernel,
-    built: rtree.Built,
-    cached: Any = (),
-    source: Any = None,
-    budget: Optional[Budget] = None,
-    pages: Optional[PageTable] = None,
+    kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None, pages: Optional[PageTable] = None
 ) -> api.ExtentsResult:
     return extent_walker(kernel, source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)), pages)
 
 
 def listed(
-    kernel: Kernel,
-    built: rtree.Built,
-    cached: Any = (),
-    sizes: BlockSizes = PADDED,
-    wanted: BlockFilter = EVERYTHING,
-    arena: Optional[int] = None,
+    kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None
 ) -> Tuple[Any, Any]:
     """(address, size, status, arena) of each block, and how it ended."""
     stream = extent_walker(kernel, built.source, built.heap(sizes), Budget()).blocks(array("Q", sorted(cached)), wanted, arena)
@@ -86,14 +76,7 @@ def rows_of(stream: BlockStream) -> List[Tuple[int, int, int, int]]:
 
 def some_heap(extra: int = 0) -> rtree.Built:
     """Slabs and large extents: a slab of three pages is number 2, a large extent of six pages number 4."""
-    made = [
-        Spec(4),
-        Spec(0, szind=0, free=0xFF),
-        Spec(0, szind=1, free=0xF0F0, gap=2),
-        Spec(3, DIRTY),
-        Spec(6, szind=BINS + 2),
-        Spec(2, RETAINED, gap=1),
-    ]
+    made = [Spec(4), Spec(0, szind=0, free=0xFF), Spec(0, szind=1, free=0xF0F0, gap=2), Spec(3, DIRTY), Spec(6, szind=BINS + 2), Spec(2, RETAINED, gap=1)]
     return rtree.build(made + [Spec(1)] * extra, Variant((5, 8)))
 
 
@@ -117,9 +100,5 @@ def damaged(draw: Any) -> Tuple[rtree.Built, BytesSource, List[int]]:
         begin = draw(st.integers(0, len(data)))
         end = draw(st.integers(begin, len(data)))
         pieces[number : number + 1] = [(address, data[:begin]), (address + end, data[end:])]
-    wrong = draw(
-        st.lists(
-            st.sampled_from([page + extra for page in built.leaf or [0] for extra in (0, 0, 16, 64, 1 << built.rtree.lg_page)]), max_size=8
-        )
-    )
+    wrong = draw(st.lists(st.sampled_from([page + extra for page in built.leaf or [0] for extra in (0, 0, 16, 64, 1 << built.rtree.lg_page)]), max_size=8))
     return built, BytesSource(tuple(piece for piece in pieces if piece[1])), sorted([*wrong, *draw(cached_in(built))])

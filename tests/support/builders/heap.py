@@ -110,9 +110,7 @@ def build(
     if end == "fence":
         put(data, geometry, offset + 3 * word, 1)
     region = Region(begin, begin + len(data), begin + offset - spec[-1][1] if end == "top" else 0)
-    cached_chunks = array(
-        "Q", [chunk | status for chunk, _, status in chunks if status in (STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)]
-    )
+    cached_chunks = array("Q", [chunk | status for chunk, _, status in chunks if status in (STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT)])
     return Built(bytes(data), region, cached_chunks, chunks, expect(chunks, links, geometry, region, end))
 
 

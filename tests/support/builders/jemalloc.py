@@ -70,77 +70,28 @@ def old_types(version: layouts.Version) -> TypeSet:
     place(made, "cache_bin_array_descriptor_s", [("link", "link", 1), ("bins_small", POINTER, 1), ("bins_large", POINTER, 1)])
     small, large = ("tbins_small", "tbins_large") if is_50 else ("bins_small", "bins_large")
     descriptor = [] if is_50 else [("cache_bin_array_descriptor", "cache_bin_array_descriptor_s", 1)]
-    head: List[Tuple[str, Any, int]] = [
-        ("prof_accumbytes", U64, 1),
-        ("gc_ticker", "ticker_s", 1),
-        (small, bin_name, NBINS),
-        ("link", "link", 1),
-        *descriptor,
-    ]
-    place(
-        made,
-        "tcache_s",
-        [*head, ("arena", POINTER, 1), ("next_gc_bin", U32, 1), ("lg_fill_div", U8, NBINS), (large, bin_name, NSIZES - NBINS)],
-    )
+    head: List[Tuple[str, Any, int]] = [("prof_accumbytes", U64, 1), ("gc_ticker", "ticker_s", 1), (small, bin_name, NBINS), ("link", "link", 1), *descriptor]
+    place(made, "tcache_s", [*head, ("arena", POINTER, 1), ("next_gc_bin", U32, 1), ("lg_fill_div", U8, NBINS), (large, bin_name, NSIZES - NBINS)])
     if is_50:
         del made["cache_bin_array_descriptor_s"]
     place(made, "tcaches_s", [("tcache", POINTER, 1)])
     place(made, "rtree_ctx_s", [("cache", U64, 48)])
     offset_state = [] if is_50 else [("offset_state", U64, 1)]
-    flags: List[Tuple[str, Any, int]] = [
-        ("state", U8, 1),
-        ("tcache_enabled", BOOL, 1),
-        ("arenas_tdata_bypass", BOOL, 1),
-        ("reentrancy_level", I8, 1),
-    ]
-    counters = [
-        ("narenas_tdata", U32, 1),
-        *offset_state,
-        ("thread_allocated", U64, 1),
-        ("thread_deallocated", U64, 1),
-        ("prof_tdata", POINTER, 1),
-    ]
-    pointers = [
-        ("rtree_ctx", "rtree_ctx_s", 1),
-        ("iarena", POINTER, 1),
-        ("arena", POINTER, 1),
-        ("arenas_tdata", POINTER, 1),
-        ("tcache", "tcache_s", 1),
-    ]
+    flags: List[Tuple[str, Any, int]] = [("state", U8, 1), ("tcache_enabled", BOOL, 1), ("arenas_tdata_bypass", BOOL, 1), ("reentrancy_level", I8, 1)]
+    counters = [("narenas_tdata", U32, 1), *offset_state, ("thread_allocated", U64, 1), ("thread_deallocated", U64, 1), ("prof_tdata", POINTER, 1)]
+    pointers = [("rtree_ctx", "rtree_ctx_s", 1), ("iarena", POINTER, 1), ("arena", POINTER, 1), ("arenas_tdata", POINTER, 1), ("tcache", "tcache_s", 1)]
     place(made, "tsd_s", [*flags, *counters, *pointers])
     place(made, "arena_stats_decay_t", [("npurge", U64, 1), ("nmadvise", U64, 1), ("purged", U64, 1)])
     place(made, "arena_stats_s", [("decay_dirty", "arena_stats_decay_t", 1), ("decay_muzzy", "arena_stats_decay_t", 1)])
-    times = [
-        ("interval", "nstime_t", 1),
-        ("epoch", "nstime_t", 1),
-        ("jitter_state", U64, 1),
-        ("deadline", "nstime_t", 1),
-        ("nunpurged", U64, 1),
-    ]
+    times = [("interval", "nstime_t", 1), ("epoch", "nstime_t", 1), ("jitter_state", U64, 1), ("deadline", "nstime_t", 1), ("nunpurged", U64, 1)]
     place(made, "arena_decay_s", [("purging", BOOL, 1), ("time_ms", (8, "int"), 1), *times, ("backlog", U64, 200)])
     place(made, "extents_s", [("npages", U64, 1)])
     place(made, "bin_stats", [("curslabs", U64, 1)])
     bins = "arena_bin_s" if is_50 else "bin_s"
     place(made, bins, [("slabcur", POINTER, 1), ("stats", "bin_stats", 1)])
     lists = [("tcache_ql", "head", 1)] + ([] if is_50 else [("cache_bin_array_descriptor_ql", "head", 1)])
-    decays = [
-        ("decay_dirty", "arena_decay_s", 1),
-        ("decay_muzzy", "arena_decay_s", 1),
-        ("bins", bins, NBINS),
-        ("create_time", "nstime_t", 1),
-    ]
-    place(
-        made,
-        "arena_s",
-        [
-            ("nthreads", U32, 2),
-            ("stats", "arena_stats_s", 1),
-            *lists,
-            ("extents_dirty", "extents_s", 1),
-            ("extents_muzzy", "extents_s", 1),
-            *decays,
-        ],
-    )
+    decays = [("decay_dirty", "arena_decay_s", 1), ("decay_muzzy", "arena_decay_s", 1), ("bins", bins, NBINS), ("create_time", "nstime_t", 1)]
+    place(made, "arena_s", [("nthreads", U32, 2), ("stats", "arena_stats_s", 1), *lists, ("extents_dirty", "extents_s", 1), ("extents_muzzy", "extents_s", 1), *decays])
     return TypeSet(made, {}, {})
 
 
@@ -283,19 +234,11 @@ class World:
         self.context = Context(self.memory, jemalloc, kernel, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, kernel))
         self.arenas = [Arena(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]
         self.variable("nhbins", NHBINS, 4)
-        for name, value, size in (
-            ("tsd_booted", 1, 1),
-            ("malloc_init_state", 0, 4),
-            ("opt_percpu_arena", 2, 4),
-            ("background_thread_enabled_state", 0, 1),
-        ):
+        for name, value, size in (("tsd_booted", 1, 1), ("malloc_init_state", 0, 4), ("opt_percpu_arena", 2, 4), ("background_thread_enabled_state", 0, 1)):
             self.variable(name, value, size)
         if self.version < (5, 3, 1):
             short = layouts.has_short_ncached_max(self.types)
-            self.variable(
-                "tcache_bin_info",
-                self.bytes(b"".join((200 if i < NBINS else 20).to_bytes(2 if short else 4, "little") for i in range(NSIZES))),
-            )
+            self.variable("tcache_bin_info", self.bytes(b"".join((200 if i < NBINS else 20).to_bytes(2 if short else 4, "little") for i in range(NSIZES))))
         if self.types.first("tsd_s", "tsd_link.qre_next", "tcache.tsd_link.qre_next"):
             self.variable("tsd_nominal_tsds", 0)
         self.nominal: List[int] = []
@@ -306,9 +249,7 @@ class World:
         bins = tuple(BinInfo(size, 65536, 65536 // size, 1) for size in sizes[:NBINS])
         fields, states = layouts.e_bits(self.version, NSIZES, 512), layouts.states(self.types, self.version)
         shape = detection_geometry.RtreeShape(48, (18, 18), True)
-        return Geometry(
-            8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False
-        )
+        return Geometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
 
     def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         """What readers find wrong."""
@@ -435,12 +376,7 @@ class World:
         """Make the arena's circular list of self.on_list."""
         is_old = self.version < (5, 1, 0)
         members = self.on_list[arena]
-        self.put_path(
-            "arena_s",
-            self.arenas[arena].address,
-            "tcache_ql.qlh_first" if is_old else "cache_bin_array_descriptor_ql.qlh_first",
-            members[0],
-        )
+        self.put_path("arena_s", self.arenas[arena].address, "tcache_ql.qlh_first" if is_old else "cache_bin_array_descriptor_ql.qlh_first", members[0])
         for place, following in zip(members, members[1:] + members[:1]):
             self.put("tcache_s" if is_old else "cache_bin_array_descriptor_s", place, link__qre_next=following)
 

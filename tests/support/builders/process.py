@@ -25,12 +25,7 @@ class FakeTarget(Target):
     core_path = "/tmp/fake"
 
     def __init__(self, geometry: Geometry, machine: str) -> None:
-        self.word_bytes, self.little_endian, self.page_bytes, self.machine = (
-            geometry.word_bytes,
-            geometry.little_endian,
-            geometry.page_bytes,
-            machine,
-        )
+        self.word_bytes, self.little_endian, self.page_bytes, self.machine = geometry.word_bytes, geometry.little_endian, geometry.page_bytes, machine
         self.pieces: Dict[int, bytearray] = {}
         self.symbols: Dict[str, int] = {}
         self.locals: Dict[str, Dict[int, Optional[int]]] = {}
@@ -146,18 +141,11 @@ class _Maker:
         state = self.layout(layouts.MALLOC_STATE)
         self.target.pieces[self.data] = bytearray(0x10000)
         main = self.data + 0x4000
-        self.target.symbols = {
-            "main_arena": main,
-            "mp_": self.data + 0x2000,
-            "__libc_version": self.data + 0x100,
-            "__curbrk": self.data + 0x180,
-        }
+        self.target.symbols = {"main_arena": main, "mp_": self.data + 0x2000, "__libc_version": self.data + 0x100, "__curbrk": self.data + 0x180}
         text = b"%d.%d\0" % self.world.version
         self.target.pieces[self.data][0x100 : 0x100 + len(text)] = text
         self.target.locals = {"tcache": {}, "thread_arena": {}}
-        arenas = [
-            [build(self.spec(chunks, True), self.geometry, "top", self.brk, self.random.randrange(1 << 30), self.top_bytes(chunks), True)]
-        ]
+        arenas = [[build(self.spec(chunks, True), self.geometry, "top", self.brk, self.random.randrange(1 << 30), self.top_bytes(chunks), True)]]
         self.place_main(arenas[0][0])
         addresses = [main]
         for number in range(threads):
@@ -179,11 +167,7 @@ class _Maker:
         if with_struct and self.world.version >= (2, 26):
             need = self.world.size_of(layouts.TCACHE) + self.geometry.word_bytes
             ranges.append((STATUS_TCACHE_STRUCT, -(-need // unit) * unit))
-        kinds = (
-            [STATUS_USED, STATUS_USED, STATUS_FREE]
-            + [STATUS_TCACHE] * (self.world.version >= (2, 26))
-            + [STATUS_FAST] * (self.world.version < (2, 43))
-        )
+        kinds = [STATUS_USED, STATUS_USED, STATUS_FREE] + [STATUS_TCACHE] * (self.world.version >= (2, 26)) + [STATUS_FAST] * (self.world.version < (2, 43))
         cached: Dict[int, int] = {}
         while len(ranges) < chunks:
             kind = self.random.choice(kinds)
@@ -218,15 +202,7 @@ class _Maker:
         newer = older + self.world.heap_max
         arena = older + info.size_bytes
         first = build(self.spec(chunks, True), self.geometry, "fence", arena + state_bytes, self.random.randrange(1 << 30), is_main=False)
-        second = build(
-            self.spec(chunks // 2, False),
-            self.geometry,
-            "top",
-            newer + info.size_bytes,
-            self.random.randrange(1 << 30),
-            self.top_bytes(chunks),
-            False,
-        )
+        second = build(self.spec(chunks // 2, False), self.geometry, "top", newer + info.size_bytes, self.random.randrange(1 << 30), self.top_bytes(chunks), False)
         self.put_heap(older, arena, 0, first)
         self.put_heap(newer, arena, older, second)
         return arena, [first, second]
@@ -277,13 +253,7 @@ class _Maker:
             self.link(address + state.members["fastbinsY"].offset + number * word, members, 2 * word)
         top = heaps[-1].region.top
         system = self.main_end - self.brk if index == 0 else sum(len(self.piece_of(built)) for built in heaps)
-        values = {
-            "top": top,
-            "next": following,
-            "system_mem": system,
-            "max_system_mem": system + self.geometry.page_bytes,
-            "attached_threads": 1,
-        }
+        values = {"top": top, "next": following, "system_mem": system, "max_system_mem": system + self.geometry.page_bytes, "attached_threads": 1}
         for name, value in values.items():
             if name in state.members:
                 self.target.put_word(address + state.members[name].offset, value)
@@ -296,13 +266,7 @@ class _Maker:
     def fill_par(self) -> None:
         par = self.layout(layouts.MALLOC_PAR)
         self.target.put_word(self.data + 0x180, self.main_end)
-        values = {
-            "sbrk_base": self.brk,
-            "trim_threshold": 131072,
-            "mmap_threshold": 131072,
-            "n_mmaps_max": 65536,
-            "arena_test": 8 if self.geometry.word_bytes == 8 else 2,
-        }
+        values = {"sbrk_base": self.brk, "trim_threshold": 131072, "mmap_threshold": 131072, "n_mmaps_max": 65536, "arena_test": 8 if self.geometry.word_bytes == 8 else 2}
         values.update(tcache_count=7, tcache_bins=64, tcache_small_bins=64, tcache_max_bytes=1032, pagesize=self.geometry.page_bytes)
         for name, value in values.items():
             if name in par.members:

@@ -17,15 +17,7 @@ UNKNOWN_NAMES = PublicNames(None, None)
 
 def part(kind: str, resident: Optional[int], **more: Any) -> MemoryPart:
     """One line of a split."""
-    known = {
-        "name": kind,
-        "dumped_bytes": None,
-        "swapped_bytes": 0,
-        "shared_bytes": 0,
-        "pss_bytes": resident,
-        "droppable_bytes": 0,
-        "huge_bytes": 0,
-    }
+    known = {"name": kind, "dumped_bytes": None, "swapped_bytes": 0, "shared_bytes": 0, "pss_bytes": resident, "droppable_bytes": 0, "huge_bytes": 0}
     known.update({"hugetlb_bytes": 0, "mappings": 1, "program": None, "sure": "certain"})
     known.update(more)
     known.setdefault("allocator", "glibc" if kind == kinds.ALLOCATOR else None)
@@ -41,9 +33,7 @@ def split(parts: Sequence[MemoryPart], pss: Optional[int] = None, unclaimed: boo
 
 def glibc_arena(index: int = 0, **fields: Any) -> ArenaTotals:
     """An arena of glibc."""
-    row = ArenaTotals(*([0] * len(ArenaTotals._fields)))._replace(
-        allocator="glibc", index=index, address=Address(0x1000), kind="thread" if index else "main"
-    )
+    row = ArenaTotals(*([0] * len(ArenaTotals._fields)))._replace(allocator="glibc", index=index, address=Address(0x1000), kind="thread" if index else "main")
     return row._replace(locked=False)._replace(**fields)
 
 
@@ -55,12 +45,8 @@ def jemalloc_arena(index: int = 0, **fields: Any) -> JemallocArena:
 
 def pin_group(kept: int, blocks: int = 0, size: int = 0, **fields: Any) -> Group:
     """Blocks that keep so many bytes."""
-    row = Group(*([None] * len(Group._fields)))._replace(
-        module="", sure="", where="hole", places=1, alone_bytes=0, allocator="glibc", arenas=[0]
-    )
-    row = row._replace(
-        kept_bytes=kept, pins_blocks=blocks, pins_bytes=blocks * size, kept_for_each=kept / (blocks * size) if blocks else None
-    )
+    row = Group(*([None] * len(Group._fields)))._replace(module="", sure="", where="hole", places=1, alone_bytes=0, allocator="glibc", arenas=[0])
+    row = row._replace(kept_bytes=kept, pins_blocks=blocks, pins_bytes=blocks * size, kept_for_each=kept / (blocks * size) if blocks else None)
     return row._replace(size_bytes=size or None, status="used" if blocks else None)._replace(**fields)
 
 
@@ -82,21 +68,7 @@ def conditions(**fields: Any) -> JemallocConditions:
 
 def ticker_thread(verdict: str) -> TickerThread:
     """A thread with that verdict."""
-    return TickerThread(
-        allocator="jemalloc",
-        lwp=7,
-        name="worker",
-        tsd=None,
-        state="nominal",
-        arena=1,
-        ticks_left=None,
-        verdict=verdict,
-        row=8,
-        why="",
-        hint=None,
-        allocated_bytes=None,
-        deallocated_bytes=None,
-    )
+    return TickerThread(allocator="jemalloc", lwp=7, name="worker", tsd=None, state="nominal", arena=1, ticks_left=None, verdict=verdict, row=8, why="", hint=None, allocated_bytes=None, deallocated_bytes=None)
 
 
 def ticker_arena(index: int, verdict: str, dirty: int, **fields: Any) -> TickerArena:

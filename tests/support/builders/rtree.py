@@ -132,13 +132,7 @@ def extent_layout(variant: Variant) -> ExtentLayout:
 
 def bin_layouts(page: int) -> Tuple[BinLayout, ...]:
     """Bins with bitmaps of one to four groups, with and without unused bytes at the slab's end."""
-    shapes = (
-        (page // 256, page, 256),
-        (3 * page // 256, 3 * page, 256),
-        (5 * page // 64, 5 * page, 63),
-        (7 * page // 8, 7 * page, 8),
-        (page, page, 1),
-    )
+    shapes = ((page // 256, page, 256), (3 * page // 256, 3 * page, 256), (5 * page // 64, 5 * page, 63), (7 * page // 8, 7 * page, 8), (page, page, 1))
     return tuple(BinLayout(*shape) for shape in shapes)
 
 
@@ -240,14 +234,7 @@ def build(specs: Sequence[Spec], variant: Variant) -> Built:
     if data:
         pieces[structs] = data
     rtree = RtreeLayout(
-        nodes.root,
-        variant.levels,
-        variant.lg_page,
-        lg_vaddr,
-        nodes.leaf_bytes,
-        variant.compact,
-        7 if variant.release == "5.3" else 1,
-        variant.high,
+        nodes.root, variant.levels, variant.lg_page, lg_vaddr, nodes.leaf_bytes, variant.compact, 7 if variant.release == "5.3" else 1, variant.high,
         leaf_kind(variant),
     )
     built = Built(rtree, layout, bins, size_classes(page), pieces, structs, placed, leaf)

@@ -46,9 +46,7 @@ def expected(built: Built, cached: Sequence[int] = ()) -> api.ExtentsResult:
     at = min(bits if not built.rtree.sign_extend else 1 << 64, (1 << 64) - 1)
     unassociated = len(built.placed) - len(counted)
     rests = [(number, begin) for number, spec, begin, _ in counted if _rest(built, spec)]
-    details = tuple(
-        api.ExtentProblem(api.EXTENT_BITMAP_REST, begin, built.structs + number * built.extent.size_bytes) for number, begin in rests
-    )
+    details = tuple(api.ExtentProblem(api.EXTENT_BITMAP_REST, begin, built.structs + number * built.extent.size_bytes) for number, begin in rests)
     no_counts = (0,) * api.EXTENT_CODES
     return api.ExtentsResult(
         STOP_END,

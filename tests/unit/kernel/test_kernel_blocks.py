@@ -84,9 +84,7 @@ def test_a_stream_goes_on_where_another_stopped(kernel: Kernel, seed: int) -> No
             left[0] -= 1
             if left[0] < 0:
                 raise KeyboardInterrupt
-            return next(
-                (data[address - begin :][:size] for begin, data in process.source.pieces if begin <= address < begin + len(data)), b""
-            )
+            return next((data[address - begin :][:size] for begin, data in process.source.pieces if begin <= address < begin + len(data)), b"")
 
         stream = process.stream(kernel, source=CallSource(read))
         first = rows(stream)
@@ -118,9 +116,7 @@ def test_a_region_that_keeps_its_end_behind_damage(kernel: Kernel, joined: bool)
     wanted = [begin + 64 * place + 16 for place in [*range(10), *range(20, 31)]]
     wanted = sorted([*wanted, begin + 15 * 64])
     for start in [0, *(begin + 64 * place for place in [*range(10), 15, *range(20, 31)])]:
-        stream = chunk_walker(kernel, BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(
-            regions, array("Q"), BlockFilter(start=start), apart
-        )
+        stream = chunk_walker(kernel, BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(regions, array("Q"), BlockFilter(start=start), apart)
         found = rows(stream)
         assert [row[0] for row in found] == [address for address in wanted if address >= start]
         assert [row[4] for row in found] == [NO_ARENA if row[3] == STATUS_MAPPED else int(row[0] > begin + 20 * 64) for row in found]
@@ -149,15 +145,11 @@ def test_blocks_of_extents_go_on_and_take_others_in(c_kernel: Kernel, python_ker
     cached = data.draw(cached_in(built))
     truth = rtree_truth.blocks(built, cached, PADDED)
     places = data.draw(st.lists(st.integers(0, len(truth)), max_size=4, unique=True))
-    apart = make_blocks(
-        [((truth[place][0] if place < len(truth) else truth[-1][0] + 1 if truth else 0) + 1, 8, 4, 7, 3) for place in places]
-    )
+    apart = make_blocks([((truth[place][0] if place < len(truth) else truth[-1][0] + 1 if truth else 0) + 1, 8, 4, 7, 3) for place in places])
     start = data.draw(st.sampled_from([0, *(row[0] for row in truth)]))
     found = []
     for kernel in (c_kernel, python_kernel):
-        stream = extent_walker(kernel, built.source, built.heap(PADDED), Budget()).blocks(
-            array("Q", sorted(cached)), BlockFilter(start=start), None, apart
-        )
+        stream = extent_walker(kernel, built.source, built.heap(PADDED), Budget()).blocks(array("Q", sorted(cached)), BlockFilter(start=start), None, apart)
         found.append(without_class(rows(stream)))
         assert stream.result is not None and stream.result.stop == STOP_END
     beside = [(address, usable, kind, arena) for address, usable, _, kind, arena in zip(*apart)]

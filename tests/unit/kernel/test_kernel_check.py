@@ -24,20 +24,10 @@ from tests.support.searches import search
 
 DRAWN = search(150)
 ALL = api.REGION_FIRST | api.REGION_BINS_KNOWN
-SPEC = [
-    (STATUS_USED, 64),
-    (STATUS_FREE, 96),
-    (STATUS_USED, 32),
-    (STATUS_TCACHE, 64),
-    (STATUS_FREE, 4800),
-    (STATUS_USED, 48),
-    (STATUS_FAST, 32),
-]
+SPEC = [(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 32), (STATUS_TCACHE, 64), (STATUS_FREE, 4800), (STATUS_USED, 48), (STATUS_FAST, 32)]
 
 
-def check(
-    kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, cached_chunks: Any, members: Any
-) -> api.BrokenChunks:
+def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, cached_chunks: Any, members: Any) -> api.BrokenChunks:
     return chunk_walker(kernel, source, geometry, Budget()).check([api.Checked(region, flags)], cached_chunks, members)
 
 
@@ -81,9 +71,7 @@ def cases(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource, Any, int]:
 
 @DRAWN
 @given(case=cases())
-def test_both_kernels_find_the_same(
-    c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource, Any, int]
-) -> None:
+def test_both_kernels_find_the_same(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource, Any, int]) -> None:
     """Overwritten words, holes, lists and bins that lie: equal rows in equal order, equal counts."""
     geometry, region, cached_chunks, source, members, flags = case
     found = [check(kernel, source, geometry, region, flags, cached_chunks, members) for kernel in (c_kernel, python_kernel)]
@@ -148,9 +136,7 @@ def test_the_end_of_a_run_names_the_chunk_before_it(kernel: Kernel) -> None:
     # PREV_INUSE is set in what was written, so that the free chunk before it looks used
     assert row == api.Broken(api.BROKEN_STOP, built.chunks[5][0], STOP_SMALL, built.chunks[4][0], STATUS_USED)
     whole = BytesSource(((built.region.begin, bytes(with_owner(built, heap.LP64, True))),))
-    assert (
-        check(kernel, whole, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built)).rows[-1].value == STOP_TOP
-    )
+    assert check(kernel, whole, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built)).rows[-1].value == STOP_TOP
 
 
 # ---------------------------------------------------------------------------------------------------- members
@@ -249,14 +235,8 @@ def test_a_member_that_breaks_a_rule(kernel: Kernel, place: int, value: int, rul
 
 
 @DRAWN
-@given(
-    data=st.binary(min_size=64, max_size=800),
-    heads=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(0, 9)), max_size=6),
-    sort=st.booleans(),
-)
-def test_both_kernels_follow_garbage_alike(
-    c_kernel: Kernel, python_kernel: Kernel, data: bytes, heads: List[Tuple[int, int, int]], sort: bool
-) -> None:
+@given(data=st.binary(min_size=64, max_size=800), heads=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(0, 9)), max_size=6), sort=st.booleans())
+def test_both_kernels_follow_garbage_alike(c_kernel: Kernel, python_kernel: Kernel, data: bytes, heads: List[Tuple[int, int, int]], sort: bool) -> None:
     """Lists that lead anywhere end after as many members as were announced, with equal answers."""
     begin = 0x10000
     words = array("Q", data[: len(data) & -8])

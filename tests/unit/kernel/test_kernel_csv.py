@@ -20,9 +20,7 @@ from tests.support.hostile import HOSTILE
 pytestmark = pytest.mark.image  # what its compiler and Python make of it
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-WORDS = CsvWords(
-    [b"used", b"cached", b"free"], [b"used", b"mmapped"], [8, 16], b"malloc#2", [b"Session", b'"a,""b"', "\u00e9t\u00e9".encode(), b""]
-)
+WORDS = CsvWords([b"used", b"cached", b"free"], [b"used", b"mmapped"], [8, 16], b"malloc#2", [b"Session", b'"a,""b"', "\u00e9t\u00e9".encode(), b""])
 NUMBER = st.one_of(st.integers(0, (1 << 64) - 1 - 16), st.sampled_from([0, 9, 10, 0xFFFFFFFF, (1 << 63), (1 << 64) - 17]))
 ROW = st.tuples(NUMBER, NUMBER, st.integers(0, 2), st.integers(0, 1), st.one_of(st.integers(0, NO_ARENA), st.just(NO_ARENA)))
 

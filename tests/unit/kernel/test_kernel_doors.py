@@ -65,9 +65,7 @@ def test_a_truncated_core_is_read_to_its_end(kernel: Kernel, tmp_path: Path) -> 
     source = FileSource(str(path), (Segment(region.begin, len(data), 0),))
     result = chunk_walker(kernel, source, heap.LP64, Budget()).walk([region], cached_chunks)[0]
     assert result.stop == STOP_UNREADABLE and abs(result.at - region.begin - 1000000) < 13000
-    assert (
-        result == chunk_walker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], cached_chunks)[0]
-    )
+    assert result == chunk_walker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], cached_chunks)[0]
 
 
 def test_page_entries_are_kept_in_a_stop_alone(c_kernel: Kernel) -> None:
@@ -285,9 +283,7 @@ def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: p
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
     data, region, cached_chunks = heap.large(5, 1)
-    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks(
-        [Listed(region, 0)], cached_chunks, BlockFilter({STATUS_FREE})
-    )
+    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], cached_chunks, BlockFilter({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None
 
 

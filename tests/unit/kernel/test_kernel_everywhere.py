@@ -55,9 +55,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "compiler, machine", [("gcc", platform.machine()), ("musl-gcc", platform.machine()), ("aarch64-linux-gnu-gcc", "aarch64")]
-)
+@pytest.mark.parametrize("compiler, machine", [("gcc", platform.machine()), ("musl-gcc", platform.machine()), ("aarch64-linux-gnu-gcc", "aarch64")])
 def test_one_library_for_every_libc(compiled: Path, tmp_path: Path, compiler: str, machine: str) -> None:
     """Programs of glibc, of musl and of another machine load it and have it work."""
     path = libraries.compilers().get(machine) if compiler.startswith(machine) else shutil.which(compiler)

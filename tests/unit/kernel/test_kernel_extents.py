@@ -66,9 +66,7 @@ def test_trees_of_real_size(kernel: Kernel, variant: Variant) -> None:
         if numbers.random() < 0.7:
             made.append(Spec(0, ACTIVE, arena, numbers.randrange(BINS), numbers.getrandbits(300), gap))
         else:
-            made.append(
-                Spec(numbers.choice((1, 4, 30, 900)), numbers.choice((ACTIVE, ACTIVE, DIRTY, RETAINED)), arena, BINS + 1, None, gap)
-            )
+            made.append(Spec(numbers.choice((1, 4, 30, 900)), numbers.choice((ACTIVE, ACTIVE, DIRTY, RETAINED)), arena, BINS + 1, None, gap))
     built = rtree.build(made, variant)
     cached = numbers.sample(rtree_truth.allocated(built), 2000)
     assert walk(kernel, built, cached) == rtree_truth.expected(built, cached)

@@ -112,7 +112,7 @@ def test_the_low_bits_of_the_size_are_another_field(kernel: Kernel) -> None:
 def test_an_extent_elsewhere_is_stale(kernel: Kernel) -> None:
     """A leaf element that names an extent which lies elsewhere is said once, and the extent is counted where it lies."""
     built = some_heap()
-    page = built.placed[4][1] + 2 * PAGE  # inside a large extent
+    page = built.placed[4][1] + 2 * PAGE    # inside a large extent
     rest = built.rtree.leaf_bytes * 2
     built.put(built.leaf[built.placed[4][1]] + rest, built.struct_of(5), 8)
     result = walk(kernel, built)
@@ -235,9 +235,7 @@ def test_only_the_first_problems_are_listed(kernel: Kernel) -> None:
 
 @MANY
 @given(case=damaged())
-def test_both_kernels_say_the_same_of_damage(
-    c_kernel: Kernel, python_kernel: Kernel, case: Tuple[rtree.Built, BytesSource, List[int]]
-) -> None:
+def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[rtree.Built, BytesSource, List[int]]) -> None:
     """Overwritten words in nodes and structures, wrong pointers and holes: equal in every field, walk and listing."""
     built, source, cached = case
     results = [walk(kernel, built, cached, source) for kernel in (c_kernel, python_kernel)]
@@ -245,9 +243,7 @@ def test_both_kernels_say_the_same_of_damage(
     listed = array("Q", sorted(cached))
     rows = [rows_of(extent_walker(kernel, source, built.heap(), Budget()).blocks(listed)) for kernel in (c_kernel, python_kernel)]
     assert rows[0] == rows[1]
-    total = sum(
-        state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other)
-    )
+    total = sum(state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other))
     assert total == results[0].extents
     assert sum(end - begin for begin, end in results[0].ranges) == sum(
         state.bytes for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other)

@@ -31,10 +31,7 @@ def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) ->
     foreign = b"\xff" * (built.region.begin - BASE)
     source = BytesSource(((BASE, foreign + built.data),))
     for anchor in (built.chunks[3][0], built.region.top):
-        assert (
-            chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict)
-            == built.region.begin
-        )
+        assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
 
 
 def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> None:
@@ -68,9 +65,7 @@ def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
     heap.put(data, heap.LP64, 0xFFF0, 0xFFF0)
     heap.put(data, heap.LP64, 0xFFF8, (0x40000 - 0xFFF0) | 2)
     source = BytesSource(((BASE, bytes(data)),))
-    found, complete, _ = chunk_walker(kernel, source, heap.LP64, Budget()).scan_mmapped(
-        [(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000)
-    )
+    found, complete, _ = chunk_walker(kernel, source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000))
     assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
 
 
@@ -81,9 +76,7 @@ def test_no_chain_is_none(kernel: Kernel) -> None:
     assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, anchors) is None
     assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, array("Q")) is None
     assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE, anchors) is None
-    assert (
-        chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).find_chain(BASE, BASE + 0x100000, array("Q", [BASE + 0x100000])) is None
-    )
+    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).find_chain(BASE, BASE + 0x100000, array("Q", [BASE + 0x100000])) is None
 
 
 def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
@@ -102,11 +95,7 @@ def test_the_time_limit_bounds_the_search(kernel: Kernel) -> None:
     source = BytesSource(((BASE, b"\xff" * 0x10000),))
     assert chunk_walker(kernel, source, heap.LP64, budget).find_chain(BASE, BASE + 0x10000, array("Q", [BASE + 0x10000])) is None
     assert budget.reason
-    assert chunk_walker(kernel, source, heap.LP64, budget).scan_mmapped([(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096)) == (
-        [],
-        False,
-        False,
-    )
+    assert chunk_walker(kernel, source, heap.LP64, budget).scan_mmapped([(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096)) == ([], False, False)
 
 
 @FAST
@@ -167,32 +156,24 @@ def blocks(draw: Any) -> Tuple[Geometry, bytes, List[MmappedChunk], bool]:
 
 @FAST
 @given(made=blocks(), cut=st.booleans())
-def test_mapped_blocks_are_found_until_the_figures_are_reached(
-    kernel: Kernel, made: Tuple[Geometry, bytes, List[MmappedChunk], bool], cut: bool
-) -> None:
+def test_mapped_blocks_are_found_until_the_figures_are_reached(kernel: Kernel, made: Tuple[Geometry, bytes, List[MmappedChunk], bool], cut: bool) -> None:
     """Plain and memalign'ed blocks, side by side and alone, resized or as they were made, both layouts, in one range or two."""
     geometry, data, chunks, trailer = made
     ranges = [(BASE, BASE + len(data))]
     if cut and chunks:
         ranges = [(BASE, chunks[0].block_start + chunks[0].total_bytes), (chunks[0].block_start + chunks[0].total_bytes, BASE + len(data))]
     total = sum(chunk.total_bytes for chunk in chunks)
-    got = chunk_walker(kernel, BytesSource(((BASE, data),)), geometry, Budget()).scan_mmapped(
-        ranges, MmappedSearch(trailer, len(chunks), total)
-    )
+    got = chunk_walker(kernel, BytesSource(((BASE, data),)), geometry, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, len(chunks), total))
     assert got == (chunks, True, False)
 
 
-@pytest.mark.parametrize(
-    "trailer, ahead, complete", [(True, 0, True), (True, 48, True), (True, 40, False), (True, -16, False), (False, 48, False)]
-)
+@pytest.mark.parametrize("trailer, ahead, complete", [(True, 0, True), (True, 48, True), (True, 40, False), (True, -16, False), (False, 48, False)])
 def test_a_counter_that_is_ahead(kernel: Kernel, trailer: bool, ahead: int, complete: bool) -> None:
     """glibc 2.43 counts 16 bytes too many each time a block is moved: all blocks are found then; before, such a counter means a lost block."""
     data = bytearray(8 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, trailer) for place in (1, 5)]
     ranges = [(BASE, BASE + len(data))]
-    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(
-        ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead)
-    )
+    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead))
     assert got == (chunks, complete, False)
 
 
@@ -231,9 +212,7 @@ def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
     data = bytearray(16 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 3, 9)]
     ranges = [(BASE, BASE + len(data)), (BASE + 4096, BASE + len(data))]
-    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(
-        ranges, MmappedSearch(False, 4, 4 * 8192)
-    )
+    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(False, 4, 4 * 8192))
     assert got == (chunks, False, False)
 
 
@@ -243,9 +222,7 @@ def lonely(kernel: Kernel, known: Tuple[int, ...] = (), most: Optional[int] = No
     for place in (20, 22):
         mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False)
     search = MmappedSearch(False, 2, 4 * 4096, known=known, most_pages=most)
-    found, complete, cut = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(
-        [(BASE, BASE + len(data))], search
-    )
+    found, complete, cut = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], search)
     return [(chunk.chunk - BASE) // 4096 for chunk in found], complete, cut
 
 
@@ -276,9 +253,7 @@ def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
 
 def test_nothing_wanted_is_complete_at_once(kernel: Kernel) -> None:
     """mp_.n_mmaps 0: nothing is read."""
-    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).scan_mmapped(
-        [(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0)
-    ) == ([], True, False)
+    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0)) == ([], True, False)
     assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).scan_mmapped([], MmappedSearch(False, 1, 4096)) == ([], False, False)
 
 

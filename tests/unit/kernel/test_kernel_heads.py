@@ -32,13 +32,7 @@ def made_class(at: int, bases: Sequence[int], functions: int = 3, word: int = WO
 
 
 def graph_of(
-    kernel: CKernel,
-    blocks: Sequence[Sequence[int]],
-    pointers: Sequence[int],
-    image: bytes,
-    images: Optional[Sequence[Tuple[int, int]]] = None,
-    word: int = WORD,
-    order: str = "little",
+    kernel: CKernel, blocks: Sequence[Sequence[int]], pointers: Sequence[int], image: bytes, images: Optional[Sequence[Tuple[int, int]]] = None, word: int = WORD, order: str = "little"
 ) -> Graph:
     """Blocks side by side, 16 bytes apart, and one root with these pointers."""
     pieces, rows, at = [], [], HEAP
@@ -99,11 +93,7 @@ def bases(image: Sequence[int], value: int, word: int) -> Dict[int, int]:
     at, rest = divmod(value - IMAGE, word)
     if rest or not 2 <= at < len(image) or image[at - 2] or not image[at - 1] or image[at - 1] % word:
         return {}
-    pairs = [
-        (-image[place] % (1 << 8 * word), IMAGE + word * (place + 2))
-        for place in range(at, len(image) - 1)
-        if image[place + 1] == image[at - 1]
-    ]
+    pairs = [(-image[place] % (1 << 8 * word), IMAGE + word * (place + 2)) for place in range(at, len(image) - 1) if image[place + 1] == image[at - 1]]
     return {offset: vtable for offset, vtable in pairs if 0 < offset < 65535 and not offset % word}
 
 
@@ -146,15 +136,7 @@ def test_random_blocks_of_random_classes(c_kernel: CKernel, word: int, order: st
                     block[offset // word] = vtable
             blocks.append(block + [0] * (900 if rng.random() < 0.1 else 0))
         aims = [(number, word * rng.randrange(1, 12)) for number in range(len(blocks)) for _ in range(3)]
-        graph = graph_of(
-            c_kernel,
-            blocks,
-            [place(blocks, number, word) + offset for number, offset in aims],
-            packed(words, word, order),
-            None,
-            word,
-            order,
-        )
+        graph = graph_of(c_kernel, blocks, [place(blocks, number, word) + offset for number, offset in aims], packed(words, word, order), None, word, order)
         inside = [(slot, number, offset) for slot, (number, offset) in enumerate(aims) if offset < word * len(blocks[number])]
         expected = [(number, expected_rule(blocks[number], offset, words, word), slot) for slot, number, offset in inside]
         found = {edge.slot: tuple(edge) for edge in graph.edges(len(blocks))}

@@ -49,9 +49,7 @@ def memory(geometry: Geometry, words: Dict[int, int], size: int = 0x10000) -> By
 
 def linked(geometry: Geometry, entries: List[int], offset: int, mangled: bool, last: int = 0) -> Dict[int, int]:
     """The link words of a list, and before each the size field of a chunk of 32 bytes."""
-    words = {
-        entry + offset: following ^ (entry + offset >> 12 if mangled else 0) for entry, following in zip(entries, entries[1:] + [last])
-    }
+    words = {entry + offset: following ^ (entry + offset >> 12 if mangled else 0) for entry, following in zip(entries, entries[1:] + [last])}
     words.update({entry + offset - geometry.word_bytes: 0x21 for entry in entries})
     return words
 
@@ -95,9 +93,7 @@ WAYS = [Rules(False, 128, True), Rules(False, 128, True, patience_reads=0)]
     kind=st.sampled_from((TCACHE, FAST, TCACHE_SIZED)),
     patience=st.sampled_from((0, 256)),
 )
-def test_a_list_is_followed_to_its_null_link(
-    kernel: Kernel, geometry: Geometry, slots: List[int], mangled: bool, kind: int, patience: int
-) -> None:
+def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry, slots: List[int], mangled: bool, kind: int, patience: int) -> None:
     """tcache entries are mem pointers whose link is their first word; fastbin entries are chunks whose link is fd. Protected links are revealed."""
     header = 2 * geometry.word_bytes
     offset = header if kind == FAST else 0
@@ -158,20 +154,14 @@ def test_chunks_with_a_mapping_of_their_own_stand_apart(kernel: Kernel) -> None:
     entries = [BASE + 64, BASE + 128, BASE + 192]
     words = linked(heap.LP64, entries, 0, False)
     words[entries[1] - 8] = 0x1002
-    found = chunk_walker(kernel, memory(heap.LP64, words), heap.LP64, Budget()).follow(
-        asked(TCACHE_SIZED, entries[:1], 10), WAYS[0], EVERYWHERE
-    )
+    found = chunk_walker(kernel, memory(heap.LP64, words), heap.LP64, Budget()).follow(asked(TCACHE_SIZED, entries[:1], 10), WAYS[0], EVERYWHERE)
     assert (list(found.mapped), list(found.bytes)) == ([entries[1] - 16], [0x1040])
     assert list(found.members) == chunks_of(heap.LP64, TCACHE, [entries[0], entries[2]])
 
 
 def shuffled(count: int, order: str) -> List[int]:
     """Places 1 to `count` in one of three orders."""
-    return {
-        "up": list(range(1, count + 1)),
-        "down": list(range(count, 0, -1)),
-        "random": [1 + place * 7919 % count for place in range(count)],
-    }[order]
+    return {"up": list(range(1, count + 1)), "down": list(range(count, 0, -1)), "random": [1 + place * 7919 % count for place in range(count)]}[order]
 
 
 @pytest.mark.parametrize("order, mangled", [("up", False), ("down", True), ("random", False), ("random", True)])
@@ -179,9 +169,7 @@ def test_a_long_list_in_any_order(kernel: Kernel, order: str, mangled: bool) -> 
     """100,000 entries, far more than the pages that are kept, and enough to be looked through and cut into segments."""
     entries = [BASE + 32 * place for place in shuffled(100000, order)]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, mangled), size=32 * 100004)
-    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(
-        asked(TCACHE, entries[:1], 1 << 20), Rules(mangled, 128, True), EVERYWHERE
-    )
+    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(mangled, 128, True), EVERYWHERE)
     assert ones(found) == [(100000, 0, 0, entries[-1])]
     assert found.members == array("Q", chunks_of(heap.LP64, TCACHE, entries))
 
@@ -204,9 +192,7 @@ def test_no_read_for_each_member(c_kernel: Kernel, order: str) -> None:
     size = 32 * 200004
     entries = [BASE + 32 * place for place in shuffled(200000, order)]
     source, reads = counted(memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=size))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(
-        asked(TCACHE, entries[:1], 1 << 20), Rules(True, 128, True), [(BASE, BASE + size)]
-    )
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(True, 128, True), [(BASE, BASE + size)])
     assert found.counts[0] == 200000
     assert len(reads) < 4000 and sum(reads) < 2 * size + 4096 * 1000
 
@@ -222,9 +208,7 @@ def test_no_read_for_each_member_of_many_lists_in_lockstep(c_kernel: Kernel) -> 
         heads.append(entries[0])
     size = 32 * (lists_there * count + 4)
     source, reads = counted(memory(heap.LP64, words, size=size))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(
-        asked(TCACHE, heads, 1 << 16), Rules(True, 128, True), [(BASE, BASE + size)]
-    )
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, heads, 1 << 16), Rules(True, 128, True), [(BASE, BASE + size)])
     assert set(found.counts) == {count} and len(found.members) == count * lists_there
     assert len(reads) < 1000
 
@@ -304,9 +288,7 @@ def test_a_bin_longer_than_the_limit_or_without_a_header(kernel: Kernel) -> None
     assert ones(found) == [(2, TOO_LONG, BIN_CHUNKS[2], BIN_CHUNKS[1]), (0, UNREADABLE, 0x10, 0)]
 
 
-def naive(
-    words: Dict[int, int], geometry: Geometry, kind: int, head: int, limit: int, mangled: bool, size: int
-) -> Tuple[int, int, int, List[int]]:
+def naive(words: Dict[int, int], geometry: Geometry, kind: int, head: int, limit: int, mangled: bool, size: int) -> Tuple[int, int, int, List[int]]:
     """(count, problem, at, entries), by the definition alone."""
     word, mask = geometry.word_bytes, (1 << 8 * geometry.word_bytes) - 1
     offset = 2 * word if kind in (FAST, BIN) else 0
@@ -416,15 +398,8 @@ def test_garbage_is_followed_as_defined(
 
 
 @search(25)
-@given(
-    seed=st.integers(0, 1 << 32),
-    kind=st.sampled_from((TCACHE, FAST, BIN)),
-    order=st.sampled_from(("up", "down", "random")),
-    hurt=st.integers(0, 4),
-)
-def test_long_lists_with_stale_links_and_damage(
-    c_kernel: Kernel, python_kernel: Kernel, seed: int, kind: int, order: str, hurt: int
-) -> None:
+@given(seed=st.integers(0, 1 << 32), kind=st.sampled_from((TCACHE, FAST, BIN)), order=st.sampled_from(("up", "down", "random")), hurt=st.integers(0, 4))
+def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, python_kernel: Kernel, seed: int, kind: int, order: str, hurt: int) -> None:
     """Lists of thousands among chunks whose stale links lead into them, some with a bad link: both kernels agree to the last figure."""
     data, count = random.Random(seed), 6000
     places = list(range(1, 2 * count))
@@ -448,9 +423,7 @@ def test_long_lists_with_stale_links_and_damage(
         heads = [one[0] if one else 0 for one in entries]
     for stale in chunks[count:]:  # freed once, in use again: what looks like a link leads to a member, or to another such
         aim = data.choice(chunks)
-        words.update(
-            {stale + 16: aim + (0 if kind != TCACHE else 16) if kind == BIN else (aim + (16 if kind == TCACHE else 0)) ^ (stale + 16 >> 12)}
-        )
+        words.update({stale + 16: aim + (0 if kind != TCACHE else 16) if kind == BIN else (aim + (16 if kind == TCACHE else 0)) ^ (stale + 16 >> 12)})
         words.update({stale + 8: 65, stale + 64: 64, stale + 24: data.choice(chunks)})
     for _ in range(hurt):
         victim = chunks[data.randrange(count)]
@@ -475,3 +448,5 @@ def test_no_lists(kernel: Kernel) -> None:
     """Nothing asked, nothing found."""
     found = chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).follow(Lists(), WAYS[0], [])
     assert [list(column) for column in found] == [[]] * len(found)
+
+

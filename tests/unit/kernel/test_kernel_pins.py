@@ -123,9 +123,7 @@ def test_the_sort_of_blocks_that_has_most_of_a_page(c_kernel: CKernel) -> None:
 
 def test_used_blocks_come_before_cached_ones(c_kernel: CKernel) -> None:
     """What is in caches keeps a page only where no block in use does; the allocator's own comes last."""
-    rows = side_by_side(
-        (CLASS_CACHED, 3000), (CLASS_FREE, 96), (CLASS_USED, 1000), (CLASS_OVERHEAD, 1000), (CLASS_FREE, 2000), (CLASS_CACHED, 1096)
-    )
+    rows = side_by_side((CLASS_CACHED, 3000), (CLASS_FREE, 96), (CLASS_USED, 1000), (CLASS_OVERHEAD, 1000), (CLASS_FREE, 2000), (CLASS_CACHED, 1096))
     found = pins(c_kernel, rows + [(AT + 8192, 96, CLASS_FREE, 2, 0), (AT + 8288, 4000, CLASS_OVERHEAD, 4, 0)]).found()
     assert [one[:3] for one in map(told, found)] == [(HOLE, PIN_USED, 96), (HOLE, PIN_CACHED, 2000), (HOLE, PIN_OWN, 96)]
 
@@ -178,9 +176,7 @@ def test_heaps_of_chunks(c_kernel: CKernel, geometry: Any, seed: int) -> None:
     labels = PinLabels(array("I", [rng.randrange(4) for _ in range(120)]))
 
     def stream() -> Any:
-        return chunk_walker(c_kernel, built.source, geometry, Budget()).blocks(
-            [Listed(built.region, 3)], built.cached_chunks, EVERYTHING, None
-        )
+        return chunk_walker(c_kernel, built.source, geometry, Budget()).blocks([Listed(built.region, 3)], built.cached_chunks, EVERYTHING, None)
 
     made = c_kernel.pins(built.source, shape, labels, 0, Budget())
     made.stream(stream())
@@ -252,13 +248,7 @@ def test_blocks_in_any_disorder(c_kernel: CKernel, seed: int) -> None:
     rng = random.Random(seed)
     ends = ((1 << 64) - 4096, 0, 4096, AT, AT + 4096, AT + 9000)
     rows = [
-        (
-            rng.choice(ends) + rng.randrange(4000),
-            rng.choice((0, 16, 100, 5000, (1 << 64) - 1, 1 << 40)),
-            rng.randrange(6),
-            rng.randrange(20),
-            rng.randrange(3),
-        )
+        (rng.choice(ends) + rng.randrange(4000), rng.choice((0, 16, 100, 5000, (1 << 64) - 1, 1 << 40)), rng.randrange(6), rng.randrange(20), rng.randrange(3))
         for _ in range(60)
     ]
     shape = rng.choice((PAGE._replace(lead_bytes=16, overheads=(8, -8, 0)), PinShape(4096, rooms=((16, 4096), (100, 4096), (5000, 12288)))))

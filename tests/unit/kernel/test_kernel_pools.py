@@ -31,13 +31,7 @@ def world(seed: int, order: str, bytes_: int) -> Tuple[bytes, List[Tuple[int, in
         for cell, link in zip(free, links[1:]):
             pool[48 + cell * size : 56 + cell * size] = link.to_bytes(8, order)  # type: ignore[arg-type]
         last = bytes_ - size - (8 if number == 5 else 0)
-        for place, width, value in (
-            (0, 4, carved - len(free)),
-            (8, 8, links[0]),
-            (36, 4, class_),
-            (40, 4, 48 + carved * size),
-            (44, 4, last),
-        ):
+        for place, width, value in ((0, 4, carved - len(free)), (8, 8, links[0]), (36, 4, class_), (40, 4, 48 + carved * size), (44, 4, last)):
             pool[place : place + width] = value.to_bytes(width, order)  # type: ignore[arg-type]
         data += pool
         if number == 5:

@@ -73,9 +73,7 @@ ROWS = [
     SignatureRow([Condition(0, 8, IN_SET, 0)], key=(0, 8, ALL)),
     SignatureRow([Condition(0, 8, IN_RANGES, 1)]),
     SignatureRow([Condition(16, 8, EQUAL, 24, ADDRESS)]),
-    SignatureRow(
-        [Condition(0, 4, AT_MOST, 0, FIELD, other=4), Condition(4, 4, NOT_EQUAL, 0), Condition(0, 4, AT_LEAST, 3)], key=(4, 2, 0xFF)
-    ),
+    SignatureRow([Condition(0, 4, AT_MOST, 0, FIELD, other=4), Condition(4, 4, NOT_EQUAL, 0), Condition(0, 4, AT_LEAST, 3)], key=(4, 2, 0xFF)),
     SignatureRow([Condition(600, 8, EQUAL, 0)]),
     SignatureRow([Condition(8, 8, IN_SET, 0)], key=(8, 8, ALL), sized=True),
 ]
@@ -144,19 +142,9 @@ def random_rows(rng: random.Random) -> Tuple[List[SignatureRow], List[NumberSet]
             base = rng.choice((0, 0, 0, USABLE, ADDRESS, FIELD))
             operand = rng.choice((*numbers, -16, 24)) & ALL if op < IN_SET else rng.randrange(5) if op == IN_SET else 5 + rng.randrange(4)
             mask = rng.choice((ALL, ALL, ALL, 0xFF, 0xFFFFFFFF00000000, 0x7000, ~7 & ALL))
-            conditions.append(
-                Condition(rng.choice((0, 1, 4, 8, 8, 12, 16, 40, 61)), width, op, operand, base, mask, rng.choice((0, 8, 30)))
-            )
+            conditions.append(Condition(rng.choice((0, 1, 4, 8, 8, 12, 16, 40, 61)), width, op, operand, base, mask, rng.choice((0, 8, 30))))
         sizes = rng.choice(((0, ALL), (0, ALL), (24, 120), (41, 1023), (1024, ALL), (2999, 3000)))
-        rows.append(
-            SignatureRow(
-                conditions,
-                *sizes,
-                key=rng.choice((None, (0, 1, ALL), (8, 4, 0xFF), (90, 8, ALL))),
-                sized=rng.random() < 0.2,
-                weak=rng.random() < 0.3,
-            )
-        )
+        rows.append(SignatureRow(conditions, *sizes, key=rng.choice((None, (0, 1, ALL), (8, 4, 0xFF), (90, 8, ALL))), sized=rng.random() < 0.2, weak=rng.random() < 0.3))
     return rows, sets
 
 
@@ -333,13 +321,7 @@ def test_rows_mean_what_they_say(c_kernel: CKernel) -> None:
 def referred(kernel: CKernel, made: World, first_word: int = 0, least: int = 0) -> Dict[str, object]:
     """What a kernel says of the blocks of a world that are told by who points to them; known are those that begin with `first_word`."""
     shape = made.shape
-    signer = kernel.signer(
-        made.source,
-        (shape.word_bytes, shape.little_endian),
-        [SignatureRow([Condition(0, shape.word_bytes, EQUAL, first_word)])],
-        [],
-        Budget(),
-    )
+    signer = kernel.signer(made.source, (shape.word_bytes, shape.little_endian), [SignatureRow([Condition(0, shape.word_bytes, EQUAL, first_word)])], [], Budget())
     graph = kernel.graph(made.source, shape, Budget())
     signer.keep_contents()
     graph.sign(signer)
@@ -359,12 +341,7 @@ def only_referrers(plain: PlainGraph) -> Dict[int, Tuple[int, int]]:
     """(node, slot) of what alone points to a block: pointers to any place inside count where there are no others, to an end never."""
     found = {}
     for block in range(len(plain.blocks)):
-        leading = [
-            (node, edge.slot, edge.rule == RULE_INSIDE)
-            for node, some in enumerate(plain.edges)
-            for edge in some
-            if edge.node == block and edge.rule != RULE_END
-        ]
+        leading = [(node, edge.slot, edge.rule == RULE_INSIDE) for node, some in enumerate(plain.edges) for edge in some if edge.node == block and edge.rule != RULE_END]
         some = [one for one in leading if not one[2]] or leading
         if len({node for node, _, _ in some}) == 1:
             found[block] = some[0][:2]
@@ -455,9 +432,7 @@ def rust_world(seed: int) -> World:
     blank = make(0)
     shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
     rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
-    return blank._replace(
-        source=BytesSource(((places[0], data), (0x5000_0000, roots))), shape=shape, rows=rows, roots=[(0x5000_0000, 0x5000_0000 + 400)]
-    )
+    return blank._replace(source=BytesSource(((places[0], data), (0x5000_0000, roots))), shape=shape, rows=rows, roots=[(0x5000_0000, 0x5000_0000 + 400)])
 
 
 def rust_referred(kernel: CKernel, made: World, has_classes: bool, containers: int) -> Tuple[List[Signed], List[int], List[int]]:
@@ -481,9 +456,7 @@ def rust_referred(kernel: CKernel, made: World, has_classes: bool, containers: i
     return signer.found(), list(signer.labels()), vtables
 
 
-@pytest.mark.parametrize(
-    "has_classes, containers, checksum", [(False, RUST, 664783344), (True, RUST, 2028841861), (False, RUST | CPLUSPLUS, 3201919931)]
-)
+@pytest.mark.parametrize("has_classes, containers, checksum", [(False, RUST, 664783344), (True, RUST, 2028841861), (False, RUST | CPLUSPLUS, 3201919931)])
 def test_rust(c_kernel: CKernel, has_classes: bool, containers: int, checksum: int) -> None:
     """For each trait object, vector, node of a B-tree and count there is a place that says so, and each is met; beside C++ only the capacity is first.
 

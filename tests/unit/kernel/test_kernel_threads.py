@@ -102,18 +102,10 @@ def told(graph: Graph) -> Dict[str, Any]:
     kinds = [kind for kind, one in enumerate(sums) if one.blocks]
     evidence = graph.with_evidence(kinds, 0, numbers.blocks)
     numbers = numbers._replace(bytes_read=0)  # a part begins with a read of its own
-    return {
-        "numbers": numbers,
-        "streams": streams,
-        "sums": sums,
-        "evidence": evidence,
-        "leaks": (graph.find_leak_roots(), graph.leak_groups()),
-    }
+    return {"numbers": numbers, "streams": streams, "sums": sums, "evidence": evidence, "leaks": (graph.find_leak_roots(), graph.leak_groups())}
 
 
-def alike(
-    monkeypatch: pytest.MonkeyPatch, made: Made, kernel: CKernel, source: BulkSource, slots: bool = False, own: Sequence[int] = ()
-) -> Dict[str, Any]:
+def alike(monkeypatch: pytest.MonkeyPatch, made: Made, kernel: CKernel, source: BulkSource, slots: bool = False, own: Sequence[int] = ()) -> Dict[str, Any]:
     """What any number of threads tells."""
     first: Optional[Dict[str, Any]] = None
     for threads in THREADS:
@@ -132,9 +124,7 @@ def made(c_kernel: CKernel) -> Made:
 
 
 @pytest.mark.parametrize("slots", [False, True])
-def test_a_graph_does_not_depend_on_the_number_of_threads(
-    monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made, slots: bool
-) -> None:
+def test_a_graph_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made, slots: bool) -> None:
     """Blocks, edges with all that is told of them, evidence and leaks; the allocator's own blocks are left out."""
     own = [address + 8 for address, _ in made.used[1000:2000:7]]
     found = alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())), slots, own)

@@ -51,9 +51,7 @@ def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region,
     return chunk_walker(kernel, source, geometry, Budget()).walk([region], cached_chunks, threads=threads)[0]
 
 
-def listed(
-    kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, wanted: BlockFilter = EVERYTHING
-) -> Tuple[Any, Any]:
+def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, wanted: BlockFilter = EVERYTHING) -> Tuple[Any, Any]:
     """(chunk, size, status) of each, and how it ended."""
     stream = chunk_walker(kernel, source, geometry, Budget()).blocks([Listed(region, 7)], cached_chunks, wanted)
     rows = [row for blocks in stream for row in zip(*blocks)]
@@ -84,9 +82,7 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
 
 @FAST
 @given(case=damaged())
-def test_both_kernels_say_the_same_of_damage(
-    c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource]
-) -> None:
+def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource]) -> None:
     """Overwritten words, wrong cached chunks and holes: equal in every field, walk and listing."""
     geometry, region, cached_chunks, source = case
     results = [walk(kernel, source, geometry, region, cached_chunks) for kernel in (c_kernel, python_kernel)]
@@ -110,9 +106,7 @@ def check_agreement(result: WalkResult, listing: Tuple[Any, Any]) -> None:
 
 @FAST
 @given(data=st.binary(max_size=600), geometry=st.sampled_from(heap.GEOMETRIES), top=st.integers(0, 600), shift=st.integers(0, 17))
-def test_garbage_stops_both_kernels_alike(
-    c_kernel: Kernel, python_kernel: Kernel, data: bytes, geometry: Geometry, top: int, shift: int
-) -> None:
+def test_garbage_stops_both_kernels_alike(c_kernel: Kernel, python_kernel: Kernel, data: bytes, geometry: Geometry, top: int, shift: int) -> None:
     """Random bytes, also at addresses that no chunk can have, and a top anywhere: no crash, equal results."""
     begin = 0x10000 + shift
     region, source = Region(begin, begin + len(data) + 8, begin + top), BytesSource(((begin, data),))
@@ -232,10 +226,7 @@ def test_specials_beside_the_chain_are_missed(kernel: Kernel) -> None:
 
 def test_regions_are_answered_in_order_each_with_its_slice_of_specials(kernel: Kernel) -> None:
     """More regions than one turn takes; one sorted array of cached chunks serves all."""
-    made = [
-        heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1))
-        for number in range(150)
-    ]
+    made = [heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1)) for number in range(150)]
     source = BytesSource(tuple((built.region.begin, built.data) for built in made))
     cached_chunks = array("Q", [special for built in made for special in built.cached_chunks])
     results = chunk_walker(kernel, source, heap.LP64, Budget()).walk([built.region for built in made], cached_chunks)
@@ -249,9 +240,7 @@ def test_no_regions_give_no_results(kernel: Kernel) -> None:
     assert (result.stop, result.at, result.histogram) == (STOP_END, 0x1000, ())
 
 
-def all_threads(
-    kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], cached_chunks: Any
-) -> List[List[WalkResult]]:
+def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], cached_chunks: Any) -> List[List[WalkResult]]:
     return [chunk_walker(kernel, source, geometry, Budget()).walk(regions, cached_chunks, threads=threads) for threads in (1, 2, 3, 8)]
 
 
@@ -365,17 +354,9 @@ def test_a_heap_of_which_every_second_chunk_is_free_is_cut_behind_a_free_one(c_k
 @pytest.mark.once  # no Python changes where threads meet; seconds each
 @pytest.mark.parametrize(
     "kinds, end",
-    [
-        ((STATUS_FAST,), "top"),
-        ((STATUS_TCACHE,), "end"),
-        ((STATUS_FAST, STATUS_TCACHE), "top"),
-        ((STATUS_FAST, STATUS_FREE), "end"),
-        ((STATUS_FAST, STATUS_USED), "end"),
-    ],
+    [((STATUS_FAST,), "top"), ((STATUS_TCACHE,), "end"), ((STATUS_FAST, STATUS_TCACHE), "top"), ((STATUS_FAST, STATUS_FREE), "end"), ((STATUS_FAST, STATUS_USED), "end")],
 )
-def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(
-    c_kernel: Kernel, python_kernel: Kernel, kinds: Tuple[int, ...], end: str
-) -> None:
+def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kernel, python_kernel: Kernel, kinds: Tuple[int, ...], end: str) -> None:
     """Heaps of little else than chunks of fastbins or thread caches: a run that spans several pieces is one run, also where it borders top."""
     rng, spec = random.Random(len(kinds)), []  # type: ignore[var-annotated]
     total = 0
@@ -422,9 +403,7 @@ def joined_pieces(seed: int) -> Tuple[bytes, int, int, List[heap.Built], Any]:
     for number in range(4):
         spec: List[Tuple[int, int]] = []
         for _ in range(rng.randrange(1, 60)):
-            status = (
-                rng.choice((STATUS_USED, STATUS_TCACHE, STATUS_FAST, STATUS_FREE)) if spec and spec[-1][0] != STATUS_FREE else STATUS_USED
-            )
+            status = rng.choice((STATUS_USED, STATUS_TCACHE, STATUS_FAST, STATUS_FREE)) if spec and spec[-1][0] != STATUS_FREE else STATUS_USED
             spec.append((status, 32 + 16 * rng.randrange(60)))
         if spec[-1][0] == STATUS_FREE:
             spec.append((STATUS_USED, 64))
@@ -448,18 +427,14 @@ def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
             assert getattr(result, name + unit) == sum(getattr(one.expected, name + unit) for one in built), name + unit
     assert result.interior_bytes == sum(one.expected.interior_bytes for one in built) and not result.bad_neighbour_chunks
     assert (result.specials_met, result.missed_specials) == (len(cached_chunks), 0)
-    assert [row[0] for row in listed(kernel, source, heap.LP64, region, cached_chunks)[0]] == [
-        chunk for one in built for chunk, _, _ in one.chunks
-    ]
+    assert [row[0] for row in listed(kernel, source, heap.LP64, region, cached_chunks)[0]] == [chunk for one in built for chunk, _, _ in one.chunks]
     alone = walk(kernel, source, heap.LP64, region._replace(joined=False), cached_chunks)
     assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
 
 
 @search(60)
 @given(seed=st.integers(0, 1 << 30), flips=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 7)), max_size=4))
-def test_both_kernels_go_on_alike_over_damaged_pieces(
-    c_kernel: Kernel, python_kernel: Kernel, seed: int, flips: List[Tuple[int, int]]
-) -> None:
+def test_both_kernels_go_on_alike_over_damaged_pieces(c_kernel: Kernel, python_kernel: Kernel, seed: int, flips: List[Tuple[int, int]]) -> None:
     """Flipped bits anywhere: where a walk goes on, and what it counts, is the same in both kernels and with any number of threads."""
     data, begin, top, _, cached_chunks = joined_pieces(seed)
     changed = bytearray(data + bytes(4096))

@@ -71,7 +71,7 @@ def made(seed: int, rooms: Sequence[int]) -> Made:
             data += junk(rng, places)
             data += bytes(-len(data) % 8) if rng.random() < 0.4 else b""
         kept = data[:size]
-        words = [kept[place : place + 8] for place in range(0, size, 8)]  # no pointer that the first look sees
+        words = [kept[place : place + 8] for place in range(0, size, 8)]    # no pointer that the first look sees
         strong = [len(one) == 8 and any(address <= int.from_bytes(one, "little") <= address + 2048 for address in places) for one in words]
         held.append((address, b"".join(bytes(len(one)) if is_strong else one for one, is_strong in zip(words, strong))))
     pieces: Dict[int, bytes] = dict(held)
@@ -118,9 +118,9 @@ def test_any_number_of_threads_finds_what_the_definition_gives(c_kernel: CKernel
         for threads in THREADS:
             graph = build(c_kernel, one.world)
             graph.mark(roots_from(graph, one.world))
-            assert {
-                address for node, (address, _) in enumerate(graph.blocks(range(graph.numbers().blocks))) if graph.evidence(node) == LEAKED
-            } == set(one.lost)
+            assert {address for node, (address, _) in enumerate(graph.blocks(range(graph.numbers().blocks))) if graph.evidence(node) == LEAKED} == set(
+                one.lost
+            )
             sums = graph.look_again([], (GUARD, TURN), threads)
             evidence = {address: graph.evidence(graph.find(address)[0]) for address in one.lost}  # type: ignore[index]
             assert {address: kind for address, kind in evidence.items() if kind != LEAKED} == wanted
@@ -159,5 +159,5 @@ def test_one_pointer_is_found_at_every_odd_place(c_kernel: CKernel, room: int, f
         if place % 8:
             assert graph.evidence(1) == LEAKED
             graph.look_again([], None, 1)
-            wanted = MASKED if place % 8 == 2 else UNALIGNED if place + 8 <= size else LEAKED  # the second is a packed one, too
+            wanted = MASKED if place % 8 == 2 else UNALIGNED if place + 8 <= size else LEAKED   # the second is a packed one, too
             assert graph.evidence(1) == wanted, place

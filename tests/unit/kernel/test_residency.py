@@ -171,9 +171,7 @@ def test_huge_pages_are_told_by_a_scan(kernel: Kernel, table: PageTable) -> None
     uses = {one.mapping.start: one for one in open_elf_target(pid=os.getpid()).memory_use().mappings}  # type: ignore[union-attr]
     if uses[memory.start].huge_bytes != 6 << 20:
         pytest.skip("the kernel gives no huge pages here")
-    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(
-        6 << 20, *((6 << 20, 6 << 20) if table.scans else (None, None))
-    )
+    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(6 << 20, *((6 << 20, 6 << 20) if table.scans else (None, None)))
     part = in_ram(kernel, table, [(memory.start + PAGE, memory.start + (5 << 20))])
     assert part == InRam((5 << 20) - PAGE, *((2 << 20, (5 << 20) - PAGE) if table.scans else (None, None)))
 
@@ -203,9 +201,7 @@ def test_resident_interior_bytes_of_a_walk(kernel: Kernel, table: PageTable) -> 
 def test_memory_outside_rss_is_not_counted(kernel: Kernel, table: PageTable) -> None:
     """Hugetlb pages are in RAM and in no RSS: their ranges are named by the table."""
     memory = area(8 << 20).write(0, 4 << 20)
-    outside = table._replace(
-        outside_rss=((memory.start + (1 << 20), memory.start + (2 << 20)), (memory.start + (6 << 20), memory.start + (7 << 20)))
-    )
+    outside = table._replace(outside_rss=((memory.start + (1 << 20), memory.start + (2 << 20)), (memory.start + (6 << 20), memory.start + (7 << 20))))
     found = kernel.residency(outside, [(memory.start, memory.start + (8 << 20))])
     assert found is not None and found.resident_bytes == 3 << 20
 
@@ -218,9 +214,7 @@ def test_untouched_memory_is_read_as_zeros_and_stays_untouched(kernel: Kernel) -
     target = open_elf_target(pid=os.getpid())
     built = heap.build([(STATUS_USED, 64)] * 40, address=memory.start + (32 << 20))
     ctypes.memmove(built.region.begin, built.data, min(len(built.data), PAGE))
-    result = chunk_walker(kernel, ProcessSource(os.getpid(), zeros), heap.LP64, Budget()).walk(
-        [built.region._replace(end=memory.start + (64 << 20))], NONE
-    )[0]
+    result = chunk_walker(kernel, ProcessSource(os.getpid(), zeros), heap.LP64, Budget()).walk([built.region._replace(end=memory.start + (64 << 20))], NONE)[0]
     assert result.used_chunks >= 39
     assert target.read(memory.start + (8 << 20), 3 << 20) == bytes(3 << 20)
     assert target.read((memory.start + (32 << 20)) - 8, 16) == bytes(8) + built.data[:8]
