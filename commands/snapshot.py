@@ -13,8 +13,9 @@ HELP = """Write one look at the heap to a small file, to be mailed, asked and co
 malloc-stats, chunks --histogram, leaks, owners, refs, whatis, export, query, pins and census from it; `gdbheapx diff` compares two.
 The file has every block in use with its size, what it is and where its pointers lead, some 2 bytes for each, but no byte of the program's
 data.
-It has names: of types, symbols, modules and threads, and the program's path; --no-names replaces them by numbers, and --show lists every
-text in a file. Addresses are those of mappings that were moved: offsets are kept, places are not. A process stands still for one read.
+It has names: of types, symbols, modules, variables and threads, and the program's path; --no-names replaces them by numbers, and --show
+lists every text in a file. Keys in paths are data, and left out: `shop._cache[...]`. Addresses are those of mappings that were moved:
+offsets are kept, places are not, unless --keep-addresses is given. A process stands still for one read.
 """
 
 
@@ -24,6 +25,7 @@ text in a file. Addresses are those of mappings that were moved: offsets are kep
         argument("file", metavar="FILE", help="the file; an existing one is overwritten"),
         argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
         argument("--with-offsets", action="store_true", help="keep where in its block each pointer stands, for refs and whatis"),
+        argument("--keep-addresses", action="store_true", help="write addresses as they are: they tell an attacker where things lie"),
         argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
         *SHORT_STOP,
     ],
@@ -45,7 +47,7 @@ def snapshot(session: Session, options: Options) -> Answer:
         raise UsageError("snapshot requires a process or a core, or --show", "give --pid N or --core FILE")
     from gdbheapx.snapshot import container, take
 
-    made = take.take(session, not options.no_names, options.with_offsets)
+    made = take.take(session, not options.no_names, options.with_offsets, options.keep_addresses)
 
     def written() -> Any:
         size = 0 if session.is_rehearsal else container.write(options.file, made.parts())

@@ -69,8 +69,8 @@ class Session:
         """Only while a snapshot is taken, or answers."""
         self.in_gdb = False
         """The command was typed in a gdb, not in a shell."""
-        self.without_names = False
-        """No answer has names or keys of the program's own objects."""
+        self.without_names = self.without_keys = False
+        """No answer has paths to the program's own objects; or only such as have no keys, which are data."""
         self.is_rehearsal = False
         """Its answer is thrown away: nothing is written."""
         self.constants = self.attempts.constants

@@ -105,7 +105,7 @@ def kept(told: LabelSet, address: int) -> Location:
     """Of a snapshot: blocks in use, and mappings. HeapxError for what lies in neither."""
     place = told.reach.graph.find(address)
     if place is None:
-        what = "no block in use has the address 0x%x in this snapshot: snapshots renumber addresses" % address
+        what = "no block in use has the address 0x%x in this snapshot: without --keep-addresses they move mappings" % address
         raise HeapxError(what, "use those that `owners` and `leaks --list` show of this file", code=NOT_FOUND)
     node, offset = place
     mapping = told.reach.mapping(node)

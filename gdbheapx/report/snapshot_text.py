@@ -21,6 +21,7 @@ def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
         "file": path,
         "file_bytes": size_bytes,
         "has_names": record.head.has_names,
+        "keeps_addresses": record.head.keeps_addresses,
         "has_graph": has_graph,
         "taken": record.head.taken,
         "answers": answered,
@@ -31,6 +32,7 @@ def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
 def lines(style: Style, told: Dict[str, Any]) -> Iterator[str]:
     """The text."""
     names = "with names" if told["has_names"] else "without names"
+    names += ", addresses as they were" if told["keeps_addresses"] else ""
     yield text.said(style, say("%s: %s, %s", told["file"], Size(told["file_bytes"]), names))
     yield "answers: %s" % ", ".join(told["answers"])
     if not told["has_graph"]:

@@ -53,16 +53,19 @@ STEP_OF_PATH = frozenset(PathStep._fields)
 
 
 class Moved:
-    """Where everything is, and where it seems to be."""
+    """Where everything is, and where it seems to be. `is_kept`: where it is."""
 
-    def __init__(self, mappings: Sequence[Mapping]) -> None:
+    def __init__(self, mappings: Sequence[Mapping], is_kept: bool = False) -> None:
+        self.is_kept = is_kept
         self._starts: List[int] = []
         self._rows: List[Tuple[int, int, int, str]] = []
         at, end = FIRST, 0
         for mapping in sorted(mappings):
             if mapping.start < FIXED:
                 continue
-            if mapping.start != end:  # what lies side by side stays so
+            if is_kept:
+                at = mapping.start
+            elif mapping.start != end:  # what lies side by side stays so
                 at = -(-at // STEP) * STEP
             self._starts.append(mapping.start)
             self._rows.append((mapping.start, mapping.end, at, mapping.name))
@@ -78,7 +81,7 @@ class Moved:
 
     def address(self, value: int) -> int:
         """As it seems; one that lies in no mapping stays where it is relative to the one before it, if that is near, else it is hidden."""
-        if value < FIXED:
+        if value < FIXED or self.is_kept:
             return value
         place = bisect_right(self._starts, value) - 1
         if place < 0:

@@ -75,6 +75,8 @@ class Head(NamedTuple):
     mappings: Sequence[RecordedMapping]
     core_written: Optional[str] = None
     """When the file of a core was last written; None: no core, or unknown."""
+    keeps_addresses: bool = False
+    """Mappings are where they were."""
 
     @property
     def as_of(self) -> Optional[str]:

@@ -53,12 +53,13 @@ SNAPSHOT, CORE, PROCESS, CURRENT = "snapshot", "core", "process", "current"
 """What it may be; `current`: what gdb has."""
 
 
-def take(session: Session, has_names: bool, with_offsets: bool) -> Record:
+def take(session: Session, has_names: bool, with_offsets: bool, keeps_addresses: bool = False) -> Record:
     """The snapshot of one look. The process runs on when every block was read. `with_offsets`: where pointers stand in their blocks is
-    kept, too."""
+    kept, too; `keeps_addresses`: mappings are not moved."""
     command.load_commands()
     target = session.target
-    moved = Moved(target.mappings())
+    moved = Moved(target.mappings(), keeps_addresses)
+    session.without_keys = True
     known = _known(target) if not has_names else []
     store = session.store = Taking()
     first = _run(session, STANDING[0], [])
@@ -123,6 +124,7 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Option
         stops=getattr(target, "stops", None),
         rss_bytes=rss_bytes,
         has_names=True,
+        keeps_addresses=moved.is_kept,
         allocators=list(session.discovery.infos()),
         heaps=sums,
         mappings=moved.places(),

@@ -112,9 +112,23 @@ def test_without_names(service: Process, core: str, tmp_path: Path) -> None:
     texts.append(heapx(target, "whatis", hex(entry), "--holders", "--no-names", "--json").stdout.decode())
     assert heapx(target, "snapshot", "--no-names", path).code == 0
     texts.append(heapx(["--snapshot", path], "owners", "--json").stdout.decode())
+    assert heapx(target, "snapshot", path).code == 0
+    texts_of_file = heapx([], "snapshot", "--show", path).stdout.decode()
+    assert "shop._cache" in texts_of_file and '["k' not in texts_of_file and '"k7"' not in texts_of_file, "keys are data"
     for text in texts:
         assert "_cache" not in text and "k7" not in text and json.loads(text)["data"]
     assert by_owner(json.loads(texts[0])["data"]["owners"]), "they are there all the same"
+
+
+def test_a_snapshot_may_keep_addresses(service: Process, core: str, tmp_path: Path) -> None:
+    """Those of the process: whatis and refs take them; else it says that they were moved."""
+    cache = places(service)[1]
+    path = str(tmp_path / "one.snap")
+    made = heapx(service.target(core), "snapshot", "--keep-addresses", path, "--json").data
+    found = heapx(["--snapshot", path], "whatis", hex(cache), "--json").data
+    assert made["keeps_addresses"] and found["used"]["address"] == hex(cache - 16) and found["held_by"]["path"] == "shop._cache"
+    assert heapx(service.target(core), "snapshot", path, "--json").data["keeps_addresses"] is False
+    assert "--keep-addresses" in heapx(["--snapshot", path], "whatis", hex(cache)).stderr
 
 
 def test_a_snapshot_has_the_same_names(service: Process, live: str, tmp_path: Path) -> None:

@@ -292,7 +292,11 @@ def paths(
         return None
     runtimes = (None if name is None or name.module not in speakers_ else name for name in names)
     kinds = [Kind("", None), *(Kind("", None) if name is None else Kind(name.module, name.name) for name in runtimes)]
-    return Paths(reach, called, Told(labels, kinds, speakers_, heap_graph.can_read_on(session.target), not session.without_names))
+    return Paths(
+        reach,
+        called,
+        Told(labels, kinds, speakers_, heap_graph.can_read_on(session.target), not session.without_names, not session.without_keys),
+    )
 
 
 def take(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:

@@ -3,7 +3,7 @@
 from array import array
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, VARIABLE, Hop, Namer, PathStep, Start, text_of
+from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, KEY, VARIABLE, Hop, Namer, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -15,6 +15,7 @@ MOST_HOPS = 1000
 """Of a path; a longer one is a list that was followed, and no name."""
 
 
+NO_KEY = "[...]"
 MOST_STALE = 64
 """Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
 
@@ -40,6 +41,8 @@ class Told(NamedTuple):
     """Memory is as it was: else only what has a name by itself gets a path."""
     has_names: bool = True
     """Paths are wanted; if not, runtimes tell only what owns what."""
+    has_keys: bool = True
+    """Keys, which are data, are told in them."""
 
 
 class Speaker(NamedTuple):
@@ -135,14 +138,19 @@ class Paths(graph_names.Paths):
                 return None
             namer, start, way = known
             if len(way) == 1:
-                return _path(start, start.steps)
+                return self._path(start, start.steps)
             hops = self._hops(way) if self._told.can_read else []
             stale = namer.first_stale(start, hops)
             if stale is None:
-                return _path(start, namer.steps(start, hops)) if hops else None
+                return self._path(start, namer.steps(start, hops)) if hops else None
             if self._stale >= MOST_STALE:
                 return None
             self._pass_by(way[stale], hops[stale])
+
+    def _path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
+        if not self._told.has_keys:
+            steps = [step._replace(name=NO_KEY) if step.kind == KEY else step for step in steps]
+        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
     def _pass_by(self, node: int, hop: Hop) -> None:
         """No way leads over this word any more."""
@@ -198,10 +206,6 @@ class Paths(graph_names.Paths):
             offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
             hops.append(Hop(address, size_bytes, name, offset))
         return hops
-
-
-def _path(start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
-    return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
 
 class Plain(Namer):
