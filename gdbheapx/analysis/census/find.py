@@ -223,7 +223,7 @@ class Tally:
 
 def find(session: Session, contents: bool = True) -> Census:
     """What the used memory is. `contents`: equal ones are told."""
-    return take(session, contents=contents).census
+    return take(session, contents=contents, owning=False).census
 
 
 class Beyond(NamedTuple):
@@ -246,6 +246,8 @@ class Prepared(NamedTuple):
     beyond: Beyond
     speakers: Mapping[str, Speaker] = {}
     """Runtimes that give paths."""
+    owning: bool = True
+    """The graph will be asked for owners, too."""
 
 
 def _prepared(session: Session, world: World) -> Prepared:
@@ -299,10 +301,13 @@ def paths(
     )
 
 
-def take(session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True) -> Looked:
-    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target."""
-    made = _prepared(session, seen if seen is not None else World(session))
-    asked, signer, inner = made[:3]
+def take(
+    session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True, owning: bool = True
+) -> Looked:
+    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target; `owning`: the graph is
+    asked for owners."""
+    made = _prepared(session, seen if seen is not None else World(session))._replace(owning=owning or session.store is not None)
+    asked, signer, inner = made.asked, made.signer, made.inner
     tally, managed = Tally(), [_managed(memory) for memory in inner]
     lacking = memory_budget.fits(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
@@ -405,8 +410,8 @@ def _told(session: Session, made: Prepared, then: Then) -> LabelSet:
 
 
 def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
-    asked, signer, inner, beyond, speakers_ = made
-    read = heap_graph.gather(session, True, names=True, signer=signer, further=pieces.of(inner))
+    asked, signer, inner, beyond, speakers_, owning = made
+    read = heap_graph.gather(session, True, names=True, signer=signer, further=pieces.of(inner), owning=owning)
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
     asked.settle(signed)
@@ -416,7 +421,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     then(read.graph)
     reach = heap_graph.finish(session, read)
     roots = Names(session.target, reach)
-    called = paths(session, reach, roots, signer.labels(), names, speakers_)
+    called = paths(session, reach, roots, signer.labels(), names, speakers_) if owning else None
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
     if beyond.containers & signatures.RUST:

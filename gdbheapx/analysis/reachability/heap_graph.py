@@ -290,8 +290,16 @@ def mapped(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
     return union(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
 
 
-def gather(session: Session, slots: bool, names: bool = False, signer: Optional[Signer] = None, further: Further = NO_FURTHER) -> Read:
-    """Reads everything. `signer`: what signs all blocks in this one read; `further`: what counts as blocks, too."""
+def gather(
+    session: Session,
+    slots: bool,
+    names: bool = False,
+    signer: Optional[Signer] = None,
+    further: Further = NO_FURTHER,
+    owning: bool = True,
+) -> Read:
+    """Reads everything. `signer`: what signs all blocks in this one read; `further`: what counts as blocks, too; `owning`: words that own
+    nothing are told apart, if slots are kept."""
     target = session.target
     session.budget.progress.stage = "reading all blocks"
     made = world(session, slots, further)
@@ -300,6 +308,8 @@ def gather(session: Session, slots: bool, names: bool = False, signer: Optional[
     graph = session.compiled.graph(block_source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
+    if owning:
+        graph.note_unowning()
     graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
     for node in outside.nodes:
         if not is_blank(node):

@@ -20,7 +20,6 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, int li
     graph->packed_swap = is_swapped(1);
     graph->plain_words = word == 8 && !graph->swap && !graph->packed_swap;
     graph->all_slots = all_slots;
-    graph->notes_stale = all_slots && graph->plain_words;
     graph->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     graph->mappings = mappings;
     graph->mapping_count = mapping_count;
@@ -63,6 +62,12 @@ void heapx_graph_free(struct graph *graph)
     heads_close(&graph->heads);
     free(graph->buffer);
     free(graph);
+}
+
+/* What tells of words that own nothing is noted from now on, where it can be. */
+void heapx_graph_note_unowning(struct graph *graph)
+{
+    graph->notes_stale = graph->all_slots && graph->plain_words;
 }
 
 /* Every block that is gathered from now on is signed. */

@@ -36,6 +36,7 @@ void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, u
 uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset);
 void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes);
 uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room);
+void heapx_graph_note_unowning(struct graph *graph);
 int heapx_graph_find_unowning(struct graph *graph);
 uint64_t heapx_graph_habits(struct graph *graph, struct habit *out, uint64_t room);
 uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room);
@@ -376,6 +377,10 @@ class Graph:
         """Every block that is gathered from now on is signed."""
         self._signer = signer
         self._library.heapx_graph_sign(self._handle, self._signer.handle)
+
+    def note_unowning(self) -> None:
+        """Words that own nothing are told apart, where slots of blocks are kept, and words are 64 bits of this machine's order."""
+        self._library.heapx_graph_note_unowning(self._handle)
 
     def large(self, least_bytes: int) -> List[Tuple[int, int]]:
         """(address, size) of the blocks that are so large, by address. After settle()."""

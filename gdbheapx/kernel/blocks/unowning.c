@@ -74,6 +74,7 @@ struct members {
     struct graph *graph;
     uint32_t *of;                       /* by block its container's number + 1; 0: none */
     uint8_t *several;                   /* by container: another one seems to have the same nodes */
+    uint32_t number, met;               /* of the one that is followed, and of another that has some of its nodes */
     uint64_t steps_left;
 };
 
@@ -111,27 +112,27 @@ static int has_ends(const struct graph *graph, const struct stale_container *con
     return last != NO_NODE && leads_back(graph, first, 1, container) && leads_back(graph, last, 0, container);
 }
 
-/* The block is one of container number - 1; 0 as number: it only might be. 0: it is too late. */
-static int join_one(struct members *members, uint32_t id, uint32_t number)
+/* The block is one of container number - 1, if all others are. 0: it is too late. */
+static int join_one(struct members *members, uint32_t id)
 {
-    const uint32_t before = members->of[id];
     if (!members->steps_left)
         return 0;
     members->steps_left--;
-    if (number && before && before != number)
-        members->several[before - 1] = members->several[number - 1] = 1;
-    members->of[id] = number ? number : before;
+    if (!members->of[id])
+        members->of[id] = members->number;
+    else if (members->of[id] != members->number)
+        members->met = members->of[id];
     return 1;
 }
 
 /* From node to node by the first word, in a RINGED container back by the second: as many as it says. */
-static int follow_chain(struct members *members, const struct stale_container *container, uint32_t number)
+static int follow_chain(struct members *members, const struct stale_container *container)
 {
     const struct graph *graph = members->graph;
     uint32_t node = block_at(graph, container->first), before = NO_NODE;
     for (uint32_t left = container->count; left; left--) {
         if (node == NO_NODE || (before != NO_NODE && container->kind == RINGED && block_in(graph, node, 1) != before)
-            || !join_one(members, node, number))
+            || !join_one(members, node))
             return 0;
         before = node;
         node = block_in(graph, node, 0);
@@ -139,18 +140,30 @@ static int follow_chain(struct members *members, const struct stale_container *c
     return container->kind == CHAINED ? node == NO_NODE : before == block_at(graph, container->table);
 }
 
+/* It was none: what has been called its nodes, so many of them, is not. */
+static void leave_chain(struct members *members, const struct stale_container *container, uint64_t joined)
+{
+    const struct graph *graph = members->graph;
+    uint32_t node = block_at(graph, container->first);
+    for (; joined && node != NO_NODE; joined--, node = block_in(graph, node, 0))
+        if (members->of[node] == members->number)
+            members->of[node] = 0;
+}
+
 #define MOST_DEPTH 128u
 
-/* From the root down: colour, parent, left, right. */
-static int follow_tree(struct members *members, const struct stale_container *container, uint32_t number)
+/* From the root down: colour, parent, left, right. `leaves`: so many nodes, which have joined, are left again. */
+static int follow_tree(struct members *members, const struct stale_container *container, uint64_t leaves)
 {
     const struct graph *graph = members->graph;
     uint32_t stack[MOST_DEPTH + 2], depth = 0, count = 0;
     stack[depth++] = block_at(graph, container->first);
     while (depth) {
         const uint32_t node = stack[--depth];
-        if (++count > container->count || depth >= MOST_DEPTH || !join_one(members, node, number))
+        if (++count > container->count || depth >= MOST_DEPTH || (leaves ? count > leaves : !join_one(members, node)))
             return 0;
+        if (leaves && members->of[node] == members->number)
+            members->of[node] = 0;
         for (uint32_t slot = 2; slot <= 3; slot++) {
             const uint32_t child = block_in(graph, node, slot);
             if (child != NO_NODE && block_in(graph, child, 1) != node)
@@ -162,9 +175,20 @@ static int follow_tree(struct members *members, const struct stale_container *co
     return count == container->count;
 }
 
-static int follow(struct members *members, const struct stale_container *container, uint32_t number)
+static void follow(struct members *members, const struct stale_container *container)
 {
-    return container->kind == TREED ? follow_tree(members, container, number) : follow_chain(members, container, number);
+    const uint64_t before = members->steps_left;
+    members->met = 0;
+    if (container->kind == TREED ? follow_tree(members, container, 0) : follow_chain(members, container)) {
+        if (container->kind == CHAINED)
+            join_one(members, block_at(members->graph, container->table));
+        if (members->met)
+            members->several[members->met - 1] = members->several[members->number - 1] = 1;
+    } else if (container->kind == TREED && before > members->steps_left) {
+        follow_tree(members, container, before - members->steps_left);
+    } else {
+        leave_chain(members, container, before - members->steps_left);
+    }
 }
 
 /* A node of a list begins as the header of one does, before any number: what may be that is looked at when all others are known. */
@@ -178,12 +202,9 @@ static void find_members(struct members *members, int turn)
     const struct graph *graph = members->graph;
     for (uint64_t i = 0; i < graph->stale.container_count; i++) {
         const struct stale_container *container = &graph->stale.containers[i];
-        if (turn_of(graph, container) != turn || (turn && members->of[container->node]) || !has_ends(graph, container)
-            || !follow(members, container, 0))
-            continue;
-        follow(members, container, (uint32_t) i + 1);
-        if (container->kind == CHAINED)
-            join_one(members, block_at(graph, container->table), (uint32_t) i + 1);
+        members->number = (uint32_t) i + 1;
+        if (turn_of(graph, container) == turn && !(turn && members->of[container->node]) && has_ends(graph, container))
+            follow(members, container);
     }
 }
 
@@ -207,7 +228,7 @@ static int mark_foreign(const struct members *members)
 
 static int mark_containers(struct graph *graph)
 {
-    struct members members = {graph, NULL, NULL, 8 * (uint64_t) graph->index.blocks + 1000000};
+    struct members members = {graph, NULL, NULL, 0, 0, 8 * (uint64_t) graph->index.blocks + 1000000};
     if (!graph->stale.container_count)
         return 1;
     members.of = lazy_alloc((size_t) graph->index.blocks * sizeof *members.of + 8);

@@ -42,6 +42,7 @@ class Memory:
         data = struct.pack("<%dQ" % len(self.root), *self.root)
         source = BytesSource(tuple(sorted([*pieces, (DATA, data)])))
         graph = kernel.graph(source, GraphShape([(HEAP, HEAP + 0x1000000)], [], 8, True, 16, slots), Budget())
+        graph.note_unowning()
         graph.gather([iter([make_blocks([(*row, CLASS_USED, 0, 0) for row in self._blocks])])])
         graph.scan(DATA, DATA, DATA + len(data))
         graph.end_node()
@@ -243,3 +244,51 @@ def test_a_file_has_them(c_kernel: CKernel) -> None:
     assert list(trees[0].owners) == list(trees[1].owners)
     assert again.mark(first) == graph.mark(first) and not graph.mark(first)[LEAKED].blocks
     assert NO_NODE not in [trees[0].owners[node(graph, one)] for one in nodes]
+
+
+def test_what_only_begins_as_a_container(c_kernel: CKernel) -> None:
+    """Words that begin as several do, rings without end and trees that lead back: none takes a node from the one that has it."""
+    memory = Memory()
+    nodes = hash_map(memory, 8, 10)
+    stranger = memory.block(4, nodes[4])
+    circle = memory.block(6)
+    memory.put(circle, 0, circle, circle, circle, circle, 9)
+    chained = [memory.block(4) for _ in range(3)]
+    for number, one in enumerate(chained):
+        memory.put(one, 0, chained[(number + 1) % 3], 70000, nodes[0], 0xFFFFFF00, LOAD)
+    memory.root[0], memory.root[1:4] = stranger, [circle, nodes[0], chained[0]]
+    memory.root[20:26] = [chained[0], 13, chained[0], 0xFFFFFFF0, LOAD, 13]
+    memory.root[30:34] = [0, nodes[2], nodes[3], nodes[4]]
+    memory.root[34] = 5
+    memory.root[40:43] = [nodes[5], nodes[6], 3]
+    graph = memory.graph(c_kernel)
+    assert rule(graph, stranger, 0, nodes[4]) == rule(graph, None, 31, nodes[2]) == rule(graph, None, 40, nodes[5]) == UNOWNING
+    assert rule(graph, None, 10, nodes[0]) == rule(graph, nodes[4], 0, nodes[5]) == RULE_START
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_words(c_kernel: CKernel, seed: int) -> None:
+    """Whatever stands there: what is told to own nothing leads where another way does, and no block is lost."""
+    import random
+
+    chance = random.Random(seed)
+    memory = Memory()
+    sizes = [chance.choice((3, 5, 7, 13)) for _ in range(40)]
+    blocks = [memory.block(size) for size in sizes]
+    values = [*blocks, *blocks, 0, 0, 1, 2, 3, 5, 13, 39, 70000, LOAD, DATA + 16, *(one + 16 for one in blocks[:10])]
+    bodies = [one for one, size in zip(blocks, sizes) if size == 13]
+    for one, size in zip(blocks, sizes):
+        memory.put(one, 0, *(chance.choice(values) for _ in range(size)))
+        if size == 7:
+            memory.put(one, 0, *chance.choice(((one + 16, 3), (chance.choice(bodies), chance.randrange(90), 100))))
+    memory.root[:40] = [chance.choice(values) for _ in range(40)]
+    graph = memory.graph(c_kernel)
+    first = graph.numbers().blocks
+    edges = {one: graph.edges(one) for one in range(graph.nodes)}
+    seen, todo = {first}, [first]
+    while todo:
+        todo += [edge.node for edge in edges[todo.pop()] if edge.rule != UNOWNING and edge.node not in seen and not seen.add(edge.node)]  # type: ignore[func-returns-value]
+    told = [edge.node for some in edges.values() for edge in some if edge.rule == UNOWNING]
+    assert set(told) <= seen and (told or seed % 3)
+    marks = graph.mark(first)
+    assert sum(one.blocks for one in marks[:LEAKED]) == len(seen) - 1
