@@ -55,6 +55,14 @@ def test_containers(stage: Stage, kind: str, way: str) -> None:
     assert unnamed < MOST_UNNAMED * sum(row["bytes"] for row in rows)
 
 
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_tables_are_held(stage: Stage, kind: str, way: str) -> None:
+    """A HashMap points to the middle of its table: that holds it. No block of the program is only maybe held."""
+    process = started(stage, "holds", env={"LD_PRELOAD": str(library())} if way == "jemalloc" else {})
+    found = alone(process.target(kind), "leaks", "--json", "--no-weak").envelope["data"]["classes"]
+    assert (found["maybe"]["blocks"], found["leaked"]["blocks"]) == (0, 0) and found["held"]["blocks"] > 20000
+
+
 def blocks_of(rows: List[Dict[str, Any]], name: str) -> int:
     """Of the rows whose names are so."""
     return sum(row["blocks"] for row in rows if re.fullmatch(name, row["signature"] or ""))

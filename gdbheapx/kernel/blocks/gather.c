@@ -48,8 +48,8 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
             const uint32_t number = graph->index.table[(found[i] - graph->index.low) >> SLOT_SHIFT];
             if (!number || found[i] - scanned->own < scanned->own_bytes)
                 continue;
+            const uint8_t *at = bytes + (uint64_t) places[i] * graph->word;
             if (is_rust) {
-                const uint8_t *at = bytes + (uint64_t) places[i] * graph->word;
                 const uint64_t place = place_of(graph, scanned->own_bytes, scanned->slot + places[i]);
                 signer_look_rust(graph->signer, at, (uint64_t) (at - begin) / graph->word, words - places[i], place);
             }
@@ -61,8 +61,9 @@ static int scan(struct graph *graph, const uint8_t *bytes, uint64_t size, struct
                 if (signer_may_see_far(second, third))
                     signer_look_far(graph->signer, behind - graph->word, words - places[i]);
             }
+            if (graph->plain_words && scanned->base)
+                stale_look_table(&graph->stale, at, (uint64_t) (at - begin) / 8, words - places[i], graph->nodes_read, found[i]);
             if (graph->notes_stale && scanned->base) {
-                const uint8_t *at = bytes + 8 * (uint64_t) places[i];
                 const uint64_t slot = scanned->slot + places[i];
                 stale_look(&graph->stale, at, (uint64_t) (at - begin) / 8, words - places[i], graph->nodes_read, slot,
                            scanned->base + 8 * slot, found[i]);
@@ -129,8 +130,10 @@ static int scan_small(struct graph *graph, const uint8_t *bytes, unsigned words,
                 if (signer_may_see_far(second, third))
                     signer_look_far(graph->signer, from, words - slot);
             }
+            const uint8_t *at = bytes + 8 * (uint64_t) slot;
+            if (counts)
+                stale_look_table(&graph->stale, at, slot, words - slot, graph->nodes_read, value);
             if (graph->notes_stale && counts) {
-                const uint8_t *at = bytes + 8 * (uint64_t) slot;
                 stale_look(&graph->stale, at, slot, words - slot, graph->nodes_read, slot, own + 8 * (uint64_t) slot, value);
             }
             *to = (uint8_t) (slot - last);

@@ -87,7 +87,7 @@ RULE_START = 0
 RULE_TAG = 1
 """To its start, with low bits set."""
 RULE_BASE = 2
-"""To the second base of a C++ object."""
+"""To the second base of a C++ object; to the control bytes of a hash table of Rust's, by a word of its HashMap."""
 RULE_HABIT = 3
 """To a place inside at which this program is in the habit of pointing, or which the block's own begin says is meant."""
 RULE_INSIDE = 4

@@ -46,8 +46,18 @@ void stale_container(struct stale *stale, const struct stale_container *containe
     stale->containers[stale->container_count++] = *container;
 }
 
+void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node)
+{
+    if (stale->table_count == stale->table_room && !grow((void **) &stale->tables, &stale->table_room, sizeof *stale->tables)) {
+        stale->is_lost = 1;
+        return;
+    }
+    stale->tables[stale->table_count++] = (struct stale_table) {control, (uint32_t) node, 64u - (unsigned) __builtin_clzll(mask)};
+}
+
 void stale_free(struct stale *stale)
 {
+    free(stale->tables);
     free(stale->containers);
     free(stale->bodies);
     free(stale->words);
@@ -65,5 +75,7 @@ int stale_join(struct stale *stale, const struct stale *part, uint64_t node)
         container.node += (uint32_t) node;
         stale_container(stale, &container);
     }
+    for (uint64_t i = 0; i < part->table_count; i++)
+        stale_table(stale, part->tables[i].control, (UINT64_C(1) << part->tables[i].power) - 1, node + part->tables[i].node);
     return !stale->is_lost && !part->is_lost;
 }

@@ -37,7 +37,16 @@ struct stale_container {
     uint32_t node, slot, kind;
 };
 
+/* A table of Rust's HashMap (hashbrown), with 1 << power places: its control bytes stand behind its elements, and a word of the node leads
+   there. */
+struct stale_table {
+    uint64_t control;
+    uint32_t node, power;
+};
+
 struct stale {
+    struct stale_table *tables;
+    uint64_t table_count, table_room;
     struct stale_container *containers;
     uint64_t container_count, container_room;
     struct stale_body *bodies;
@@ -50,6 +59,7 @@ struct stale {
 void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, int is_text);
 void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot);
 void stale_container(struct stale *stale, const struct stale_container *container);
+void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node);
 void stale_free(struct stale *stale);
 
 /* Those of a part, whose first node has this number. 0: no memory. */
@@ -84,6 +94,25 @@ static inline void stale_look_container(struct stale *stale, const uint8_t *at, 
         found = (struct stale_container) {value, 0, (uint32_t) fourth, 0, found.node, found.slot, TREED};
         stale_container(stale, &found);                                 /* {colour, root, first, last, number}, from root on */
     }
+}
+
+/* Places less one, how many elements more it may get, and how many it has: of 8 places 7 are used at most. */
+static inline int is_hash_table(uint64_t mask, uint64_t growth, uint64_t items)
+{
+    return mask - 3 < MOST_ROOM && !(mask & (mask + 1)) && items - 1 < mask && growth <= mask
+        && growth + items <= (mask < 8 ? mask : (mask + 1) / 8 * 7);
+}
+
+/* As stale_look, of what holds and owns: {control, mask, growth, items}, and in older releases {mask, control, growth, items}. */
+static inline void stale_look_table(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t words, uint64_t node, uint64_t value)
+{
+    if (value % 16 || words < 3)
+        return;
+    const uint64_t second = plain_word(at + 8), third = plain_word(at + 16);
+    if (words > 3 && second < MOST_ROOM && is_hash_table(second, third, plain_word(at + 24)))
+        stale_table(stale, value, second, node);
+    else if (before && third < MOST_ROOM && is_hash_table(plain_word(at - 8), second, third))
+        stale_table(stale, value, plain_word(at - 8), node);
 }
 
 /* The candidate `value`, in words of eight bytes in this machine's order, that stands at the address `here` in its node's slot; `before`

@@ -2,6 +2,7 @@
 #include "marks.h"
 
 #define SLACK 32u                       /* bytes that malloc may give beyond what was asked for; with size classes a fifth more */
+#define CONTROL_GROUP 16u
 #define FAR_WORDS UINT16_MAX            /* from so many words on all is taken to be live */
 
 static uint32_t block_at(const struct graph *graph, uint64_t address)
@@ -66,6 +67,36 @@ static int mark_words(struct graph *graph)
                 return 0;
     }
     return 1;
+}
+
+/* ---- tables of Rust ---- */
+
+/* Items from the block's begin on, then a control byte for each place, and 16 of them once more. */
+static int is_table_in(const struct graph *graph, uint32_t id, uint64_t offset, uint64_t places)
+{
+    const uint64_t usable = index_size(&graph->index, id), need = offset + places + CONTROL_GROUP, rest = usable - need;
+    return offset >= places && offset % places < CONTROL_GROUP && need <= usable && (rest < SLACK || rest <= usable / 5 + 16);
+}
+
+/* A pointer to the middle of such a table is the one that holds and owns it. */
+static void mark_tables(struct graph *graph)
+{
+    for (uint64_t i = 0; i < graph->stale.table_count; i++) {
+        const struct stale_table *table = &graph->stale.tables[i];
+        const uint32_t number = slot_at(&graph->index, table->control);
+        uint64_t offset = 0;
+        const uint32_t id = number ? index_find(&graph->index, number, table->control, &offset) : NO_NODE;
+        if (id == NO_NODE || !is_table_in(graph, id, offset, UINT64_C(1) << table->power))
+            continue;
+        for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+            const uint32_t rule = EDGE_RULE(graph->to[edge]);
+            if (EDGE_ID(graph->to[edge]) != id || (rule != RULE_INSIDE && rule != RULE_HABIT))
+                continue;
+            graph->to[edge] = id | (uint32_t) RULE_BASE << ID_BITS;
+            graph->by_rule[rule]--;
+            graph->by_rule[RULE_BASE]++;
+        }
+    }
 }
 
 /* ---- nodes of containers ---- */
@@ -273,6 +304,7 @@ static int keep_only_ways(struct graph *graph)
 int heapx_graph_find_unowning(struct graph *graph)
 {
     int done = !graph->stale.is_lost;
+    mark_tables(graph);
     if (graph->stale.body_count && done) {
         uint16_t *ends = lazy_alloc((size_t) graph->index.blocks * sizeof *ends + 8);
         done = ends != NULL;

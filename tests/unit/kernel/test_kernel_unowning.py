@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, RULE_START, UNOWNING, Graph, GraphShape
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, RULE_BASE, RULE_INSIDE, RULE_START, UNOWNING, Graph, GraphShape
 from gdbheapx.kernel.blocks.packed import STREAMS, PackedGraph
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
 
@@ -292,3 +292,37 @@ def test_random_words(c_kernel: CKernel, seed: int) -> None:
     assert set(told) <= seen and (told or seed % 3)
     marks = graph.mark(first)
     assert sum(one.blocks for one in marks[:LEAKED]) == len(seen) - 1
+
+
+def swiss(memory: Memory, words: int, places: int = 32, slack: int = 8) -> Tuple[int, int]:
+    """(a table of Rust's with elements of 8 bytes, its control bytes)."""
+    table = memory.block((8 * places + places + 16 + slack) // 8 + words)
+    return table, table + 8 * places
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_a_table_of_rust_is_held(c_kernel: CKernel, slots: bool) -> None:
+    """By a pointer to its control bytes, in both orders of the words beside it; other pointers to its inside are as weak as they were."""
+    memory = Memory()
+    (new, new_control), (old, old_control), (other, other_control) = (swiss(memory, 0) for _ in range(3))
+    holder = memory.block(8, new_control, 31, 8, 20, other_control, 31, 9, 20)
+    older = memory.block(6, 31, old_control, 8, 20)
+    memory.root[:4] = [holder, 0, older, 0]
+    graph = memory.graph(c_kernel, slots)
+    first = graph.numbers().blocks
+    assert {edge.node: edge.rule for edge in graph.edges(node(graph, holder))} == {node(graph, new): RULE_BASE, node(graph, other): RULE_INSIDE}
+    assert [edge.rule for edge in graph.edges(node(graph, older))] == [RULE_BASE]
+    sums = graph.mark(first)
+    assert (sums[RULE_BASE].blocks, sums[RULE_INSIDE].blocks) == (2, 1)
+    assert graph.numbers().by_rule[RULE_BASE] == 2 and graph.numbers().by_rule[RULE_INSIDE] == 1
+    assert graph.evidence(node(graph, old)) == RULE_BASE
+
+
+@pytest.mark.parametrize("control, mask, growth, items", [(8, 31, 8, 20), (0, 30, 8, 20), (0, 63, 8, 20), (0, 31, 8, 0), (0, 31, 9, 20), (-128, 31, 8, 20)])
+def test_what_is_no_table_of_rust(c_kernel: CKernel, control: int, mask: int, growth: int, items: int) -> None:
+    """Control bytes elsewhere, places that are no power of two or do not fill the block, more elements than fit: as weak as before."""
+    memory = Memory()
+    _, at = swiss(memory, 0)
+    memory.root[:4] = [at + control, mask, growth, items]
+    graph = memory.graph(c_kernel)
+    assert graph.edges(graph.numbers().blocks)[0].rule == RULE_INSIDE
