@@ -1,5 +1,6 @@
 """Paths of names for objects of every CPython that is installed here beside the system's, with every allocator that it has."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,15 @@ from tests.support.processes import Stage
 from tests.support.python_service import Service
 
 pytestmark = pytest.mark.wild  # interpreters that may not be here
-FOLDERS = sorted(Path("/root/.pyenv/versions").glob("3.*")) + sorted(Path("/opt").glob("python3*"))
-PYTHONS = [
-    python for folder in FOLDERS for python in [folder / "bin" / "python3"] if int(folder.name.split(".")[1]) >= 8 and python.exists()
-]
+FOLDERS = sorted(Path("/root/.pyenv/versions").glob("3.*"))
+PYTHONS = [folder / "bin" / "python3" for folder in FOLDERS if int(folder.name.split(".")[1]) >= 8]
+PYTHONS += [Path(path) for path in os.environ.get("HEAPX_TEST_PYTHONS", "").split(os.pathsep) if path]
+"""More of them by that variable, such as one unpacked from a later Debian."""
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("malloc", ["", "malloc", "debug"])
-@pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.parts[-3])
+@pytest.mark.parametrize("python", PYTHONS, ids=str)
 def test_paths_lead_where_they_say(stage: Stage, python: Path, malloc: str, seed: int) -> None:
     """Of 1,000 random objects none is called what it is not, and 95 % have a name without an offset."""
     service = Service(stage, str(python), malloc, seed)

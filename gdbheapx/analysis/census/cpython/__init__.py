@@ -6,9 +6,9 @@ index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
 
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.cpython import interpreter, static_names
+from gdbheapx.analysis.census.cpython import interpreter, type_names
 from gdbheapx.analysis.census.cpython import types as objects
-from gdbheapx.analysis.census.cpython.layout import layout_of
+from gdbheapx.analysis.census.cpython.layout import NEWEST, layout_of
 from gdbheapx.analysis.census.cpython.paths import Paths
 from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, Body, PyType, Types
 from gdbheapx.analysis.census.cpython.values import Values
@@ -27,9 +27,12 @@ POOLS = 64
 POOL_SIZES = (4 << 10, 16 << 10, 32 << 10)
 """To 3.9, and later; an arena is 64 times that."""
 MODULE = "python"
+FLAGS_IN_COUNTS = 14
+"""Minor version from which on a reference count has some."""
 STEPS = (512, 256, 128, 64, 48, 32, 16)
 """A row asks for so many bytes at least: types are put where all their objects have them."""
-LOW_HALF, HIGH_HALF = 0xFFFFFFFF, ALL ^ 0xFFFFFFFF
+LOW_HALF, HIGH_HALF, OVERFLOW = 0xFFFFFFFF, ALL ^ 0xFFFFFFFF, 0xFFFF << 32
+"""Of a reference count; since 3.14 the lower half of its upper half is 0 while it is counted in 32 bits (ob_overflow, then ob_flags)."""
 
 
 class Arena(NamedTuple):
@@ -133,11 +136,12 @@ class Python:
         self.types = Types(world, memory, root, [match for match in matches if match.row < len(of_types)])
         tables = [match._replace(row=match.row - len(of_types)) for match in matches if 0 <= match.row - len(of_types) < len(of_pools)]
         self.arenas = find_arenas(world, tables)
-        self.has_flags_in_counts = objects.counts_have_flags(world, memory)
+        self.minor_version = objects.minor_version(world, memory)
+        self.has_flags_in_counts = (self.minor_version or 0) >= FLAGS_IN_COUNTS
 
     def values(self, world: World) -> Values:
         """What reads its objects."""
-        return Values(world, self.types, layout_of(self.types, self.has_flags_in_counts))
+        return Values(world, self.types, layout_of(self.types, self.minor_version))
 
     def bodies(self) -> Iterator[Body]:
         """What objects own beside themselves, of all types."""
@@ -159,11 +163,12 @@ def _python(world: World) -> Python:
     root = world.once(Root)
     assert root.root is not None
     python = Python(world, root.memory, root.root)
-    if static_names.are_missing(python.types):
-        values = python.values(world)
+    values = python.values(world)
+    python.types.rename(type_names.apart(values))
+    if type_names.are_missing(python.types):
         found = interpreter.find(values, root.memory)
         modules = dict(interpreter.modules(values, found)) if found is not None else {}
-        python.types.rename(static_names.find(values, modules))
+        python.types.rename(type_names.of_static(values, modules))
     return python
 
 
@@ -195,7 +200,7 @@ class CPython(Recogniser):
             for head, by_step in sorted(by_place.items()):
                 at = shift + head
                 counts = [Condition(at, 8, AT_LEAST, 1, mask=LOW_HALF)]
-                counts += [] if python.has_flags_in_counts else [Condition(at, 8, EQUAL, 0, mask=HIGH_HALF)]
+                counts.append(Condition(at, 8, EQUAL, 0, mask=OVERFLOW if python.has_flags_in_counts else HIGH_HALF))
                 for step, some in sorted(by_step.items()):
                     conditions = [*objects.debug_head(shift), Condition(at + 8, 8, IN_SET, 0), *counts]
                     row = SignatureRow(conditions, least_usable=shift + max(step, head + 16), key=(at + 8, 8, ALL))
@@ -216,7 +221,7 @@ class CPython(Recogniser):
     def namer(self, world: World) -> Optional[Namer]:
         """Of objects by modules and frames."""
         python = self.python(world)
-        if python is None:
+        if python is None or (python.minor_version or 0) > NEWEST:
             return None
         return Paths(python.values(world), world.once(Root).memory)
 

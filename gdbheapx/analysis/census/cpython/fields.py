@@ -30,7 +30,7 @@ BY_NAME: Dict[str, Dict[int, str]] = {
 FRAME_3_11 = {16: ".f_back"}
 NAME, QUALIFIED_NAME, CACHED_KEYS = -24, -8, 0
 """In a class, from where it has the keys that its instances share (PyHeapTypeObject.ht_cached_keys)."""
-CACHED_KEYS_AT = {9: 864, 10: 872, 12: 880}
+CACHED_KEYS_AT = {9: 864, 10: 872, 12: 880, 15: 888}
 CACHED_KEYS_3_8 = 872
 
 
@@ -78,7 +78,7 @@ class Fields:
         return made
 
     def _cached_keys(self) -> int:
-        """Where a class has the keys that its instances share: they moved in 3.9, 3.10 and 3.12."""
+        """Where a class has the keys that its instances share: they moved in 3.9, 3.10, 3.12 and 3.15."""
         release = max(self._values.layout.release, 9)
         return CACHED_KEYS_3_8 if self._is_3_8() else CACHED_KEYS_AT[max(key for key in CACHED_KEYS_AT if key <= release)]
 

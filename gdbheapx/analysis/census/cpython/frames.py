@@ -15,8 +15,8 @@ STATE_WORDS = 24
 CHUNK_WORDS = 64
 """Of a thread's state: datastack_chunk is among them."""
 CHUNK_BYTES, MOST_CHUNK_BYTES = 4096, 1 << 30
-TAGS = 3
-"""In 3.14 the lowest bits of a reference in a frame say how it is counted."""
+FRAMES_HAVE_TAGS, TAGS = 14, 3
+"""Since 3.14 the lowest bits of a reference in a frame say how it is counted."""
 CODE_NAME = {8: 112, 11: 120}
 CODE_QUALIFIED_NAME = 128
 LOCALS_NAMES, FREE_COUNT_3_11, FREE_COUNT = 96, 92, 88

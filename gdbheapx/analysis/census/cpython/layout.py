@@ -1,13 +1,15 @@
 """Where CPython's objects have their fields, by release: found by the flags of types, without a symbol and without sys.version.
 
 Sources: Include/cpython/*object.h, Include/internal/pycore_dict.h, pycore_frame.h, pycore_interpframe_structs.h (3.14),
-Objects/dictobject.c and Objects/codeobject.c of 3.8 to 3.14; offsets are those of 64-bit words, not of free-threaded builds.
+Objects/dictobject.c and Objects/codeobject.c of 3.8 to 3.15; offsets are those of 64-bit words, not of free-threaded builds.
 """
 
-from typing import Dict, NamedTuple, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from gdbheapx.analysis.census.cpython.types import HEAP_TYPE, MANAGED_DICT, Types
 
+NEWEST = 15
+"""The last minor version whose layouts are known."""
 IMMUTABLE_TYPE = 1 << 8
 """Of all static types since 3.10."""
 FUNCTION_3_8 = {
@@ -34,7 +36,10 @@ FUNCTION_3_10 = {
     80: ".__doc__",
     104: ".__module__",
 }
-FUNCTION_3_12 = {**FUNCTION_3_10, 112: ".__annotations__", 120: ".__type_params__"}
+FUNCTION_3_11 = {**FUNCTION_3_10, 112: ".__annotations__"}
+FUNCTION_3_12 = {**FUNCTION_3_11, 120: ".__type_params__"}
+FUNCTION_3_14 = {**FUNCTION_3_11, 120: ".__annotate__", 128: ".__type_params__"}
+FUNCTIONS = {8: FUNCTION_3_8, 10: FUNCTION_3_11, 12: FUNCTION_3_12, 14: FUNCTION_3_14}
 
 
 class Frame(NamedTuple):
@@ -52,7 +57,7 @@ class Layout(NamedTuple):
     """Offsets in bytes, from where an object begins."""
 
     release: int
-    """The lowest minor version that it may be: 8, 10, 11, 12, 13 or 14 (3.9 is as 3.8)."""
+    """The lowest minor version that it may be: 8, 10 to 15 (3.9 is as 3.8)."""
     items: int
     """Of a tuple's first item."""
     ascii_text: int
@@ -89,10 +94,10 @@ def _of(table: Dict[int, Frame], release: int) -> Frame:
     return table[max((key for key in table if key <= release), default=min(table))]
 
 
-def release_of(types: Types, has_flags_in_counts: bool) -> int:
-    """By what the types' flags show."""
-    if has_flags_in_counts:
-        return 14
+def release_of(types: Types, minor_version: Optional[int]) -> int:
+    """By what the types' flags show; since 3.13 it is written somewhere."""
+    if minor_version is not None:
+        return minor_version
     if types.has_inline_values:
         return 13
     if types.has_tagged_dicts:
@@ -104,16 +109,16 @@ def release_of(types: Types, has_flags_in_counts: bool) -> int:
     return 10 if any(flags & IMMUTABLE_TYPE for flags in static) else 8
 
 
-def layout_of(types: Types, has_flags_in_counts: bool) -> Layout:
+def layout_of(types: Types, minor_version: Optional[int]) -> Layout:
     """Of one process."""
-    release = release_of(types, has_flags_in_counts)
+    release = release_of(types, minor_version)
     texts: Tuple[int, int] = (40, 56) if release >= 12 else (48, 72)
     return Layout(
         release=release,
         items=types.root.items * 8,
         ascii_text=texts[0],
         wide_text=texts[1],
-        function=FUNCTION_3_8 if release < 10 else FUNCTION_3_12 if release >= 12 else {**FUNCTION_3_10, 112: ".__annotations__"},
+        function=FUNCTIONS[max(key for key in FUNCTIONS if key <= release)],
         closure=48 if release < 10 else 72,
         frame=_of(FRAMES, release),
         generator_frame=GENERATOR_FRAMES[max(key for key in GENERATOR_FRAMES if key <= release)],

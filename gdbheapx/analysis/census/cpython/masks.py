@@ -43,6 +43,8 @@ count."""
 GENERATOR_RUNS, CELL_NUMBERS, SPARE_FRAME = 24, 96, 128
 """gi_running (to 3.9), of whose word one byte is written; co_cell2arg and co_zombieframe (to 3.10), a frame that a call
 left and the next one takes."""
+CODE_EXTRA, MOST_CODE_BYTES = 144, 256
+"""What code has for the interpreter alone: weak references, caches, counters."""
 CLASS_DICT, MOST_DICTS = 264, 1 << 17
 POOL_BYTES = 512
 DEBUG_BYTES = 32
@@ -117,8 +119,8 @@ class Masks:
             elif kin.name in GENERATORS and release >= 11:
                 item = GENERATOR_ITEM[min(release, 12)]
                 found |= {item, item + WORD, self._values.layout.generator_frame + self._values.layout.frame.previous}
-            if kin.name == "code" and release < 11:
-                found |= {CELL_NUMBERS, SPARE_FRAME}
+            if kin.name == "code":
+                found |= {*range(CODE_EXTRA, MOST_CODE_BYTES, WORD), *((CELL_NUMBERS, SPARE_FRAME) if release < 11 else ())}
             if kin.name == "frame":
                 found |= {FRAME_DATA} if release >= 11 else set(OLD_FRAME_PARTS[release])
         return found

@@ -10,7 +10,8 @@ from typing import Iterator, List, Optional, Sequence
 from gdbheapx.analysis.census.cpython import interpreter
 from gdbheapx.analysis.census.cpython.frames import Frames
 from gdbheapx.analysis.census.cpython.masks import Masks
-from gdbheapx.analysis.census.cpython.steps import OBJECT, RAW, Move, Place, Steps
+from gdbheapx.analysis.census.cpython.place import OBJECT, RAW, Move, Place
+from gdbheapx.analysis.census.cpython.steps import Steps
 from gdbheapx.analysis.census.cpython.types import DICT, IS_TYPE, LIST, STR, Segment
 from gdbheapx.analysis.census.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
 from gdbheapx.analysis.naming.namer import FIELD, FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start

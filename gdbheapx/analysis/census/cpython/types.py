@@ -139,13 +139,13 @@ def root_at(world: World, at: int) -> Optional[Root]:
     return next((Root(at, base, items) for items in (3, 4) if order[items : items + 2] == (at, base)), None)
 
 
-def counts_have_flags(world: World, memory: Sequence[Segment]) -> bool:
-    """From 3.14 on the upper half of a reference count has flags."""
+def minor_version(world: World, memory: Sequence[Segment]) -> Optional[int]:
+    """13 of 3.13, as _PyRuntime says it; None up to 3.12. From 3.14 on the upper half of a reference count has flags."""
     for _, words in memory:
         place = words.tobytes().find(COOKIE) if world.little_endian == (sys.byteorder == "little") else -1
-        if place >= 0 and not place % WORD and place // WORD + 1 < len(words) and words[place // WORD + 1] >> 16 >= 0x030E:
-            return True
-    return False
+        if place >= 0 and not place % WORD and place // WORD + 1 < len(words) and words[place // WORD + 1] >> 24 == 3:
+            return words[place // WORD + 1] >> 16 & 0xFF
+    return None
 
 
 def debug_head(shift: int) -> List[Condition]:

@@ -1,6 +1,9 @@
-"""Names of static types where no file tells them: modules have these types under names that are in the heap."""
+"""Names of types that tp_name does not tell: of static types where no file has it, and of classes of which several have the same.
 
-from typing import Dict, Mapping, Optional
+Modules have static types under names that are in the heap; a class's dict says which module it is of.
+"""
+
+from typing import Dict, List, Mapping, Optional
 
 from gdbheapx.analysis.census.cpython.types import HEAP_TYPE, UNNAMED, Types
 from gdbheapx.analysis.census.cpython.values import Values
@@ -31,7 +34,7 @@ OF_MODULES: Mapping[str, Mapping[str, str]] = {
     "_collections": {name: "collections.%s" % name for name in ("deque", "OrderedDict", "defaultdict")},
     "_functools": {"partial": "functools.partial", "_lru_cache_wrapper": "functools._lru_cache_wrapper"},
 }
-MODULE_DICT = 16
+MODULE_DICT, CLASS_DICT = 16, 264
 
 
 def are_missing(types: Types) -> bool:
@@ -39,7 +42,7 @@ def are_missing(types: Types) -> bool:
     return any(py_type.name.startswith(UNNAMED) for py_type in types.all.values())
 
 
-def find(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
+def of_static(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
     """By address, of static types without a name."""
     found: Dict[int, str] = {}
     for module, names in (("builtins", None), *OF_MODULES.items()):
@@ -50,6 +53,20 @@ def find(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
             name = _name(values.text(key), names)
             if name is not None:
                 found.setdefault(value, name)
+    return found
+
+
+def apart(values: Values) -> Dict[int, str]:
+    """Classes of one name with their modules: `numbers.Number`, `shop.Number`."""
+    by_name: Dict[str, List[int]] = {}
+    for address, py_type in values.types.all.items():
+        by_name.setdefault(py_type.name, []).append(address)
+    found: Dict[int, str] = {}
+    for name, addresses in by_name.items():
+        for address in addresses if len(addresses) > 1 else ():
+            module = values.text(values.get(values.word(address + CLASS_DICT), "__module__"), 256)
+            if values.types.all[address].flags & HEAP_TYPE and module and module.isprintable():
+                found[address] = "%s.%s" % (module, name)
     return found
 
 
