@@ -1,8 +1,10 @@
 """Paths of names for objects of a Python service, held against what the service itself finds by them.
 
 Files: analysis/census/cpython/layout.py, analysis/census/cpython/values.py, analysis/census/cpython/interpreter.py,
-analysis/census/cpython/frames.py, analysis/census/cpython/masks.py, analysis/census/cpython/type_names.py, analysis/census/cpython/fields.py, analysis/census/cpython/steps.py,
-analysis/census/cpython/paths.py.
+analysis/census/cpython/frames.py, analysis/census/cpython/masks.py, analysis/census/cpython/type_names.py,
+analysis/census/cpython/fields.py, analysis/census/cpython/steps.py,
+analysis/census/cpython/paths.py, analysis/census/cpython/place.py, analysis/census/cpython/bodies.py,
+analysis/census/cpython/frame_steps.py.
 """
 
 import random

@@ -173,7 +173,7 @@ def _python(world: World) -> Python:
 
 
 class CPython(Recogniser):
-    """3.8 to 3.14 with 64-bit words; not free-threaded builds, whose heads are others."""
+    """3.8 to 3.15 with 64-bit words; not free-threaded builds, whose heads are others."""
 
     module = MODULE
 
