@@ -202,6 +202,14 @@ def _hint(largest: Group, split: Split) -> Optional[str]:
     return _HINTS.get(largest.kind)
 
 
+def behind_cache(split: Optional[Split]) -> Optional[str]:
+    """The program that has much where page cache, about which there is nothing to do, has most."""
+    by_size = groups(split.parts) if split is not None else []
+    if len(by_size) < 2 or by_size[0].kind != kinds.CACHE or by_size[1].bytes < MUCH * sum(group.bytes for group in by_size):
+        return None
+    return by_size[1].program
+
+
 def beside(split: Optional[Split]) -> List[Finding]:
     """What is to be said where allocators are the largest part, and have not nearly all."""
     if split is None:

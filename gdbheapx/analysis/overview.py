@@ -6,7 +6,7 @@ from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator, fingerprints
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
-from gdbheapx.analysis import inside, memory_verdict, page_parts, runtime_tables
+from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
@@ -128,7 +128,8 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     if large is not None:
         lines = [*large.verdict.lines, *(line for judgement in shown for line in _beside(judgement.verdict))]
         within = fingerprints.steps(session.discovery.inner()) if large.may_be_mallocs else []
-        steps = [*within, *runtime_tables.steps(target, large.verdict.code, large.program)]
+        program = large.program or memory_verdict.behind_cache(memory)
+        steps = [*within, *next_steps.steps(target, large.verdict.code, program, bool(session.heaps.all()))]
         return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding(copy.what, "its heap is empty", copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
@@ -139,7 +140,8 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     main = judged[0].verdict
     if is_hidden and main.kind != verdict.UNREAD:
         main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
-    steps = [*inside.steps(main.kind, session), *_steps(target, shown or judged)]
+    programs = memory.runtimes() if memory is not None else []
+    steps = [*inside.steps(main.kind, session), *next_steps.in_malloc(target, programs), *_steps(target, shown or judged)]
     return main._replace(lines=[*main.lines, *memory_verdict.beside(memory)]), steps
 
 

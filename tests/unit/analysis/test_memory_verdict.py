@@ -1,6 +1,6 @@
 """What is large comes first; an allocator is spoken of only if it holds enough.
 
-Files: analysis/memory/kinds.py, analysis/memory/runtimes.py, analysis/runtime_tables.py.
+Files: analysis/memory/kinds.py, analysis/memory/runtimes.py, analysis/runtime_tables.py, analysis/next_steps.py.
 """
 
 import ast
@@ -10,7 +10,7 @@ from typing import Any, List, Optional
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx.analysis import memory_verdict, runtime_tables
+from gdbheapx.analysis import memory_verdict, next_steps
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.messages import verdict as glibc_verdict
@@ -25,7 +25,18 @@ def part(kind: str, resident: int, **more: Any) -> MemoryPart:
     known = {"swapped_bytes": 0, "shared_bytes": 0, "pss_bytes": resident, "droppable_bytes": 0, "huge_bytes": 0, "hugetlb_bytes": 0}
     known.update(more)
     known.setdefault("allocator", "glibc" if kind == kinds.ALLOCATOR else None)
-    return MemoryPart(**{"kind": kind, "name": kind, "resident_bytes": resident, "dumped_bytes": None, "mappings": 1, "program": None, "sure": "certain", **known})  # type: ignore[arg-type]
+    return MemoryPart(
+        **{
+            "kind": kind,
+            "name": kind,
+            "resident_bytes": resident,
+            "dumped_bytes": None,
+            "mappings": 1,
+            "program": None,
+            "sure": "certain",
+            **known,
+        }
+    )  # type: ignore[arg-type]
 
 
 def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
@@ -39,7 +50,10 @@ def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
     "parts, code",
     [
         ([part(kinds.ALLOCATOR, 60 * MB), part(kinds.CACHE, 40 * MB)], None),
-        ([part(kinds.ALLOCATOR, 1 * MB), part(kinds.RUNTIME, 90 * MB, program="V8"), part(kinds.JIT, 9 * MB, program="V8")], "mostly-runtime"),
+        (
+            [part(kinds.ALLOCATOR, 1 * MB), part(kinds.RUNTIME, 90 * MB, program="V8"), part(kinds.JIT, 9 * MB, program="V8")],
+            "mostly-runtime",
+        ),
         ([part(kinds.ALLOCATOR, 10 * MB), part(kinds.SHARED, 90 * MB)], "mostly-shared-memory"),
         ([part(kinds.ALLOCATOR, 10 * MB), part(kinds.CACHE, 50 * MB), part(kinds.COPIED, 40 * MB)], "mostly-page-cache"),
         ([part(kinds.ALLOCATOR, 10 * MB), part(kinds.ANONYMOUS, 90 * MB)], "mostly-anonymous"),
@@ -57,7 +71,10 @@ def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Opti
 
 def test_file_pages_of_a_core_are_no_memory() -> None:
     """They are in it because the process wished so, in RAM or not: neither the verdict nor whether an allocator matters counts them."""
-    parts = [part(kind, 0, resident_bytes=None, dumped_bytes=size * MB) for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))]
+    parts = [
+        part(kind, 0, resident_bytes=None, dumped_bytes=size * MB)
+        for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))
+    ]
     found = memory_verdict.judge(memory(parts))
     assert found is not None and found.verdict.code == "mostly-runtime" and "60.0 MiB of 80.0 MiB" in found.verdict.lines[0].evidence
     assert memory_verdict.matters(memory(parts), ["glibc"])
@@ -73,7 +90,10 @@ def test_one_per_cent_does_not_matter() -> None:
 
 def test_the_sentence_names_owner_share_and_malloc() -> None:
     """With the figures that it rests on, and as sure as most of them are."""
-    parts = [part(kinds.RUNTIME, 80 * MB, program="JVM", sure="likely"), part(kinds.RUNTIME, 10 * MB, program="JVM", sure="guess", name="x")]
+    parts = [
+        part(kinds.RUNTIME, 80 * MB, program="JVM", sure="likely"),
+        part(kinds.RUNTIME, 10 * MB, program="JVM", sure="guess", name="x"),
+    ]
     found = memory_verdict.judge(memory([*parts, part(kinds.ALLOCATOR, 10 * MB)]))
     assert found is not None and found.verdict.sure == "likely" and not found.may_be_mallocs
     line = found.verdict.lines[0]
@@ -83,14 +103,21 @@ def test_the_sentence_names_owner_share_and_malloc() -> None:
 
 def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
     """So may what is guessed; shared memory and page cache may not."""
-    for kind, more, may in ((kinds.ANONYMOUS, {}, True), (kinds.RUNTIME, {"program": "GCC", "sure": "guess"}, True), (kinds.SHARED, {}, False), (kinds.CACHE, {}, False)):
+    for kind, more, may in (
+        (kinds.ANONYMOUS, {}, True),
+        (kinds.RUNTIME, {"program": "GCC", "sure": "guess"}, True),
+        (kinds.SHARED, {}, False),
+        (kinds.CACHE, {}, False),
+    ):
         found = memory_verdict.judge(memory([part(kind, 90 * MB, **more)]))
         assert found is not None and found.may_be_mallocs == may
 
 
 def test_what_is_beside_malloc_is_named_from_a_quarter_on() -> None:
     """Where malloc has the largest part and not nearly all."""
-    (line,) = memory_verdict.beside(memory([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 30 * MB, program="Go", name="Go: heap"), part(kinds.CACHE, 10 * MB)]))
+    (line,) = memory_verdict.beside(
+        memory([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 30 * MB, program="Go", name="Go: heap"), part(kinds.CACHE, 10 * MB)])
+    )
     assert line.code == codes.BESIDE_MALLOC and "40.0 MiB of 100.0 MiB (40 %): Go: heap 30.0 MiB" in line.evidence
     assert memory_verdict.beside(memory([part(kinds.ALLOCATOR, 90 * MB), part(kinds.CACHE, 10 * MB)])) == []
 
@@ -134,9 +161,9 @@ class Live:
 
 def test_steps_by_program_then_by_kind() -> None:
     """With the process's own number in what is to be typed."""
-    jvm = runtime_tables.steps(Live(), "mostly-runtime", "JVM")  # type: ignore[arg-type]
+    jvm = next_steps.steps(Live(), "mostly-runtime", "JVM")  # type: ignore[arg-type]
     assert isinstance(jvm[0], Step) and jvm[0].command == "jcmd 77 GC.heap_info" and jvm[0].startswith("jcmd 77")
-    assert runtime_tables.steps(Live(), "mostly-anonymous", None)[0].startswith(".NET")  # type: ignore[arg-type]
+    assert next_steps.steps(Live(), "mostly-anonymous", None)[0].startswith(".NET")  # type: ignore[arg-type]
 
 
 def test_every_verdict_and_finding_has_a_code() -> None:
@@ -153,4 +180,41 @@ def test_every_program_with_a_row_has_a_next_step() -> None:
     """Whoever is named as the owner of most of the memory comes with something to type."""
     from gdbheapx.analysis.memory.runtimes import RUNTIMES
 
-    assert {row.name for row in RUNTIMES} == set(runtime_tables._BY_PROGRAM)
+    assert {row.name for row in RUNTIMES} == set(next_steps._BY_PROGRAM)
+
+
+class Core:
+    kind, pid, has_memory, executable, core_path = "core", 77, True, "/opt/a b/java", "/tmp/the.core"
+
+    def modules(self) -> List[Module]:
+        return [Module("/opt/a b/java", 0, True, None, None)]
+
+    def module_file(self, module: Module) -> Optional[str]:
+        return None
+
+
+def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
+    """What a core can be asked is to be typed as it stands, the rest is said of the live process; no step has a process's number."""
+    for program, advice in next_steps._BY_PROGRAM.items():
+        steps = next_steps.steps(Core(), "mostly-runtime", program, has_heap=True)  # type: ignore[arg-type]
+        typed = [step.command for step in steps if isinstance(step, Step)]
+        assert not [command for command in typed if "PID" in command or "77" in command], program
+        assert typed[:2] == ["owners", "census"] if advice.is_seen else "owners" not in typed
+        assert [step for step in steps if "live process" in step] or typed
+    (jhsdb,) = [step for step in next_steps.steps(Core(), "mostly-runtime", "JVM") if isinstance(step, Step)]  # type: ignore[arg-type]
+    assert jhsdb.command == "jhsdb jmap --histo --exe '/opt/a b/java' --core /tmp/the.core"
+
+
+def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
+    """And a process never does."""
+    assert "--exe FILE" in next_steps.in_malloc(Core(), [])[0]  # type: ignore[arg-type]
+    assert not next_steps.in_malloc(Live(), [])  # type: ignore[arg-type]
+
+
+def test_own_commands_only_where_there_are_blocks() -> None:
+    """A runtime without an allocator that was read has none to go through."""
+    with_blocks, without = (next_steps.steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
+    assert [str(step).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
+        "tracemalloc"
+    )
+    assert not any("PYTHONMALLOC" in step for step in with_blocks)

@@ -1,0 +1,158 @@
+"""What to type next, by the program whose memory it is: commands of this tool where it sees inside, else those of the runtime itself.
+
+A core has no process to ask: what only that can answer is said of the live process.
+"""
+
+import shlex
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from gdbheapx import findings as codes
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.model import Step
+
+
+class Advice(NamedTuple):
+    """Of one program."""
+
+    live: Tuple[Union[Step, str], ...] = ()
+    """What a process of it can be asked. PID: its number."""
+    core: Tuple[Step, ...] = ()
+    """What a core can be asked."""
+    in_malloc: Tuple[Step, ...] = ()
+    """What tells a process's blocks of malloc apart."""
+    is_seen: bool = False
+    """This tool knows its objects: `owners` and `census` come first."""
+
+
+_NMT = Step(
+    "jcmd PID VM.native_memory summary",
+    "splits heap, metaspace, code and threads, and direct buffers as Other; requires -XX:NativeMemoryTracking=summary at the start",
+)
+_BY_PROGRAM: Dict[str, Advice] = {
+    "JVM": Advice(
+        (
+            Step("jcmd PID GC.heap_info", "shows how much of the Java heap is in use"),
+            Step("jcmd PID GC.class_histogram", "shows the objects in the Java heap by class, after a full collection"),
+            _NMT,
+        ),
+        core=(Step("jhsdb jmap --histo --exe JAVA --core CORE", "of the same JDK shows the objects in the Java heap by class"),),
+        in_malloc=(_NMT,),
+    ),
+    "V8": Advice(
+        (
+            Step("process.memoryUsage()", "in the program shows heapUsed, heapTotal and external"),
+            Step("kill -USR1 PID", "opens node's inspector on 127.0.0.1:9229; chrome://inspect then takes a heap snapshot"),
+            Step("kill -USR2 PID", "writes a heap snapshot, if node was started with --heapsnapshot-signal=SIGUSR2"),
+        ),
+        in_malloc=(
+            Step(
+                "process.memoryUsage()",
+                "in the program shows arrayBuffers, the memory of Buffers, and external, all that JavaScript holds in malloc",
+            ),
+        ),
+    ),
+    "Go": Advice(
+        (
+            Step(
+                "go tool pprof -inuse_space http://HOST:PORT/debug/pprof/heap",
+                "shows which code holds the heap, if the program imports net/http/pprof",
+            ),
+            Step("GOMEMLIMIT=SIZE", "at the next start makes the collector keep the heap below that"),
+        )
+    ),
+    "BEAM": Advice(
+        (
+            Step("erlang:memory().", "in a remote shell shows processes, binaries, ets, code"),
+            Step("recon_alloc:fragmentation(current).", "shows carriers that are mostly unused"),
+        )
+    ),
+    "PHP": Advice(
+        (
+            Step(
+                "memory_get_usage(true)",
+                "in the program shows what the request holds; memory_limit bounds it, pm.max_requests ends workers that have grown",
+            ),
+            Step("opcache_get_status()", "shows what opcache's shared memory holds"),
+        ),
+        is_seen=True,
+    ),
+    "Ruby": Advice(
+        (
+            Step("GC.stat", "in the program shows heap pages and live slots"),
+            Step("ObjectSpace.trace_object_allocations_start", "in the program records which line makes each object (require 'objspace')"),
+        ),
+        is_seen=True,
+    ),
+    "CPython": Advice((Step("tracemalloc", "started in the program shows which code made the objects"),), is_seen=True),
+    "GCC": Advice((Step("-fmem-report", "makes the compiler show, when it finishes, what used the memory"),)),
+    "MariaDB": Advice((Step("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),)),
+    "PostgreSQL": Advice(
+        (
+            Step("SELECT * FROM pg_shmem_allocations", "shows what the shared memory is used for; SHOW shared_buffers its largest part"),
+            Step("SELECT * FROM pg_backend_memory_contexts", "shows the private memory of a backend"),
+        )
+    ),
+    "nginx": Advice((Step("nginx -T", "shows the zones and their sizes (limit_req_zone, proxy_cache_path, ssl_session_cache)"),)),
+}
+"""By Owner.program."""
+_BY_OBJECT = (
+    ("libmono", "Mono keeps objects in its own heap; use its profiler"),
+    ("libcoreclr", ".NET keeps objects in its own heap; use dotnet-gcdump"),
+)
+"""Runtimes whose mappings are not known here."""
+_BY_KIND: Dict[str, Advice] = {
+    kinds.SHARED: Advice(
+        (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows the memfds that the process holds open")),
+    ),
+    kinds.CACHE: Advice(("nothing to do: the kernel drops such pages when memory is short",)),
+    kinds.COPIED: Advice((Step("grep -E ' rw-p .* /|^Anonymous' /proc/PID/smaps", "shows how much of each file's pages was written"),)),
+    kinds.STACK: Advice(
+        (Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"),)
+    ),
+}
+"""By the kind of the part that is largest."""
+_NO_PROGRAM = (
+    "give the program's file with --exe FILE: it is not here, and without it variables, functions and classes show as offsets or hashes"
+)
+
+
+def steps(target: Target, code: Optional[str], program: Optional[str], has_heap: bool = False) -> List[str]:
+    """What to do where most of the memory is not malloc's: by the program whose it is, else by its kind (`code` of the verdict).
+    `has_heap`: an allocator was read, so that this tool's commands go through the blocks."""
+    advice = _BY_PROGRAM.get(program or "", Advice())
+    if not advice.live:
+        names = [module.file_name for module in target.modules()]
+        advice = Advice(tuple(text for prefix, text in _BY_OBJECT if any(name.startswith(prefix) for name in names)))
+    if not advice.live:
+        advice = next((advice for kind, advice in _BY_KIND.items() if code == codes.MOSTLY + kind), Advice())
+    if not advice.live:
+        return ["look at the mappings listed above: this memory is not malloc's"]
+    own = [
+        Step("owners", "shows who keeps most of it, by the names that the program has for it"),
+        Step("census", "shows the objects by type"),
+    ]
+    return [*(own if advice.is_seen and has_heap else []), *_of(target, advice.live, advice.core)]
+
+
+def in_malloc(target: Target, programs: Sequence[str]) -> List[str]:
+    """What goes on from malloc's memory in such programs."""
+    found: List[Union[Step, str]] = [step for program in programs for step in _BY_PROGRAM.get(program, Advice()).in_malloc]
+    return [*_of(target, found, ()), *([_NO_PROGRAM] if lacks_program(target) else [])]
+
+
+def lacks_program(target: Target) -> bool:
+    """A core whose program is not at hand."""
+    if target.kind != "core" or not target.has_memory:
+        return False
+    program: Optional[Module] = next((module for module in target.modules() if module.is_executable), None)
+    return program is not None and target.module_file(program) is None
+
+
+def _of(target: Target, live: Sequence[Union[Step, str]], core: Sequence[Step]) -> List[str]:
+    if not live or (target.kind == "live" and target.pid is not None):
+        return [Step(step.command.replace("PID", str(target.pid)), step.why) if isinstance(step, Step) else step for step in live]
+    asked = ["on the live process, `%s` %s" % (step.command, step.why) if isinstance(step, Step) else step for step in live]
+    files = {"JAVA": target.executable, "CORE": target.core_path}
+    words = [[shlex.quote(files.get(word) or word) for word in step.command.split()] for step in core]
+    return [*(Step(" ".join(command), step.why) for command, step in zip(words, core)), *asked]
