@@ -29,6 +29,10 @@ _NMT = Step(
     "jcmd PID VM.native_memory summary",
     "splits heap, metaspace, code and threads, and direct buffers as Other; requires -XX:NativeMemoryTracking=summary at the start",
 )
+_INSPECTOR = Step(
+    "kill -USR1 PID",
+    "opens node's inspector on 127.0.0.1:9229; chrome://inspect then takes a heap snapshot, which names what holds an object",
+)
 _BY_PROGRAM: Dict[str, Advice] = {
     "JVM": Advice(
         (
@@ -42,14 +46,15 @@ _BY_PROGRAM: Dict[str, Advice] = {
     "V8": Advice(
         (
             Step("process.memoryUsage()", "in the program shows heapUsed, heapTotal and external"),
-            Step("kill -USR1 PID", "opens node's inspector on 127.0.0.1:9229; chrome://inspect then takes a heap snapshot"),
+            _INSPECTOR,
             Step("kill -USR2 PID", "writes a heap snapshot, if node was started with --heapsnapshot-signal=SIGUSR2"),
         ),
         in_malloc=(
             Step(
                 "process.memoryUsage()",
-                "in the program shows arrayBuffers, the memory of Buffers, and external, all that JavaScript holds in malloc",
+                "in the program shows arrayBuffers, the memory of Buffers, and external, all that JavaScript keeps outside",
             ),
+            _INSPECTOR,
         ),
     ),
     "Go": Advice(
@@ -101,6 +106,11 @@ _BY_OBJECT = (
     ("libcoreclr", ".NET keeps objects in its own heap; use dotnet-gcdump"),
 )
 """Runtimes whose mappings are not known here."""
+_BY_EXECUTABLE = {
+    name: Step("%s --bigkeys" % client, "names the largest key of each type; %s MEMORY USAGE KEY says how large one is" % client)
+    for name, client in (("redis-server", "redis-cli"), ("redis-check-rdb", "redis-cli"), ("valkey-server", "valkey-cli"))
+}
+"""By the file of the program; Debian's redis-server is a link to redis-check-rdb."""
 _BY_KIND: Dict[str, Advice] = {
     kinds.SHARED: Advice(
         (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows the memfds that the process holds open")),
@@ -137,7 +147,9 @@ def steps(target: Target, code: Optional[str], program: Optional[str], has_heap:
 
 def in_malloc(target: Target, programs: Sequence[str]) -> List[str]:
     """What goes on from malloc's memory in such programs."""
-    found: List[Union[Step, str]] = [step for program in programs for step in _BY_PROGRAM.get(program, Advice()).in_malloc]
+    files = {module.file_name for module in target.modules()}
+    found: List[Union[Step, str]] = [step for file, step in _BY_EXECUTABLE.items() if file in files]
+    found += [step for program in programs for step in _BY_PROGRAM.get(program, Advice()).in_malloc]
     return [*_of(target, found, ()), *([_NO_PROGRAM] if lacks_program(target) else [])]
 
 
