@@ -31,6 +31,7 @@ def user(number):
     return "kept"
 """
 CELERY = """
+import sys
 import celery, celery.signals
 app = celery.Celery("tasks", broker="memory://", backend="cache+memory://")
 SEEN = []
@@ -41,7 +42,7 @@ def count(number):
 def ready(**_):
     for number in range(60000):
         count.apply(args=(number,)) if number < 50 else count.run(number)
-    print("ready", flush=True)
+    print("ready", file=sys.__stdout__, flush=True)  # celery takes the other one for its log
 """
 PANDAS = """
 import pandas
@@ -185,7 +186,7 @@ def worker(process: Process) -> int:
 STORIES = {
     "flask": Story(flask, ("shop.PROFILES", "dict of 6,000 entries"), worker),
     "celery": Story(celery, ("tasks.SEEN", "list of 60,000")),
-    "pandas": Story(pandas, ("report.HISTORY", "list of 150")),
+    "pandas": Story(pandas, ("report.HISTORY",)),
     "node-buffers": Story(
         lambda stage: program(stage, ["node", "main.js"], {"main.js": NODE_BUFFERS}, "node"), ("buffer", "JavaScript heap", "inspector")
     ),
