@@ -6,7 +6,10 @@ from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator, fingerprints
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
-from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts
+from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts, runtime_tables
+from gdbheapx.analysis.census import bind_books
+from gdbheapx.analysis.census.bind_books import Books
+from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
@@ -54,6 +57,8 @@ class Overview(NamedTuple):
     runtimes: Optional[Sequence[RuntimeTable]]
     """For each runtime that is read (CPython, a JVM) a table in which every byte of memory.total_bytes stands once; None where that was not
     looked at."""
+    books: Optional[Books] = None
+    """What BIND's server itself counts, by memory context; None: no such program, or its contexts were not found."""
 
 
 def overview(
@@ -82,6 +87,8 @@ def overview(
     shown = [judgement for judgement in judged if memory_verdict.matters(memory, judgement.ids)]
     main, steps = _verdict(session, memory, judged, shown)
     known_runtimes = inside.Runtimes(session, memory, deep)
+    heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
+    books = bind_books.books(World(session), sum(heap.used_bytes for heap in heap_sums))
     steps = [*steps, *known_runtimes.steps()]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
@@ -94,7 +101,7 @@ def overview(
         verdicts={judgement.allocator: judgement.verdict for judgement in judged},
         held={judgement.allocator: judgement.parts for judgement in judged if judgement.parts},
         totals={fact.info.id: fact.totals for fact in facts},
-        heaps=[heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts],
+        heaps=heap_sums,
         arenas=[row for fact in facts for row in fact.arenas],
         sizes=sizes,
         findings=list(
@@ -107,6 +114,7 @@ def overview(
         shown=[judgement.allocator for judgement in shown],
         inside=looked.inside,
         runtimes=looked.tables,
+        books=books,
     )
     return made, looked.page
 

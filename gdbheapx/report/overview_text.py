@@ -12,7 +12,7 @@ from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
-from gdbheapx.report import pages, reach_text
+from gdbheapx.report import books_text, pages, reach_text
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, Size, cells, exact_share, join_sentences, plural, say, share, size
 from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
@@ -52,6 +52,9 @@ def lines(overview: Overview) -> Page:
     for table in overview.runtimes or ():
         yield ""
         yield from _runtime(table, overview.memory is not None and overview.memory.measure == "resident")
+    if overview.books is not None:
+        yield ""
+        yield from books_text.page(overview.books)
     for heap, parts in overview.held.items():
         yield ""
         yield from allocators.named(heap.split("#")[0]).parts_page(heap, parts, overview.totals.get(heap, {}))

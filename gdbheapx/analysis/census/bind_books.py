@@ -1,0 +1,315 @@
+"""BIND's own books, found without symbols: memory contexts and tasks by name, loops.
+
+The layouts are those of lib/isc/mem.c, task.c and loop_p.h, BIND 9.16.0 to 9.16.50, 9.18.0 to 9.18.50 and 9.20.0 to 9.20.30; 9.21 keeps the
+names of its contexts elsewhere and is not read. What is believed is a doubly linked list that closes: every element has the magic number,
+points back to the one before it, and the last one is the list's tail.
+"""
+
+import functools
+from array import array
+from bisect import bisect_right
+from itertools import product
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census.bind import RECOGNISERS, number
+from gdbheapx.analysis.census.world import World
+from gdbheapx.model import Address
+
+Offsets = Dict[str, int]
+CONTEXT, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "TASK", "TSKM", "LOOP", "LooM"))
+STATS_BUCKETS = 513
+"""9.18: of struct isc_mem, one for each 32 bytes of size; each is how many blocks there are, and how many there were."""
+OF_CONTEXT = {
+    "9.20": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i debugging:i lock:L checkfree:b references:R name:n inuse:w hi_called:b "
+    "hi_water:w lo_water:w pools:l poolcnt:i",
+    "9.18.19": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w maxinuse:w "
+    "malloced:w maxmalloced:w hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
+    "9.18": "magic:i flags:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w maxinuse:w malloced:w maxmalloced:w hi_called:b "
+    "water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
+    "9.16": "magic:i api_magic:i methods:w flags:i lock:L memalloc:w memfree:w max_size:w checkfree:b stats_at:w references:R name:n tag:w "
+    "total:w inuse:w maxinuse:w malloced:w maxmalloced:w hi_water:w lo_water:w hi_called:b water:w water_arg:w pools:l poolcnt:i "
+    "mem_target:w freelists:w basic_blocks:w basic_table:w basic_table_count:i basic_table_size:i lowest:w highest:w",
+}
+"""By the first release that has it; ISC_MEM_TRACKLINES adds two words before the link. i: 4 bytes, w: a word, l: a list's two, b: a bool,
+n: 16 letters, L: a mutex, R: uint_fast32_t."""
+OF_MANAGER = {
+    "9.16.17": "magic:i references:R mctx:w lock:L tasks_count:R netmgr:w default_quantum:i tasks:l",
+    "9.16": "magic:i mctx:w lock:L halt_lock:L halt_cond:C workers:i tasks_running:R tasks_ready:R curq:R tasks_count:R queues:w nm:w "
+    "default_quantum:i tasks:l",
+}
+OF_TASK = {
+    "9.18": "magic:i manager:w lock:L threadid:i state:i references:R running:R events:l on_shutdown:l nevents:i quantum:i now:i tnow:t name:n "
+    "tag:w bound:b shuttingdown:b privileged:b link:l",
+    "9.16.17": "magic:i manager:w lock:L threadid:i state:i pause_cnt:i references:R running:R events:l on_shutdown:l nevents:i quantum:i "
+    "now:i tnow:t name:n tag:w bound:b shuttingdown:b privileged:b link:l",
+    "9.16": "magic:i manager:w lock:L state:i pause_cnt:i references:R events:l on_shutdown:l nevents:i quantum:i now:i tnow:t name:n tag:w "
+    "threadid:i bound:b flags:R link:l",
+}
+SIZES = {"i": (4, 4), "w": (8, 8), "l": (16, 8), "b": (1, 1), "n": (16, 1), "t": (8, 4), "C": (48, 8), "S": (STATS_BUCKETS * 16, 8)}
+MUTEX_BYTES, FAST_BYTES = (40, 48, 8), (8, 4)
+"""Of glibc and musl, of glibc on aarch64, of a build that tracks its locks; uint_fast32_t of glibc, of musl."""
+LINES = ("", " debuglist:w debuglistcnt:w")
+NAME_BYTES = 16
+LEAST_CONTEXTS = 2
+"""A list of one closes wherever two words are 0."""
+MOST_CONTEXTS, MOST_TASKS, MOST_LOOPS = 4096, 5000, 1024
+MOST_SIZES, MOST_REFERENCES, MOST_BYTES = 1 << 16, 1 << 32, 1 << 47
+MOST_STATIC_BYTES = 4 << 20
+"""Of an object's variables: named's and libisc's are a few KB."""
+LOOPS_AT, LOOPMGR_BYTES, MOST_LOOP_BYTES = range(32, 512, 8), 520, 8192
+"""Of struct isc_loopmgr (loop_p.h) `loops` lies behind barriers, whose size depends on the C library. The size of a loop depends on libuv."""
+MANAGER_OF_LOOP, HANDLES = 24, 40
+"""Of struct isc_loop: loopmgr; active_handles of uv_loop_t (uv.h), which lies at 32."""
+
+
+class MemoryContext(NamedTuple):
+    """One isc_mem_t: what BIND itself counts of the memory that it asked for under this name."""
+
+    address: Address
+    name: str
+    inuse_bytes: int
+    malloced_bytes: Optional[int]
+    """What it has from malloc, as the statistics channel shows it; None: 9.20 does not keep it."""
+    most_malloced_bytes: Optional[int]
+    """The most that it had; None: 9.20 does not keep it."""
+    hi_water_bytes: int
+    """From where on the cache is cleaned; 0: no limit."""
+    blocks: Optional[int]
+    """That are in use; None: 9.20 does not count them."""
+    pools: int
+    references: int
+
+
+class QueueRow(NamedTuple):
+    """Tasks of one name, or one loop."""
+
+    kind: str
+    """`task` or `loop`."""
+    name: str
+    entries: int
+    """How many tasks; of a loop its active handles (sockets, timers)."""
+    waiting: Optional[int]
+    """Events that wait in them; None: not known of a loop."""
+
+
+class Books(NamedTuple):
+    """All of it."""
+
+    program: str
+    contexts: Sequence[MemoryContext]
+    """The largest first."""
+    queues: Sequence[QueueRow]
+    sum_bytes: int
+    """What all contexts have from malloc; of 9.20, what they have in use."""
+    used_bytes: int
+    """What allocators have in use, for comparison: libraries' own memory belongs to no context."""
+
+
+@functools.cache
+def _layouts(kind: str) -> Sequence[Offsets]:
+    """All that builds for 64 bits may have, the usual ones first."""
+    sizes = list(product(FAST_BYTES, MUTEX_BYTES))
+    if kind == "context":
+        texts = [text + lines + " link:l" for text in OF_CONTEXT.values() for lines in LINES]
+    else:
+        texts = list((OF_TASK if kind == "task" else OF_MANAGER).values())
+    made = [_offsets(text, mutex, fast) for fast, mutex in sizes for text in texts]
+    return [layout for place, layout in enumerate(made) if layout not in made[:place]]
+
+
+def _offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
+    """As a C compiler places the members."""
+    offsets, at = {}, 0
+    for member in text.split():
+        name, code = member.split(":")
+        size, align = {**SIZES, "L": (mutex_bytes, 8), "R": (fast_bytes, fast_bytes)}[code]
+        at = -(-at // align) * align
+        offsets[name] = at
+        at += size
+    return {**offsets, "size": at}
+
+
+def books(world: World, used_bytes: int) -> Optional[Books]:
+    """What the process has; None where it is no BIND, or one that is not read here."""
+    if not RECOGNISERS[0].is_here(world) or world.word_bytes != 8 or not world.little_endian:
+        return None
+    anchors = _Anchors(world)
+    contexts = _contexts(anchors)
+    if contexts is None:
+        return None
+    total = sum(context.inuse_bytes if context.malloced_bytes is None else context.malloced_bytes for context in contexts)
+    ordered = sorted(contexts, key=lambda context: (-context.inuse_bytes, context.name, context.address))
+    return Books("BIND", ordered, [*_tasks(anchors), *_loops(anchors)], total, used_bytes)
+
+
+class _Anchors:
+    """The words of BIND's static variables that point to what was allocated."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._files = world.target.file_ranges()
+        self._starts = [start for start, _ in self._files]
+        self._magics: Dict[int, Optional[int]] = {}
+        self.words: List[List[int]] = []
+        """By segment; 0: no pointer."""
+        for module in world.modules():
+            if any(part in module.file_name for part in RECOGNISERS[0].objects):
+                for start, _, end in world.target.writable_segments(module):
+                    first = -(-start // 8) * 8
+                    data = world.read(first, min(end - first, MOST_STATIC_BYTES))
+                    words = array("Q", data[: len(data) // 8 * 8])
+                    self.words.append([word if self._may_point(word) else 0 for word in words])
+
+    def _may_point(self, word: int) -> bool:
+        if not 4096 <= word < MOST_BYTES or word % 8:
+            return False
+        place = bisect_right(self._starts, word) - 1
+        return place < 0 or word >= self._files[place][1]
+
+    def magic(self, address: int) -> Optional[int]:
+        """The first four bytes there."""
+        if address not in self._magics:
+            data = self.world.read(address, 4)
+            self._magics[address] = int.from_bytes(data, "little") if len(data) == 4 else None
+        return self._magics[address]
+
+    def pointers(self, magic: int) -> List[int]:
+        """To structures with this number, each once."""
+        return list(dict.fromkeys(word for words in self.words for word in words if word and self.magic(word) == magic))
+
+    def lists(self, magic: int) -> Iterator[Tuple[int, int]]:
+        """Head and tail of what may be a list of such structures."""
+        for words in self.words:
+            for head, tail in zip(words, words[1:]):
+                if head and tail and self.magic(head) == magic and self.magic(tail) == magic:
+                    yield head, tail
+
+
+def _word(data: bytes, at: int, size: int = 8) -> int:
+    return int.from_bytes(data[at : at + size], "little")
+
+
+def _walk(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
+    """(address, bytes) of each element; None where the list does not close. One that is longer than `most` is taken so far."""
+    (at, tail), before, seen = ends, 0, []
+    known = set()
+    while at:
+        data = world.read(at, layout["size"])
+        if len(data) < layout["size"] or _word(data, 0, 4) != magic or _word(data, layout["link"]) != before or at in known:
+            return None
+        known.add(at)
+        seen.append((at, data))
+        if len(seen) == most:
+            return seen
+        before, at = at, _word(data, layout["link"] + 8)
+    return seen if before == tail else None
+
+
+def _name(data: bytes, at: int) -> Optional[str]:
+    """Of 16 letters with a 0 at their end; None: it is none."""
+    text = data[at : at + NAME_BYTES]
+    return text.split(b"\0")[0].decode("utf-8", "backslashreplace") if 0 in text else None
+
+
+def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
+    """Of the list `contexts` (mem.c)."""
+    for ends in anchors.lists(CONTEXT):
+        for layout in _layouts("context"):
+            walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
+            if walked is None or len(walked) < LEAST_CONTEXTS:
+                continue
+            made = [_context(anchors.world, address, data, layout) for address, data in walked]
+            told = [context for context in made if context is not None]
+            if len(told) == len(made) and any(context.name for context in told):
+                return told
+    return None
+
+
+def _context(world: World, address: int, data: bytes, layout: Offsets) -> Optional[MemoryContext]:
+    name, references = _name(data, layout["name"]), _word(data, layout["references"], 8 if layout["references"] % 8 == 0 else 4)
+    inuse, hi_water = _word(data, layout["inuse"]), _word(data, layout["hi_water"])
+    if name is None or not 0 < references < MOST_REFERENCES or inuse >= MOST_BYTES or hi_water < _word(data, layout["lo_water"]):
+        return None
+    malloced = _word(data, layout["malloced"]) if "malloced" in layout else None
+    most = _word(data, layout["maxmalloced"]) if "maxmalloced" in layout else None
+    if malloced is not None and malloced >= MOST_BYTES:
+        return None
+    blocks, pools = _blocks(world, data, layout), _word(data, layout["poolcnt"], 4)
+    return MemoryContext(Address(address), name, inuse, malloced, most, hi_water, blocks, pools, references)
+
+
+def _blocks(world: World, data: bytes, layout: Offsets) -> Optional[int]:
+    """Each size has its count: 9.18 in the context, 9.16 in a block of its own (struct stats: gets, totalgets, blocks, freefrags)."""
+    if "stats" in layout:
+        stats, step = data[layout["stats"] : layout["stats"] + STATS_BUCKETS * 16], 2
+    elif "stats_at" in layout:
+        count, step = _word(data, layout["max_size"]) + 1, 4
+        stats = world.read(_word(data, layout["stats_at"]), count * 32) if count <= MOST_SIZES else b""
+        if len(stats) < count * 32:
+            return None
+    else:
+        return None
+    blocks = sum(array("Q", stats)[::step])
+    return blocks if blocks < MOST_BYTES else None
+
+
+def _tasks(anchors: _Anchors) -> List[QueueRow]:
+    """Of the task manager's list, by name; the most first."""
+    world = anchors.world
+    for manager in anchors.pointers(TASKS):
+        for layout in _layouts("manager"):
+            data = world.read(manager, layout["size"])
+            if len(data) < layout["size"]:
+                continue
+            ends = _word(data, layout["tasks"]), _word(data, layout["tasks"] + 8)
+            rows = _of_tasks(world, manager, ends, _word(data, layout["tasks_count"]))
+            if rows is not None:
+                return rows
+    return []
+
+
+def _of_tasks(world: World, manager: int, ends: Tuple[int, int], count: int) -> Optional[List[QueueRow]]:
+    """`count`: what the manager says."""
+    if not 0 < count < MOST_REFERENCES:
+        return None
+    for layout in _layouts("task"):
+        first = world.read(ends[0], layout["size"])
+        if len(first) < layout["size"] or _word(first, layout["manager"]) != manager or _word(first, layout["link"]):
+            continue
+        walked = _walk(world, ends, layout, TASK, MOST_TASKS)
+        if walked is None or (len(walked) < MOST_TASKS and len(walked) != count):
+            continue
+        sums: Dict[str, List[int]] = {}
+        for _, data in walked:
+            row = sums.setdefault(_name(data, layout["name"]) or "", [0, 0])
+            row[0] += 1
+            row[1] += _word(data, layout["nevents"], 4)
+        rows = sorted((QueueRow("task", name, *row) for name, row in sums.items()), key=lambda row: (-row.entries, row.name))
+        return rows if count <= len(walked) else [*rows, QueueRow("task", "more, not looked at", count - len(walked), None)]
+    return None
+
+
+def _loops(anchors: _Anchors) -> List[QueueRow]:
+    """Of 9.20's loop manager: an array of loops, each with the number and a pointer back."""
+    world = anchors.world
+    for manager in anchors.pointers(LOOPS):
+        data = world.read(manager, LOOPMGR_BYTES)
+        count = _word(data, 16)
+        if not 0 < count <= MOST_LOOPS:
+            continue
+        for at in LOOPS_AT:
+            first = _word(data, at)
+            rows = _of_loops(world, manager, first, count) if first and anchors.magic(first) == LOOP else None
+            if rows is not None:
+                return rows
+    return []
+
+
+def _of_loops(world: World, manager: int, first: int, count: int) -> Optional[List[QueueRow]]:
+    data = world.read(first, 2 * MOST_LOOP_BYTES)
+    for step in range(HANDLES + 8, MOST_LOOP_BYTES, 8) if count > 1 else (0,):
+        if _word(data, step, 4) == LOOP and _word(data, step + MANAGER_OF_LOOP) == manager:
+            heads = [world.read(first + place * step, HANDLES + 4) for place in range(count)]
+            if all(_word(head, 0, 4) == LOOP and _word(head, MANAGER_OF_LOOP) == manager for head in heads):
+                return [QueueRow("loop", "loop %d" % place, _word(head, HANDLES, 4), None) for place, head in enumerate(heads)]
+    return None

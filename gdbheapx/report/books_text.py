@@ -1,0 +1,84 @@
+"""What `report` and `diff` show of a program's own books: memory contexts, tasks and loops by name."""
+
+from typing import Dict, Iterable, List, NamedTuple, Optional
+
+from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.census.bind_books import Books, MemoryContext, QueueRow
+from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, Table, add
+from gdbheapx.units import Size, plural, say, share
+
+MOST_ROWS, MOST_QUEUES = 12, 8
+COLUMNS = (
+    Column("", TEXT, field="name"),
+    Column("contexts", COUNT, field="contexts"),
+    Column("in use", BYTES, field="inuse_bytes"),
+    Column("malloced", BYTES, shown=IF_KNOWN, field="malloced_bytes"),
+    Column("most malloced", BYTES, shown=IF_KNOWN, field="most_malloced_bytes"),
+    Column("hi-water", BYTES, shown=IF_ANY, field="hi_water_bytes"),
+    Column("blocks", COUNT, shown=IF_KNOWN, field="blocks"),
+)
+UNNAMED = "(no name)"
+
+
+class NamedContexts(NamedTuple):
+    """All contexts of one name, or the small ones together."""
+
+    name: str
+    contexts: int
+    inuse_bytes: int
+    malloced_bytes: Optional[int]
+    most_malloced_bytes: Optional[int]
+    """Each context's own most; they need not have had it at the same time."""
+    hi_water_bytes: int
+    """The largest."""
+    blocks: Optional[int]
+
+
+def by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
+    """The largest name first."""
+    groups: Dict[str, List[MemoryContext]] = {}
+    for context in contexts:
+        groups.setdefault(context.name, []).append(context)
+    made = [_together(name or UNNAMED, members) for name, members in groups.items()]
+    return sorted(made, key=lambda row: (-row.inuse_bytes, row.name))
+
+
+def _together(name: str, members: List[MemoryContext]) -> NamedContexts:
+    return NamedContexts(
+        name,
+        len(members),
+        sum(context.inuse_bytes for context in members),
+        add(context.malloced_bytes for context in members),
+        add(context.most_malloced_bytes for context in members),
+        max(context.hi_water_bytes for context in members),
+        add(context.blocks for context in members),
+    )
+
+
+def page(books: Books) -> Page:
+    """Contexts, their sum against malloc's, tasks or loops."""
+    yield "%s's memory contexts" % books.program
+    named = by_name(books.contexts)
+    rows = named[:MOST_ROWS] if len(named) > MOST_ROWS + 1 else named
+    if len(rows) < len(named):
+        names = {row.name for row in rows}
+        small = [context for context in books.contexts if (context.name or UNNAMED) not in names]
+        rows = [*rows, _together("%d smaller names" % (len(named) - len(rows)), small)]
+    yield Table(COLUMNS, rows)
+    yield say(
+        "  together %s: %s of the %s in use; the rest is that of libraries, and rounding",
+        Size(books.sum_bytes),
+        share(books.sum_bytes, books.used_bytes),
+        Size(books.used_bytes),
+    )
+    if books.queues:
+        yield from _queues(books.queues[:MOST_QUEUES], len(books.queues) - MOST_QUEUES)
+
+
+def _queues(rows: Iterable[QueueRow], more: int) -> Page:
+    for row in rows:
+        noun = "active handle" if row.kind == "loop" else row.kind
+        waiting = ", %s waiting" % plural(row.waiting, "event") if row.waiting else ""
+        yield say("  %s: %s%s", row.name or UNNAMED, plural(row.entries, noun), waiting)
+    if more > 0:
+        yield "  %d more names: report --json" % more
