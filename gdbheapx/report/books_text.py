@@ -1,10 +1,10 @@
-"""What `report` and `diff` show of a program's own books: memory contexts, tasks and loops by name."""
+"""What `report` shows of a program's own books: memory contexts, tasks and loops by name."""
 
-from typing import Dict, Iterable, List, NamedTuple, Optional
+from typing import Iterable
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.census.bind_books import Books, MemoryContext, QueueRow
-from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, Table, add
+from gdbheapx.analysis.census.bind_books import UNNAMED, Books, QueueRow, by_name, together
+from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, Table
 from gdbheapx.units import Size, plural, say, share
 
 MOST_ROWS, MOST_QUEUES = 12, 8
@@ -17,42 +17,6 @@ COLUMNS = (
     Column("hi-water", BYTES, shown=IF_ANY, field="hi_water_bytes"),
     Column("blocks", COUNT, shown=IF_KNOWN, field="blocks"),
 )
-UNNAMED = "(no name)"
-
-
-class NamedContexts(NamedTuple):
-    """All contexts of one name, or the small ones together."""
-
-    name: str
-    contexts: int
-    inuse_bytes: int
-    malloced_bytes: Optional[int]
-    most_malloced_bytes: Optional[int]
-    """Each context's own most; they need not have had it at the same time."""
-    hi_water_bytes: int
-    """The largest."""
-    blocks: Optional[int]
-
-
-def by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
-    """The largest name first."""
-    groups: Dict[str, List[MemoryContext]] = {}
-    for context in contexts:
-        groups.setdefault(context.name, []).append(context)
-    made = [_together(name or UNNAMED, members) for name, members in groups.items()]
-    return sorted(made, key=lambda row: (-row.inuse_bytes, row.name))
-
-
-def _together(name: str, members: List[MemoryContext]) -> NamedContexts:
-    return NamedContexts(
-        name,
-        len(members),
-        sum(context.inuse_bytes for context in members),
-        add(context.malloced_bytes for context in members),
-        add(context.most_malloced_bytes for context in members),
-        max(context.hi_water_bytes for context in members),
-        add(context.blocks for context in members),
-    )
 
 
 def page(books: Books) -> Page:
@@ -63,7 +27,7 @@ def page(books: Books) -> Page:
     if len(rows) < len(named):
         names = {row.name for row in rows}
         small = [context for context in books.contexts if (context.name or UNNAMED) not in names]
-        rows = [*rows, _together("%d smaller names" % (len(named) - len(rows)), small)]
+        rows = [*rows, together("%d smaller names" % (len(named) - len(rows)), small)]
     yield Table(COLUMNS, rows)
     yield say(
         "  together %s: %s of the %s in use; the rest is that of libraries, and rounding",

@@ -17,7 +17,7 @@ TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
 
 def data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
-    lists = {name: getattr(diff, name) for name in ("arenas", "classes", "owners", "leaks")}
+    lists = {name: getattr(diff, name) for name in ("arenas", "classes", "owners", "leaks", "contexts")}
     return {**diff._asdict(), **{name: None if rows is None else list(rows[:limit]) for name, rows in lists.items()}}
 
 
@@ -45,6 +45,7 @@ def page(diff: Diff, limit: int) -> Page:
     states = changed(diff.states)
     yield from _rows("RSS, and what allocators have" if parts else "", states, len(states))
     yield from _rows("Arenas: in use", diff.arenas, limit)
+    yield from _rows("Memory contexts: in use", diff.contexts or (), limit)
     for title, name in (("What it is", "classes"), ("Who keeps it", "owners"), ("Leaked or held", "leaks")):
         rows = getattr(diff, name)
         if rows is not None:

@@ -3,6 +3,8 @@
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import HeapArenas
+from gdbheapx.analysis.census import bind_books
+from gdbheapx.analysis.census.bind_books import Books
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import SHARED, Owners
@@ -96,6 +98,14 @@ class Diff(NamedTuple):
     leaks: Optional[Sequence[Change]]
     missing: Sequence[Missing]
     next: Sequence[Next]
+    contexts: Optional[Sequence[Change]] = None
+    """Memory contexts by name, where both are BIND's server, and told with names."""
+
+
+class WithBooks(NamedTuple):
+    """Of what `report` found, a program's own books."""
+
+    books: Optional[Books] = None
 
 
 HELD = (
@@ -138,6 +148,7 @@ def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str
         leaks=_of_models(old, new, "leaks", Leaks, _leaks),
         missing=[*_missing("old", old), *_missing("new", new)],
         next=NEXT[judged.code],
+        contexts=_contexts(old, new) if named else None,
     )
 
 
@@ -246,6 +257,19 @@ def _owners(owners: Owners) -> Sums:
             before = sums.get((owner.owner, ""), (0, 0))  # a variable may lie in two mappings
             sums[owner.owner, ""] = before[0] + owner.retained_bytes, (before[1] or 0) + owner.retained_blocks
     return sums
+
+
+def _contexts(old: Record, new: Record) -> Optional[List[Change]]:
+    """What they have in use, and their blocks where the release counts them."""
+    if not all("report" in record.models for record in (old, new)):
+        return None
+    books = [record.model("report", WithBooks).books for record in (old, new)]
+    before, after = books
+    return None if before is None or after is None else _sorted(_changes(_of_books(before), _of_books(after)))
+
+
+def _of_books(books: Books) -> Sums:
+    return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in bind_books.by_name(books.contexts)}
 
 
 def _leaks(leaks: Leaks) -> Sums:

@@ -50,6 +50,8 @@ WORDS = re.compile(r"[A-Za-z0-9_.:/<>~@*&\[\]()$+-]+")
 
 
 STEP_OF_PATH = frozenset(PathStep._fields)
+OF_BOOKS = frozenset(("inuse_bytes", "waiting"))
+"""Members of a memory context, and of tasks of one name (analysis/census/bind_books.py)."""
 
 
 class Moved:
@@ -167,7 +169,7 @@ class Nameless:
         elif isinstance(value, dict):
             for name, member in value.items():
                 self.gather(member, name)
-            if isinstance(value.get("name"), str) and (set(value) == STEP_OF_PATH or "retained_bytes" in value):
+            if isinstance(value.get("name"), str) and (set(value) == STEP_OF_PATH or "retained_bytes" in value or OF_BOOKS & set(value)):
                 self.instead(value["name"], "owner")
         elif names:
             for name, member in zip(names, value):

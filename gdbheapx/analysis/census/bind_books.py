@@ -9,10 +9,11 @@ import functools
 from array import array
 from bisect import bisect_right
 from itertools import product
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.bind import RECOGNISERS, number
 from gdbheapx.analysis.census.world import World
+from gdbheapx.columns import add
 from gdbheapx.model import Address
 
 Offsets = Dict[str, int]
@@ -20,30 +21,31 @@ CONTEXT, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "TA
 STATS_BUCKETS = 513
 """9.18: of struct isc_mem, one for each 32 bytes of size; each is how many blocks there are, and how many there were."""
 OF_CONTEXT = {
-    "9.20": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i debugging:i lock:L checkfree:b references:R name:n inuse:w hi_called:b "
-    "hi_water:w lo_water:w pools:l poolcnt:i",
-    "9.18.19": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w maxinuse:w "
-    "malloced:w maxmalloced:w hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
-    "9.18": "magic:i flags:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w maxinuse:w malloced:w maxmalloced:w hi_called:b "
-    "water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
-    "9.16": "magic:i api_magic:i methods:w flags:i lock:L memalloc:w memfree:w max_size:w checkfree:b stats_at:w references:R name:n tag:w "
-    "total:w inuse:w maxinuse:w malloced:w maxmalloced:w hi_water:w lo_water:w hi_called:b water:w water_arg:w pools:l poolcnt:i "
-    "mem_target:w freelists:w basic_blocks:w basic_table:w basic_table_count:i basic_table_size:i lowest:w highest:w",
+    "9.20": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i debugging:i lock:L checkfree:b references:R name:n inuse:w "
+    "hi_called:b hi_water:w lo_water:w pools:l poolcnt:i",
+    "9.18.19": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w "
+    "maxinuse:w malloced:w maxmalloced:w hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
+    "9.18": "magic:i flags:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w maxinuse:w malloced:w maxmalloced:w "
+    "hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
+    "9.16": "magic:i api_magic:i methods:w flags:i lock:L memalloc:w memfree:w max_size:w checkfree:b stats_at:w references:R "
+    "name:n tag:w total:w inuse:w maxinuse:w malloced:w maxmalloced:w hi_water:w lo_water:w hi_called:b water:w water_arg:w "
+    "pools:l poolcnt:i mem_target:w freelists:w basic_blocks:w basic_table:w basic_table_count:i basic_table_size:i "
+    "lowest:w highest:w",
 }
 """By the first release that has it; ISC_MEM_TRACKLINES adds two words before the link. i: 4 bytes, w: a word, l: a list's two, b: a bool,
 n: 16 letters, L: a mutex, R: uint_fast32_t."""
 OF_MANAGER = {
     "9.16.17": "magic:i references:R mctx:w lock:L tasks_count:R netmgr:w default_quantum:i tasks:l",
-    "9.16": "magic:i mctx:w lock:L halt_lock:L halt_cond:C workers:i tasks_running:R tasks_ready:R curq:R tasks_count:R queues:w nm:w "
-    "default_quantum:i tasks:l",
+    "9.16": "magic:i mctx:w lock:L halt_lock:L halt_cond:C workers:i tasks_running:R tasks_ready:R curq:R tasks_count:R queues:w "
+    "nm:w default_quantum:i tasks:l",
 }
 OF_TASK = {
-    "9.18": "magic:i manager:w lock:L threadid:i state:i references:R running:R events:l on_shutdown:l nevents:i quantum:i now:i tnow:t name:n "
-    "tag:w bound:b shuttingdown:b privileged:b link:l",
-    "9.16.17": "magic:i manager:w lock:L threadid:i state:i pause_cnt:i references:R running:R events:l on_shutdown:l nevents:i quantum:i "
-    "now:i tnow:t name:n tag:w bound:b shuttingdown:b privileged:b link:l",
-    "9.16": "magic:i manager:w lock:L state:i pause_cnt:i references:R events:l on_shutdown:l nevents:i quantum:i now:i tnow:t name:n tag:w "
-    "threadid:i bound:b flags:R link:l",
+    "9.18": "magic:i manager:w lock:L threadid:i state:i references:R running:R events:l on_shutdown:l nevents:i quantum:i now:i "
+    "tnow:t name:n tag:w bound:b shuttingdown:b privileged:b link:l",
+    "9.16.17": "magic:i manager:w lock:L threadid:i state:i pause_cnt:i references:R running:R events:l on_shutdown:l nevents:i "
+    "quantum:i now:i tnow:t name:n tag:w bound:b shuttingdown:b privileged:b link:l",
+    "9.16": "magic:i manager:w lock:L state:i pause_cnt:i references:R events:l on_shutdown:l nevents:i quantum:i now:i tnow:t "
+    "name:n tag:w threadid:i bound:b flags:R link:l",
 }
 SIZES = {"i": (4, 4), "w": (8, 8), "l": (16, 8), "b": (1, 1), "n": (16, 1), "t": (8, 4), "C": (48, 8), "S": (STATS_BUCKETS * 16, 8)}
 MUTEX_BYTES, FAST_BYTES = (40, 48, 8), (8, 4)
@@ -57,9 +59,12 @@ MOST_SIZES, MOST_REFERENCES, MOST_BYTES = 1 << 16, 1 << 32, 1 << 47
 MOST_STATIC_BYTES = 4 << 20
 """Of an object's variables: named's and libisc's are a few KB."""
 LOOPS_AT, LOOPMGR_BYTES, MOST_LOOP_BYTES = range(32, 512, 8), 520, 8192
-"""Of struct isc_loopmgr (loop_p.h) `loops` lies behind barriers, whose size depends on the C library. The size of a loop depends on libuv."""
+"""Of struct isc_loopmgr (loop_p.h) `loops` lies behind barriers, whose size depends on the C library; the size of a loop, on libuv."""
 MANAGER_OF_LOOP, HANDLES = 24, 40
 """Of struct isc_loop: loopmgr; active_handles of uv_loop_t (uv.h), which lies at 32."""
+
+
+UNNAMED = "(no name)"
 
 
 class MemoryContext(NamedTuple):
@@ -78,6 +83,20 @@ class MemoryContext(NamedTuple):
     """That are in use; None: 9.20 does not count them."""
     pools: int
     references: int
+
+
+class NamedContexts(NamedTuple):
+    """All contexts of one name, or the small ones together."""
+
+    name: str
+    contexts: int
+    inuse_bytes: int
+    malloced_bytes: Optional[int]
+    most_malloced_bytes: Optional[int]
+    """Each context's own most; they need not have had it at the same time."""
+    hi_water_bytes: int
+    """The largest."""
+    blocks: Optional[int]
 
 
 class QueueRow(NamedTuple):
@@ -140,6 +159,28 @@ def books(world: World, used_bytes: int) -> Optional[Books]:
     total = sum(context.inuse_bytes if context.malloced_bytes is None else context.malloced_bytes for context in contexts)
     ordered = sorted(contexts, key=lambda context: (-context.inuse_bytes, context.name, context.address))
     return Books("BIND", ordered, [*_tasks(anchors), *_loops(anchors)], total, used_bytes)
+
+
+def by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
+    """The largest name first."""
+    groups: Dict[str, List[MemoryContext]] = {}
+    for context in contexts:
+        groups.setdefault(context.name, []).append(context)
+    made = [together(name or UNNAMED, members) for name, members in groups.items()]
+    return sorted(made, key=lambda row: (-row.inuse_bytes, row.name))
+
+
+def together(name: str, members: List[MemoryContext]) -> NamedContexts:
+    """One row of several."""
+    return NamedContexts(
+        name,
+        len(members),
+        sum(context.inuse_bytes for context in members),
+        add(context.malloced_bytes for context in members),
+        add(context.most_malloced_bytes for context in members),
+        max(context.hi_water_bytes for context in members),
+        add(context.blocks for context in members),
+    )
 
 
 class _Anchors:
