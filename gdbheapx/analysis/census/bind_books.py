@@ -1,56 +1,20 @@
-"""BIND's own books, found without symbols: memory contexts and tasks by name, loops.
+"""BIND's own books, found without symbols: memory contexts and tasks by name, loops (9.16, 9.18, 9.20).
 
-The layouts are those of lib/isc/mem.c, task.c and loop_p.h, BIND 9.16.0 to 9.16.50, 9.18.0 to 9.18.50 and 9.20.0 to 9.20.30; 9.21 keeps the
-names of its contexts elsewhere and is not read. What is believed is a doubly linked list that closes: every element has the magic number,
-points back to the one before it, and the last one is the list's tail.
+What is believed is a doubly linked list that closes: every element has the magic number and points back to the one before it, and the last
+one is the list's tail (lib/isc/mem.c: contexts; task.c: tasks); or an array of which each element points to its owner (loop_p.h: loops).
 """
 
-import functools
 from array import array
 from bisect import bisect_right
-from itertools import product
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.analysis.census.bind import RECOGNISERS, number
+from gdbheapx.analysis.census.bind_layouts import STATS_BUCKETS, Offsets, of_contexts, of_managers
 from gdbheapx.analysis.census.world import World
 from gdbheapx.columns import add
 from gdbheapx.model import Address
 
-Offsets = Dict[str, int]
 CONTEXT, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "TASK", "TSKM", "LOOP", "LooM"))
-STATS_BUCKETS = 513
-"""9.18: of struct isc_mem, one for each 32 bytes of size; each is how many blocks there are, and how many there were."""
-OF_CONTEXT = {
-    "9.20": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i debugging:i lock:L checkfree:b references:R name:n inuse:w "
-    "hi_called:b hi_water:w lo_water:w pools:l poolcnt:i",
-    "9.18.19": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w "
-    "maxinuse:w malloced:w maxmalloced:w hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
-    "9.18": "magic:i flags:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w maxinuse:w malloced:w maxmalloced:w "
-    "hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
-    "9.16": "magic:i api_magic:i methods:w flags:i lock:L memalloc:w memfree:w max_size:w checkfree:b stats_at:w references:R "
-    "name:n tag:w total:w inuse:w maxinuse:w malloced:w maxmalloced:w hi_water:w lo_water:w hi_called:b water:w water_arg:w "
-    "pools:l poolcnt:i mem_target:w freelists:w basic_blocks:w basic_table:w basic_table_count:i basic_table_size:i "
-    "lowest:w highest:w",
-}
-"""By the first release that has it; ISC_MEM_TRACKLINES adds two words before the link. i: 4 bytes, w: a word, l: a list's two, b: a bool,
-n: 16 letters, L: a mutex, R: uint_fast32_t."""
-OF_MANAGER = {
-    "9.16.17": "magic:i references:R mctx:w lock:L tasks_count:R netmgr:w default_quantum:i tasks:l",
-    "9.16": "magic:i mctx:w lock:L halt_lock:L halt_cond:C workers:i tasks_running:R tasks_ready:R curq:R tasks_count:R queues:w "
-    "nm:w default_quantum:i tasks:l",
-}
-OF_TASK = {
-    "9.18": "magic:i manager:w lock:L threadid:i state:i references:R running:R events:l on_shutdown:l nevents:i quantum:i now:i "
-    "tnow:t name:n tag:w bound:b shuttingdown:b privileged:b link:l",
-    "9.16.17": "magic:i manager:w lock:L threadid:i state:i pause_cnt:i references:R running:R events:l on_shutdown:l nevents:i "
-    "quantum:i now:i tnow:t name:n tag:w bound:b shuttingdown:b privileged:b link:l",
-    "9.16": "magic:i manager:w lock:L state:i pause_cnt:i references:R events:l on_shutdown:l nevents:i quantum:i now:i tnow:t "
-    "name:n tag:w threadid:i bound:b flags:R link:l",
-}
-SIZES = {"i": (4, 4), "w": (8, 8), "l": (16, 8), "b": (1, 1), "n": (16, 1), "t": (8, 4), "C": (48, 8), "S": (STATS_BUCKETS * 16, 8)}
-MUTEX_BYTES, FAST_BYTES = (40, 48, 8), (8, 4)
-"""Of glibc and musl, of glibc on aarch64, of a build that tracks its locks; uint_fast32_t of glibc, of musl."""
-LINES = ("", " debuglist:w debuglistcnt:w")
 NAME_BYTES = 16
 LEAST_CONTEXTS = 2
 """A list of one closes wherever two words are 0."""
@@ -124,30 +88,6 @@ class Books(NamedTuple):
     """What allocators have in use, for comparison: libraries' own memory belongs to no context."""
 
 
-@functools.cache
-def _layouts(kind: str) -> Sequence[Offsets]:
-    """All that builds for 64 bits may have, the usual ones first."""
-    sizes = list(product(FAST_BYTES, MUTEX_BYTES))
-    if kind == "context":
-        texts = [text + lines + " link:l" for text in OF_CONTEXT.values() for lines in LINES]
-    else:
-        texts = list((OF_TASK if kind == "task" else OF_MANAGER).values())
-    made = [_offsets(text, mutex, fast) for fast, mutex in sizes for text in texts]
-    return [layout for place, layout in enumerate(made) if layout not in made[:place]]
-
-
-def _offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
-    """As a C compiler places the members."""
-    offsets, at = {}, 0
-    for member in text.split():
-        name, code = member.split(":")
-        size, align = {**SIZES, "L": (mutex_bytes, 8), "R": (fast_bytes, fast_bytes)}[code]
-        at = -(-at // align) * align
-        offsets[name] = at
-        at += size
-    return {**offsets, "size": at}
-
-
 def books(world: World, used_bytes: int) -> Optional[Books]:
     """What the process has; None where it is no BIND, or one that is not read here."""
     if not RECOGNISERS[0].is_here(world) or world.word_bytes != 8 or not world.little_endian:
@@ -156,9 +96,14 @@ def books(world: World, used_bytes: int) -> Optional[Books]:
     contexts = _contexts(anchors)
     if contexts is None:
         return None
-    total = sum(context.inuse_bytes if context.malloced_bytes is None else context.malloced_bytes for context in contexts)
-    ordered = sorted(contexts, key=lambda context: (-context.inuse_bytes, context.name, context.address))
+    ordered = sorted(contexts, key=lambda context: (-_taken(context), context.name, context.address))
+    total = sum(map(_taken, contexts))
     return Books("BIND", ordered, [*_tasks(anchors), *_loops(anchors)], total, used_bytes)
+
+
+def _taken(row: Union[MemoryContext, NamedContexts]) -> int:
+    """From malloc."""
+    return row.inuse_bytes if row.malloced_bytes is None else row.malloced_bytes
 
 
 def by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
@@ -167,10 +112,10 @@ def by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
     for context in contexts:
         groups.setdefault(context.name, []).append(context)
     made = [together(name or UNNAMED, members) for name, members in groups.items()]
-    return sorted(made, key=lambda row: (-row.inuse_bytes, row.name))
+    return sorted(made, key=lambda row: (-_taken(row), row.name))
 
 
-def together(name: str, members: List[MemoryContext]) -> NamedContexts:
+def together(name: str, members: Sequence[MemoryContext]) -> NamedContexts:
     """One row of several."""
     return NamedContexts(
         name,
@@ -255,7 +200,7 @@ def _name(data: bytes, at: int) -> Optional[str]:
 def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
     """Of the list `contexts` (mem.c)."""
     for ends in anchors.lists(CONTEXT):
-        for layout in _layouts("context"):
+        for layout in of_contexts(anchors.world.target.machine):
             walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
             if walked is None or len(walked) < LEAST_CONTEXTS:
                 continue
@@ -267,7 +212,7 @@ def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
 
 
 def _context(world: World, address: int, data: bytes, layout: Offsets) -> Optional[MemoryContext]:
-    name, references = _name(data, layout["name"]), _word(data, layout["references"], 8 if layout["references"] % 8 == 0 else 4)
+    name, references = _name(data, layout["name"]), _word(data, layout["references"], layout["name"] - layout["references"])
     inuse, hi_water = _word(data, layout["inuse"]), _word(data, layout["hi_water"])
     if name is None or not 0 < references < MOST_REFERENCES or inuse >= MOST_BYTES or hi_water < _word(data, layout["lo_water"]):
         return None
@@ -296,38 +241,32 @@ def _blocks(world: World, data: bytes, layout: Offsets) -> Optional[int]:
 
 def _tasks(anchors: _Anchors) -> List[QueueRow]:
     """Of the task manager's list, by name; the most first."""
-    world = anchors.world
     for manager in anchors.pointers(TASKS):
-        for layout in _layouts("manager"):
-            data = world.read(manager, layout["size"])
-            if len(data) < layout["size"]:
-                continue
-            ends = _word(data, layout["tasks"]), _word(data, layout["tasks"] + 8)
-            rows = _of_tasks(world, manager, ends, _word(data, layout["tasks_count"]))
+        for layout, of_task in of_managers(anchors.world.target.machine):
+            data = anchors.world.read(manager, layout["size"])
+            rows = _of_manager(anchors.world, manager, data, layout, of_task) if len(data) == layout["size"] else None
             if rows is not None:
                 return rows
     return []
 
 
-def _of_tasks(world: World, manager: int, ends: Tuple[int, int], count: int) -> Optional[List[QueueRow]]:
-    """`count`: what the manager says."""
-    if not 0 < count < MOST_REFERENCES:
+def _of_manager(world: World, manager: int, data: bytes, layout: Offsets, of_task: Offsets) -> Optional[List[QueueRow]]:
+    """The list has as many tasks as the manager counts, each of which points back."""
+    head, tail, count = _word(data, layout["tasks"]), _word(data, layout["tasks"] + 8), _word(data, layout["tasks_count"])
+    if not 0 < count < MOST_REFERENCES or head % 8 or not head:
         return None
-    for layout in _layouts("task"):
-        first = world.read(ends[0], layout["size"])
-        if len(first) < layout["size"] or _word(first, layout["manager"]) != manager or _word(first, layout["link"]):
-            continue
-        walked = _walk(world, ends, layout, TASK, MOST_TASKS)
-        if walked is None or (len(walked) < MOST_TASKS and len(walked) != count):
-            continue
-        sums: Dict[str, List[int]] = {}
-        for _, data in walked:
-            row = sums.setdefault(_name(data, layout["name"]) or "", [0, 0])
-            row[0] += 1
-            row[1] += _word(data, layout["nevents"], 4)
-        rows = sorted((QueueRow("task", name, *row) for name, row in sums.items()), key=lambda row: (-row.entries, row.name))
-        return rows if count <= len(walked) else [*rows, QueueRow("task", "more, not looked at", count - len(walked), None)]
-    return None
+    walked = _walk(world, (head, tail), of_task, TASK, MOST_TASKS)
+    if walked is None or (len(walked) < MOST_TASKS and len(walked) != count):
+        return None
+    sums: Dict[str, List[int]] = {}
+    for _, task in walked:
+        if _word(task, of_task["manager"]) != manager:
+            return None
+        row = sums.setdefault(_name(task, of_task["name"]) or "", [0, 0])
+        row[0] += 1
+        row[1] += _word(task, of_task["nevents"], 4)
+    rows = sorted((QueueRow("task", name, *row) for name, row in sums.items()), key=lambda row: (-row.entries, row.name))
+    return rows if count <= len(walked) else [*rows, QueueRow("task", "more, not looked at", count - len(walked), None)]
 
 
 def _loops(anchors: _Anchors) -> List[QueueRow]:

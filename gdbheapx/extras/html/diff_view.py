@@ -19,6 +19,7 @@ LISTS = (
     ("arenas", "Arenas", "What each arena has in use", "arena"),
     ("classes", "What it is", "Classes, types and shapes of what is in use", "what"),
     ("owners", "Who keeps it", "What only this variable, thread or mapping keeps; single blocks have no name to compare them by", "owner"),
+    ("contexts", "Memory contexts", "What BIND itself counts, by the name of the context", "context"),
     ("leaks", "Leaked or held", "What something leads to, what may be led to, and what nothing points to", "evidence"),
 )
 """Members with rows of changes: heading, caption, what a row is."""

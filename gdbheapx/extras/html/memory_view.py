@@ -3,12 +3,16 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import columns, units
+from gdbheapx.analysis.census import bind_books
+from gdbheapx.analysis.census.bind_books import Books
 from gdbheapx.analysis.page_parts import HeapMap, MapCell, SizeClasses
 from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory
 from gdbheapx.model import GUESS, HistogramRow, MemoryPart
 
 MOST_ARENAS, MOST_SPLIT, MOST_MAPS = 24, 24, 8
+MOST_CONTEXTS = 24
+"""Names of memory contexts in one table."""
 MOST_CLASSES = 400
 """Rows of one table of size classes."""
 MOST_COLUMNS = 48
@@ -103,7 +107,22 @@ def _part_name(part: MemoryPart) -> str:
 
 def runtime(table: RuntimeTable) -> Line:
     """A table of a runtime, in which every byte stands once."""
-    return Line(table.name, [Part("part%d" % (place % 6), row.name, row.bytes) for place, row in enumerate(table.rows)], table.sum_bytes)
+    return Line(
+        "%s: every byte once" % table.name,
+        [Part("part%d" % (place % 6), row.name, row.bytes) for place, row in enumerate(table.rows)],
+        table.sum_bytes,
+    )
+
+
+def contexts(books: Books) -> Line:
+    """What a program's own memory contexts have in use, of what allocators have."""
+    rows = bind_books.by_name(books.contexts)
+    parts = [Part("part%d" % (place % 6), row.name, row.inuse_bytes) for place, row in enumerate(rows[:MOST_CONTEXTS])]
+    rest = sum(row.inuse_bytes for row in rows[MOST_CONTEXTS:])
+    parts += [Part("other", "smaller contexts", rest)] if rest else []
+    other = max(0, books.used_bytes - sum(row.inuse_bytes for row in rows))
+    title = "%s: memory contexts" % books.program
+    return Line(title, [*parts, Part("other", "in use, of no context", other)], max(books.used_bytes, sum(row.inuse_bytes for row in rows)))
 
 
 def less(whole_bytes: Optional[int], part: Optional[int]) -> Optional[int]:

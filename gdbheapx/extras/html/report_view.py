@@ -106,6 +106,7 @@ def _decay_cell(name: str, value: Any) -> Optional[str]:
 def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text."""
     overview: Overview = codec.decoded(Overview, data)
+    books = overview.books
     page: PageParts = codec.decoded(Optional[PageParts], data.get("page")) or NO_PARTS
     target, arenas = envelope.target, memory_view.arenas_of(overview.arenas, overview.totals)
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
@@ -121,7 +122,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "others": _others(overview),
         "findings": _findings(overview),
         "split": memory_view.split(overview.split, overview.memory),
-        "tables": [memory_view.runtime(runtime) for runtime in overview.runtimes or ()],
+        "tables": [*map(memory_view.runtime, overview.runtimes or ()), *([memory_view.contexts(books)] if books is not None else [])],
         "held": overview.held,
         "arenas": arenas,
         "arena_headings": [("arena", "name"), ("parts", "left"), *((name, "") for _, name in drawn)],
