@@ -6,7 +6,7 @@ from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator, fingerprints
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
-from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts, runtime_tables
+from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts
 from gdbheapx.analysis.census import bind_books
 from gdbheapx.analysis.census.bind_books import Books
 from gdbheapx.analysis.census.world import World
