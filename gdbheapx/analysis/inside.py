@@ -35,6 +35,8 @@ class Inside(NamedTuple):
     """What most of it is, the largest first."""
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
+    widest: Optional[owners.Owned] = None
+    """See Owners."""
 
 
 class Runtimes:
@@ -107,20 +109,20 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
-    suspect, leaked = None, None
+    suspect, leaked, widest = None, None, None
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
         tallied = owners.tally(session, looked.reach, looked.names, looked.paths)
         told = block.with_names(session, tallied, owners.find(tallied, depth, rows))
-        suspect, leaked = told.suspects[0] if told.suspects else None, told.leaked
+        suspect, leaked, widest = told.suspects[0] if told.suspects else None, told.leaked, told.widest
         page = page._replace(owners=told) if page is not None else None
     census = looked.census
     if page is not None:
         more = max(0, len(census.rows) - page_parts.MOST_ROWS)
         largest = census.rows[: page_parts.MOST_ROWS]
         page = page._replace(census=page_parts.PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
-    inside = Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS], lacks_holders(session))
+    inside = Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS], lacks_holders(session), widest)
     return Looked(inside, made, None, page)
 
 

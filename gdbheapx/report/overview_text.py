@@ -144,7 +144,7 @@ def _inside(inside: Inside) -> Page:
     if inside.suspect is not None:
         yield say("  %s", reach_text.suspicion(inside.suspect))
     elif inside.leaked is not None:
-        yield "  no owner retains 20 % or more"
+        yield say("  %s", reach_text.nobody(inside.widest))
     for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
         what = row.signature or (

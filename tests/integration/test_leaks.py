@@ -182,3 +182,14 @@ def test_a_file_that_a_core_left_out_may_hold(stage: Stage, kind: str) -> None:
     assert [one["code"] for one in found.envelope["problems"]] == ["mapped-files-not-in-core"]
     asked = heapx(target, "leaks", "--fail-on-leak", "1", "--json")
     assert asked.code == 4 and "leak-unknown" in [one["code"] for one in asked.envelope["problems"]]
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_where_nobody_retains_much(stage: Stage, kind: str) -> None:
+    """Two tables hold the same blocks: it is told which leads to most of them."""
+    target = stage.start("crossed").target(kind)
+    data = heapx(target, "owners", "--json").data
+    assert data["suspects"] == [] and data["widest"]["owner"] in ("by_number in crossed", "by_age in crossed")
+    assert data["widest"]["reached_bytes"] >= 20_000 * 200 > data["widest"]["retained_bytes"]
+    for words in (("owners",), ("report", "--deep")):
+        assert "%s leads to " % data["widest"]["owner"] in heapx(target, *words).stdout.decode()

@@ -29,6 +29,8 @@ MOST_PASSED = 100
 """Blocks without a name of their own, between an owner and what it owns."""
 MOST_SILENT = 4
 """Blocks below one that are called as it is."""
+MOST_VOTES, MOST_WIDEST = 1000, 3
+"""Blocks that several owners hold, by which those are chosen of which it is counted how much they lead to."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -122,6 +124,8 @@ class Owners(NamedTuple):
     """Held by several owners: retained by none of them."""
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
+    widest: Optional[Owned] = None
+    """Where there is no suspect: who leads to most of what several owners hold, if that is a fifth of the heap or more."""
 
 
 class Tallied:
@@ -346,7 +350,7 @@ def _addresses(rows: Sequence[Owned]) -> Iterator[Optional[int]]:
 def places(tallied: Tallied, owners: Owners) -> Dict[int, Tuple[int, int]]:
     """By the addresses in the answer where each variable and each block begins and ends."""
     wanted = {suspect.accumulation.address for suspect in owners.suspects}
-    wanted.update(row.address for row in _all(owners.owners))
+    wanted.update(row.address for row in _all([*owners.owners, *([owners.widest] if owners.widest is not None else [])]))
     found: Dict[int, Tuple[int, int]] = {}
     for number, part in enumerate(tallied.parts):
         address = tallied.address(tallied.reach.roots_from + number)
@@ -378,7 +382,8 @@ def with_containers(owners: Owners, held: Mapping[int, Sequence[Container]]) -> 
     for suspect in owners.suspects:
         point = suspect.accumulation._replace(containers=held.get(suspect.accumulation.address or 0, ()))
         suspects.append(suspect._replace(accumulation=point, containers=of_owner.get(suspect.owner, ())))
-    return owners._replace(suspects=suspects, owners=rows)
+    widest_row = _with_containers(owners.widest, held) if owners.widest is not None else None
+    return owners._replace(suspects=suspects, owners=rows, widest=widest_row)
 
 
 def _with_containers(row: Owned, held: Mapping[int, Sequence[Container]]) -> Owned:
@@ -429,7 +434,24 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
             suspects.append(tallied.suspect(node, heaviest, kind))
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
     kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes
-    return Owners(suspects, rows, tallied.used, tallied.leaked, tallied.used.bytes - tallied.leaked.bytes - kept)
+    shared = tallied.used.bytes - tallied.leaked.bytes - kept
+    is_wanted = not suspects and tallied.paths is None and shared >= SUSPECT_SHARE * tallied.used.bytes
+    return Owners(suspects, rows, tallied.used, tallied.leaked, shared, widest=widest(tallied) if is_wanted else None)
+
+
+def widest(tallied: Tallied) -> Optional[Owned]:
+    """The owner that leads to most, of those from which the shortest ways lead to what several hold."""
+    parents, roots_from = tallied.graph.parents(tallied.reach.roots_from), tallied.reach.roots_from
+    votes: Dict[int, int] = {}
+    for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
+        at = node
+        while at < roots_from and parents[at] != NO_NODE:
+            at = parents[at]
+        votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
+    chosen = sorted((node for node in votes if node >= roots_from), key=lambda node: -votes[node])[:MOST_WIDEST]
+    rows = [tallied.owned(node, reached=True) for node in chosen]
+    row = max(rows, key=lambda row: row.reached_bytes or 0, default=None)
+    return row if row is not None and (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes else None
 
 
 def cut(owners: Owners, depth: int, limit: int) -> Owners:
