@@ -198,7 +198,7 @@ def at(address):
 def deref(some, offset):
     return Raw(word((int(some) if type(some) is Raw else id(some)) + offset))
 TOKEN = re.compile(r"""
-    \\.<(?P<offset>[+-]0x[0-9a-f]+)> | \\.<key\\ (?P<key>(?:"(?:[^"\\\\]|\\\\.)*"|[^>"])*)> | \\.<(?P<special>cache|state|cell\\ \\w+)>
+    \\.<(?P<offset>[+-]0x[0-9a-f]+)> | \\.<key\\ (?P<key>(?:"(?:[^"\\\\]|\\\\.)*"|[^>"])*)> | \\.<(?P<special>cache|state|mapping|annotations|cell\\ \\w+)>
   | \\.__closure__\\["(?P<cell>[^"]*)"\\]
   | \\.(?P<name>\\w+)(?P<call>\\(\\))?
   | \\[<(?P<of>[^>]*)\\ object>\\]
@@ -210,6 +210,9 @@ def same(key, text):
         return key.startswith(ast.literal_eval(text.replace("\\u2026", "")))
     value = ast.literal_eval(text)
     return type(value) is type(key) and value == key
+def results(found):
+    links = [one for one in found if type(one).__name__ == "_lru_list_elem"]
+    return found + [at(deref(one, 48)) for one in links]
 def step_locals(some):
     return (some.cr_frame if hasattr(some, "cr_frame") else some.gi_frame if hasattr(some, "gi_frame") else some).f_locals
 def step(some, match):
@@ -220,24 +223,28 @@ def step(some, match):
         some = at(some)
     if got["special"] == "cache":
         return [one for one in gc.get_referents(some) if type(one) is dict and one is not some.__dict__]
+    if got["special"] == "mapping":
+        return gc.get_referents(some)
+    if got["special"] == "annotations":
+        return [deref(some, 112)]
     if got["special"] == "state":
-        return [deref(some, 32)]
+        return [deref(some, 24 if sys.version_info >= (3, 15) else 32)]
     if got["special"]:
         names = {"coroutine": "cr_frame", "generator": "gi_frame"}
         held = gc.get_referents(some) + gc.get_referents(getattr(some, names.get(type(some).__name__, ""), None))
         return [one for one in held if type(one) is types.CellType and one.cell_contents is step_locals(some)[got["special"][5:]]]
     if got["cell"]:
         return [some.__closure__[some.__code__.co_freevars.index(got["cell"])].cell_contents]
+    if got["name"] == "__dict__" and isinstance(some, type):
+        return [some.__dict__, *(one for one in gc.get_referents(some) if isinstance(one, dict))]
     if got["name"]:
         return [getattr(some, got["name"])() if got["call"] else getattr(some, got["name"])]
     if got["of"] is not None:
-        return [value for key, value in some.items() if type(key).__name__ == got["of"]]
+        return results([value for key, value in some.items() if type(key).__name__ == got["of"]])
     if got["item"] is not None:
         if isinstance(some, dict) or isinstance(some, types.MappingProxyType):
             found = [value for key, value in some.items() if same(key, got["item"])]
-            if type(some) is dict and found and type(found[0]).__name__ == "_lru_list_elem":
-                return [found[0], at(deref(found[0], 48))]
-            return found
+            return results(found)
         return [some[ast.literal_eval(got["item"])]]
     if got["elements"] is not None:
         return [one for one in some if type(one).__name__ == got["elements"]]

@@ -10,7 +10,7 @@ from gdbheapx.analysis.census.cpython import interpreter, type_names
 from gdbheapx.analysis.census.cpython import types as objects
 from gdbheapx.analysis.census.cpython.layout import NEWEST, layout_of
 from gdbheapx.analysis.census.cpython.paths import Paths
-from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, Body, PyType, Types
+from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LOW_HALF, OVERFLOW, Body, PyType, Types
 from gdbheapx.analysis.census.cpython.values import Values
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
@@ -27,12 +27,8 @@ POOLS = 64
 POOL_SIZES = (4 << 10, 16 << 10, 32 << 10)
 """To 3.9, and later; an arena is 64 times that."""
 MODULE = "python"
-FLAGS_IN_COUNTS = 14
-"""Minor version from which on a reference count has some."""
 STEPS = (512, 256, 128, 64, 48, 32, 16)
 """A row asks for so many bytes at least: types are put where all their objects have them."""
-LOW_HALF, HIGH_HALF, OVERFLOW = 0xFFFFFFFF, ALL ^ 0xFFFFFFFF, 0xFFFF << 32
-"""Of a reference count; since 3.14 the lower half of its upper half is 0 while it is counted in 32 bits (ob_overflow, then ob_flags)."""
 
 
 class Arena(NamedTuple):

@@ -27,6 +27,8 @@ SET_ENTRY, SET_MASK = 16, 32
 DEQUE_ITEMS, DEQUE_LEFT_INDEX, DEQUE_RIGHT_INDEX = 64, 40, 48
 """BLOCKLEN; leftindex, rightindex in a deque. In a block: leftlink, items, rightlink."""
 LRU_RESULT = 48
+LAZY = "lazy_import"
+"""Type of what 3.15 imports when it is asked for."""
 
 
 class Bodies:
@@ -61,7 +63,7 @@ class Bodies:
             return None
         text = values.text(key) if view in (ATTRIBUTES, CLASS) else None
         place = thing(pointer) if values.is_object(pointer) else Place(LINK, pointer)
-        if text is not None and text.isidentifier() and not (view == CLASS and self._is_bound(pointer)):
+        if text is not None and text.isidentifier() and not self._is_hidden(pointer, view):
             return Move(ATTRIBUTE, "." + text, place)
         literal = values.literal(key)
         key_type = values.type_of(key)
@@ -69,10 +71,12 @@ class Bodies:
             literal = "<%s object>" % (key_type.short_name if key_type else "unknown")
         return Move(KEY, "%s[%s]" % (".__dict__" * (view in (ATTRIBUTES, CLASS)), literal), place)
 
-    def _is_bound(self, address: int) -> bool:
-        """Asked by name the class gives something else: a static method's function, a property of its own."""
+    def _is_hidden(self, address: int, view: str) -> bool:
+        """Asked by name a class gives something else, such as a static method's function; so does any for what is imported when asked for."""
         py_type = self._values.type_of(address)
-        return py_type is not None and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
+        if py_type is None or py_type.name == LAZY:
+            return py_type is not None
+        return view == CLASS and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
 
     def _of_link(self, place: Place, word_at: int, pointer: int) -> Optional[Move]:
         """An element of an lru_cache's list, whose type is none of the census's up to 3.9."""

@@ -68,6 +68,8 @@ class Layout(NamedTuple):
     closure: int
     """Of a function's cells."""
     frame: Frame
+    module_state: int
+    """Of a module's pointer to what it has of its own in C; two words on is its name."""
     generator_frame: int
     """Of the frame in a generator or coroutine; before 3.11 of the pointer to it."""
 
@@ -121,5 +123,6 @@ def layout_of(types: Types, minor_version: Optional[int]) -> Layout:
         function=FUNCTIONS[max(key for key in FUNCTIONS if key <= release)],
         closure=48 if release < 10 else 72,
         frame=_of(FRAMES, release),
+        module_state=24 if release >= 15 else 32,
         generator_frame=GENERATOR_FRAMES[max(key for key in GENERATOR_FRAMES if key <= release)],
     )

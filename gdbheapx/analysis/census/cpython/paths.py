@@ -10,18 +10,21 @@ from typing import Iterator, List, Optional, Sequence
 from gdbheapx.analysis.census.cpython import interpreter
 from gdbheapx.analysis.census.cpython.frames import Frames
 from gdbheapx.analysis.census.cpython.masks import Masks
-from gdbheapx.analysis.census.cpython.place import OBJECT, RAW, Move, Place
+from gdbheapx.analysis.census.cpython.place import CLASS, OBJECT, RAW, Move, Place
 from gdbheapx.analysis.census.cpython.steps import Steps
-from gdbheapx.analysis.census.cpython.types import DICT, IS_TYPE, LIST, STR, Segment
+from gdbheapx.analysis.census.cpython.types import DICT, HEAP_TYPE, IS_TYPE, LIST, STR, Segment
 from gdbheapx.analysis.census.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
-from gdbheapx.analysis.naming.namer import FIELD, FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import ATTRIBUTE, FIELD, FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
 from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.model import Address
 
 MOST_STARTS = 1 << 17
 THREAD_WORDS = 48
 """Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
-SET_USED, MODULE_DICT = 24, 16
+SET_USED, MODULE_DICT, CLASS_DICT = 24, 16, 264
+OF_CLASS = ".__dict__"
+"""Last step of what begins at a class's dict."""
+MOST_NAME = 256
 
 
 class Paths(Namer):
@@ -40,7 +43,8 @@ class Paths(Namer):
         if found is None:
             return
         for name, module in self._modules:
-            yield Start(module, (PathStep(MODULE, name if name.isprintable() else ascii(name), Address(module)),))
+            yield Start(module, (_module_step(name, module),))
+        yield from self._static_classes()
         count = 0
         for state in found.threads:
             thread = self._thread(state)
@@ -59,6 +63,17 @@ class Paths(Namer):
             yield from (self._interpreter.address, *self._interpreter.threads)
             for state in self._interpreter.threads:
                 yield from self._frames.chunks(state)
+
+    def _static_classes(self) -> Iterator[Start]:
+        """Dicts of static types, which lie in no block themselves: `datetime.date.__dict__`."""
+        for name, module in self._modules:
+            for key, value in self._values.entries(self._values.word(module + MODULE_DICT)):
+                py_type = self._values.types.all.get(value)
+                at = self._values.word(value + CLASS_DICT) if py_type is not None and not py_type.flags & HEAP_TYPE else 0
+                text = self._values.text(key, MOST_NAME) if at and self._values.has(at, DICT) else None
+                if text is not None and text.isidentifier():
+                    named = PathStep(ATTRIBUTE, "." + text, Address(value))
+                    yield Start(at, (_module_step(name, module), named, PathStep(ATTRIBUTE, OF_CLASS, Address(at))))
 
     def _thread(self, state: int) -> str:
         """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""
@@ -85,7 +100,8 @@ class Paths(Namer):
 
     def _moves(self, start: Start, hops: Sequence[Hop]) -> Iterator[Move]:
         """One pointer after the other."""
-        place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address)
+        is_class = len(start.steps) > 1 and start.steps[-1].name == OF_CLASS
+        place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address, view=CLASS if is_class else "")
         for hop in hops[:-1]:
             if hop.offset is None:
                 return
@@ -101,7 +117,8 @@ class Paths(Namer):
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """See Namer."""
-        path, pending = list(start.steps), None
+        path: List[PathStep] = list(start.steps)
+        pending = path.pop() if len(path) > 1 and path[-1].name == OF_CLASS else None
         for move in self._moves(start, hops):
             if move.opening:
                 path = [PathStep(FRAME, move.opening, None)]
@@ -131,3 +148,7 @@ class Paths(Namer):
             return "%s of %s" % (name, format(self._values.word(at + SIZE), ","))
         is_set = self._values.is_named(at, "set", "frozenset")
         return "%s of %s" % (name, format(self._values.word(at + SET_USED), ",")) if is_set else None
+
+
+def _module_step(name: str, module: int) -> PathStep:
+    return PathStep(MODULE, name if name.isprintable() else ascii(name), Address(module))

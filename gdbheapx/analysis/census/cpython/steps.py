@@ -34,14 +34,19 @@ from gdbheapx.analysis.naming.namer import ATTRIBUTE, CLOSURE, FIELD, INDEX
 DICT_OFFSET, CLASS_DICT = 288, 264
 """tp_dictoffset and tp_dict, in a type."""
 LRU_CACHE = 72
-MAPPING = 16
+MAPPING, MODULE_DICT = 16, 16
 TYPE_DOC = 176
-OF_BYTES = {"bytearray": (32, 40), "array.array": (24,)}
+OF_BYTES = {
+    "bytearray": (32, 40),
+    "array.array": (24,),
+    "_io.StringIO": (16,),
+    **dict.fromkeys(("_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom"), (56,)),
+}
 """Pointers to what has no pointers."""
 SET_TABLE, SET_SMALL, SET_SMALL_ENTRIES = 40, 64, 8
 DEQUE_FIRST, DEQUE_LAST = 24, 32
 """leftblock, rightblock in a deque."""
-MODULE_DEFINITION, MODULE_STATE, DEFINED_SIZE = 24, 32, 56
+MODULE_DEFINITION, DEFINED_SIZE = 24, 56
 
 
 class Steps:
@@ -105,6 +110,8 @@ class Steps:
         if own is not None:
             return own
         name = self._fields.name(py_type, offset)
+        if name == ".__annotations__" and not values.has(pointer, DICT):  # made when asked for
+            return Move(FIELD, ".<annotations>", thing(pointer))
         return Move(ATTRIBUTE, name, thing(pointer)) if name is not None else None
 
     def _body(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[Move]:
@@ -127,7 +134,7 @@ class Steps:
             return Move("", "", Place(table, pointer, place.address))
         if flags & IS_TYPE and offset == self._fields.cached_keys_at:
             return Move("", "", Place(TABLE, pointer))
-        if py_type.name == "module" and offset == MODULE_STATE:
+        if py_type.name == "module" and offset == values.layout.module_state:
             return self._state(place, pointer)
         if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
             return self._bodies.attribute(
@@ -136,7 +143,9 @@ class Steps:
         return None
 
     def _state(self, place: Place, pointer: int) -> Move:
-        """What a module of C has of its own: it says how much that is (PyModuleDef.m_size)."""
+        """What a module of C has of its own: up to 3.14 it says how much that is (PyModuleDef.m_size)."""
+        if self._values.layout.release >= 15:
+            return Move(FIELD, ".<state>", Place(RAW, pointer))
         definition = self._values.word(place.address + MODULE_DEFINITION)
         size = self._values.word(definition + DEFINED_SIZE) if definition else 0
         return Move(FIELD, ".<state>", Place(RAW, pointer, number=size or 1))
@@ -202,7 +211,13 @@ class Steps:
         if names & {"set", "frozenset"} and SET_SMALL <= offset < SET_SMALL + SET_SMALL_ENTRIES * SET_ENTRY:
             return self._bodies.element(place.address + SET_SMALL, place.address + offset, SET_SMALL_ENTRIES - 1, pointer)
         if "mappingproxy" in names and offset == MAPPING:
-            return Move("", "", thing(pointer))
+            return Move(ATTRIBUTE, ".<mapping>", thing(pointer), is_open=True)
+        if (
+            "module" in names
+            and offset == values.layout.module_state + 2 * WORD
+            and values.get(values.word(place.address + MODULE_DICT), "__name__") == pointer
+        ):
+            return Move(ATTRIBUTE, ".__name__", thing(pointer))
         if "functools._lru_cache_wrapper" in names and offset == LRU_CACHE:
             return Move(FIELD, ".<cache>", thing(pointer, CACHE))
         if "functools._lru_list_elem" in names and offset == LRU_RESULT:

@@ -30,6 +30,10 @@ LEAST_STR = 40
 MOST_BASIC, MOST_ITEM, LEAST_HEAP_TYPE = 1 << 20, 1 << 16, 600
 MOST_DATA = 16 << 20
 """Of one object's writable memory: .bss may be as long as it likes."""
+FLAGS_IN_COUNTS = 14
+"""Minor version from which on a reference count has some."""
+LOW_HALF, HIGH_HALF, OVERFLOW = 0xFFFFFFFF, 0xFFFFFFFF << 32, 0xFFFF << 32
+"""Of a reference count; since 3.14 the lower half of its upper half is 0 while it is counted in 32 bits (ob_overflow, then ob_flags)."""
 LOWEST = 0x1000
 UNNAMED = "type at "
 """What the name of a static type begins with where its text cannot be read."""

@@ -4,7 +4,7 @@ import struct
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.analysis.census.cpython.layout import Layout
-from gdbheapx.analysis.census.cpython.types import DICT, LIST, STR, TYPE, WORD, PyType, Types
+from gdbheapx.analysis.census.cpython.types import DICT, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, STR, WORD, PyType, Types
 from gdbheapx.analysis.census.world import World
 
 MOST_CHARACTERS = 40
@@ -43,6 +43,7 @@ class Values:
     def __init__(self, world: World, types: Types, layout: Layout) -> None:
         self.world, self.types, self.layout = world, types, layout
         self._order = world.target.byte_order
+        self._no_count = OVERFLOW if layout.release >= FLAGS_IN_COUNTS else HIGH_HALF
 
     def word(self, address: int) -> int:
         """0 where it cannot be read."""
@@ -54,8 +55,11 @@ class Values:
         return int.from_bytes(data, self._order) if len(data) == size_bytes else 0
 
     def type_of(self, address: int) -> Optional[PyType]:
-        """Of the object there; None where there is none."""
-        return self.types.all.get(self.word(address + TYPE)) if address and not address % WORD else None
+        """Of the object there; None where there is none: a type, and before it a count, whose upper half has at most flags (since 3.14)."""
+        head = self.world.words(address, 2) if address and not address % WORD else None
+        if head is None or not head[0] & LOW_HALF or head[0] & self._no_count:
+            return None
+        return self.types.all.get(head[1])
 
     def is_object(self, address: int) -> bool:
         """Its type is known."""
