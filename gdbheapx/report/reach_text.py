@@ -9,7 +9,7 @@ from gdbheapx.analysis.reachability.owners import Owned, Owners, Suspect
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.graph import MAYBE
+from gdbheapx.kernel.blocks.graph import MAYBE, Others
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say
 
@@ -135,16 +135,26 @@ def suspicion(suspect: Suspect) -> str:
     said = say(what, _called(suspect.owner, suspect.signature, suspect.containers), Size(suspect.retained_bytes), suspect.share_percent)
     point = suspect.accumulation
     if not point.children:
-        return said
+        return say("%s%s", said, _against(suspect.others))
     where = _called(point.name, point.signature, point.containers)
     if point.steps and point.name != suspect.owner:
         said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
     else:
         said = say("%s, through %s that it owns directly", said, plural(point.children, "block"))
+    said = say("%s%s", said, _against(suspect.others))
     if not point.parts:
         return said
     parts = ", ".join("%s (%.1f %%)" % (part.name, part.share_percent) for part in point.parts)
     return say("%s, most of it below %s", said, parts)
+
+
+def _against(others: Optional[Others]) -> str:
+    """What makes a suspect less sure."""
+    if others is None:
+        return ""
+    counted = [(others.stacks, "word", "of stacks"), (others.unowning, "word", "that own nothing"), (others.weak, "weak pointer", "")]
+    told = [("%s %s" % (plural(number, noun), what)).rstrip() for number, noun, what in counted if number]
+    return "; nothing else points into it" if not told else "; also pointed into by %s" % ", ".join(told)
 
 
 def _called(name: str, signature: Optional[str], containers: Sequence[Container]) -> str:

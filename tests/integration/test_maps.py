@@ -106,6 +106,17 @@ def test_each_retains_its_own(stage: Stage, kind: str) -> None:
     assert within(rows[FIRST]["reached_bytes"], made.first_bytes) and within(rows[SECOND]["reached_bytes"], made.second_bytes)
 
 
+def test_what_speaks_against_a_suspect(running: Process, live: str) -> None:
+    """Both maps are suspects; each says what else points into it, in JSON and in a sentence."""
+    target = running.target(live)
+    suspects = heapx(target, "owners", "--json").data["suspects"]
+    assert [one["owner"].split(" in ")[0] for one in suspects] == [FIRST, SECOND]
+    assert all(one["others"]["unowning"] > 100 for one in suspects)
+    lines = [line for line in heapx(target, "owners").stdout.decode().split("\n") if line.startswith("Suspect: ")]
+    for line, one in zip(lines, suspects):
+        assert "%d words that own nothing" % one["others"]["unowning"] in line and "unordered map or set of 32,000 entries" in line
+
+
 def test_which_one_grew(running: Process, live: str, folder: Any) -> None:
     """`diff` of two snapshots names it, with what the program says that it has more; the other one has as much as before."""
     before, after = str(folder / "before"), str(folder / "after")

@@ -7,7 +7,7 @@ from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Sum, Tree
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Others, Sum, Tree
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -110,6 +110,8 @@ class Suspect(NamedTuple):
     signature: Optional[str] = None
     """What the owner is, if it is a block."""
     containers: Sequence[Container] = ()
+    others: Optional[Others] = None
+    """What else leads to what it keeps, and speaks against it."""
 
 
 class Owners(NamedTuple):
@@ -421,7 +423,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     """All owners, and the suspects among them."""
     reach = tallied.reach
     rows: List[Owned] = []
-    suspects: List[Suspect] = []
+    suspects: List[Tuple[int, Suspect]] = []
     heaviest = tallied.graph.heaviest(tallied.tree)
     for number, (node, kind) in enumerate(tallied.tops(max(limit, MOST_SUSPECTS))):
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
@@ -431,12 +433,14 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
         if len(rows) < limit:
             rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
-            suspects.append(tallied.suspect(node, heaviest, kind))
+            suspects.append((node, tallied.suspect(node, heaviest, kind)))
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
     kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes
     shared = tallied.used.bytes - tallied.leaked.bytes - kept
     is_wanted = not suspects and tallied.paths is None and shared >= SUSPECT_SHARE * tallied.used.bytes
-    return Owners(suspects, rows, tallied.used, tallied.leaked, shared, widest=widest(tallied) if is_wanted else None)
+    others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
+    told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
+    return Owners(told, rows, tallied.used, tallied.leaked, shared, widest=widest(tallied) if is_wanted else None)
 
 
 def widest(tallied: Tallied) -> Optional[Owned]:

@@ -61,6 +61,8 @@ void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
+int heapx_tree_others(const struct graph *graph, const uint32_t *owners, const uint32_t *asked, uint32_t count, uint32_t weak_from,
+    uint32_t weak_until, struct others *out);
 void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest);
 void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next);
 uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
@@ -79,7 +81,7 @@ uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *
 
 IN_C = """
 RULE* FROM_MAPPING MASKED UNOWNING LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
-GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum
+GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others
 """
 
 RULE_START = 0
@@ -267,6 +269,17 @@ class Class(NamedTuple):
     label: int
     blocks: int
     bytes: int
+
+
+class Others(NamedTuple):
+    """Pointers to what an owner keeps that come from elsewhere, and take nothing from it."""
+
+    stacks: int
+    """From stacks and registers."""
+    unowning: int
+    """Words that own nothing."""
+    weak: int
+    """To the inside of blocks, links of lists, and the like."""
 
 
 class Tree(NamedTuple):
@@ -635,6 +648,14 @@ class Graph:
         if failed:
             raise MemoryError()
         return Tree(owners, retained, blocks)
+
+    def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[Others]:
+        """What else leads to what each of these owners keeps; none is below another. `weak`: as dominators() takes it; after mark()."""
+        asked, out = array("I", owners), array("Q", bytes(8 * len(Others._fields) * len(owners)))
+        if self._library.heapx_tree_others(self._handle, at(tree.owners), at(asked), len(owners), *weak, at(out)):
+            raise MemoryError()
+        width = len(Others._fields)
+        return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
     def reached(self, first: int, end: int) -> Sum:
         """What can be reached from these nodes, whatever else leads there."""

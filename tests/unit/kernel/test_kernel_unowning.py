@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, RULE_BASE, RULE_INSIDE, RULE_START, UNOWNING, Graph, GraphShape
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, RULE_BASE, RULE_INSIDE, RULE_START, UNOWNING, Graph, GraphShape, Others
 from gdbheapx.kernel.blocks.packed import STREAMS, PackedGraph
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
 
@@ -27,6 +27,7 @@ class Memory:
         self._blocks: List[Tuple[int, int]] = []
         self._words: Dict[int, List[int]] = {}
         self.root = [0] * 64
+        self.stack: List[int] = []
 
     def block(self, words: int, *values: int) -> int:
         address, self._at = self._at, self._at + 8 * words + 8 + (8 * words + 8) % 16
@@ -46,6 +47,9 @@ class Memory:
         graph.gather([iter([make_blocks([(*row, CLASS_USED, 0, 0) for row in self._blocks])])])
         graph.scan(DATA, DATA, DATA + len(data))
         graph.end_node()
+        if self.stack:
+            graph.scan_words(self.stack)
+            graph.end_node()
         graph.settle()
         graph.resolve()
         return graph
@@ -326,3 +330,24 @@ def test_what_is_no_table_of_rust(c_kernel: CKernel, control: int, mask: int, gr
     memory.root[:4] = [at + control, mask, growth, items]
     graph = memory.graph(c_kernel)
     assert graph.edges(graph.numbers().blocks)[0].rule == RULE_INSIDE
+
+
+def test_what_speaks_against_an_owner(c_kernel: CKernel) -> None:
+    """Pointers into what it keeps from stacks, from words that own nothing, and weak ones; not those to itself, nor from what is lost."""
+    memory = Memory()
+    nodes = hash_map(memory, 8, 10)
+    large = memory.block(13)
+    keeper = memory.block(4, large)
+    stranger = memory.block(6, nodes[4], nodes[5], large + 40)
+    lost = memory.block(4, nodes[1], large)
+    memory.root[0], memory.root[1], memory.root[20] = stranger, 0, keeper
+    memory.stack = [nodes[3], keeper, large]
+    graph = memory.graph(c_kernel)
+    first = graph.numbers().blocks
+    graph.split([(first, 8), (first, 20)])
+    weak = (first + 3, graph.nodes)
+    assert graph.mark(first)[LEAKED].blocks == 1 and graph.evidence(node(graph, lost)) == LEAKED
+    tree = graph.dominators(first, weak)
+    assert tree.retained_blocks[first + 1] == 11 and tree.retained_blocks[first + 2] == 2
+    assert graph.others(tree, [first + 1, node(graph, keeper)], weak) == [Others(1, 2, 0), Others(1, 0, 1)]
+    assert graph.others(tree, [], weak) == []
