@@ -5,7 +5,7 @@ Files: analysis/census/ruby_paths.py, analysis/census/ruby_objects.py, analysis/
 
 import shutil
 from pathlib import Path
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 import pytest
 
@@ -101,6 +101,9 @@ def truth(main_list)
   all = walk(roots)
   all = all.sample(1000, random: Random.new(ARGV[2].to_i))
   File.write(RESULTS + "/objects", all.map { |o| JSON.parse(ObjectSpace.dump(o)).values_at("address", "type").push(size_of(o)).join(" ") }.join("\n"))
+  counts = Hash.new(0)
+  ObjectSpace.each_object { |o| counts[o.class.name] += 1 if /^App::/ =~ o.class.name }
+  File.write(RESULTS + "/classes", counts.map { |name, count| "#{name} #{count}" }.join("\n"))
   puts "ready"
   STDOUT.flush
   STDIN.gets
@@ -172,6 +175,19 @@ def graph_of(core: Path) -> NamedGraph:
     return made_graph(session)
 
 
+def classes(folder: Path) -> Dict[str, int]:
+    """Objects by class, as the program counts them."""
+    return {name: int(count) for name, count in (line.split() for line in (folder / "classes").read_text().splitlines())}
+
+
+def of_class(graph: NamedGraph, name: str) -> int:
+    """Blocks that are called so."""
+    assert graph.paths is not None
+    told = graph.paths._told
+    labels = {label for label, kind in enumerate(told.kinds) if kind.name == name}
+    return sum(label in labels for label in told.labels)
+
+
 WORDS = {"HASH": "Hash of {:,} entries", "ARRAY": "Array of {:,}", "STRING": "String, {:,} bytes", "STRUCT": "Struct of {:,}"}
 
 
@@ -185,6 +201,7 @@ def test_the_program_finds_its_objects_by_them(stage: Stage, age: str, seed: int
     for sample in objects:
         assert contents(graph, sample) == (WORDS[sample.type].format(sample.size) if sample.type in WORDS else None)
     assert len(objects) == 1000 and sum(map(bool, paths)) >= LEAST_NAMED * len(objects)
+    assert {row: of_class(graph, row) for row in classes(process.folder)} == classes(process.folder)
     (process.folder / "paths").write_text("\n".join(paths) + "\n")
     process.command(b"check\n")
     good, wrong, failed = map(int, (process.folder / "verdict").read_text().split())

@@ -1,6 +1,6 @@
 """PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c, 8.2)."""
 
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census import php_pieces
 from gdbheapx.analysis.census.php_paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
@@ -85,6 +85,10 @@ class Php(Recogniser):
         if pieces is None or pieces.bytes != memory.size_bytes:
             return [Inner(iter(()), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
         return [Inner(iter(pieces.blocks), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, UNIT_BYTES)]
+
+    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+        """What an array has beside itself."""
+        return {(ARRAY_NAME, 16): "elements of an array"}
 
     def namer(self, world: World) -> Optional[Namer]:
         """Where the tables of the interpreter are found."""

@@ -1,13 +1,14 @@
 """Ruby's object heap: pages of slots that it takes from the kernel itself (gc.c of 3.1: heap_page_header, heap_page)."""
 
 from array import array
+from functools import partial
 from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.ruby_objects import CLASS, IMEMO, PAGE_BYTES, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.analysis.census.ruby_objects import CLASS, DATA, IMEMO, OBJECT, PAGE_BYTES, STRUCT, TYPE_MASK, Objects, Page, object_class
 from gdbheapx.analysis.census.ruby_paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.ruby_transient import BLOCK_BYTES, transient_heap
-from gdbheapx.analysis.census.world import CONTENT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
+from gdbheapx.analysis.census.world import ALL, CONTENT, EXACT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
@@ -22,6 +23,8 @@ AT_ONCE = 256
 """Pages whose slots are looked at together."""
 
 
+BY_CLASS = (OBJECT, STRUCT, DATA)
+"""Types whose objects are told by their class."""
 TEXT_ROW = SignatureRow(
     [Condition(0, 8, EQUAL, 0, mask=0x8080808080808080), *(Condition(at, 1, NOT_EQUAL, 0, mask=0x60) for at in range(8))],
     least_usable=8,
@@ -55,10 +58,17 @@ class Ruby(Recogniser):
         others = [Condition(0, 8, AT_LEAST, IMEMO, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
         for size in sorted({page.slot_bytes for page in heap_pages}):
             key = (0, 8, TYPE_MASK)
+            for kind in BY_CLASS:
+                row = SignatureRow([Condition(0, 8, EQUAL, kind, mask=TYPE_MASK), Condition(8, 8, IN_SET, 0)], size, size, key=(8, 8, ALL))
+                yield Ask(row, partial(self._of_class, world.once(objects), kind), [classes], order=29)
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
             yield Ask(row, self._name, [classes], order=30)
             yield Ask(SignatureRow(others, size, size, key=key), self._name, [ranges], order=30)
         yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
+
+    def _of_class(self, found: Objects, kind: int, class_: int) -> Signature:
+        """By its class's name; an object whose class has none, by its type."""
+        return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
 
     def _name(self, key: int) -> Optional[Signature]:
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None

@@ -210,6 +210,11 @@ class Objects:
             address = found[2]
         return 0
 
+    def class_path(self, class_: int) -> Optional[str]:
+        """Its name, such as `App::Item` (variable.c: classpath); None of one that never had any."""
+        path = next((value for name, value in self.class_variables(class_) if name == "__classpath__"), 0)
+        return self.text(path)
+
     def extension(self, address: int) -> Sequence[int]:
         """What a class has beside its slot (struct rb_classext_struct): variables' places, variables, methods, constants."""
         words = self.slot(address)
