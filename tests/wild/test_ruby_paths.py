@@ -1,6 +1,7 @@
 """Paths of a Ruby program's objects: the program itself evaluates them, and must get the same objects.
 
-Files: analysis/census/ruby_paths.py, analysis/census/ruby_objects.py, analysis/census/ruby_transient.py.
+Files: analysis/census/ruby_paths.py, analysis/census/ruby_objects.py, analysis/census/ruby_transient.py,
+analysis/census/ruby_frames.py.
 """
 
 import shutil
@@ -10,7 +11,7 @@ from typing import Dict, List, NamedTuple, Optional
 import pytest
 
 from gdbheapx.analysis.census.named import make as made_graph
-from gdbheapx.analysis.naming.namer import FIELD
+from gdbheapx.analysis.naming.namer import FIELD, FRAME
 from gdbheapx.analysis.reachability.names import NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
@@ -49,6 +50,13 @@ module App
     def self.add(k, v); @instances[k] = v; @@all << Small.new(k); end
   end
   CACHE = {}
+  def self.made
+    rows = Array.new(50) { |i| "row #{i}" * 3 }
+    deep = nil
+    [1].each { |one| inner = ["inner #{one}"] * 20; deep = lambda { inner.size + rows.size } }
+    deep
+  end
+  HANDLER = made
   module Deep
     STORE = Array.new(50) { |i| Pair.new("l#{i}", Small.new(i)) }
     WIDE = Array.new(50) { |i| Wide.new("w#{i}", [i.to_s] * 2) }
@@ -97,7 +105,8 @@ end
 
 def truth(main_list)
   roots = [App::CACHE, App::Registry.instance_variable_get(:@instances), App::Registry.class_variable_get(:@@all),
-           App::Deep::STORE, App::Deep::WIDE, $cache, $odd, $small, $same, $set, main_list]
+           App::Deep::STORE, App::Deep::WIDE, $cache, $odd, $small, $same, $set, main_list,
+           App::HANDLER.binding.local_variable_get(:rows), App::HANDLER.binding.local_variable_get(:inner)]
   all = walk(roots)
   all = all.sample(1000, random: Random.new(ARGV[2].to_i))
   File.write(RESULTS + "/objects", all.map { |o| JSON.parse(ObjectSpace.dump(o)).values_at("address", "type").push(size_of(o)).join(" ") }.join("\n"))
@@ -159,7 +168,7 @@ def named(graph: NamedGraph, objects: List[Sample]) -> List[str]:
     for sample in objects:
         place = graph.reach.graph.find(sample.address)
         path = graph.paths.of(place[0]) if place is not None else None
-        paths.append(path.text if path is not None and all(step.kind != FIELD for step in path.steps) else "")
+        paths.append(path.text if path is not None and all(step.kind not in (FIELD, FRAME) for step in path.steps) else "")
     return paths
 
 

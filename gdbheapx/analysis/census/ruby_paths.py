@@ -7,6 +7,7 @@ outside.
 from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.ruby_frames import Context, captured, contexts, locals_of
 from gdbheapx.analysis.census.ruby_objects import (
     ARRAY,
     CLASS,
@@ -22,7 +23,22 @@ from gdbheapx.analysis.census.ruby_objects import (
     Objects,
     global_variables,
 )
-from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, FIELD, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import (
+    ALL_WORDS,
+    ATTRIBUTE,
+    CLOSURE,
+    FIELD,
+    FRAME,
+    INDEX,
+    KEY,
+    LOCAL,
+    TYPE,
+    VARIABLE,
+    Hop,
+    Namer,
+    PathStep,
+    Start,
+)
 from gdbheapx.model import Address
 
 TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp", "Array", "Hash", "Struct", "Integer (large)"), 1))
@@ -43,13 +59,13 @@ OWNING = {
 }
 """By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Behind
 a text lies what was there before."""
+BINDINGS = {"Proc": ".binding", "Binding": ""}
 SHAREABLE = 1 << 8
 """RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
 MOST_CLASSES = 1 << 17
 MOST_KEY = 60
 """Characters of a key."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
 VM_WORDS = 512
 """Of rb_vm_t: among them are top_self and frozen_strings."""
 
@@ -63,12 +79,13 @@ class Place(NamedTuple):
 
 
 class RubyNamer(Namer):
-    """Constants are starts, and what classes keep; then global variables, and the variables of the object that scripts run in."""
+    """Constants are starts, and what classes keep; then global variables, the variables of the object that scripts run in, and local ones."""
 
     def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]]) -> None:
         """`top`: the class Object; `instances`: finds objects of some classes."""
         self._objects, self._top, self._instances = objects, top, instances
         self._classes: Dict[int, str] = {}
+        self._known_contexts: Optional[Sequence[Context]] = None
 
     def starts(self) -> Iterable[Start]:
         """Breadth first: the shortest name of a module counts."""
@@ -85,6 +102,10 @@ class RubyNamer(Namer):
             for name, value in self._variables_of(main):
                 if self._objects.is_slot(value):
                     yield _start(value, VARIABLE, name)
+        for context in self._contexts():
+            for local in locals_of(self._objects, context):
+                first = PathStep(FRAME, "frame %s: " % local.frame, None)
+                yield Start(local.value, [first, PathStep(LOCAL, local.name, Address(local.value))])
 
     def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
         """Its constants, and its own variables. Modules among them are put to the end of the walk."""
@@ -127,11 +148,15 @@ class RubyNamer(Namer):
     def owns_nothing(self) -> Iterable[int]:
         """Stacks of threads and fibers: what was in a frame stays there when it is gone. And the table of all strings that are the same."""
         yield from self._strings()
-        classes = dict(self._objects.constants(self._top))
-        for address in self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes]):
-            slot = self._objects.slot(address)
-            if slot and slot[0] & TYPE_MASK == DATA:
-                yield from self._stacks(slot[4])
+        yield from (context.stack for context in self._contexts())
+
+    def _contexts(self) -> Sequence[Context]:
+        """Of all threads and fibers."""
+        if self._known_contexts is None:
+            classes = dict(self._objects.constants(self._top))
+            threads = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
+            self._known_contexts = list(contexts(self._objects, threads))
+        return self._known_contexts
 
     def _strings(self) -> Iterator[int]:
         """rb_vm_t's frozen_strings: a table with each String as its own key. They go when nobody has them."""
@@ -146,15 +171,6 @@ class RubyNamer(Namer):
         symbol = self._objects.world.target.dynamic_symbol("ruby_current_vm_ptr")
         address = self._objects.words(symbol.address, 1) if symbol is not None else ()
         return self._objects.words(address[0], VM_WORDS) if address else ()
-
-    def _stacks(self, address: int) -> Iterator[int]:
-        """Of what a Thread or a Fiber has beside its slot: rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in
-        it, a thread points to its own."""
-        words = self._objects.words(address, CONTEXT_WORDS)
-        for at in range(len(words) - 2):
-            for stack, size, frame in (words[at : at + 3], self._objects.words(words[at], 3) or (0, 0, 0)):
-                if stack and 0 < size <= MOST_STACK_WORDS and stack < frame <= stack + 8 * size:
-                    yield stack
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """An object's memory is its slot and the blocks behind it, up to the next object."""
@@ -184,7 +200,8 @@ class RubyNamer(Namer):
         elif kind == HASH:
             step = self._entry(place, slot)
         elif kind in (DATA, IMEMO):  # written in C: how far in what it has beside its slot is not worth a word
-            step = FIELD, ".<%s>" % TYPES[kind]
+            step = self._captured(place, slot) if kind == DATA else None
+            step = step or (FIELD, ".<%s>" % TYPES[kind])
         if step is None:
             return None
         return PathStep(step[0], step[1], Address(value))
@@ -193,6 +210,12 @@ class RubyNamer(Namer):
         number = _place(place.address, *self._objects.variables(place.owner, slot))
         name = self._objects.variable_names(place.owner, slot).get(number) if number is not None else None
         return (ATTRIBUTE, "." + name) if name is not None else None
+
+    def _captured(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        """A local variable that a Proc or a Binding keeps."""
+        path = self._objects.class_path(self._objects.real_class(slot))
+        name = captured(self._objects, slot[4], place.address) if path in BINDINGS else None
+        return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
 
     def _member(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         number = _place(place.address, *self._objects.members(place.owner, slot))
