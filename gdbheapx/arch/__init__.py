@@ -197,6 +197,8 @@ class Architecture(NamedTuple):
     """The bits above are copies of the highest one (canonical addresses)."""
     named_pages: Sequence[Tuple[int, str]] = ()
     """Pages that the kernel maps into every process at the same address."""
+    mutex_bytes: Tuple[int, ...] = (40,)
+    """sizeof(pthread_mutex_t) in C libraries with words of 8 bytes (bits/pthreadtypes-arch.h), the usual one first."""
     aligns_16_since: Optional[Tuple[int, ...]] = None
     """32 bits: the release of the C library since which malloc aligns to 16 bytes, () for all; None: it aligns to two words."""
 

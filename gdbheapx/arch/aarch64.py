@@ -23,6 +23,7 @@ ARCHITECTURE = Architecture(
     registers=RegisterSet((*GENERAL, "sp", "pc", "pstate"), 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_pointer),
     gdb_thread_pointer="tpidr",
     gdb_words=((GENERAL, (), 1), (tuple("v%d" % number for number in range(32)), ("d", "u"), 2)),
+    mutex_bytes=(48, 40),
     storage=ThreadStorage(tcb_bytes=16, dtv_words=0),
     relocations=Relocations(absolute=257, relative=1027, module=1028, offset=1030),
     system_calls=SystemCalls(

@@ -200,7 +200,7 @@ def _name(data: bytes, at: int) -> Optional[str]:
 def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
     """Of the list `contexts` (mem.c)."""
     for ends in anchors.lists(CONTEXT):
-        for layout in of_contexts(anchors.world.target.machine):
+        for layout in of_contexts(anchors.world.target.arch.mutex_bytes):
             walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
             if walked is None or len(walked) < LEAST_CONTEXTS:
                 continue
@@ -242,7 +242,7 @@ def _blocks(world: World, data: bytes, layout: Offsets) -> Optional[int]:
 def _tasks(anchors: _Anchors) -> List[QueueRow]:
     """Of the task manager's list, by name; the most first."""
     for manager in anchors.pointers(TASKS):
-        for layout, of_task in of_managers(anchors.world.target.machine):
+        for layout, of_task in of_managers(anchors.world.target.arch.mutex_bytes):
             data = anchors.world.read(manager, layout["size"])
             rows = _of_manager(anchors.world, manager, data, layout, of_task) if len(data) == layout["size"] else None
             if rows is not None:

@@ -11,9 +11,9 @@ Offsets = Dict[str, int]
 STATS_BUCKETS = 513
 """9.18: of struct isc_mem, one for each 32 bytes of size; each is how many blocks there are, and how many there were."""
 OF_CONTEXT = {
-    "9.20": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i debugging:i lock:L checkfree:b references:R name:n inuse:w "
+    "9.20": "magic:i flags:i arena_flags:i arena:i debugging:i lock:L checkfree:b references:R name:n inuse:w "
     "hi_called:b hi_water:w lo_water:w pools:l poolcnt:i",
-    "9.18.19": "magic:i flags:i jemalloc_flags:i jemalloc_arena:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w "
+    "9.18.19": "magic:i flags:i arena_flags:i arena:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w "
     "maxinuse:w malloced:w maxmalloced:w hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
     "9.18": "magic:i flags:i lock:L checkfree:b stats:S references:R name:n total:w inuse:w maxinuse:w malloced:w maxmalloced:w "
     "hi_called:b water:w water_arg:w hi_water:w lo_water:w pools:l poolcnt:i",
@@ -44,28 +44,28 @@ OF_MANAGER_AND_TASK = {
     ),
 }
 SIZES = {"i": (4, 4), "w": (8, 8), "l": (16, 8), "b": (1, 1), "n": (16, 1), "t": (8, 4), "C": (48, 8), "S": (STATS_BUCKETS * 16, 8)}
-MUTEX_BYTES, MUTEX_BYTES_OF, FAST_BYTES = (40,), {"aarch64": (48, 40)}, (8, 4)
-"""By machine, of glibc, of musl; uint_fast32_t of glibc, of musl."""
+FAST_BYTES = 8, 4
+"""sizeof(uint_fast32_t) in C libraries, the usual one first."""
 LINES = ("", " debuglist:w debuglistcnt:w")
 
 
 @functools.cache
-def of_contexts(machine: str) -> Sequence[Offsets]:
-    """All that builds may have, glibc's first."""
+def of_contexts(mutex_bytes: Tuple[int, ...]) -> Sequence[Offsets]:
+    """All that builds may have, the usual ones first."""
     texts = [text + lines + " link:l" for text in OF_CONTEXT.values() for lines in LINES]
-    return [_offsets(text, *sizes) for sizes in _sizes(machine) for text in texts]
+    return [_offsets(text, *sizes) for sizes in _sizes(mutex_bytes) for text in texts]
 
 
 @functools.cache
-def of_managers(machine: str) -> Sequence[Tuple[Offsets, Offsets]]:
+def of_managers(mutex_bytes: Tuple[int, ...]) -> Sequence[Tuple[Offsets, Offsets]]:
     """(manager, task) of all that builds may have."""
     texts = OF_MANAGER_AND_TASK.values()
-    return [(_offsets(manager, *sizes), _offsets(task, *sizes)) for sizes in _sizes(machine) for manager, task in texts]
+    return [(_offsets(manager, *sizes), _offsets(task, *sizes)) for sizes in _sizes(mutex_bytes) for manager, task in texts]
 
 
-def _sizes(machine: str) -> List[Tuple[int, int]]:
+def _sizes(mutex_bytes: Tuple[int, ...]) -> List[Tuple[int, int]]:
     """(mutex, uint_fast32_t)."""
-    return [(mutex, fast) for fast in FAST_BYTES for mutex in MUTEX_BYTES_OF.get(machine, MUTEX_BYTES)]
+    return [(mutex, fast) for fast in FAST_BYTES for mutex in mutex_bytes]
 
 
 def _offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
