@@ -12,7 +12,7 @@ from gdbheapx.analysis.census.bind_books import Books
 from gdbheapx.arch import named
 from gdbheapx.command import Style
 from gdbheapx.report import books_text
-from gdbheapx.report.text import show
+from gdbheapx.report.text import escaped, show
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -253,7 +253,7 @@ def test_text() -> None:
     tasks(memory, "9.18", ("zo\nne", "", ""))
     told = books(memory)
     assert told is not None
-    text = list(show(Style(False, False), books_text.page(told)))
+    text = list(map(escaped, show(Style(False, False), books_text.page(told))))
     cells = [line.split() for line in text]
     assert ["cache", "2", "6,000", "6,200", "17.6", "KiB", "1.0", "GiB", "20"] in cells
     assert cells[1][:2] == ["contexts", "in"]
