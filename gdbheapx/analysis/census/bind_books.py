@@ -4,6 +4,7 @@ What is believed is a doubly linked list that closes: every element has the magi
 one is the list's tail (lib/isc/mem.c: contexts; task.c: tasks); or an array of which each element points to its owner (loop_p.h: loops).
 """
 
+import struct
 from array import array
 from bisect import bisect_right
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -15,6 +16,7 @@ from gdbheapx.columns import add
 from gdbheapx.model import Address
 
 CONTEXT, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "TASK", "TSKM", "LOOP", "LooM"))
+MAGIC, LINK = struct.Struct("<I"), struct.Struct("<QQ")
 NAME_BYTES = 16
 LEAST_CONTEXTS = 2
 """A list of one closes wherever two words are 0."""
@@ -93,6 +95,8 @@ def books(world: World, used_bytes: int) -> Optional[Books]:
     if not RECOGNISERS[0].is_here(world) or world.word_bytes != 8 or not world.little_endian:
         return None
     anchors = _Anchors(world)
+    if world.session.budget.expired():  # as in a rehearsal, for which the files have been read now
+        return None
     contexts = _contexts(anchors)
     if contexts is None:
         return None
@@ -144,11 +148,11 @@ class _Anchors:
                     first = -(-start // 8) * 8
                     data = world.read(first, min(end - first, MOST_STATIC_BYTES))
                     words = array("Q", data[: len(data) // 8 * 8])
-                    self.words.append([word if self._may_point(word) else 0 for word in words])
+                    self.words.append(
+                        [word if 4096 <= word < MOST_BYTES and not word % 8 and self._is_anonymous(word) else 0 for word in words]
+                    )
 
-    def _may_point(self, word: int) -> bool:
-        if not 4096 <= word < MOST_BYTES or word % 8:
-            return False
+    def _is_anonymous(self, word: int) -> bool:
         place = bisect_right(self._starts, word) - 1
         return place < 0 or word >= self._files[place][1]
 
@@ -177,18 +181,20 @@ def _word(data: bytes, at: int, size: int = 8) -> int:
 
 def _walk(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
     """(address, bytes) of each element; None where the list does not close. One that is longer than `most` is taken so far."""
-    (at, tail), before, seen = ends, 0, []
-    known = set()
+    (at, tail), before, size, link = ends, 0, layout["size"], layout["link"]
+    seen: Dict[int, bytes] = {}
     while at:
-        data = world.read(at, layout["size"])
-        if len(data) < layout["size"] or _word(data, 0, 4) != magic or _word(data, layout["link"]) != before or at in known:
+        data = world.read(at, size)
+        if len(data) < size or at in seen or MAGIC.unpack_from(data)[0] != magic:
             return None
-        known.add(at)
-        seen.append((at, data))
+        prev, following = LINK.unpack_from(data, link)
+        if prev != before:
+            return None
+        seen[at] = data
         if len(seen) == most:
-            return seen
-        before, at = at, _word(data, layout["link"] + 8)
-    return seen if before == tail else None
+            break
+        before, at = at, following
+    return list(seen.items()) if at or before == tail else None
 
 
 def _name(data: bytes, at: int) -> Optional[str]:
@@ -220,14 +226,16 @@ def _context(world: World, address: int, data: bytes, layout: Offsets) -> Option
     most = _word(data, layout["maxmalloced"]) if "maxmalloced" in layout else None
     if malloced is not None and malloced >= MOST_BYTES:
         return None
-    blocks, pools = _blocks(world, data, layout), _word(data, layout["poolcnt"], 4)
+    blocks, pools = _blocks(world, data, layout, inuse), _word(data, layout["poolcnt"], 4)
     return MemoryContext(Address(address), name, inuse, malloced, most, hi_water, blocks, pools, references)
 
 
-def _blocks(world: World, data: bytes, layout: Offsets) -> Optional[int]:
+def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:
     """Each size has its count: 9.18 in the context, 9.16 in a block of its own (struct stats: gets, totalgets, blocks, freefrags)."""
     if "stats" in layout:
         stats, step = data[layout["stats"] : layout["stats"] + STATS_BUCKETS * 16], 2
+    elif "stats_at" in layout and not inuse_bytes:
+        return 0
     elif "stats_at" in layout:
         count, step = _word(data, layout["max_size"]) + 1, 4
         stats = world.read(_word(data, layout["stats_at"]), count * 32) if count <= MOST_SIZES else b""

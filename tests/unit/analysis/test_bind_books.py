@@ -55,7 +55,8 @@ class Memory:
 
     def __init__(self) -> None:
         self.bytes: Dict[int, int] = {}
-        self.target = self
+        self.target = self.session = self.budget = self
+        self.is_expired = False
         self.arch = named("i386:x86-64")
         self.put(STATIC, 0, 64)
 
@@ -70,6 +71,10 @@ class Memory:
     def read(self, address: int, size_bytes: int) -> bytes:
         """See World."""
         return bytes(self.bytes.get(address + place, 0) for place in range(size_bytes)) if address in self.bytes else b""
+
+    def expired(self) -> bool:
+        """See Budget."""
+        return self.is_expired
 
     def modules(self) -> List[Any]:
         """See World."""
@@ -167,6 +172,14 @@ def test_a_list_that_does_not_close_is_not_told(damage: str) -> None:
         memory.put(second + layout.references, 0)
     elif damage == "name":
         memory.raw(second + layout.name, b"x" * 16)
+    assert books(memory) is None
+
+
+def test_no_time() -> None:
+    """Where there is no time, as in a rehearsal, nothing is walked, and nothing told."""
+    memory = Memory()
+    contexts(memory, CONTEXTS["9.20"])
+    memory.is_expired = True
     assert books(memory) is None
 
 
