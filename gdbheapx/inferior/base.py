@@ -498,6 +498,10 @@ class ProcessCounters(NamedTuple):
     threads: Optional[int]
     virtual_bytes: Optional[int] = None
     """Of all mappings together, touched or not; None: not known (a file of samples of an earlier release)."""
+    peak_bytes: Optional[int] = None
+    """The highest RSS since the process began or ran this program (VmHWM); None: not known."""
+    group_peak_bytes: Optional[int] = None
+    """The most that its memory cgroup has used, files and other processes too (memory.peak, memory.max_usage_in_bytes)."""
 
 
 class ProcessPages(NamedTuple):

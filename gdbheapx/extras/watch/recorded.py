@@ -70,6 +70,8 @@ class _Sample(NamedTuple):
     swapped_bytes: Optional[int] = None
     threads: Optional[int] = None
     virtual_bytes: Optional[int] = None
+    peak_bytes: Optional[int] = None
+    group_peak_bytes: Optional[int] = None
     stopped_ms: Optional[float] = None
 
 
@@ -149,7 +151,8 @@ class Recorded:
         if counters[0] is None or counters[1] is None:
             raise codec.Wrong("no counters")
         readings = [_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.source.watched]
-        made = ProcessCounters(counters[0], counters[1], _figure(line.swapped_bytes), _figure(line.threads), _figure(line.virtual_bytes))
+        others = line.swapped_bytes, line.threads, line.virtual_bytes, line.peak_bytes, line.group_peak_bytes
+        made = ProcessCounters(counters[0], counters[1], *map(_figure, others))
         return Sample(unix_s(line.time), line.elapsed_s, made, None, readings, line.stopped_ms)
 
 

@@ -85,7 +85,11 @@ class Steps:
         self._open: Optional[Step] = None
         """A step of which it is not known yet whether the program itself freed what is gone: what is in use was not known then."""
         self._open_used_bytes = 0
-        """What was in use before it."""
+        """What may have been in use before it."""
+        self._held_bytes: Optional[int] = None
+        """Held by allocators when it was last known what is in use: what they got since may be in use, too."""
+        self._open_held_bytes: Optional[int] = None
+        """Held just after the open step."""
         self._kept_bytes: Optional[int] = None
         """Kept by allocators as it was last known, with what was freed since; else all that they held."""
         self._falling: Optional[Step] = None
@@ -109,7 +113,8 @@ class Steps:
             for step in (self._open, self.kept[-1] if self.kept else None):
                 if step is not None:
                     step.follow(sample)
-        self._used_bytes = sample.used_bytes if sample.used_bytes is not None else self._used_bytes
+        if sample.used_bytes is not None:
+            self._used_bytes, self._held_bytes = sample.used_bytes, sample.held_bytes
         known = sample.kept_bytes if sample.kept_bytes is not None else sample.held_bytes
         self._kept_bytes = known if known is not None else self._kept_bytes
         return settled
@@ -120,7 +125,8 @@ class Steps:
         if step is None or sample.used_bytes is None:
             return None
         self._open = None
-        if 2 * (self._open_used_bytes - sample.used_bytes) >= step.returned_bytes:
+        used = max(0, sample.used_bytes - _rise(self._open_held_bytes, sample.held_bytes))  # the program may have taken more since
+        if 2 * (self._open_used_bytes - used) >= step.returned_bytes:
             return None
         step.used_bytes = sample.used_bytes
         return self._keep(step)
@@ -128,6 +134,8 @@ class Steps:
     def _fall(self, before: Sample, sample: Sample, fell: int) -> Optional[Step]:
         """Memory went away: as a step that goes on, a new one, or one that stays open."""
         used, now = self._used_bytes, sample.used_bytes
+        if used is not None:
+            used += _rise(self._held_bytes, before.held_bytes)
         if used is not None and now is not None and 2 * (used - now) >= fell:
             self._falling = None  # the program itself freed it
             return None
@@ -141,7 +149,7 @@ class Steps:
         if used is not None and now is None:
             if self._open is not None:  # what was in use between the two is not known either
                 self._undecided_bytes += self._open.returned_bytes
-            self._open, self._open_used_bytes = step, used
+            self._open, self._open_used_bytes, self._open_held_bytes = step, used, sample.held_bytes
             return None
         if used is None and _returnable_fell(before, sample) * 4 < fell:
             self._undecided_bytes += fell
@@ -172,6 +180,11 @@ class Steps:
         observed = min(step.observed_s for step in known or self.kept)
         half = halves[len(halves) // 2] if halves else None
         return Worth(code if known else "too-early", len(known or self.kept), returned, stayed, half, observed)
+
+
+def _rise(before_bytes: Optional[int], after_bytes: Optional[int]) -> int:
+    """How much more it is; 0 where that is not known."""
+    return max(0, after_bytes - before_bytes) if before_bytes is not None and after_bytes is not None else 0
 
 
 def _fell(before: Sample, after: Sample) -> int:

@@ -8,12 +8,13 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.returned import Step, Steps, Worth
 from gdbheapx.extras.watch.samples import Sample, Sampler, Watched
 from gdbheapx.extras.watch.series import Change, Series
+from gdbheapx.extras.watch.spikes import SpikeFinder, Spikes
 
 ENDED, EXECUTED, STOPPED, TIMES, OPEN = "process-ended", "other-program", "stopped", "times", "open"
 """Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times. `open`: a file of samples has no
 end, so that the watch goes on, or was killed."""
 
-UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW = (
+UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, TOUCHED, ELSEWHERE, GREW = (
     "too-short",
     "steady",
     "swings",
@@ -22,12 +23,13 @@ UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, ELSEWHERE, GREW =
     "returned-meanwhile",
     "grew-kept",
     "grew-in-allocator",
+    "grew-touched",
     "grew-elsewhere",
     "grew",
 )
 """What became of RSS. `swings`: it goes up and down by more than it grew or fell.
 `returned-meanwhile`: it grew back after memory was returned to the OS. `grew-in-allocator`: it is not known whether
-in use or kept. `grew`: no allocator could be read."""
+in use or kept. `grew-touched`: what the allocators held before, and was not in RAM then. `grew`: no allocator could be read."""
 MOSTLY_KEPT_PERCENT, LEAST_KEPT_BYTES = 50, 10 << 20
 """Of anonymous memory: from here on what is kept in RAM is worth a word, though it does not grow."""
 NAP_S = 0.2
@@ -59,6 +61,11 @@ class Summary(NamedTuple):
     worth: Optional[Worth]
     undecided_bytes: int = 0
     """What went out of RAM, and it is not known whether the program freed it."""
+    spikes: Optional[Spikes] = None
+    peak_bytes: Optional[int] = None
+    """The highest RSS that the kernel saw (VmHWM), also between samples and before the watch."""
+    seen_peak_bytes: int = 0
+    """The highest of the samples."""
 
 
 class History:
@@ -67,7 +74,7 @@ class History:
     def __init__(self, watched: Sequence[Watched]) -> None:
         self._watched = watched
         self.rss, self._used, self._kept, self._held = Series(), Series(), Series(), Series()
-        self.steps = Steps()
+        self.steps, self.spikes = Steps(), SpikeFinder()
         self._count = 0
         self._first: Optional[Sample] = None
         self._last: Optional[Sample] = None
@@ -84,6 +91,7 @@ class History:
         self._used.add(sample.elapsed_s, sample.used_bytes)
         self._kept.add(sample.elapsed_s, sample.kept_bytes)
         self._held.add(sample.elapsed_s, sample.held_bytes)
+        self.spikes.add(sample)
         return self.steps.add(sample)
 
     def summary(self, why: str, missed: int) -> Optional[Summary]:
@@ -102,7 +110,7 @@ class History:
             used=used,
             kept=kept,
             held=held,
-            code=judge(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept)),
+            code=judge(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), _untouched(self._first)),
             kept_resident_bytes=min(known.kept_bytes, known.counters.anonymous_bytes) if known and known.kept_bytes is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
             returns_by=[watched.returns_by for watched in self._watched if watched.returns_by is not None],
@@ -110,12 +118,22 @@ class History:
             last_steps=list(self.steps.kept)[-3:],
             worth=self.steps.worth(),
             undecided_bytes=self.steps.undecided_bytes,
+            spikes=self.spikes.spikes(),
+            peak_bytes=self._last.counters.peak_bytes,
+            seen_peak_bytes=self.rss.highest or 0,
         )
 
 
-def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change], held: Optional[Change], back_bytes: int) -> str:
+def judge(
+    rss: Optional[Change],
+    used: Optional[Change],
+    kept: Optional[Change],
+    held: Optional[Change],
+    back_bytes: int,
+    untouched_bytes: int = 0,
+) -> str:
     """Where the growth of RSS is: at least half of it must be accounted for, by growth that is no swing. `back_bytes`: what came back of
-    memory that was returned to the OS meanwhile."""
+    memory that was returned to the OS meanwhile; `untouched_bytes`: what allocators held at first and was not in RAM."""
     if rss is None:
         return UNKNOWN
     if rss.is_noise:
@@ -135,7 +153,12 @@ def judge(rss: Optional[Change], used: Optional[Change], kept: Optional[Change],
         return GREW
     if held.lasting >= half:
         return HELD
-    return ELSEWHERE
+    return TOUCHED if untouched_bytes >= half else ELSEWHERE
+
+
+def _untouched(first: Sample) -> int:
+    """At least so much of what allocators hold is not in RAM: all anonymous memory may be theirs."""
+    return max(0, (first.held_bytes or 0) - first.counters.anonymous_bytes)
 
 
 def _mostly_kept(sample: Sample) -> bool:

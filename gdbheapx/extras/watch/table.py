@@ -190,7 +190,8 @@ class Lines:
             for place, watched in enumerate(self._sampler.watched)
         }
         told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
-        figures = {**process_figures(sample), "virtual_bytes": sample.counters.virtual_bytes}
+        figures = process_figures(sample)
+        figures.update({key: getattr(sample.counters, key) for key in ("virtual_bytes", "peak_bytes", "group_peak_bytes")})
         return encode({**told, **figures, "allocators": own})
 
     def returned(self, step: Step) -> str:
@@ -207,6 +208,7 @@ class Lines:
             told["kept_resident_bytes"] = summary.kept_resident_bytes
             told["growth"] = growth
             told.update(steps=summary.steps, last_steps=[step_figures(step) for step in summary.last_steps], worth=summary.worth)
+            told.update(peak_bytes=summary.peak_bytes, group_peak_bytes=summary.last.counters.group_peak_bytes, spikes=summary.spikes)
         return encode(told)
 
 

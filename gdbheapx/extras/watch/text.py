@@ -6,10 +6,12 @@ from collections import deque
 from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.command import Style
+from gdbheapx.extras.watch import spikes
 from gdbheapx.extras.watch import summary as codes
 from gdbheapx.extras.watch.returned import Step, Worth
 from gdbheapx.extras.watch.samples import Sample, Watching
-from gdbheapx.extras.watch.series import Change
+from gdbheapx.extras.watch.series import LEAST_SWING_BYTES, Change
+from gdbheapx.extras.watch.spikes import LEAST_HEIGHT_PERCENT, Spikes
 from gdbheapx.extras.watch.summary import History, Over, Summary
 from gdbheapx.extras.watch.table import estimates
 from gdbheapx.report.text import printable, said
@@ -177,7 +179,10 @@ class Text:
         for name, change in (("RSS", summary.rss), ("in use" + note, summary.used), ("kept" + note, summary.kept)):
             if change is not None:
                 yield growth(name, change, has_rate=not summary.steps)
+        yield from peaks(summary)
         yield verdict(summary)
+        if summary.spikes is not None:
+            yield of_spikes(summary.spikes)
         yield from standing(summary)
         for step in summary.last_steps:
             yield of_step(step)
@@ -206,6 +211,7 @@ VERDICTS = {
     codes.RETURNED: "RSS grew, and at least half of that is what came back after memory was returned to the OS",
     codes.KEPT: "RSS grew, and at least half of that is what the program freed and the allocator keeps",
     codes.HELD: "RSS grew, and what the allocator holds with it; how much of that is in use is unknown: try --exact",
+    codes.TOUCHED: "RSS grew by memory that the allocator held before and that came into RAM meanwhile: no growth of what it holds",
     codes.ELSEWHERE: "RSS grew, and not in an allocator that was watched: look at mappings, stacks and files",
     codes.GREW: "RSS grew, and no allocator can be read here",
 }
@@ -230,6 +236,33 @@ def growth(name: str, change: Change, has_rate: bool = True) -> Said:
 def has_trend(change: Change) -> bool:
     """A rate says something."""
     return not change.is_noise and change.is_lasting and (change.drift > 0) == (change.bytes_per_hour > 0)
+
+
+def peaks(summary: Summary) -> Iterator[Said]:
+    """The highest RSS that the kernel saw, and what its cgroup used at most."""
+    peak, group = summary.peak_bytes, summary.last.counters.group_peak_bytes
+    if peak is not None:
+        is_hidden = peak - summary.seen_peak_bytes >= max(LEAST_SWING_BYTES, peak * LEAST_HEIGHT_PERCENT // 100)
+        yield say("peak RSS since it started: %s (VmHWM)%s", Size(peak), ", which no sample has seen" * is_hidden)
+    if group is not None:
+        yield say("peak of its memory cgroup: %s, files and other processes included", Size(group))
+
+
+WHOSE = {
+    spikes.ALLOCATORS: "memory of the allocators",
+    spikes.MAPPINGS: "address space that comes and goes outside the allocators: a runtime's pools, or mappings of its own",
+    spikes.TOUCHED: "memory that is mapped all the time: free memory of the allocator or of a runtime's pools that is used again",
+    spikes.FILES: "files, or shared memory",
+    spikes.MIXED: "now of one kind, now of another",
+    None: "whose memory is unknown",
+}
+
+
+def of_spikes(found: Spikes) -> Said:
+    """`5 spikes of +300 MiB, one every 4 s: memory of the allocators`."""
+    often = ", one every %g s" % found.period_s if found.period_s is not None else ""
+    most = say(" (the largest +%s)", Size(found.largest_bytes)) if found.largest_bytes > found.bytes * 1.1 else ""
+    return say("%s of +%s%s%s: %s", plural(found.number, "spike"), Size(found.bytes), most, often, WHOSE[found.whose])
 
 
 def verdict(summary: Summary) -> str:

@@ -18,7 +18,7 @@ from gdbheapx.extras.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.extras.watch.table import estimates, heading
 from gdbheapx.output import Replacing
 from gdbheapx.report.text import printable
-from gdbheapx.units import plural
+from gdbheapx.units import Said, plural
 
 LOOKS = 6
 """Kinds of lines in style.css."""
@@ -144,7 +144,11 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
         "facts": _facts(seen, file, left_out, span),
         "ended": ENDS[seen.why],
         "verdict": text.verdict(summary),
-        "lines": [*text.standing(summary), *([text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else [])],
+        "lines": [
+            *_first_lines(summary),
+            *text.standing(summary),
+            *([text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []),
+        ],
         "has_returned": summary.steps > 0,
         "growth": _growth(summary, any(name.is_estimate for name in all_names)),
         "short": _short(summary),
@@ -162,6 +166,10 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
         "width": WIDTH,
         "height": HEIGHT,
     }
+
+
+def _first_lines(summary: Summary) -> List[Said]:
+    return [*text.peaks(summary), *([text.of_spikes(summary.spikes)] if summary.spikes is not None else [])]
 
 
 def why(command: str) -> str:

@@ -4,11 +4,13 @@ import os
 from typing import Dict, Optional
 
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
-from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live import headroom, procfs
 
 MOST_BYTES = 1 << 14
 """More than any of these files has; statm and status have less than 2 KiB."""
-KEYS = (b"State", b"Threads", b"RssAnon", b"VmSwap")
+KEYS = (b"State", b"Threads", b"RssAnon", b"VmSwap", b"VmHWM")
+PEAKS = {headroom.V1: "memory.max_usage_in_bytes", headroom.V2: "memory.peak"}
+"""Version 2 has it since Linux 5.19."""
 
 
 class Counters:
@@ -19,6 +21,7 @@ class Counters:
         self._page = os.sysconf("SC_PAGESIZE")
         self._pid = pid
         self._folder = self._open()
+        self._peak_path = _peak_path(pid)
 
     def _open(self) -> int:
         return os.open("/proc/%d" % procfs.entry(self._pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -63,6 +66,8 @@ class Counters:
             _bytes(fields.get(b"VmSwap")),
             int(threads) if threads.isdigit() else None,
             int(sizes[0]) * self._page,
+            _bytes(fields.get(b"VmHWM")),
+            self._group_peak(),
         )
 
     def pages(self) -> Optional[ProcessPages]:
@@ -71,6 +76,10 @@ class Counters:
         fields = _fields(self._slurp("smaps_rollup") or b"", (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages"))
         values = [_bytes(fields.get(key)) for key in (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages")]
         return None if values[0] is None else ProcessPages(*values)
+
+    def _group_peak(self) -> Optional[int]:
+        """None where it has no group of its own with such a counter."""
+        return headroom.Files().number(self._peak_path) if self._peak_path is not None else None
 
     def _slurp(self, name: str) -> Optional[bytes]:
         try:
@@ -83,6 +92,18 @@ class Counters:
             return None
         finally:
             os.close(descriptor)
+
+
+def _peak_path(pid: int) -> Optional[str]:
+    """Of its own group; the uppermost one has no such file in version 2, and is the whole machine in version 1."""
+    try:
+        found = next(headroom.groups(pid, headroom.Files()), None)
+    except headroom.Hidden:
+        return None
+    if found is None or found[1] == "/":
+        return None
+    path = os.path.join(found[0], PEAKS[found[2]])
+    return path if os.access(path, os.R_OK) else None
 
 
 def _fields(data: bytes, keys: "tuple[bytes, ...]") -> Dict[bytes, bytes]:
