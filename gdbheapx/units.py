@@ -32,6 +32,23 @@ def size(value: Optional[int], plain: bool = False) -> str:
     return UNKNOWN if value is None else str(value) if plain else table_size(value)
 
 
+def duration(seconds: float) -> str:
+    """`12 s`, `5 min`, `2 h 10 min`, `3 d 4 h`."""
+    whole = round(seconds)
+    if whole < 1:
+        return "%d ms" % round(seconds * 1000)
+    if whole < 120:
+        return "%d s" % whole
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return "%d min" % minutes
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return "%d h %d min" % (hours, minutes) if minutes else "%d h" % hours
+    days, hours = divmod(hours, 24)
+    return "%d d %d h" % (days, hours) if hours else "%d d" % days
+
+
 def number(value: Optional[int]) -> str:
     """A number of things; unknown is `?`."""
     return UNKNOWN if value is None else str(value)

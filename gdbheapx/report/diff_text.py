@@ -8,7 +8,7 @@ from gdbheapx.command import Style
 from gdbheapx.report import text
 from gdbheapx.snapshot.diff import Change, Diff, Side, changed
 from gdbheapx.snapshot.growth import DUMPED, Part
-from gdbheapx.units import Said, Size, say
+from gdbheapx.units import Said, Size, duration, say
 
 MOST_ROWS = 10
 TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
@@ -17,7 +17,7 @@ TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
 
 def data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
-    lists = {name: getattr(diff, name) for name in ("arenas", "classes", "owners", "leaks", "contexts")}
+    lists = {name: getattr(diff, name) for name in ("arenas", "classes", "owners", "held", "leaks", "contexts")}
     return {**diff._asdict(), **{name: None if rows is None else list(rows[:limit]) for name, rows in lists.items()}}
 
 
@@ -29,7 +29,8 @@ def lines(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]:
 def page(diff: Diff, limit: int) -> Page:
     """Verdict, states, then whose it is."""
     yield "old: %s" % _side(diff.old)
-    yield "new: %s" % _side(diff.new)
+    later = "" if diff.between_s is None else ", %s %s" % (duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
+    yield "new: %s%s" % (_side(diff.new), later)
     if diff.old.executable != diff.new.executable:
         yield "these are two programs"
     yield ""
@@ -46,7 +47,12 @@ def page(diff: Diff, limit: int) -> Page:
     yield from _rows("RSS, and what allocators have" if parts else "", states, len(states))
     yield from _rows("Arenas: in use", diff.arenas, limit)
     yield from _rows("Memory contexts: in use", diff.contexts or (), limit)
-    for title, name in (("What it is", "classes"), ("Who keeps it", "owners"), ("Leaked or held", "leaks")):
+    for title, name in (
+        ("What it is", "classes"),
+        ("Who keeps it", "owners"),
+        ("Which owner, by class", "held"),
+        ("Leaked or held", "leaks"),
+    ):
         rows = getattr(diff, name)
         if rows is not None:
             yield from _rows(title, rows, limit)
@@ -108,5 +114,9 @@ def _line(change: Change) -> Said:
     sign = "-" if change.diff_bytes < 0 else "+" if change.diff_bytes else " "
     count = "" if change.diff_count is None else " %+d blocks" % change.diff_count
     whose = " of %s" % change.whose if change.whose else ""
-    what = "  %s %s (%s - %s)%s  %s%s"
-    return say(what, sign, Size(abs(change.diff_bytes)), Size(change.new_bytes), Size(change.old_bytes), count, change.what, whose)
+    sizes = [
+        say("at most %s" if change.at_most == side else "%s", Size(size))
+        for side, size in (("new", change.new_bytes), ("old", change.old_bytes))
+    ]
+    contents = ", %s" % change.contents if change.contents else ""
+    return say("  %s %s (%s - %s)%s  %s%s%s", sign, Size(abs(change.diff_bytes)), *sizes, count, change.what, whose, contents)

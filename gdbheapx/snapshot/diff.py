@@ -1,5 +1,7 @@
 """What grew between two looks: by part of the memory; in allocators what is in use, or only what is kept; then whose it is."""
 
+import calendar
+import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import HeapArenas
@@ -7,7 +9,8 @@ from gdbheapx.analysis.census import bind_books
 from gdbheapx.analysis.census.bind_books import Books
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.reachability.leaks import Leaks
-from gdbheapx.analysis.reachability.owners import SHARED, Owners
+from gdbheapx.analysis.reachability.owners import Owners
+from gdbheapx.snapshot import owned
 from gdbheapx.snapshot.growth import DUMPED, Growth, growth
 from gdbheapx.snapshot.record import Outcome, Record
 from gdbheapx.units import Said, Size, join_sentences, say
@@ -19,8 +22,9 @@ MOST_PARTS = 3
 """That the verdict names."""
 LEAST_SHARE = 0.01
 """Of what was held before: less is no growth, and no fall."""
-BLOCK = "block"
 RSS = "RSS"
+WITHOUT_NAMES = "it was taken with --no-names, and numbers mean nothing elsewhere"
+NO_GRAPH = owned.Made(None, "its graph was not looked at")
 IN_USE, KEPT = "in use", "kept by the allocator"
 
 
@@ -38,6 +42,10 @@ class Change(NamedTuple):
     new_count: Optional[int] = None
     only: Optional[str] = None
     """`old` or `new`: the other one does not have it at all."""
+    at_most: Optional[str] = None
+    """`old` or `new`: an owner that is not among the largest which that one lists. Its bytes are the most that it can have there."""
+    contents: Optional[str] = None
+    """What an owner holds, and how many before and after: `dict of 20,000 -> 50,000 entries`."""
 
 
 class Side(NamedTuple):
@@ -58,7 +66,7 @@ class Missing(NamedTuple):
     """What cannot be compared."""
 
     what: str
-    """`classes`, `owners` or `leaks`."""
+    """`classes`, `owners`, `leaks`, or `held`."""
     side: str
     """The one that lacks it."""
     why: str
@@ -100,6 +108,10 @@ class Diff(NamedTuple):
     next: Sequence[Next]
     contexts: Optional[Sequence[Change]] = None
     """Memory contexts by name, where both are BIND's server, and told with names."""
+    held: Optional[Sequence[Change]] = None
+    """What each owner has by class; None where one of the two has no graph, or no names."""
+    between_s: Optional[int] = None
+    """From the one to the other, in seconds; None where it is unknown when one of them was."""
 
 
 class WithBooks(NamedTuple):
@@ -128,8 +140,14 @@ Unsure = Dict[Tuple[str, str], Optional[Tuple[int, Optional[int]]]]
 """The same; None: it is there, and not known."""
 
 
-def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str] = ("snapshot", "snapshot")) -> Diff:
-    """From the one to the other. `names`, `forms`: how they were named, and what that is."""
+def diff(
+    old: Record,
+    new: Record,
+    names: Tuple[str, str],
+    forms: Tuple[str, str] = ("snapshot", "snapshot"),
+    graphs: Sequence[owned.Made] = (NO_GRAPH, NO_GRAPH),
+) -> Diff:
+    """From the one to the other. `names`, `forms`: how they were named, and what that is; `graphs`: what owned.made() gives of each."""
     heads = old.head, new.head
     sides = [Side(name, head.kind, head.pid, head.executable, head.as_of, form) for name, head, form in zip(names, heads, forms)]
     states, grown = _states(old, new), growth(old, new)
@@ -144,22 +162,38 @@ def diff(old: Record, new: Record, names: Tuple[str, str], forms: Tuple[str, str
         states=states,
         arenas=_sorted(_known(_arenas(old), _arenas(new))),
         classes=_of_models(old, new, "census", Census, _classes) if named else None,
-        owners=_of_models(old, new, "owners", Owners, _owners) if named else None,
+        owners=_owners(old, new, graphs) if named else None,
         leaks=_of_models(old, new, "leaks", Leaks, _leaks),
-        missing=[*_missing("old", old), *_missing("new", new)],
+        missing=[*_missing("old", old, graphs[0]), *_missing("new", new, graphs[1])],
         next=NEXT[judged.code],
         contexts=_contexts(old, new) if named else None,
+        held=_held(graphs) if named else None,
+        between_s=_between_s(sides[0].taken, sides[1].taken),
     )
 
 
-def _missing(side: str, record: Record) -> List[Missing]:
+def _between_s(old: Optional[str], new: Optional[str]) -> Optional[int]:
+    try:
+        return None if old is None or new is None else unix_s(new) - unix_s(old)
+    except (ValueError, OverflowError):
+        return None
+
+
+def unix_s(taken: str) -> int:
+    """Of a time as Head.taken has it. ValueError where it is none."""
+    return calendar.timegm(time.strptime(taken, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def _missing(side: str, record: Record, graph: owned.Made) -> List[Missing]:
     """What this one does not have."""
     lacking = []
     for what, model in (("classes", "census"), ("owners", "owners"), ("leaks", "leaks")):
         if model not in record.models:
             lacking.append(Missing(what, side, record.outcomes.get(model, Outcome()).error or "it was not looked for"))
         elif not record.head.has_names and what != "leaks":
-            lacking.append(Missing(what, side, "it was taken with --no-names, and numbers mean nothing elsewhere"))
+            lacking.append(Missing(what, side, WITHOUT_NAMES))
+    if not record.head.has_names or graph.held is None:
+        lacking.append(Missing("held", side, WITHOUT_NAMES if not record.head.has_names else graph.why or NO_GRAPH.why or ""))
     return lacking
 
 
@@ -249,14 +283,34 @@ def _classes(census: Census) -> Sums:
     return sums
 
 
-def _owners(owners: Owners) -> Sums:
-    """Blocks have addresses, which mean nothing in another process."""
-    sums: Sums = {}
-    for owner in owners.owners:
-        if owner.kind not in (SHARED, BLOCK):
-            before = sums.get((owner.owner, ""), (0, 0))  # a variable may lie in two mappings
-            sums[owner.owner, ""] = before[0] + owner.retained_bytes, (before[1] or 0) + owner.retained_blocks
-    return sums
+def _owners(old: Record, new: Record, graphs: Sequence[owned.Made]) -> Optional[List[Change]]:
+    """By name. One that only one of them lists may be among the small ones of the other, whose list ends somewhere: that it is new, or
+    gone, is told where the other has all its owners in it; else how much more it has than it can have had."""
+    if not all("owners" in record.models for record in (old, new)):
+        return None
+    have_graphs = all(graph.held is not None for graph in graphs)
+    sides = [owned.listed(record.model("owners", Owners), graph.held if have_graphs else None) for record, graph in zip((old, new), graphs)]
+    for side, other, graph in zip(sides, sides[::-1], graphs):
+        side.sums.update({key: graph.named[key[0]] for key in other.sums if key not in side.sums and key[0] in graph.named and have_graphs})
+    rows = [_bounded(row, *(side.least_bytes for side in sides)) for row in _changes(sides[0].sums, sides[1].sums)]
+    told = (row for row in rows if row.diff_bytes or row.at_most is None)
+    return _sorted(row._replace(contents=owned.from_to(*(side.what.get(row.what) for side in sides))) for row in told)
+
+
+def _bounded(row: Change, least_old: int, least_new: int) -> Change:
+    """Of an owner that one side does not list: what it can have there at most, and no change where it has no more on the other."""
+    if row.only == "new" and least_old:
+        before = min(least_old, row.new_bytes)
+        return Change(row.what, row.whose, row.new_bytes - before, before, row.new_bytes, at_most="old")
+    if row.only == "old" and least_new:
+        after = min(least_new, row.old_bytes)
+        return Change(row.what, row.whose, after - row.old_bytes, row.old_bytes, after, at_most="new")
+    return row
+
+
+def _held(graphs: Sequence[owned.Made]) -> Optional[List[Change]]:
+    sums = [owned.classes(graph.held) for graph in graphs if graph.held is not None]
+    return _sorted(_changes(*sums)) if len(sums) == len(graphs) else None
 
 
 def _contexts(old: Record, new: Record) -> Optional[List[Change]]:

@@ -18,6 +18,8 @@ GRAPH = "graph"
 ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
 OF_GRAPH = frozenset(("owners",))
 """Models that are kept for where there is no graph, and for `diff`."""
+OWNERS_KEPT = 60
+"""Owners in the list of a snapshot: those that retain most."""
 
 
 class RecordedProblem(NamedTuple):

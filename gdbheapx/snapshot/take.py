@@ -25,7 +25,7 @@ from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, OUT_OF_MEMORY, SHELL_ON
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, graph, names, record
 from gdbheapx.snapshot.names import Moved
-from gdbheapx.snapshot.record import GRAPH, Head, Outcome, Record, RecordedProblem, Taking
+from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, Head, Outcome, Record, RecordedProblem, Taking
 
 STANDING = (
     ("arenas",),
@@ -45,7 +45,7 @@ BY_ONE_LOOK = (
     ("census",),
     ("census", "--by", "size"),
     ("leaks",),
-    ("owners", "--limit", "60"),
+    ("owners", "--limit", str(OWNERS_KEPT)),
 )
 """The first of them that reads every block does it for all."""
 FAILED = 1

@@ -45,8 +45,9 @@ class Snapshot(Usage, Process, WithoutMemory):
     stop = still = None
     """It cannot be stopped."""
 
-    def __init__(self, path: str) -> None:
-        self.record: Record = opened(path)
+    def __init__(self, path: str, record: Optional[Record] = None) -> None:
+        """`record`: what the file of this name has, where it was read before."""
+        self.record: Record = record if record is not None else opened(path)
         head = self.record.head
         self.snapshot: str = path
         self.pid, self.executable = head.pid, head.executable
@@ -60,10 +61,10 @@ class Snapshot(Usage, Process, WithoutMemory):
     def prepare(self, asked: command.Command, session: Session, options: command.Options) -> None:
         """The session for a command. HeapxError for one that needs memory."""
         check(asked, options)
-        session.store = session.store or Reading(self.record, session, lambda: self._unpacked(session))
+        session.store = session.store or Reading(self.record, session, lambda: self.unpacked(session))
         self.record.outcomes.get(asked.name, Outcome()).tell(session)
 
-    def _unpacked(self, session: Session) -> Dict[str, Any]:
+    def unpacked(self, session: Session) -> Dict[str, Any]:
         """What commands share that need the graph. What was wrong with the look at all blocks was wrong with it."""
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.reachability import heap_graph

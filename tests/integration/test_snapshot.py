@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import List
+from typing import Dict, List, Tuple
 
 import pytest
 
@@ -188,7 +188,14 @@ def test_diff(stage: Stage, live: str, tmp_path: Path) -> None:
     for operands in ([paths[0], core], [str(small.pid), paths[1]], [str(small.pid), core]):
         other = heapx([], "diff", *operands, "--json").data
         assert (other["growth_bytes"], len(other["classes"])) == (data["growth_bytes"], len(data["classes"]))
+    of_new: Dict[Tuple[str, str], int] = {}
+    for one in heapx(["--snapshot", paths[1]], "census", "--by", "owner", "--json").data["rows"]:
+        key = one["owner"], one["signature"] or "not named"
+        of_new[key] = of_new.get(key, 0) + one["bytes"]
+    named = [one for one in data["held"] if not one["whose"].startswith("[") and one["only"] != "old"]
+    assert named and all(of_new[one["whose"], one["what"]] == one["new_bytes"] for one in named), "as census tells it"
     text = heapx([], "diff", *paths).stdout.decode()
+    assert "Which owner, by class" in text and re.search(r"^new: .* later$", text, re.MULTILINE)
     assert "what the program has in use grew" in text and re.search(r"^  \+ .*\(.* - .*\) \+\d+ blocks  ", text, re.MULTILINE)
     assert [heapx([], "diff", *paths, "--fail-on-growth", size).code for size in ("1K", "1G")] == [3, 0]
     assert heapx([], "diff", paths[1], paths[1], "--json").data["verdict"]["code"] == "same"

@@ -20,6 +20,7 @@ LISTS = (
     ("classes", "What it is", "Classes, types and shapes of what is in use", "what"),
     ("owners", "Who keeps it", "What only this variable, thread or mapping keeps; single blocks have no name to compare them by", "owner"),
     ("contexts", "Memory contexts", "What BIND itself counts, by the name of the context", "context"),
+    ("held", "Which owner, by class", "What the owners have, by class; blocks that no name owns alone are put together", "what"),
     ("leaks", "Leaked or held", "What something leads to, what may be led to, and what nothing points to", "evidence"),
 )
 """Members with rows of changes: heading, caption, what a row is."""
@@ -47,6 +48,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
     sides = {"Old": diff.old, "New": diff.new}
     bars = [_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
     programs = diff.old.executable, diff.new.executable
+    lists = [member for member in LISTS if member[0] != "held" or diff.held is not None]  # documents of earlier releases have none
     names = " ".join(quoted(side.what) for side in sides.values())
     return {
         "title": "What grew: %s" % (programs[1] or programs[0] or "two looks").rsplit("/", 1)[-1],
@@ -63,7 +65,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "bar_key": [Part(look, name, None) for look, name in STATES],
         "change_key": [Part("other", "grew", None), Part("free", "fell", None)],
         "states": _changes(diff, diff.states, *STATE),
-        "lists": [_changes(diff, diff.growth.parts, *PARTS), *(_changes(diff, getattr(diff, member[0]), *member) for member in LISTS)],
+        "lists": [_changes(diff, diff.growth.parts, *PARTS), *(_changes(diff, getattr(diff, member[0]), *member) for member in lists)],
         "steps": [_step(diff.new if step.side == "new" else diff.old, step) for step in diff.next],
         "again": Whole("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
         "open_rows": OPEN_ROWS,

@@ -15,7 +15,7 @@ from gdbheapx.extras.watch.spikes import LEAST_HEIGHT_PERCENT, Spikes
 from gdbheapx.extras.watch.summary import History, Over, Summary
 from gdbheapx.extras.watch.table import estimates
 from gdbheapx.report.text import printable, said
-from gdbheapx.units import UNKNOWN, Said, Size, plural, say, size
+from gdbheapx.units import UNKNOWN, Said, Size, duration, plural, say, size
 
 BLOCKS, PLAIN = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", "_.-~=+*#"
 SHOWN, WHOLE = 20, 60
@@ -50,23 +50,6 @@ def thinned(points: Sequence[Tuple[float, float]], most: int) -> List[float]:
     each = -(-len(points) // most) if points else 1
     groups = [points[at : at + each] for at in range(0, len(points), each)]
     return [sum(value for _, value in group) / len(group) for group in groups]
-
-
-def duration(seconds: float) -> str:
-    """`12 s`, `5 min`, `2 h 10 min`, `3 d 4 h`."""
-    whole = round(seconds)
-    if whole < 1:
-        return "%d ms" % round(seconds * 1000)
-    if whole < 120:
-        return "%d s" % whole
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return "%d min" % minutes
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return "%d h %d min" % (hours, minutes) if minutes else "%d h" % hours
-    days, hours = divmod(hours, 24)
-    return "%d d %d h" % (days, hours) if hours else "%d d" % days
 
 
 def clock(unix_s: float) -> str:

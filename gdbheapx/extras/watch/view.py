@@ -18,7 +18,7 @@ from gdbheapx.extras.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.extras.watch.table import estimates, heading
 from gdbheapx.output import Replacing
 from gdbheapx.report.text import printable
-from gdbheapx.units import Said, plural
+from gdbheapx.units import Said, duration, plural
 
 LOOKS = 6
 """Kinds of lines in style.css."""
@@ -188,7 +188,7 @@ def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float)
     times = tuple(time.strftime(day, time.gmtime(sample.unix_s)) for sample in (summary.first, summary.last))
     how = "it stood still for each sample (--exact)" if watching.is_exact else "it was never stopped"
     missed = "; %d more were late and left out" % summary.missed if summary.missed else ""
-    told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, text.duration(span)))]
+    told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, duration(span)))]
     told += [("Samples", "%d, one every %g s%s; %s" % (summary.samples, seen.every_s, missed, how)), ("End", ENDS[seen.why])]
     for watched in watching.watched:
         told.append(
@@ -207,7 +207,7 @@ def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float)
 def _short(summary: Summary) -> Optional[str]:
     """How long it was watched, where a rate for an hour says little; None: long enough."""
     spans = [change.span_s for change in (summary.rss, summary.used, summary.kept, summary.held) if change is not None]
-    return text.duration(max(spans)) if spans and max(spans) < text.SHORT_S and not summary.steps else None
+    return duration(max(spans)) if spans and max(spans) < text.SHORT_S and not summary.steps else None
 
 
 def _growth(summary: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
@@ -220,7 +220,7 @@ def _growth(summary: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
 def _times(step: Step) -> List[str]:
     """After which half and nearly all of it was back, and for how long it was followed."""
     known = (step.half_s, step.most_s)
-    return [*(text.duration(seconds) if seconds is not None else "never" for seconds in known), text.duration(step.observed_s)]
+    return [*(duration(seconds) if seconds is not None else "never" for seconds in known), duration(step.observed_s)]
 
 
 def _charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:

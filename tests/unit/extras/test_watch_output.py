@@ -19,9 +19,10 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch import openmetrics, table, text
 from gdbheapx.extras.watch.samples import Sample, Watched
 from gdbheapx.extras.watch.summary import TIMES, History, Over
-from gdbheapx.extras.watch.text import BLOCKS, PLAIN, Text, duration, sparkline, thinned
+from gdbheapx.extras.watch.text import BLOCKS, PLAIN, Text, sparkline, thinned
 from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.model import AllocatorInfo
+from gdbheapx.units import duration
 
 MB = 1 << 20
 HOSTILE = ["</svg><script>", "a\nb", "\x1b[31mred", "=cmd|' /C calc'!A0", "x;y", "bad\ufffdbytes", '"quoted\\', "@sum", "\u202eevil"]

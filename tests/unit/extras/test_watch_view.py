@@ -70,17 +70,11 @@ def test_figures_are_those_of_the_lines(tmp_path: Path) -> None:
     *_, page = read(written(tmp_path, lines()), tmp_path)
     found, end, samples = pages.check(page), lines()[-1], [one for one in lines() if one["kind"] == "sample"]
     order = [end["growth"][name] for name in ("rss", "held", "used", "kept")]
-    assert found.values["verdict"] == [
-        value for one in order for value in (one["first"], one["last"], one["last"] - one["first"], one["lowest"], one["highest"])
-    ]
+    assert found.values["verdict"] == [value for one in order for value in (one["first"], one["last"], one["last"] - one["first"], one["lowest"], one["highest"])]
     (step,) = end["last_steps"]
-    assert found.values["returned"] == [
-        step[name] for name in ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes")
-    ]
+    assert found.values["returned"] == [step[name] for name in ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes")]
     keys = ("held_bytes", "used_bytes", "kept_bytes", "arenas", "system_bytes", "top_bytes", "free_bytes")
-    rows = [
-        [one["rss_bytes"], one["anonymous_bytes"], one["threads"], *(one["allocators"]["glibc"][key] for key in keys)] for one in samples
-    ]
+    rows = [[one["rss_bytes"], one["anonymous_bytes"], one["threads"], *(one["allocators"]["glibc"][key] for key in keys)] for one in samples]
     assert found.values["samples"] == [value for row in rows for value in row if value is not None]
     assert page.count('<span class="soft">not known</span>') >= sum(row.count(None) for row in rows) > 0
 
@@ -113,12 +107,7 @@ def test_an_end_is_not_needed(tmp_path: Path) -> None:
     found = lines()
     path = written(tmp_path, [*found[:80], json.dumps(found[80])[:50]], end="")
     _, history, told, page = read(path, tmp_path)
-    assert (
-        told.over.why == OPEN
-        and told.left_out == 0
-        and told.over.summary is not None
-        and told.over.summary.samples == 79 - sum(one["kind"] == "returned" for one in found[:80])
-    )
+    assert told.over.why == OPEN and told.left_out == 0 and told.over.summary is not None and told.over.summary.samples == 79 - sum(one["kind"] == "returned" for one in found[:80])
     assert "the watch goes on, or was killed" in page
 
 
@@ -181,15 +170,7 @@ def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
     """A figure four times as high as every other is said and in the table, not drawn: jemalloc may retain 50 GB of addresses and use 2 GB."""
     many = [{**sampled(number), "rss_bytes": 100 * MB} for number in range(20)]
     for one in many:
-        one["allocators"] = {
-            "glibc": {
-                **one["allocators"]["glibc"],
-                "used_bytes": 70 * MB,
-                "system_bytes": 80 * MB,
-                "top_bytes": 900 * MB,
-                "free_bytes": 5 * MB,
-            }
-        }
+        one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": 70 * MB, "system_bytes": 80 * MB, "top_bytes": 900 * MB, "free_bytes": 5 * MB}}
     *_, page = read(written(tmp_path, [lines()[0], *many]), tmp_path)
     text = "".join(pages.check(page).text)
     assert "Not drawn, as it would flatten the rest: top, up to 900.0 MiB" in text and "<title>top</title>" not in page
@@ -213,9 +194,7 @@ def test_a_long_watch(tmp_path: Path) -> None:
     assert len(page) < 600_000 and "Each point is the mean of 64 samples" in page
     assert page.count('class="band band0"') == 1 and "1.0 GiB" in "".join(found.text)
     rows = found.values["samples"]
-    assert rows[0] == 100 * MB + 32 and rows.count(MB) == sum(
-        1 for at in range(0, 10_000, 64) if any(not number % 7 for number in range(at, min(at + 64, 10_000)))
-    )
+    assert rows[0] == 100 * MB + 32 and rows.count(MB) == sum(1 for at in range(0, 10_000, 64) if any(not number % 7 for number in range(at, min(at + 64, 10_000))))
 
 
 def test_curves_keep_a_fixed_amount() -> None:
@@ -234,16 +213,7 @@ def test_curves_keep_a_fixed_amount() -> None:
     assert all(point.figures[1] is None for point in points) and [point.figures[2] is None for point in points].count(False) == 1
 
 
-@pytest.mark.parametrize(
-    "most, is_size, wanted",
-    [
-        (0, True, [0, 1]),
-        (70 * MB, True, [one * 16 * MB for one in range(6)]),
-        (6, False, [0, 2, 4, 6]),
-        (1, False, [0, 1]),
-        (1000, False, [0, 200, 400, 600, 800, 1000]),
-    ],
-)
+@pytest.mark.parametrize("most, is_size, wanted", [(0, True, [0, 1]), (70 * MB, True, [one * 16 * MB for one in range(6)]), (6, False, [0, 2, 4, 6]), (1, False, [0, 1]), (1000, False, [0, 200, 400, 600, 800, 1000])])
 def test_scales_are_round(most: int, is_size: bool, wanted: List[int]) -> None:
     """In binary for sizes; the last one is not below the highest value."""
     assert geometry.ticks(most, is_size) == wanted

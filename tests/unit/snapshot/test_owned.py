@@ -1,0 +1,112 @@
+"""Owners of two snapshots side by side: one that moved in the list is neither new nor gone, and what it holds is told before and after.
+
+Files: snapshot/owned.py, snapshot/diff.py.
+"""
+
+import random
+from typing import Dict, List, Optional, Sequence
+
+import pytest
+
+from gdbheapx.analysis.census.by_owner import Held
+from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.reachability.owners import Owned, Owners
+from gdbheapx.command import Style
+from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.report import diff_text
+from gdbheapx.snapshot import codec
+from gdbheapx.snapshot.diff import Change, diff
+from gdbheapx.snapshot.owned import OTHERS, Made, from_to
+from gdbheapx.snapshot.record import OWNERS_KEPT, Head, Record
+
+pytestmark = pytest.mark.once  # pure functions
+
+
+def looked(rows: Sequence[Owned] = (), taken: str = "now") -> Record:
+    """A snapshot with these owners."""
+    head = Head("1", taken, "live", 5, "/bin/x", None, None, None, True, [], [], [])
+    return Record(head, {}, {"owners": codec.encoded(Owners([], list(rows), Sum(1, 10), Sum(0, 0), 0))})
+
+
+def owner(name: str, size: int, kind: str = "global", what: Optional[str] = None, path: Optional[str] = None) -> Owned:
+    """One row."""
+    return Owned(name, kind, None, size, 1.0, 2, None, None, signature=what, path=path)
+
+
+def owners(old: List[Owned], new: List[Owned]) -> Dict[str, Change]:
+    """How each of them changed, by name."""
+    found = diff(looked(old), looked(new), ("a", "b")).owners
+    assert found is not None
+    return {row.what: row for row in found}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lists_that_end_tell_no_owner_as_new_or_gone(seed: int) -> None:
+    """Each side lists its largest: growth that is told is never more than what there was, in the right direction, and nothing is `only`."""
+    draw = random.Random(seed)
+    sizes = [{"v%d" % number: draw.randint(1, 1 << 20) for number in range(3 * OWNERS_KEPT)} for _ in range(2)]
+    lists = [
+        sorted((owner(name, size) for name, size in side.items()), key=lambda row: -row.retained_bytes)[:OWNERS_KEPT] for side in sizes
+    ]
+    rows = owners(*lists)
+    assert len(rows) > OWNERS_KEPT and not [row for row in rows.values() if row.only] and any(row.at_most for row in rows.values())
+    for name, row in rows.items():
+        true = sizes[1][name] - sizes[0][name]
+        assert 0 < row.diff_bytes <= true if row.diff_bytes > 0 else true <= row.diff_bytes < 0, name
+
+
+def test_whole_lists_tell_what_is_new() -> None:
+    """A list that is shorter than it may be has all owners; blocks without a name are no owners to compare, those with a path are."""
+    rows = owners([owner("v", 5), owner("0x5", 9, "block")], [owner("w", 7), owner("shop._cache", 4, "shared", path="shop._cache")])
+    assert {name: row.only for name, row in rows.items()} == {"v": "old", "w": "new", "shop._cache": "new"}
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("dict of 20,000 entries", "dict of 50,000 entries", "dict of 20,000 -> 50,000 entries"),
+        ("dict of 1 entry", "dict of 2 entries", "dict of 1 entry -> dict of 2 entries"),
+        ("list of 5, beside a list of 6", "list of 7, beside a list of 6", "list of 5 -> 7, beside a list of 6"),
+        ("dict of 2 entries", "dict of 2 entries", "dict of 2 entries"),
+        (None, "dict of 2 entries", "dict of 2 entries"),
+        (None, None, None),
+    ],
+)
+def test_what_an_owner_holds(old: Optional[str], new: Optional[str], said: Optional[str]) -> None:
+    """Numbers side by side where nothing else differs."""
+    assert from_to(old, new) == said
+
+
+def row(name: Optional[str], size: int) -> CensusRow:
+    """Of a class."""
+    return CensusRow(name, "", "", None, 1, size, 1.0, None)
+
+
+def test_classes_of_owners() -> None:
+    """By owner and class; blocks that no name owns alone are one owner; what has a name is found where the list has it not."""
+    before = Held(
+        [owner("c", 100, what="dict of 10 entries"), owner("0x1", 9, "shared")], {0: [row("str", 60), row(None, 40)], 1: [row("str", 9)]}
+    )
+    after = Held(
+        [owner("c", 300, what="dict of 30 entries"), owner("d", 50)],
+        {0: [row("str", 260), row(None, 40)], 1: [row("list", 50)], -1: [row("str", 1)]},
+    )
+    graphs = Made(before, None, {"d": (20, 1)}), Made(after, None, {})
+    found = diff(looked(), looked(), ("a", "b"), graphs=graphs)
+    assert found.held is not None and found.owners is not None
+    assert [(one.what, one.whose, one.diff_bytes) for one in found.held] == [("str", "c", 200), ("list", "d", 50), ("str", OTHERS, -8)]
+    assert [(one.what, one.diff_bytes, one.old_bytes) for one in found.owners] == [("c", 200, 100), ("d", 30, 20)]
+    text = "\n".join(diff_text.lines(Style(plain_bytes=True, color=False), found, None))
+    assert "c, dict of 10 -> 30 entries" in text and "str of c" in text
+    lacking = diff(looked(), looked(), ("a", "b"), graphs=(Made(before, None), Made(None, "no room")))
+    assert lacking.held is None and [(one.side, one.why) for one in lacking.missing if one.what == "held"] == [("new", "no room")]
+
+
+def test_time_between() -> None:
+    """Of two looks whose time is known; the wrong order shows."""
+    at = [looked(taken=time) for time in ("2026-11-30T12:00:00Z", "2026-11-30T14:10:00Z")]
+    unknown = [looked(), looked()]
+    for records, between, said in ((at, 7800, "2 h 10 min later"), (at[::-1], -7800, "2 h 10 min EARLIER"), (unknown, None, None)):
+        found = diff(records[0], records[1], ("a", "b"))
+        text = "\n".join(diff_text.lines(Style(plain_bytes=True, color=False), found, None))
+        assert found.between_s == between and (said in text if said else "later" not in text)
