@@ -61,8 +61,8 @@ void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
-int heapx_tree_others(const struct graph *graph, const uint32_t *owners, const uint32_t *asked, uint32_t count, uint32_t weak_from,
-    uint32_t weak_until, struct others *out);
+void heapx_tree_others(const struct graph *graph, const uint32_t *under, const uint32_t *asked, uint32_t weak_from, uint32_t weak_until,
+    struct others *out);
 void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest);
 void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next);
 uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
@@ -651,10 +651,9 @@ class Graph:
 
     def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[Others]:
         """What else leads to what each of these owners keeps; none is below another. `weak`: as dominators() takes it; after mark()."""
-        asked, out = array("I", owners), array("Q", bytes(8 * len(Others._fields) * len(owners)))
-        if self._library.heapx_tree_others(self._handle, at(tree.owners), at(asked), len(owners), *weak, at(out)):
-            raise MemoryError()
-        width = len(Others._fields)
+        asked, under, width = array("I", owners), self.under(tree, owners), len(Others._fields)
+        out = array("Q", bytes(8 * width * len(owners)))
+        self._library.heapx_tree_others(self._handle, at(under), at(asked), *weak, at(out))
         return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
     def reached(self, first: int, end: int) -> Sum:

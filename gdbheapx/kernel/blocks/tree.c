@@ -64,38 +64,17 @@ int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t
     return 0;
 }
 
-#define OF_NOBODY 255u
-
-/* By node the place + 1 of the owner below which it is, or OF_NOBODY; 0: not known yet. */
-static uint8_t owner_of(const uint32_t *owners, uint32_t node, uint8_t *places)
+/* What else leads to what each of these owners keeps: so many pointers from the roots [weak_from, weak_until), so many that own nothing, and
+   so many others. `under`: of heapx_tree_under for them. After the marks. */
+void heapx_tree_others(const struct graph *graph, const uint32_t *under, const uint32_t *asked, uint32_t weak_from, uint32_t weak_until,
+                       struct others *out)
 {
-    uint32_t above = node;
-    while (above != NO_NODE && !places[above])
-        above = owners[above];
-    const uint8_t place = above == NO_NODE ? OF_NOBODY : places[above];
-    for (; node != above; node = owners[node])
-        places[node] = place;
-    return place;
-}
-
-/* What else leads to what these owners, at most 254, keep: for each so many pointers from the roots [weak_from, weak_until), so many that
-   own nothing, and so many others. 0, or NO_MEMORY. After the marks. */
-int heapx_tree_others(const struct graph *graph, const uint32_t *owners, const uint32_t *asked, uint32_t count, uint32_t weak_from,
-                      uint32_t weak_until, struct others *out)
-{
-    uint8_t *places = lazy_alloc((size_t) graph->nodes + 8);
-    if (!places)
-        return NO_MEMORY;
-    for (uint32_t i = 0; i < count; i++)
-        places[asked[i]] = (uint8_t) (i + 1);
     for (uint32_t node = 0; node < graph->nodes; node++) {
-        if (graph->offsets[node] == graph->offsets[node + 1] || (node < graph->marks->roots_from && is_leaked(graph->marks, node)))
+        if (node < graph->marks->roots_from && is_leaked(graph->marks, node))
             continue;
-        const uint8_t of = owner_of(owners, node, places);
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            const uint32_t target = EDGE_ID(graph->to[edge]);
-            const uint8_t place = owner_of(owners, target, places);
-            if (place == of || place == OF_NOBODY || is_loose(graph, edge) || target == asked[place - 1])
+            const uint32_t target = EDGE_ID(graph->to[edge]), place = under[target];
+            if (!place || place == under[node] || is_loose(graph, edge) || target == asked[place - 1])
                 continue;                           /* who leads to the owner itself holds it */
             struct others *others = &out[place - 1];
             if (node >= weak_from && node < weak_until)
@@ -106,8 +85,6 @@ int heapx_tree_others(const struct graph *graph, const uint32_t *owners, const u
                 others->weak++;
         }
     }
-    lazy_free(places, (size_t) graph->nodes + 8);
-    return 0;
 }
 
 /* By node the one that it owns which retains most: `heaviest`, NO_NODE for every node before. */
