@@ -2,7 +2,9 @@
 
 from typing import Callable, Dict, Optional, Tuple
 
+from gdbheapx.analysis.census.cpython import arrays
 from gdbheapx.analysis.census.cpython.place import (
+    ARRAY,
     ATTRIBUTES,
     CACHE,
     CLASS,
@@ -42,6 +44,7 @@ class Bodies:
             ITEMS: self._of_items,
             SET: self._of_set,
             LINK: self._of_link,
+            ARRAY: self._of_array,
             DEQUE_LEFT: self._of_deque,
             DEQUE_RIGHT: self._of_deque,
         }
@@ -72,7 +75,7 @@ class Bodies:
         return Move(KEY, "%s[%s]" % (".__dict__" * (view in (ATTRIBUTES, CLASS)), literal), place)
 
     def _is_hidden(self, address: int, view: str) -> bool:
-        """Asked by name a class gives something else, such as a static method's function; so does any for what is imported when asked for."""
+        """Asked by name a class gives something else, such as a static method's function; for a lazy import, so does a module."""
         py_type = self._values.type_of(address)
         if py_type is None or py_type.name == LAZY:
             return py_type is not None
@@ -123,6 +126,11 @@ class Bodies:
             return None
         text = self._values.literal(pointer) or "<%s object>" % py_type.short_name
         return Move(KEY, "{%s}" % text, thing(pointer))
+
+    def _of_array(self, place: Place, word_at: int, pointer: int) -> Optional[Move]:
+        array = arrays.read(self._values, place.owner)
+        text = arrays.index(array, word_at) if array is not None and self._values.is_object(pointer) else None
+        return Move(INDEX, text, thing(pointer)) if text is not None else None
 
     def _of_deque(self, place: Place, word_at: int, pointer: int) -> Optional[Move]:
         """A block: a link to the next one, or an item (Modules/_collectionsmodule.c)."""

@@ -2,6 +2,7 @@
 
 from typing import Dict, Optional
 
+from gdbheapx.analysis.census.cpython import arrays
 from gdbheapx.analysis.census.cpython.types import HEAP_TYPE, IS_TYPE, STR, WORD, PyType
 from gdbheapx.analysis.census.cpython.values import Values
 
@@ -23,6 +24,7 @@ BY_NAME: Dict[str, Dict[int, str]] = {
     "staticmethod": {16: ".__func__"},
     "collections.defaultdict": {48: ".default_factory"},
     "functools._lru_cache_wrapper": {88: ".__wrapped__"},
+    arrays.NDARRAY: {arrays.BASE: ".base", arrays.DESCRIPTION: ".dtype"},
     "traceback": {16: ".tb_next", 24: ".tb_frame"},
     "frame": {24: ".f_back", 32: ".f_code", 40: ".f_builtins", 48: ".f_globals"},
 }

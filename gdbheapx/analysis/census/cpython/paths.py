@@ -7,7 +7,7 @@ What has a name by itself: modules of sys.modules by that name (`__main__` too),
 
 from typing import Iterator, List, Optional, Sequence
 
-from gdbheapx.analysis.census.cpython import interpreter
+from gdbheapx.analysis.census.cpython import arrays, interpreter
 from gdbheapx.analysis.census.cpython.frames import Frames
 from gdbheapx.analysis.census.cpython.masks import Masks
 from gdbheapx.analysis.census.cpython.place import CLASS, OBJECT, RAW, Move, Place
@@ -146,6 +146,9 @@ class Paths(Namer):
             return "%s of %s entries" % (name, format(self._values.word(at + SIZE), ","))
         if py_type.flags & (LIST | TUPLE) or self._values.is_named(at, "collections.deque"):
             return "%s of %s" % (name, format(self._values.word(at + SIZE), ","))
+        array = arrays.read(self._values, at) if self._values.is_named(at, arrays.NDARRAY) else None
+        if array is not None:
+            return arrays.shape(array)
         is_set = self._values.is_named(at, "set", "frozenset")
         return "%s of %s" % (name, format(self._values.word(at + SET_USED), ",")) if is_set else None
 

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, BYTES, RAW = (
-    *("object", "keys", "values", "items", "set", "deque", "deque end", "link", "bytes", "raw"),
+OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, ARRAY, BYTES, RAW = (
+    *("object", "keys", "values", "items", "set", "deque", "deque end", "link", "array", "bytes", "raw"),
 )
 """What a pointer leads to: an object, or a body that one owns. RAW: nothing is known of it."""
-BODIES = (TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, BYTES)
+BODIES = (TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, ARRAY, BYTES)
 """Of these it is known what each of their words is."""
 ATTRIBUTES, CLASS, CELLS, CELL, CACHE = "attributes", "class", "cells", "cell", "cache"
 """How the last object was reached, where that changes what its parts are called: as `__dict__` of an instance or module, of a class, as a

@@ -2,12 +2,14 @@
 
 from typing import Optional
 
+from gdbheapx.analysis.census.cpython import arrays
 from gdbheapx.analysis.census.cpython.bodies import LRU_RESULT, SET_ENTRY, Bodies
 from gdbheapx.analysis.census.cpython.fields import Fields
 from gdbheapx.analysis.census.cpython.frame_steps import FrameSteps
 from gdbheapx.analysis.census.cpython.frames import FRAMES_HAVE_TAGS, TAGS
 from gdbheapx.analysis.census.cpython.masks import GENERATORS
 from gdbheapx.analysis.census.cpython.place import (
+    ARRAY,
     ATTRIBUTES,
     BODIES,
     BYTES,
@@ -151,12 +153,14 @@ class Steps:
         return Move(FIELD, ".<state>", Place(RAW, pointer, number=size or 1))
 
     def _table_of(self, py_type: PyType, offset: int) -> str:
-        """The body of a set or a deque that the word leads to."""
+        """The body of a set, a deque or an array that the word leads to."""
         names = {kin.name for kin in self._values.types.family(py_type)}
         if names & {"set", "frozenset"} and offset == SET_TABLE:
             return SET
         if (py_type.flags & IS_TYPE and offset == TYPE_DOC) or any(offset in OF_BYTES.get(name, ()) for name in names):
             return BYTES
+        if arrays.NDARRAY in names and offset == arrays.DATA:
+            return ARRAY
         return {DEQUE_FIRST: DEQUE_LEFT, DEQUE_LAST: DEQUE_RIGHT}.get(offset, "") if "collections.deque" in names else ""
 
     def _attributes(self, pointer: int, view: str) -> Optional[Move]:
