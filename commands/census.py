@@ -23,17 +23,23 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
         ),
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
+        argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),
         *NAMES,
         *SHORT_STOP,
     ],
     reads=Reads.CENSUS,
     help=HELP,
     snapshot=True,
-    needs=("gdbheapx.analysis.census.find", "gdbheapx.analysis.census.by_owner", "gdbheapx.report.census_text"),
+    needs=(
+        "gdbheapx.analysis.census.find",
+        "gdbheapx.analysis.census.by_owner",
+        "gdbheapx.analysis.census.samples",
+        "gdbheapx.report.census_text",
+    ),
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
-    from gdbheapx.analysis.census import by_owner, find
+    from gdbheapx.analysis.census import by_owner, find, samples
     from gdbheapx.report import census_text
 
     session.without_names = options.no_names
@@ -43,4 +49,6 @@ def census(session: Session, options: Options) -> Answer:
     else:
         answer = session.kept("census", find.Census, lambda: find.find(session))
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
-    return Answer(lambda: census_text.data(answer, options.limit), lambda style: census_text.lines(style, answer, options.limit), read=True)
+    limit = options.limit
+    told = samples.find(session, answer, census_text.MOST_ROWS if limit is None else limit) if options.show_data else None
+    return Answer(lambda: census_text.data(answer, limit, told), lambda style: census_text.lines(style, answer, limit, told), read=True)

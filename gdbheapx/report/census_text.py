@@ -1,9 +1,10 @@
 """What `census` shows."""
 
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
+from gdbheapx.analysis.census.samples import Sample
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
@@ -19,9 +20,10 @@ WORDS = {
 }
 
 
-def data(census: Census, limit: Optional[int]) -> Dict[str, Any]:
-    """The `data` member."""
+def data(census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Dict[str, Any]:
+    """The `data` member; `samples`: where they were asked for."""
     return {
+        **({"samples": list(samples)} if samples is not None else {}),
         "rows": list(census.rows[:limit]),
         "used": {"blocks": census.blocks, "bytes": census.bytes},
         "named_bytes": census.named_bytes,
@@ -32,9 +34,15 @@ def data(census: Census, limit: Optional[int]) -> Dict[str, Any]:
     }
 
 
-def lines(style: Style, census: Census, limit: Optional[int]) -> Iterator[str]:
+def lines(style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Iterator[str]:
     """The text."""
     yield from text.show(style, page(census, limit))
+    if samples is not None:
+        yield ""
+        yield "Texts:" if samples else "Texts: none in the example blocks"
+    for sample in samples or ():
+        shown = ", ".join('"%s"' % text.printable(one) for one in sample.texts)
+        yield "  %s %s: %s" % (sample.address, sample.signature or "not named", shown)
 
 
 def page(census: Census, limit: Optional[int]) -> Page:

@@ -1,0 +1,55 @@
+"""Texts of example blocks.
+
+Files: analysis/census/samples.py.
+"""
+
+import struct
+from typing import Any, Dict, List
+
+import pytest
+
+from gdbheapx.analysis.census import samples
+
+pytestmark = pytest.mark.once  # pure functions
+HERE = 0x5000
+
+
+class Memory:
+    """Some bytes at some addresses."""
+
+    word_bytes, byte_order = 8, "little"
+
+    def __init__(self, **pieces: bytes) -> None:
+        self.pieces: Dict[int, bytes] = {int(at, 16): data for at, data in pieces.items()}
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        for start, data in self.pieces.items():
+            if start <= address < start + len(data):
+                return data[address - start :][:size_bytes]
+        return b""
+
+    def words_in(self, data: bytes) -> List[int]:
+        return list(struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) // 8 * 8]))
+
+
+def texts(block: bytes, **others: bytes) -> List[str]:
+    memory: Any = Memory(**{"%x" % HERE: block}, **others)
+    return samples.texts(memory, HERE, len(block))
+
+
+def test_its_own_text() -> None:
+    """Up to its end, cut where it is long; no text that is not one."""
+    assert texts(b"user-17\0garbage") == ["user-17"]
+    assert texts(b"x" * 100) == ["x" * 60]
+    assert texts(b"abc\0") == texts(b"\xff\xfeabcd\0") == texts(b"ab\x1b[31mcd\0") == texts(b"abcdef") == []
+    assert texts("Grüße\0".encode()) == ["Grüße"]
+
+
+def test_texts_that_it_points_to() -> None:
+    """Three at most, each once; a std::string's own characters as well; pointers into the block itself are none of text."""
+    others = {"%x" % (0x9000 + 0x100 * number): b"key number %d\0" % number for number in range(5)}
+    words = struct.pack("<6Q", 0x9000, 0x9000, 0x9100, 7, 0x9200, 0x9300)
+    assert texts(words, **others) == ["key number 0", "key number 1", "key number 2"]
+    inline = struct.pack("<2Q", HERE + 24, 5) + b"alice\0".ljust(16, b"\0")
+    assert texts(struct.pack("<Q", 1) + inline) == ["alice"]
+    assert texts(struct.pack("<2Q", HERE + 24, 500) + struct.pack("<Q", 3) + b"alice\0".ljust(16, b"\0")) == []
