@@ -16,7 +16,7 @@ from gdbheapx.analysis.census.php_values import (
     Value,
     Values,
 )
-from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, FIELD, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
 from gdbheapx.model import Address
 
 ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
@@ -75,16 +75,22 @@ class PhpNamer(Namer):
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """From value to value; the data of an array have no step."""
+        path, stale = self._walk(start, hops)
+        return path if stale is None else []
+
+    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
+        """Behind the end of an array, or a place in it that is not in use."""
+        return self._walk(start, hops)[1]
+
+    def _walk(self, start: Start, hops: Sequence[Hop]) -> Tuple[List[PathStep], Optional[int]]:
         path, here = list(start.steps), self._first(start)
-        for hop, following in zip(hops, hops[1:]):
-            if hop.offset is None or here is None:
-                return []
-            moved = self._move(here, hop.address + hop.offset, following)
+        for number, (hop, following) in enumerate(zip(hops, hops[1:])):
+            moved = self._move(here, hop.address + hop.offset, following) if here is not None and hop.offset is not None else None
             if moved is None:
-                return []
+                return path, number
             here, step = moved
             path += [PathStep(*step, Address(here.address))] if step is not None else []
-        return path
+        return path, None
 
     def _first(self, start: Start) -> Optional[Here]:
         words = self._values.words(start.address, 1)
@@ -99,16 +105,19 @@ class PhpNamer(Namer):
         if here.type == OBJECT and place == here.address + PROPERTIES:
             return Here(following.address, ARRAY, True), None
         if here.type == OBJECT and place >= here.address + PROPERTY_TABLE:
-            return self._property(here, place)
+            return self._property(here, place, following)
         table = self._values.table(here.address) if here.type == ARRAY else None
         if table is None or place == here.address + 16:
             return None if table is None else (here, None)
         return self._entry(table, place, here.is_properties)
 
-    def _property(self, here: Here, place: int) -> Optional[Tuple[Here, Tuple[str, str]]]:
+    def _property(self, here: Here, place: int, following: Hop) -> Optional[Tuple[Here, Tuple[str, str]]]:
         class_, value = self._values.words(here.address + 16, 1), self._values.value(place)
         name = self._values.property_names(class_[0]).get(place - here.address) if class_ else None
-        return (Here(value.data, value.type), (ATTRIBUTE, "->" + name)) if name is not None and value.type in COUNTED else None
+        if name is not None:
+            return (Here(value.data, value.type), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
+        words = self._values.words(following.address, 1)  # of a class that is written in C
+        return Here(following.address, words[0] >> 32 & 0xF if words else 0), (FIELD, "->?")
 
     def _entry(self, table: Table, place: int, is_properties: bool) -> Optional[Tuple[Here, Tuple[str, str]]]:
         number, rest = divmod(place - table.data, table.step)

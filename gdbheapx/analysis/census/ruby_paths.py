@@ -60,6 +60,10 @@ OWNING = {
 """By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Behind
 a text lies what was there before."""
 BINDINGS = {"Proc": ".binding", "Binding": ""}
+BESIDE = {OBJECT: 24, ARRAY: 32, STRUCT: 24, STRING: 24}
+"""Of a slot: where the pointer to what it has beside itself stands."""
+TABLE_POINTERS = (24, 48)
+"""Of an st_table: its bins and its entries."""
 SHAREABLE = 1 << 8
 """RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
 MOST_CLASSES = 1 << 17
@@ -175,15 +179,37 @@ class RubyNamer(Namer):
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """An object's memory is its slot and the blocks behind it, up to the next object."""
         path, owner = list(start.steps), start.address
-        for hop, next_hop in zip(hops, hops[1:]):
-            if self._objects.is_slot(hop.address):
-                owner = hop.address
-            if hop.offset is not None and self._objects.is_slot(next_hop.address):
-                step = self._step(Place(owner, hop.address + hop.offset), next_hop.address)
+        for hop, following in zip(hops, hops[1:]):
+            owner = hop.address if self._objects.is_slot(hop.address) else owner
+            if hop.offset is not None and self._objects.is_slot(following.address):
+                step = self._step(Place(owner, hop.address + hop.offset), following.address)
                 if step is None:
                     return []
                 path.append(step)
         return path
+
+    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
+        """Behind the end of an array, in the rest of a block of malloc's, or a place in a table that is not in use."""
+        owner = start.address
+        for number, (hop, following) in enumerate(zip(hops, hops[1:])):
+            owner = hop.address if self._objects.is_slot(hop.address) else owner
+            if hop.offset is None:
+                continue
+            place = Place(owner, hop.address + hop.offset)
+            if self._objects.is_slot(following.address):
+                if self._step(place, following.address) is None:
+                    return number
+            elif not self._leads_on(place, hop.address):
+                return number
+        return None
+
+    def _leads_on(self, place: Place, block: int) -> bool:
+        """The pointer leads to memory that the object has beside its slot, not to another object."""
+        slot, offset = self._objects.slot(place.owner), place.address - place.owner
+        kind = slot[0] & TYPE_MASK if slot else 0
+        if kind == HASH:
+            return offset == 16 or (block == slot[2] and bool(slot[0] & USER[3]) and place.address - block in TABLE_POINTERS)
+        return offset == BESIDE[kind] if kind in BESIDE else True
 
     def _step(self, place: Place, value: int) -> Optional[PathStep]:
         """None: the pointer was left behind the end of an array or of a table, and means nothing."""
