@@ -20,6 +20,10 @@ MOST_STALE = 64
 """Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
 
 
+MOST_REST_BYTES = 1 << 20
+"""Of a block, all of whose words are looked at once one of them is stale."""
+
+
 class Kind(NamedTuple):
     """What the blocks of one label are."""
 
@@ -145,18 +149,27 @@ class Paths(graph_names.Paths):
                 return self._path(start, namer.steps(start, hops)) if hops else None
             if self._stale >= MOST_STALE:
                 return None
-            self._pass_by(way[stale], hops[stale])
+            self._pass_by(known, hops, stale)
 
     def _path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
         if not self._told.has_keys:
             steps = [step._replace(name=NO_KEY) if step.kind == KEY else step for step in steps]
         return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
-    def _pass_by(self, node: int, hop: Hop) -> None:
-        """No way leads over this word any more."""
-        slot = (hop.offset or 0) // self._reach.word_bytes
+    def _pass_by(self, known: "Tuple[Namer, Start, List[int]]", hops: Sequence[Hop], stale: int) -> None:
+        """No way leads over this word any more, nor over those behind it that hold nothing either: an array's rest has many."""
+        namer, start, way = known
+        node, hop, word, parents = way[stale], hops[stale], self._reach.word_bytes, self._parents
+        first = (hop.offset or 0) // word
         self._stale += 1
-        self._reach.graph.loosen(node, slot)
+        self._reach.graph.loosen(node, first)
+        edges = self._reach.graph.edges(node) if hop.size_bytes <= MOST_REST_BYTES else []
+        for edge in edges:
+            is_way = parents is not None and edge.node < self._reach.numbers.blocks and parents[edge.node] == node
+            if is_way and first < edge.slot < NO_SLOT:
+                below = Hop(*self._reach.graph.blocks([edge.node])[0], self._kind(edge.node).name, None)
+                if namer.first_stale(start, [*hops[:stale], hop._replace(offset=edge.slot * word), below]) == stale:
+                    self._reach.graph.loosen(node, edge.slot)
         self._parents = None
 
     def _begin(self, node: int) -> Optional[Tuple[Namer, Start, List[int]]]:
