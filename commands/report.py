@@ -29,6 +29,7 @@ memory). `sure` is `certain`, `likely` or `guess`.
 Where the program holds the memory, a core with up to 2 GiB of heap is looked at block by block: who keeps most of what is in use, and
 what it is. --deep does that on any target; a process stands still while its heap is read. In a process with CPython, a JVM, PostgreSQL,
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
+Of BIND's server (9.16, 9.18, 9.20) its memory contexts by name are always shown, with their sum against what malloc has in use.
 
 --html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's pages, size
 classes, what is in use and who keeps it (where that was looked at), purging, findings, next steps. It requires Jinja2. With --json the

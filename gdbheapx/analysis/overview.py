@@ -9,7 +9,6 @@ from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_
 from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts
 from gdbheapx.analysis.census import bind_books
 from gdbheapx.analysis.census.bind_books import Books
-from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
@@ -88,7 +87,7 @@ def overview(
     main, steps = _verdict(session, memory, judged, shown)
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
-    books = bind_books.books(World(session), sum(heap.used_bytes for heap in heap_sums))
+    books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
     steps = [*steps, *known_runtimes.steps()]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]

@@ -14,6 +14,7 @@ from gdbheapx.analysis.census.bind_layouts import STATS_BUCKETS, Offsets, of_con
 from gdbheapx.analysis.census.world import World
 from gdbheapx.columns import add
 from gdbheapx.model import Address
+from gdbheapx.session import Session
 
 CONTEXT, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "TASK", "TSKM", "LOOP", "LooM"))
 MAGIC, LINK = struct.Struct("<I"), struct.Struct("<QQ")
@@ -90,9 +91,15 @@ class Books(NamedTuple):
     """What allocators have in use, for comparison: libraries' own memory belongs to no context."""
 
 
+def find(session: Session, used_bytes: int) -> Optional[Books]:
+    """The same of a session's target, of which nothing is asked where no object is BIND's."""
+    is_here = any(part in module.file_name for module in session.target.modules() for part in RECOGNISERS[0].objects)
+    return books(World(session), used_bytes) if is_here else None
+
+
 def books(world: World, used_bytes: int) -> Optional[Books]:
-    """What the process has; None where it is no BIND, or one that is not read here."""
-    if not RECOGNISERS[0].is_here(world) or world.word_bytes != 8 or not world.little_endian:
+    """What the process has; None where it has no such contexts, or of a release that is not read here."""
+    if world.word_bytes != 8 or not world.little_endian:
         return None
     anchors = _Anchors(world)
     if world.session.budget.expired():  # as in a rehearsal, for which the files have been read now

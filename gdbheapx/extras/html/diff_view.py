@@ -23,6 +23,8 @@ LISTS = (
     ("held", "Which owner, by class", "What the owners have, by class; blocks that no name owns alone are put together", "what"),
     ("leaks", "Leaked or held", "What something leads to, what may be led to, and what nothing points to", "evidence"),
 )
+LATER = ("held", "contexts")
+"""Documents of earlier releases have none, and contexts are BIND's."""
 """Members with rows of changes: heading, caption, what a row is."""
 
 
@@ -48,7 +50,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
     sides = {"Old": diff.old, "New": diff.new}
     bars = [_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
     programs = diff.old.executable, diff.new.executable
-    lists = [member for member in LISTS if member[0] != "held" or diff.held is not None]  # documents of earlier releases have none
+    lists = [member for member in LISTS if member[0] not in LATER or getattr(diff, member[0]) is not None]
     names = " ".join(quoted(side.what) for side in sides.values())
     return {
         "title": "What grew: %s" % (programs[1] or programs[0] or "two looks").rsplit("/", 1)[-1],
