@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems, verdict
 from gdbheapx.analysis import page_parts, pins, runtime_tables
-from gdbheapx.analysis.census import block, find
+from gdbheapx.analysis.census import block, find, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import memory_budget, owners
@@ -37,6 +37,8 @@ class Inside(NamedTuple):
     """Something that may hold blocks was not read."""
     widest: Optional[owners.Owned] = None
     """See Owners."""
+    own_allocator: Optional[slabs.Slabs] = None
+    """See Census."""
 
 
 class Runtimes:
@@ -122,7 +124,15 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         more = max(0, len(census.rows) - page_parts.MOST_ROWS)
         largest = census.rows[: page_parts.MOST_ROWS]
         page = page._replace(census=page_parts.PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
-    inside = Inside(Sum(census.blocks, census.bytes), leaked, suspect, census.rows[:MOST_ROWS], lacks_holders(session), widest)
+    inside = Inside(
+        used=Sum(census.blocks, census.bytes),
+        leaked=leaked,
+        suspect=suspect,
+        classes=census.rows[:MOST_ROWS],
+        leaked_is_upper_bound=lacks_holders(session),
+        widest=widest,
+        own_allocator=census.own_allocator,
+    )
     return Looked(inside, made, None, page)
 
 

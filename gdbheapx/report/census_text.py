@@ -5,11 +5,12 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.census.samples import Sample
+from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.units import Size, plural, say, share
+from gdbheapx.units import Said, Size, join_sentences, plural, say, share
 
 MOST_ROWS, MOST_SAME = 30, 10
 WORDS = {
@@ -31,6 +32,7 @@ def data(census: Census, limit: Optional[int], samples: Optional[Sequence[Sample
         "managed": list(census.managed),
         "may_be_stale": census.may_be_stale,
         "copies": census.copies,
+        "own_allocator": census.own_allocator,
     }
 
 
@@ -45,11 +47,21 @@ def lines(style: Style, census: Census, limit: Optional[int], samples: Optional[
         yield "  %s %s: %s" % (sample.address, sample.signature or "not named", shown)
 
 
+def of_slabs(found: Slabs) -> Said:
+    """That the program has an allocator of its own."""
+    sizes = join_sentences(", ", [say("%s", Size(size)) for size in found.sizes_bytes])
+    slabs = plural(found.blocks, "slab")
+    what = "This program has its own allocator: %s of malloc's (%s, %g %% of what is in use) are cut up by it, of %s each"
+    return say(what, slabs, Size(found.bytes), found.share_percent, sizes)
+
+
 def page(census: Census, limit: Optional[int]) -> Page:
     """How much is named, the rows, what runtimes manage themselves."""
     yield say("In use: %s in %s", Size(census.bytes), plural(census.blocks, "block"))
     named, placed = share(census.named_bytes, census.bytes), share(census.placed_bytes, census.bytes)
     yield say("Typed:  %s (%s); inferred from references: %s (%s)", Size(census.named_bytes), named, Size(census.placed_bytes), placed)
+    if census.own_allocator is not None:
+        yield of_slabs(census.own_allocator)
     shown = census.rows[: limit if limit is not None else MOST_ROWS]
     yield ""
     by_name = any(row.signature is not None for row in shown)

@@ -12,7 +12,7 @@ from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
-from gdbheapx.report import books_text, pages, reach_text
+from gdbheapx.report import books_text, census_text, pages, reach_text
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, Size, cells, exact_share, join_sentences, plural, say, share, size
 from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
@@ -145,6 +145,8 @@ def _inside(inside: Inside) -> Page:
         yield say("  %s", reach_text.suspicion(inside.suspect))
     elif inside.leaked is not None:
         yield say("  %s", reach_text.nobody(inside.widest))
+    if inside.own_allocator is not None:
+        yield say("  %s", census_text.of_slabs(inside.own_allocator))
     for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
         what = row.signature or (

@@ -4,7 +4,7 @@ from array import array
 from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.census import cplusplus, pieces, registry, rust
+from gdbheapx.analysis.census import cplusplus, pieces, registry, rust, slabs
 from gdbheapx.analysis.census.world import (
     CONTENT,
     EXACT,
@@ -152,6 +152,8 @@ class Census(NamedTuple):
     """A class or type may be that of an object that was freed, in memory that is in use again."""
     copies: Optional[Copies] = None
     """None where there was no room to look for them."""
+    own_allocator: Optional[slabs.Slabs] = None
+    """Large blocks that the program cuts up itself; None where none were found, or there was no room to look."""
 
 
 class LabelSet(NamedTuple):
@@ -306,15 +308,17 @@ def take(
 ) -> Looked:
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target; `owning`: the graph is
     asked for owners."""
-    made = _prepared(session, seen if seen is not None else World(session))._replace(owning=owning or session.store is not None)
+    world = seen if seen is not None else World(session)
+    made = _prepared(session, world)._replace(owning=owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
     tally, managed = Tally(), [_managed(memory) for memory in inner]
     lacking = memory_budget.fits(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
+    own: List[slabs.Group] = []
     if lacking is None:
         if contents:
             signer.keep_contents()
-        told, outside = _by_graph(session, made, tally, watch)
+        told, outside, own = _by_graph(session, made, tally, watch, world)
     else:
         memory_budget.check_least(session, memory_budget.SIGNED_BYTES)
         gone = sorted(address for memory in inner for address in memory.instead)
@@ -338,6 +342,7 @@ def take(
         session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
+    census = census._replace(own_allocator=slabs.told(own, census.bytes))
     return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths)
 
 
@@ -360,10 +365,14 @@ def _managed(inner: Inner) -> Managed:
     )
 
 
-def _by_graph(session: Session, made: Prepared, tally: Tally, watch: Optional[Watch]) -> Tuple[LabelSet, Dict[Optional[Signature], int]]:
+def _by_graph(
+    session: Session, made: Prepared, tally: Tally, watch: Optional[Watch], world: World
+) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[slabs.Group]]:
     """With names by who points to a block."""
+    own: List[slabs.Group] = []
 
     def then(graph: Graph) -> None:
+        own.extend(slabs.find(world, graph.large(slabs.LEAST_BYTES)))
         if watch is not None:
             watch(made.inner, graph.large(LARGE_BYTES))
 
@@ -380,7 +389,7 @@ def _by_graph(session: Session, made: Prepared, tally: Tally, watch: Optional[Wa
     )
     sizes = (match.bytes - within[label - 1] for label, match in label_blocks.found.items())
     outside = _by_signature((label_blocks.names[label - 1] for label in label_blocks.found), sizes)
-    return label_blocks, outside
+    return label_blocks, outside, own
 
 
 def _one_size(match: Signed) -> Optional[int]:

@@ -23,9 +23,9 @@ LISTS = (
     ("held", "Which owner, by class", "What the owners have, by class; blocks that no name owns alone are put together", "what"),
     ("leaks", "Leaked or held", "What something leads to, what may be led to, and what nothing points to", "evidence"),
 )
+"""Members with rows of changes: heading, caption, what a row is."""
 LATER = ("held", "contexts")
 """Documents of earlier releases have none, and contexts are BIND's."""
-"""Members with rows of changes: heading, caption, what a row is."""
 
 
 class Changes(NamedTuple):
