@@ -1,4 +1,4 @@
-"""Stacks of Ruby 3.1's threads and fibers, and the local variables of frames on them (vm_core.h: rb_execution_context_t, rb_control_frame_t)."""
+"""Stacks of Ruby 3.1's threads and fibers, and local variables of frames on them (vm_core.h: rb_execution_context_t, rb_control_frame_t)."""
 
 from typing import Iterable, Iterator, NamedTuple, Optional, Tuple
 
@@ -74,8 +74,8 @@ def _of_frame(objects: Objects, body: int, environment: int) -> Iterator[Local]:
 
 
 def captured(objects: Objects, block: int, place: int) -> Optional[str]:
-    """The local variable at `place`, of those that a Proc or a Binding has kept: `block` is its rb_block {self, ep, ...}. Each environment is
-    an object {flags, iseq, ep, variables, size} to which the word behind ep points; the word before ep leads to the one around it."""
+    """The local variable at `place`, of those that a Proc or a Binding has kept: `block` is its rb_block {self, ep, ...}. Each environment
+    is an object {flags, iseq, ep, variables, size} to which the word behind ep points; the word before ep leads to the one around it."""
     words = objects.words(block, 2)
     at = words[1] if words else 0
     for _ in range(MOST_SCOPES):

@@ -83,7 +83,8 @@ class Place(NamedTuple):
 
 
 class RubyNamer(Namer):
-    """Constants are starts, and what classes keep; then global variables, the variables of the object that scripts run in, and local ones."""
+    """Constants are starts, and what classes keep; then global variables, the variables of the object that scripts run in, and local
+    ones."""
 
     def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]]) -> None:
         """`top`: the class Object; `instances`: finds objects of some classes."""

@@ -29,7 +29,8 @@ MOST_LOOKED_BYTES = 1 << 16
 LEAST_PLACES, MOST_PLACES, MOST_UNIT_BYTES = 16, 512, 16
 """Objects that begin in a block: so many, of which some are looked at, and no larger number divides all of the distances between them."""
 LEAST_STRIDE_UNITS, MOST_STRIDE_BYTES = 4, 512
-"""Elements of an array: where all that begins stands at half of the places in them or less, for one size of them, there are such elements."""
+"""Elements of an array: where all that begins stands at half of the places in them or less, for one size of them, there are such
+elements."""
 PARTS, LEAST_PARTS = 16, 4
 """They stand in so many of these parts of a block. A stack, whose words lead into it as well, is in use at one end."""
 LEAST_DISTANCES = 8

@@ -64,8 +64,8 @@ int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t
     return 0;
 }
 
-/* What else leads to what each of these owners keeps: so many pointers from the roots [weak_from, weak_until), so many that own nothing, and
-   so many others. `under`: of heapx_tree_under for them. After the marks. */
+/* What else leads to what each of these owners keeps: so many pointers from the roots [weak_from, weak_until), so many that own nothing,
+   and so many others. `under`: of heapx_tree_under for them. After the marks. */
 void heapx_tree_others(const struct graph *graph, const uint32_t *under, const uint32_t *asked, uint32_t weak_from, uint32_t weak_until,
                        struct others *out)
 {
