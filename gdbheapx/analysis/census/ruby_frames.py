@@ -1,4 +1,4 @@
-"""Stacks of Ruby 3.1's threads and fibers, and local variables of frames on them (vm_core.h: rb_execution_context_t, rb_control_frame_t)."""
+"""Stacks of Ruby 3.1's threads and fibers, and local variables of frames there (vm_core.h: rb_execution_context_t, rb_control_frame_t)."""
 
 from typing import Iterable, Iterator, NamedTuple, Optional, Tuple
 
