@@ -240,7 +240,7 @@ def step(some, match):
     if got["name"]:
         return [getattr(some, got["name"])() if got["call"] else getattr(some, got["name"])]
     if got["of"] is not None:
-        return results([value for key, value in some.items() if type(key).__name__ == got["of"]])
+        return results([value for key, value in some.items() if got["of"] in (type(key).__name__, "unknown")])
     if got["item"] is not None:
         if isinstance(some, dict) or isinstance(some, types.MappingProxyType):
             found = [value for key, value in some.items() if same(key, got["item"])]
@@ -275,7 +275,7 @@ def rest(found, path, place):
         match = TOKEN.match(path, place)
         if not match:
             return None
-        found = [one for some in found for one in tried(some, match, len(found))][:200]
+        found = [one for some in found for one in tried(some, match, len(found))][:5000]
         place = match.end()
     return found
 def serve():

@@ -24,8 +24,8 @@ WEAK_LIST_OFFSET = 208
 """tp_weaklistoffset, in a type."""
 WEAK = frozenset((16, 40, 48))
 """PyWeakReference: wr_object, wr_prev, wr_next."""
-OF_CLASS = frozenset((256, 336, 344, 352, 360, 368))
-"""PyTypeObject: tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses, tp_weaklist."""
+OF_CLASS = frozenset((24, 256, 336, 344, 352, 360, 368))
+"""PyTypeObject: tp_name (in a str that has a word of its own), tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses, tp_weaklist."""
 NOT_OWNED: Dict[str, FrozenSet[int]] = {
     **dict.fromkeys(("weakref", "weakref.ReferenceType"), WEAK),
     **dict.fromkeys(("weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"), WEAK),
