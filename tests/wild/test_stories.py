@@ -202,7 +202,7 @@ STORIES = {
         ("NMT Other", "direct buffers as Other", "Java heap"),
     ),
     "c++": Story(cpp, ("sessions", "200,000")),
-    "rust": Story(rust, ("PENDING",)),
+    "rust": Story(rust, ("PENDING", "HashMap")),
     "redis": Story(redis, ("--bigkeys",)),
 }
 
@@ -216,10 +216,7 @@ def told(target: List[str]) -> str:
     return "\n".join([report.stdout.decode(), *(heapx(target, *step.split()).stdout.decode() for step in named)])
 
 
-HALFWAY = pytest.mark.xfail(strict=True, reason="issue 26, point 3: a HashMap's pointer into the middle of its table does not hold it yet")
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=HALFWAY if name == "rust" else ()) for name in STORIES])
+@pytest.mark.parametrize("name", list(STORIES))
 def test_three_commands_lead_to_it(stage: Stage, name: str) -> None:
     """Of a live process."""
     story = STORIES[name]
