@@ -412,21 +412,22 @@ def test_inside_gdb(stage: Stage, core: str, tmp_path: Path) -> None:
 
 
 def test_owners_have_types(stage: Stage, live: str, tmp_path: Path) -> None:
-    """Of a process the file's census tells what its owners are, which `owners` of the process does not; so they stand in SQL."""
+    """The file tells of its owners what they are, as `owners` of the process does; so they stand in SQL."""
     path = str(tmp_path / "one.snap")
     body = "kept = {number: (str(number), [number]) for number in range(50000)}; print('ready', flush=True); input()"
     process = stage.spawn([sys.executable, "-c", body])
     process.wait_ready()
     assert heapx(process.target(live), "snapshot", path).code == 0
-    data = heapx(["--snapshot", path], "owners", "--depth", "3", "--json").data
-    rows = [one for row in data["owners"] for child in row["children"] for one in (row, child, *child["children"])]
-    found = {row["signature"] for row in rows}
-    assert {"dict", "dict keys", "tuple"} <= found and not [one for one in rows if one["signature"] and one["kind"] not in ("block", "shared")]
-    point = data["suspects"][0]["accumulation"]
-    assert (point["signature"], point["children"] > 50_000) == ("dict keys", True)
-    alone = heapx(["--snapshot", path], "owners", "--of", point["address"], "--json").data["owners"][0]
-    assert alone["signature"] == "dict keys" and ", dict keys, " in heapx(["--snapshot", path], "owners").stdout.decode()
-    assert {one["signature"] for one in heapx(process.target(live), "owners", "--json").data["owners"]} == {None}
+    data = heapx(["--snapshot", path], "owners", "--depth", "2", "--json").data
+    rows = [one for row in data["owners"] for one in (row, *row["children"])]
+    what = {row["owner"]: row["signature"] for row in rows}
+    assert what["__main__.kept"] == "dict of 50,000 entries" and {"type", "tuple"} <= set(what.values())
+    suspect = data["suspects"][0]
+    assert (suspect["owner"], suspect["signature"], suspect["accumulation"]["children"] > 50_000) == ("__main__.kept", what["__main__.kept"], True)
+    alone = heapx(["--snapshot", path], "owners", "--of", suspect["accumulation"]["address"], "--json").data["owners"][0]
+    assert alone["signature"] == "dict keys" and "__main__.kept, dict of 50,000 entries keeps" in heapx(["--snapshot", path], "owners").stdout.decode()
+    rows_of_process = heapx(process.target(live), "owners", "--json").data["owners"]
+    assert {row["owner"]: row["signature"] for row in rows_of_process if row["path"]}.items() <= what.items()
     pytest.importorskip("duckdb")
-    sql = "select count(*) as n from owners where signature = 'dict keys'"
+    sql = "select count(*) as n from owners where signature = 'dict of 50,000 entries'"
     assert heapx(["--snapshot", path], "query", sql, "--json").data["rows"][0]["n"] > 0

@@ -19,8 +19,8 @@ CONTAINERS = "containers"
 
 
 def can_tell(session: Session) -> bool:
-    """It can be told what blocks are when all of them were read: a process runs on by now."""
-    return session.target.kind == "core" or not session.target.has_memory
+    """It can be told what blocks are when all of them were read: memory is as it was then, or a snapshot has that."""
+    return not session.target.has_memory or heap_graph.can_read_on(session.target)
 
 
 def signature(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:

@@ -44,6 +44,12 @@ CONTEXTS = {
     "9.20": Layout(None, None, 72, 80, 96, 112, 144, 152),
     "9.20 with lines": Layout(None, None, 72, 80, 96, 112, 144, 168),
 }
+ELSEWHERE = {
+    ("i386:x86-64", 4): Layout(None, None, 68, 72, 88, 104, 136, 144),
+    ("aarch64", 8): Layout(None, None, 80, 88, 104, 120, 152, 160),
+    ("aarch64", 4): Layout(None, None, 76, 80, 96, 112, 144, 152),
+}
+"""9.20 where uint_fast32_t has 4 bytes, and where a mutex has 48."""
 TASKS = {"9.16": (104, 124, 168, 176, 208), "9.16.17": (120, 140, 176, 64, 88), "9.18": (112, 132, 168, 64, 88)}
 """Of struct isc_task: nevents, name, link; of isc_taskmgr: tasks_count, tasks."""
 
@@ -152,6 +158,19 @@ def test_contexts_of_each_release(release: str) -> None:
     ]
     assert told.contexts[0].address == HEAP + 3 * 0x4000
     assert told.sum_bytes == (10400 if keeps else 10000) and told.used_bytes == 20000
+
+
+@pytest.mark.parametrize("machine, fast_bytes", ELSEWHERE)
+def test_contexts_elsewhere(machine: str, fast_bytes: int) -> None:
+    """The same figures where types of the C library have other sizes."""
+    memory = Memory()
+    memory.arch = named(machine)
+    contexts(memory, ELSEWHERE[machine, fast_bytes])
+    told = books(memory)
+    assert told is not None
+    assert [tuple(row[1:]) for row in told.contexts] == [
+        (NAMES[number], 1000 * (number + 1), None, None, 1 << 30, None, number, 3) for number in (3, 2, 1, 0)
+    ]
 
 
 @pytest.mark.parametrize("damage", ["next", "prev", "tail", "magic", "references", "name", "one"])

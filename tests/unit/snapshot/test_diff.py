@@ -9,12 +9,13 @@ from typing import Any, Dict, List, Optional, Sequence
 import pytest
 
 from gdbheapx.allocators.records import HeapArenas
+from gdbheapx.analysis.census.bind_books import Books, MemoryContext
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.reachability.owners import Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import AllocatorInfo, HeapSum
+from gdbheapx.model import Address, AllocatorInfo, HeapSum
 from gdbheapx.report import diff_text
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.diff import BOTH_GREW, ELSEWHERE_GREW, FELL, IN_USE, KEPT_GREW, SAME, USED_GREW, changed, diff
@@ -27,7 +28,9 @@ pytestmark = pytest.mark.once  # pure functions
 MB = 1 << 20
 
 
-def looked(used: int, kept: int, classes: Dict[str, int], owners: Sequence[Owned] = (), rss: Optional[int] = None, names: bool = True) -> Record:
+def looked(
+    used: int, kept: int, classes: Dict[str, int], owners: Sequence[Owned] = (), rss: Optional[int] = None, names: bool = True
+) -> Record:
     """A snapshot with these sums."""
     head = Head("1", "now", "live", 5, "/bin/x", None, None, rss, names, [], [HeapSum("a", used + kept, used)], [])
     rows = [CensusRow(name, "app", "exact", None, size // 10, size, 1.0, None) for name, size in classes.items()]
@@ -76,18 +79,29 @@ def test_classes_and_owners_are_matched_by_name() -> None:
     def owner(name: str, kind: str, size: int) -> Owned:
         return Owned(name, kind, None, size, 1.0, 2, None, None)
 
-    old = looked(10, 0, {"Order": 500, "Session": 100, "Same": 7}, [owner("v", "global", 10), owner("v", "global", 5), owner("0x5", "block", 1)])
+    old = looked(
+        10, 0, {"Order": 500, "Session": 100, "Same": 7}, [owner("v", "global", 10), owner("v", "global", 5), owner("0x5", "block", 1)]
+    )
     new = looked(10, 0, {"Order": 200, "Cache": 900, "Same": 7}, [owner("v", "global", 40), owner("0x6", "block", 2)])
     found = diff(old, new, ("a", "b"))
     assert found.classes is not None and found.owners is not None
-    assert [(one.what, one.diff_bytes, one.diff_count) for one in found.classes] == [("Cache", 900, 90), ("Order", -300, -30), ("Session", -100, -10)]
+    assert [(one.what, one.diff_bytes, one.diff_count) for one in found.classes] == [
+        ("Cache", 900, 90),
+        ("Order", -300, -30),
+        ("Session", -100, -10),
+    ]
     assert [(one.what, one.old_bytes, one.new_bytes, one.old_count) for one in found.owners] == [("v", 15, 40, 4)]
     assert [one.only for one in found.classes] == ["new", None, "old"]
 
 
 @pytest.mark.parametrize(
     "used, kept, commands",
-    [(140, 50, ["owners", "census", "leaks"]), (100, 90, ["report", "pins"]), (140, 90, ["owners", "census", "leaks", "report", "pins"]), (60, 50, [])],
+    [
+        (140, 50, ["owners", "census", "leaks"]),
+        (100, 90, ["report", "pins"]),
+        (140, 90, ["owners", "census", "leaks", "report", "pins"]),
+        (60, 50, []),
+    ],
 )
 def test_what_to_ask_next(used: int, kept: int, commands: List[str]) -> None:
     """The later side is asked what holds the memory, or what keeps it, by the option that it was named for."""
@@ -107,7 +121,11 @@ def test_what_one_of_them_lacks_is_not_known() -> None:
     assert [(one.what, one.side) for one in found.missing if one.what != "held"] == [("classes", "old"), ("owners", "old"), ("leaks", "old"), ("leaks", "new")]
     assert "--no-names" in found.missing[0].why and "--no-names" not in found.missing[2].why
     text = "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found, None))
-    assert "What it is: not known of old: it was taken with --no-names" in text and "Leaked or held: not known of old: " in text and "; new: " in text
+    assert (
+        "What it is: not known of old: it was taken with --no-names" in text
+        and "Leaked or held: not known of old: " in text
+        and "; new: " in text
+    )
     found = diff(looked(10, 0, {}, rss=5), looked(10, 0, {}, rss=7), ("a", "b"))
     assert "not known of" not in "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found._replace(leaks=[], held=[], missing=[]), None))
     assert found.states[0][:5] == ("RSS", "", 2, 5, 7)
@@ -130,7 +148,9 @@ def test_what_is_unknown_is_no_growth() -> None:
         assert [(one.what, one.only is None) for one in found.states if one.whose == "b"] == [("used", False)]
 
 
-def parted(sizes: Dict[str, int], used: int = 10 * MB, measure: str = "resident", beside: Optional[Dict[str, int]] = None, **head: Any) -> Record:
+def parted(
+    sizes: Dict[str, int], used: int = 10 * MB, measure: str = "resident", beside: Optional[Dict[str, int]] = None, **head: Any
+) -> Record:
     """A snapshot with a split of the memory; the part that is called `a` is the allocator's."""
     made = looked(used, 0, {}, rss=sum(sizes.values()) if measure == "resident" else None)
     rows = [
@@ -151,7 +171,10 @@ def parted(sizes: Dict[str, int], used: int = 10 * MB, measure: str = "resident"
 
 def test_growth_outside_malloc_is_growth() -> None:
     """An interpreter's pools, its mappings: named by part, first in the verdict; malloc's share stands beside it."""
-    old, new = parted({"a": 12 * MB, "pools": 20 * MB, "files": 8 * MB}), parted({"a": 19 * MB, "pools": 42 * MB, "files": 8 * MB}, used=17 * MB)
+    old, new = (
+        parted({"a": 12 * MB, "pools": 20 * MB, "files": 8 * MB}),
+        parted({"a": 19 * MB, "pools": 42 * MB, "files": 8 * MB}, used=17 * MB),
+    )
     found = diff(old, new, ("a", "b"))
     assert found.verdict.code == ELSEWHERE_GREW
     assert "RSS grew 29.0 MiB: 22.0 MiB in pools, 7.0 MiB in a" in found.verdict.what
@@ -213,3 +236,36 @@ def test_a_core_is_as_old_as_its_file() -> None:
     unknown = diff(live, core._replace(head=core.head._replace(core_written=None)), ("a", "b"))
     assert unknown.new.taken is None
     assert "unknown when it was written" in "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), unknown, None))
+
+
+def with_books(record: Record, sizes: Dict[str, Sequence[int]], blocks: Optional[int] = 7) -> Record:
+    """The same of BIND's server, with contexts of these names."""
+    rows = [MemoryContext(Address(64), name, size, None, None, 0, blocks, 0, 1) for name, each in sizes.items() for size in each]
+    report = {"memory": None, "split": None, "books": codec.encoded(Books("BIND", rows, [], 0, 0))}
+    return record._replace(models={**record.models, "report": report})
+
+
+def test_memory_contexts_are_matched_by_name() -> None:
+    """All of one name together; the largest change first, what did not change is left out."""
+    old = with_books(looked(MB, 0, {}), {"main": [100, 50], "cache": [70], "gone": [5]})
+    new = with_books(looked(MB, 0, {}), {"main": [100, 90, 10], "cache": [70]})
+    answer = diff(old, new, ("old", "new"))
+    assert answer.contexts is not None
+    assert [(row.what, row.diff_bytes, row.old_bytes, row.new_bytes, row.diff_count, row.only) for row in answer.contexts] == [
+        ("main", 50, 150, 200, 7, None),
+        ("gone", -5, 5, 0, -7, "old"),
+    ]
+    text = "\n".join(diff_text.lines(Style(False, False), answer, None))
+    assert "Memory contexts: in use\n  + 50 bytes (200 bytes - 150 bytes) +7 blocks  main\n" in text
+    uncounted = diff(with_books(old, {"main": [1]}, None), with_books(new, {"main": [3]}, None), ("old", "new")).contexts
+    assert uncounted is not None and uncounted[0].diff_count is None
+
+
+def test_memory_contexts_of_one_side_are_not_compared() -> None:
+    """Another program, or numbers for names: no rows, and nothing said."""
+    one, plain = with_books(looked(MB, 0, {}), {"main": [1]}), looked(MB, 0, {})
+    nameless = with_books(looked(MB, 0, {}, names=False), {"main": [2]})
+    for old, new in ((one, plain), (plain, one), (one, nameless)):
+        answer = diff(old, new, ("old", "new"))
+        assert answer.contexts is None
+        assert "contexts" not in "\n".join(diff_text.lines(Style(False, False), answer, None))

@@ -5,6 +5,7 @@ Files: snapshot/names.py.
 
 import pytest
 
+from gdbheapx.analysis.census.bind_books import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.model import Address, AllocatorInfo
@@ -22,9 +23,24 @@ INFO = AllocatorInfo("one", "one", "1", "libsecret.so.1", "abcdef", "table", "sy
 
 def record_with(name: str) -> Record:
     """One that has the name wherever there may be one."""
-    head = Head("1", "now", "live", 5, "/opt/%s/run" % name, 1.0, 1, 5, True, [INFO], [], [RecordedMapping(FIRST, FIRST + 4096, "/opt/%s/lib.so" % name)])
+    head = Head(
+        "1",
+        "now",
+        "live",
+        5,
+        "/opt/%s/run" % name,
+        1.0,
+        1,
+        5,
+        True,
+        [INFO],
+        [],
+        [RecordedMapping(FIRST, FIRST + 4096, "/opt/%s/lib.so" % name)],
+    )
     census = Census([CensusRow(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
-    data = {"threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
+    context = MemoryContext(Address(0x6000), name, 5, None, None, 0, None, 0, 1)
+    books = codec.encoded(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
+    data = {"books": books, "threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
     lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % printable(name), "Suspect: %s keeps 5 bytes" % name]
     problem = RecordedProblem("cut", None, say("%s could not be read", name), None)
     return Record(head, {"report": Outcome(problems=[problem])}, {"census": codec.encoded(census), "report": {**data, "lines": lines}})
@@ -42,6 +58,18 @@ def test_no_name_stays(name: str) -> None:
     assert (found.rows[0].blocks, found.rows[0].bytes, found.rows[0].sample, found.bytes) == (3, 72, 0x5000, 72)
     assert found.rows[0].signature == made.models["report"]["classes"][0]["signature"] and not made.head.has_names
     assert made.models["report"]["lines"][2].endswith(" keeps 5 bytes") and made.models["report"]["lines"][2].startswith("Suspect: ")
+
+
+def test_names_of_contexts_and_tasks_are_numbers() -> None:
+    """A context and a task of one name have the same number; the program's name is BIND's, and figures stay."""
+    found = codec.decoded(Books, names.without(record_with("keeper"), []).models["report"]["books"])
+    assert found.program == "BIND" and found.contexts[0].inuse_bytes == 5
+    assert (
+        found.contexts[0].name
+        == found.queues[0].name
+        == names.without(record_with("keeper"), []).models["report"]["classes"][0]["signature"]
+        != "keeper"
+    )
 
 
 def test_sentences_stay_readable() -> None:
@@ -65,7 +93,13 @@ def mapping(start: int, end: int, name: str) -> Mapping:
 
 def test_addresses_are_moved() -> None:
     """Offsets stay, places do not; text keeps its length; fixed addresses and numbers stay."""
-    moved = Moved([mapping(0x400000, 0x401000, "fixed"), mapping(0x7F00_1234_5000, 0x7F00_1234_9000, "a"), mapping(0x7FFF_0000_0000, 0x7FFF_4000_0000, "b")])
+    moved = Moved(
+        [
+            mapping(0x400000, 0x401000, "fixed"),
+            mapping(0x7F00_1234_5000, 0x7F00_1234_9000, "a"),
+            mapping(0x7FFF_0000_0000, 0x7FFF_4000_0000, "b"),
+        ]
+    )
     first = [place.start for place in moved.places()]
     assert first[0] == FIRST and all(place.end - place.start >= 0 for place in moved.places())
     assert moved.address(0x7F00_1234_5678) == first[0] + 0x678 and moved.address(0x7FFF_0000_0010) == first[1] + 0x10
