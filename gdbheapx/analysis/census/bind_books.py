@@ -7,6 +7,7 @@ one is the list's tail (lib/isc/mem.c: contexts; task.c: tasks); or an array of 
 import struct
 from array import array
 from bisect import bisect_right
+from itertools import islice
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.analysis.census.bind import RECOGNISERS, number
@@ -23,6 +24,8 @@ LEAST_CONTEXTS = 2
 """A list of one closes wherever two words are 0."""
 MOST_CONTEXTS, MOST_TASKS, MOST_LOOPS = 4096, 5000, 1024
 MOST_SIZES, MOST_REFERENCES, MOST_BYTES = 1 << 16, 1 << 32, 1 << 47
+MOST_TRIED = 16
+"""Lists and managers that only seem to be some."""
 MOST_STATIC_BYTES = 4 << 20
 """Of an object's variables: named's and libisc's are a few KB."""
 LOOPS_AT, LOOPMGR_BYTES, MOST_LOOP_BYTES = range(32, 512, 8), 520, 8192
@@ -212,7 +215,7 @@ def _name(data: bytes, at: int) -> Optional[str]:
 
 def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
     """Of the list `contexts` (mem.c)."""
-    for ends in anchors.lists(CONTEXT):
+    for ends in islice(anchors.lists(CONTEXT), MOST_TRIED):
         for layout in of_contexts(anchors.world.target.arch.mutex_bytes):
             walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
             if walked is None or len(walked) < LEAST_CONTEXTS:
@@ -256,7 +259,7 @@ def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Opt
 
 def _tasks(anchors: _Anchors) -> List[QueueRow]:
     """Of the task manager's list, by name; the most first."""
-    for manager in anchors.pointers(TASKS):
+    for manager in anchors.pointers(TASKS)[:MOST_TRIED]:
         for layout, of_task in of_managers(anchors.world.target.arch.mutex_bytes):
             data = anchors.world.read(manager, layout["size"])
             rows = _of_manager(anchors.world, manager, data, layout, of_task) if len(data) == layout["size"] else None
@@ -287,7 +290,7 @@ def _of_manager(world: World, manager: int, data: bytes, layout: Offsets, of_tas
 def _loops(anchors: _Anchors) -> List[QueueRow]:
     """Of 9.20's loop manager: an array of loops, each with the number and a pointer back."""
     world = anchors.world
-    for manager in anchors.pointers(LOOPS):
+    for manager in anchors.pointers(LOOPS)[:MOST_TRIED]:
         data = world.read(manager, LOOPMGR_BYTES)
         count = _word(data, 16)
         if not 0 < count <= MOST_LOOPS:
