@@ -141,6 +141,8 @@ class Objects:
 
     def table(self, words: Sequence[int]) -> Optional[Table]:
         """Of a Hash (struct RHash)."""
+        if not words:
+            return None
         if words[0] & USER[3]:
             return self.st_table(words[2])  # union with ar_table
         bound, count = words[0] >> 20 & 15, words[0] >> 16 & 15

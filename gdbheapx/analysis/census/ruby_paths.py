@@ -142,6 +142,8 @@ class RubyNamer(Namer):
 
     def _variables_of(self, address: int) -> Iterator[Tuple[str, int]]:
         slot = self._objects.slot(address)
+        if not slot:
+            return
         place = self._objects.variables(address, slot)
         values, names = self._objects.words(place.address, place.length), self._objects.variable_names(address, slot)
         yield from ((names[number], value) for number, value in enumerate(values) if number in names)
