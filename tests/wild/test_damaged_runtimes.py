@@ -13,8 +13,8 @@ from gdbheapx.analysis.naming.namer import Hop, Namer, Start
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.gcores import gcore
+from tests.support.php_ruby import PHP, RUBY, started
 from tests.support.processes import Process, Stage
-from tests.wild.test_php_ruby import PHP, RUBY, started
 
 pytestmark = pytest.mark.wild  # interpreters that may not be here
 

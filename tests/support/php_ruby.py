@@ -1,0 +1,40 @@
+"""Programs of PHP and Ruby, started, with what they say of themselves."""
+
+import shutil
+
+import pytest
+
+from tests.support.processes import Process, Stage
+
+PHP = """<?php
+$a = []; for ($i = 0; $i < 100000; $i++) $a[] = ["n" => $i, "s" => str_repeat("x", $i % 90)];
+$b = []; for ($i = 0; $i < 100000; $i++) $b[] = str_repeat("y", 100);
+$b = null;
+$h = str_repeat("z", 20 << 20);
+gc_collect_cycles();
+file_put_contents($argv[1], memory_get_usage() . " " . memory_get_usage(true));
+echo "ready\\n"; flush();
+while (fgets(STDIN));
+"""
+RUBY = """
+$a = Array.new(100000) { |i| { n: i, s: "x" * (30 + i % 60) } }
+$b = Array.new(50000) { |i| Object.new }
+$b = nil
+GC.start
+counts = ObjectSpace.count_objects
+File.write(ARGV[0], [GC.stat[:heap_allocated_pages], counts[:TOTAL], counts[:FREE], counts[:T_HASH], counts[:T_STRING]].join(" "))
+puts "ready"
+STDOUT.flush
+STDIN.read
+"""
+
+
+def started(stage: Stage, name: str, text: str) -> Process:
+    """The interpreter at rest, with what it says of itself in `truth`."""
+    program, folder = shutil.which(name), stage.folder()
+    if program is None:
+        pytest.skip("%s is not installed" % name)
+    (folder / "program").write_text(text)
+    process = stage.spawn([program, str(folder / "program"), str(folder / "truth")], folder)
+    process.wait_ready()
+    return process
