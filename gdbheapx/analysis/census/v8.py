@@ -3,10 +3,11 @@
 from typing import Iterable, List
 
 from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
-from gdbheapx.kernel.blocks.signatures import EQUAL, FIELD, NOT_EQUAL, Condition, SignatureRow
+from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, FIELD, Condition, SignatureRow
 
 STORE = "v8::BackingStore"
 STORE_BYTES = (48, 88)
+LOWEST, HIGHEST, MOST_LENGTH = 1 << 16, (1 << 47) - 1, 1 << 40
 
 
 class V8(Recogniser):
@@ -17,7 +18,9 @@ class V8(Recogniser):
     def asks(self, world: World) -> Iterable[Ask]:
         """Three numbers that are the same, behind a pointer."""
         same = [Condition(at, 8, EQUAL, 0, FIELD, other=8) for at in (16, 24)]
-        row = SignatureRow([Condition(0, 8, NOT_EQUAL, 0), Condition(8, 8, NOT_EQUAL, 0), *same], *STORE_BYTES)
+        begin = [Condition(0, 8, AT_LEAST, LOWEST), Condition(0, 8, AT_MOST, HIGHEST), Condition(0, 8, EQUAL, 0, mask=7)]
+        length = [Condition(8, 8, AT_LEAST, 1), Condition(8, 8, AT_MOST, MOST_LENGTH)]
+        row = SignatureRow([*begin, *length, *same], *STORE_BYTES)
         yield Ask(row, lambda key: Signature(STORE, self.module, SHAPE), order=40)
 
 
