@@ -30,10 +30,11 @@ NOT_OWNED: Dict[str, FrozenSet[int]] = {
     **dict.fromkeys(("weakref", "weakref.ReferenceType"), WEAK),
     **dict.fromkeys(("weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"), WEAK),
     **dict.fromkeys(("functools._lru_cache_wrapper", "functools._lru_list_elem"), frozenset((16, 24))),
-    "collections.OrderedDict": frozenset((80, 88)),
+    "collections.OrderedDict": frozenset((64, 80, 88)),
     "collections.deque": frozenset(range(80, 208, WORD)),
 }
-"""By the name of a type, and for all derived from it: offsets in the object. Of a deque (3.11 and later) its free blocks."""
+"""By the name of a type, and for all derived from it: offsets in the object. Of a deque (3.11 and later) its free blocks;
+of an OrderedDict what its keys were when its nodes were made (od_resize_sentinel)."""
 GENERATORS = ("generator", "coroutine", "async_generator")
 GENERATOR_ITEM = {11: 56, 12: 48}
 """gi_exc_state.previous_item: in the caller's memory. The next word, of where a coroutine was made, is not always written."""

@@ -42,6 +42,7 @@ OF_BYTES = {
     "bytearray": (32, 40),
     "array.array": (24,),
     "_io.StringIO": (16,),
+    "StgDict": (168, 184),
     **dict.fromkeys(("_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom"), (56,)),
 }
 """Pointers to what has no pointers."""
