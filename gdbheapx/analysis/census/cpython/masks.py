@@ -96,7 +96,8 @@ class Masks:
         if py_type.name in ("str", "bytes", "int", "bool", "float", "complex", "bytearray"):
             return mask if py_type.name != "bytearray" else mask | _bits(begin + 32, begin + 48)
         item = self._values.word(py_type.address + 40)
-        is_long = (item == WORD or py_type.flags & (INLINE_VALUES | INT | BYTES)) and not py_type.flags & IS_TYPE
+        has_dict_behind = py_type.flags & (INT | BYTES) and self._values.layout.release < 12
+        is_long = (item == WORD or py_type.flags & INLINE_VALUES or has_dict_behind) and not py_type.flags & IS_TYPE
         least = begin + (self._values.layout.wide_text if py_type.flags & STR else 2 * WORD)
         mask |= _bits(least, begin + py_type.basic_bytes)
         if is_long:

@@ -30,7 +30,7 @@ from gdbheapx.analysis.census.cpython.place import (
     thing,
 )
 from gdbheapx.analysis.census.cpython.types import DICT, GC_HEAD, INLINE_VALUES, IS_TYPE, ITEM, LIST, TYPE, WORD, PyType
-from gdbheapx.analysis.census.cpython.values import KEYS, SIZE, TUPLE, VALUES, Values, quoted
+from gdbheapx.analysis.census.cpython.values import INT, KEYS, SIZE, TUPLE, VALUES, Values, quoted
 from gdbheapx.analysis.naming.namer import ATTRIBUTE, CLOSURE, FIELD, INDEX
 
 DICT_OFFSET, CLASS_DICT = 288, 264
@@ -79,6 +79,8 @@ class Steps:
             return word_at >= end_of_frame
         item = values.word(py_type.address + ITEM)
         count = values.word(place.address + SIZE) if item else 0
+        if py_type.flags & INT and values.layout.has_digit_tags:
+            count >>= 3
         end = py_type.basic_bytes + (item * min(count, (1 << 64) - count) if not py_type.flags & (IS_TYPE | INLINE_VALUES) else 0)
         if py_type.flags & INLINE_VALUES:
             end += WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
