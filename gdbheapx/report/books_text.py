@@ -12,6 +12,7 @@ COLUMNS = (
     Column("", TEXT, field="name"),
     Column("contexts", COUNT, field="contexts"),
     Column("in use", BYTES, field="inuse_bytes"),
+    Column("free in pools", BYTES, shown=IF_ANY, field="pooled_bytes"),
     Column("malloced", BYTES, shown=IF_KNOWN, field="malloced_bytes"),
     Column("most malloced", BYTES, shown=IF_KNOWN, field="most_malloced_bytes"),
     Column("hi-water", BYTES, shown=IF_ANY, field="hi_water_bytes"),

@@ -17,12 +17,14 @@ from gdbheapx.columns import add
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
-CONTEXT, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "TASK", "TSKM", "LOOP", "LooM"))
+CONTEXT, POOL, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "MEMp", "TASK", "TSKM", "LOOP", "LooM"))
 MAGIC, LINK = struct.Struct("<I"), struct.Struct("<QQ")
 NAME_BYTES = 16
 LEAST_CONTEXTS = 2
 """A list of one closes wherever two words are 0."""
-MOST_CONTEXTS, MOST_TASKS, MOST_LOOPS = 4096, 5000, 1024
+MOST_CONTEXTS, MOST_POOLS, MOST_TASKS, MOST_LOOPS = 4096, 2000, 5000, 1024
+CONTEXT_OF_POOL = 8, 16
+"""Of struct isc_mempool: mctx; 9.16.0 to 9.16.24 have a lock before it. From there on: link 8, size 32, freecount (its low half) 48."""
 MOST_SIZES, MOST_REFERENCES, MOST_BYTES = 1 << 16, 1 << 32, 1 << 47
 MOST_TRIED = 16
 """Lists and managers that only seem to be some."""
@@ -53,6 +55,8 @@ class MemoryContext(NamedTuple):
     """That are in use; None: 9.20 does not count them."""
     pools: int
     references: int
+    pooled_bytes: Optional[int]
+    """Of what is in use: elements that were freed, and that its pools (isc_mempool) keep; None: not known."""
 
 
 class NamedContexts(NamedTuple):
@@ -67,6 +71,7 @@ class NamedContexts(NamedTuple):
     hi_water_bytes: int
     """The largest."""
     blocks: Optional[int]
+    pooled_bytes: Optional[int]
 
 
 class QueueRow(NamedTuple):
@@ -139,6 +144,7 @@ def together(name: str, members: Sequence[MemoryContext]) -> NamedContexts:
         add(context.most_malloced_bytes for context in members),
         max(context.hi_water_bytes for context in members),
         add(context.blocks for context in members),
+        add(context.pooled_bytes for context in members),
     )
 
 
@@ -220,14 +226,15 @@ def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
             walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
             if walked is None or len(walked) < LEAST_CONTEXTS:
                 continue
-            made = [_context(anchors.world, address, data, layout) for address, data in walked]
+            may_walk = sum(_word(data, layout["poolcnt"], 4) for _, data in walked) <= MOST_POOLS
+            made = [_context(anchors.world, address, data, layout, may_walk) for address, data in walked]
             told = [context for context in made if context is not None]
             if len(told) == len(made) and any(context.name for context in told):
                 return told
     return None
 
 
-def _context(world: World, address: int, data: bytes, layout: Offsets) -> Optional[MemoryContext]:
+def _context(world: World, address: int, data: bytes, layout: Offsets, may_walk: bool) -> Optional[MemoryContext]:
     name, references = _name(data, layout["name"]), _word(data, layout["references"], layout["name"] - layout["references"])
     inuse, hi_water = _word(data, layout["inuse"]), _word(data, layout["hi_water"])
     if name is None or not 0 < references < MOST_REFERENCES or inuse >= MOST_BYTES or hi_water < _word(data, layout["lo_water"]):
@@ -237,7 +244,22 @@ def _context(world: World, address: int, data: bytes, layout: Offsets) -> Option
     if malloced is not None and malloced >= MOST_BYTES:
         return None
     blocks, pools = _blocks(world, data, layout, inuse), _word(data, layout["poolcnt"], 4)
-    return MemoryContext(Address(address), name, inuse, malloced, most, hi_water, blocks, pools, references)
+    pooled = (
+        _pooled(world, address, _word(data, layout["pools"]), _word(data, layout["pools"] + 8), pools) if may_walk or not pools else None
+    )
+    return MemoryContext(Address(address), name, inuse, malloced, most, hi_water, blocks, pools, references, pooled)
+
+
+def _pooled(world: World, context: int, head: int, tail: int, count: int) -> Optional[int]:
+    """What all pools of a context keep; None where they are not as many, or not all its own."""
+    if not count:
+        return 0
+    for at in CONTEXT_OF_POOL:
+        pools = _walk(world, (head, tail), {"link": at + 8, "size": at + 52}, POOL, count + 1)
+        if pools is not None and len(pools) == count and all(_word(pool, at) == context for _, pool in pools):
+            pooled = sum(_word(pool, at + 32) * _word(pool, at + 48, 4) for _, pool in pools)
+            return pooled if pooled < MOST_BYTES else None
+    return None
 
 
 def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.once  # pure functions
 
 STATIC, HEAP = 0x555500000000, 0x7F0000000000
 MANAGER, LOOPS, TASK_AT, LOOP_AT, STATS = HEAP + 0x100000, HEAP + 0x101000, HEAP + 0x110000, HEAP + 0x180000, HEAP + 0x200000
+POOLS_AT = HEAP + 0x300000
 NAMES = ("main", "cache", "zonemgr\x1b[2J", "cache")
 
 
@@ -126,8 +127,26 @@ def contexts(memory: Memory, layout: Layout, names: Sequence[str] = NAMES) -> No
             memory.put(at + layout.stats + 3 * 16, 7 + number)
             memory.put(at + layout.stats + 512 * 16, 1)
             memory.put(at + layout.stats + 3 * 16 + 8, 99999)
+        pools(memory, at, at + layout.poolcnt - 16, number, 16 if layout.max_size is not None else 8)
     memory.put(STATIC + 8, places[0])
     memory.put(STATIC + 16, places[-1])
+
+
+def pools(memory: Memory, context: int, list_at: int, count: int, mctx: int) -> None:
+    """So many pools of a context, each with 3 elements of 100 bytes to give out again. `mctx`: offsetof() in struct isc_mempool."""
+    places = [POOLS_AT + (context - HEAP) + number * 128 for number in range(count)]
+    for number, at in enumerate(places):
+        memory.raw(at, bytes(128))
+        memory.put(at, 0x4D454D70, 4)
+        memory.put(at + mctx, context)
+        memory.put(at + mctx + 8, places[number - 1] if number else 0)
+        memory.put(at + mctx + 16, places[number + 1] if number + 1 < count else 0)
+        memory.put(at + mctx + 32, 100)
+        memory.put(at + mctx + 48, 3, 4)
+        memory.put(at + mctx + 52, 4096, 4)
+    if places:
+        memory.put(list_at, places[0])
+        memory.put(list_at + 8, places[-1])
 
 
 def books(memory: Memory) -> Optional[Books]:
@@ -153,6 +172,7 @@ def test_contexts_of_each_release(release: str) -> None:
             8 + number if keeps else None,
             number,
             3,
+            300 * number,
         )
         for number in (3, 2, 1, 0)
     ]
@@ -169,8 +189,32 @@ def test_contexts_elsewhere(machine: str, fast_bytes: int) -> None:
     told = books(memory)
     assert told is not None
     assert [tuple(row[1:]) for row in told.contexts] == [
-        (NAMES[number], 1000 * (number + 1), None, None, 1 << 30, None, number, 3) for number in (3, 2, 1, 0)
+        (NAMES[number], 1000 * (number + 1), None, None, 1 << 30, None, number, 3, 300 * number) for number in (3, 2, 1, 0)
     ]
+
+
+@pytest.mark.parametrize("damage", ["count", "owner", "next"])
+def test_pools_that_are_not_the_contexts_own(damage: str) -> None:
+    """What they keep is not known then; the context is."""
+    memory, layout = Memory(), CONTEXTS["9.20"]
+    contexts(memory, layout)
+    second = POOLS_AT + 3 * 0x4000 + 128
+    if damage == "count":
+        memory.put(HEAP + 3 * 0x4000 + layout.poolcnt, 2, 4)
+    else:
+        memory.put(second + (8 if damage == "owner" else 24), HEAP)
+    told = books(memory)
+    assert told is not None
+    assert [row.pooled_bytes for row in told.contexts] == [None, 600, 300, 0] and told.contexts[0].inuse_bytes == 4000
+
+
+def test_many_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all contexts have too many, none is walked."""
+    monkeypatch.setattr(bind_books, "MOST_POOLS", 5)
+    memory = Memory()
+    contexts(memory, CONTEXTS["9.20"])
+    told = books(memory)
+    assert told is not None and [row.pooled_bytes for row in told.contexts] == [None, None, None, 0]
 
 
 @pytest.mark.parametrize("damage", ["next", "prev", "tail", "magic", "references", "name", "one"])
@@ -287,7 +331,7 @@ def test_text() -> None:
     assert told is not None
     text = list(map(escaped, show(Style(False, False), books_text.page(told))))
     cells = [line.split() for line in text]
-    assert ["cache", "2", "6,000", "6,200", "17.6", "KiB", "1.0", "GiB", "20"] in cells
+    assert ["cache", "2", "6,000", "1,200", "6,200", "17.6", "KiB", "1.0", "GiB", "20"] in cells
     assert cells[1][:2] == ["contexts", "in"]
     assert any(line.startswith("zonemgr\\x1b[2J") for line in text)
     assert "  (no name): 2 tasks, 3 events waiting" in text and "  zo\\nne: 1 task" in text

@@ -240,7 +240,7 @@ def test_a_core_is_as_old_as_its_file() -> None:
 
 def with_books(record: Record, sizes: Dict[str, Sequence[int]], blocks: Optional[int] = 7) -> Record:
     """The same of BIND's server, with contexts of these names."""
-    rows = [MemoryContext(Address(64), name, size, None, None, 0, blocks, 0, 1) for name, each in sizes.items() for size in each]
+    rows = [MemoryContext(Address(64), name, size, None, None, 0, blocks, 0, 1, 0) for name, each in sizes.items() for size in each]
     report = {"memory": None, "split": None, "books": codec.encoded(Books("BIND", rows, [], 0, 0))}
     return record._replace(models={**record.models, "report": report})
 

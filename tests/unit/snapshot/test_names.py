@@ -38,7 +38,7 @@ def record_with(name: str) -> Record:
         [RecordedMapping(FIRST, FIRST + 4096, "/opt/%s/lib.so" % name)],
     )
     census = Census([CensusRow(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
-    context = MemoryContext(Address(0x6000), name, 5, None, None, 0, None, 0, 1)
+    context = MemoryContext(Address(0x6000), name, 5, None, None, 0, None, 0, 1, 0)
     books = codec.encoded(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
     data = {"books": books, "threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
     lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % printable(name), "Suspect: %s keeps 5 bytes" % name]
