@@ -5,7 +5,6 @@ one is the list's tail (lib/isc/mem.c: contexts; task.c: tasks); or an array of 
 """
 
 import struct
-from array import array
 from bisect import bisect_right
 from itertools import islice
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -100,7 +99,7 @@ class Books(NamedTuple):
 
 
 def find(session: Session, used_bytes: int) -> Optional[Books]:
-    """The same of a session's target, of which nothing is asked where no object is BIND's."""
+    """See books(); nothing is asked of a target of which no object is BIND's."""
     is_here = any(part in module.file_name for module in session.target.modules() for part in RECOGNISERS[0].objects)
     return books(World(session), used_bytes) if is_here else None
 
@@ -163,7 +162,7 @@ class _Anchors:
                 for start, _, end in world.target.writable_segments(module):
                     first = -(-start // 8) * 8
                     data = world.read(first, min(end - first, MOST_STATIC_BYTES))
-                    words = array("Q", data[: len(data) // 8 * 8])
+                    words = _words(data)
                     self.words.append(
                         [word if 4096 <= word < MOST_BYTES and not word % 8 and self._is_anonymous(word) else 0 for word in words]
                     )
@@ -189,6 +188,10 @@ class _Anchors:
             for head, tail in zip(words, words[1:]):
                 if head and tail and self.magic(head) == magic and self.magic(tail) == magic:
                     yield head, tail
+
+
+def _words(data: bytes) -> Sequence[int]:
+    return struct.unpack_from("<%dQ" % (len(data) // 8), data)
 
 
 def _word(data: bytes, at: int, size: int = 8) -> int:
@@ -275,7 +278,7 @@ def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Opt
             return None
     else:
         return None
-    blocks = sum(array("Q", stats)[::step])
+    blocks = sum(_words(stats)[::step])
     return blocks if blocks < MOST_BYTES else None
 
 
