@@ -50,9 +50,8 @@ def lines(style: Style, census: Census, limit: Optional[int], samples: Optional[
 def of_slabs(found: Slabs) -> Said:
     """That the program has an allocator of its own."""
     sizes = join_sentences(", ", [say("%s", Size(size)) for size in found.sizes_bytes])
-    slabs = plural(found.blocks, "slab")
-    what = "This program has its own allocator: %s of malloc's (%s, %g %% of what is in use) are cut up by it, of %s each"
-    return say(what, slabs, Size(found.bytes), found.share_percent, sizes)
+    what = "This program has its own allocator: about %d of malloc's blocks (%s, %g %% of what is in use) are its slabs, of %s each"
+    return say(what, found.blocks, Size(found.bytes), found.share_percent, sizes)
 
 
 def page(census: Census, limit: Optional[int]) -> Page:

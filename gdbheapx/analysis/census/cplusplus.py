@@ -7,7 +7,8 @@ objects, or in packs. What is not found so, and yet is pointed to by the first w
 
 import sys
 from array import array
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set
+from bisect import bisect_right
+from typing import Any, Container, Dict, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Set
 
 from gdbheapx.analysis.census.vtables import MOST_DISTANCE, Images, Vtable, constant_ranges, find, name_address
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Ask, Recogniser, Signature, World
@@ -132,7 +133,7 @@ class CPlusPlus(Recogniser):
         firsts = classes.firsts()
         if firsts:
             known = NumberSet(firsts)
-            objects, arrays = Objects(world, classes, firsts), Arrays(world, classes)
+            objects, arrays = Objects(world, classes, frozenset(firsts)), Arrays(world, classes)
             row = SignatureRow([Condition(0, 8, IN_SET, 0)], key=(0, 8, ALL), sized=True)
             yield Ask(row, objects.name, [known], 20, objects.settle)
             counted = [Condition(8, 8, IN_SET, 0), Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, -8, USABLE)]
@@ -143,11 +144,18 @@ class CPlusPlus(Recogniser):
             yield Ask(row, constants.name, [NumberSet(ranges=constants.ranges)], 90, constants.settle)
 
 
+class Known(Protocol):
+    """Says what class an address point is of."""
+
+    def at(self, address: int) -> Optional[Class]:
+        """None: of none."""
+
+
 class Objects:
     """Blocks that begin with a pointer to the vtable of a class: objects, arrays and slabs of them."""
 
-    def __init__(self, world: World, classes: Classes, firsts: Sequence[int]) -> None:
-        self._world, self._classes, self._firsts = world, classes, frozenset(firsts)
+    def __init__(self, world: World, classes: Known, firsts: Container[int]) -> None:
+        self._world, self._classes, self._firsts = world, classes, firsts
         self._usual: Dict[int, int] = {}
         self._several: Dict[int, str] = {}
         """By key: what a block of several objects is called."""
@@ -254,7 +262,28 @@ class Constants:
     def __init__(self, world: World, classes: Classes, has_runtime: bool) -> None:
         self._world, self._classes, self._images, self._has_runtime = world, classes, classes.images, has_runtime
         self._told: Dict[int, Signature] = {}
+        self._vtables: Dict[int, bool] = {}
         self.ranges = constant_ranges(world, classes.images)
+        self._starts = [start for start, _ in self.ranges]
+        self._objects = Objects(world, self, self)
+        """Of those that are vtables: a large block may be a slab of several objects."""
+
+    def __contains__(self, address: object) -> bool:
+        """It is the address point of a class without type_info."""
+        assert isinstance(address, int)
+        place = bisect_right(self._starts, address) - 1
+        if place < 0 or address >= self.ranges[place][1]:
+            return False
+        if address not in self._vtables:
+            self._vtables[address] = self._is_vtable(address)
+        return self._vtables[address]
+
+    def at(self, address: int) -> Optional[Class]:
+        """See Known."""
+        span = self._images.span_at(address)
+        if span is None or address not in self:
+            return None
+        return Class(self._classes.known(address) or self._classes.by_place(address), span[2].file_name, 0)
 
     def settle(self, matches: Sequence[Signed]) -> None:
         """A table that many blocks of one size begin with is told; one that looks like a vtable is a class from the first block on."""
@@ -264,13 +293,14 @@ class Constants:
             if span is None:
                 continue
             module = span[2].file_name
-            if self._has_runtime and self._is_vtable(number):
+            if self._has_runtime and number in self:
                 name = self._classes.known(number)
                 self._told[number] = Signature(name or self._classes.by_place(number), module, EXACT if name else SHAPE)
             elif usual < LEAST_CONSTANT_BLOCKS or usual < LEAST_CONSTANT_SHARE * sum(sizes.values()):
                 continue
             elif not self._world.text(number):
                 self._told[number] = Signature("constant %s+0x%x" % (module, number - span[0]), module, PLACE)
+        self._objects.settle([match for match in matches if self._vtables.get(sized(match.key)[0])])
 
     def _is_vtable(self, address: int) -> bool:
         """Of a class without type_info: its distance to the top, no type_info, a function."""
@@ -280,8 +310,10 @@ class Constants:
         return not words[0] or ((1 << 64) - words[0] < MOST_DISTANCE and not words[0] % 8)
 
     def name(self, key: int) -> Optional[Signature]:
-        """What was told of the constant."""
-        return self._told.get(sized(key)[0])
+        """What was told of the constant, or of the objects in the block; no surer than the name of the class is."""
+        number = sized(key)[0]
+        told, object_ = self._told.get(number), self._objects.name(key) if self._vtables.get(number) else None
+        return told if told is None or object_ is None else object_._replace(sure=told.sure if object_.sure == EXACT else SHAPE)
 
 
 def by_number(matches: Sequence[Signed]) -> Dict[int, Dict[int, int]]:

@@ -7,8 +7,7 @@ has, and is told as none.
 """
 
 from bisect import bisect_right
-from functools import reduce
-from math import gcd
+from collections import Counter
 from typing import AbstractSet, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.cplusplus import Classes
@@ -22,12 +21,13 @@ SIZE_STEP_BYTES = 64
 """Blocks whose sizes differ by less are of one size: what malloc gives beyond what was asked for."""
 LEAST_PERCENT = 25
 """Of what is in use: an allocator of less is not worth a word."""
-MOST_SIZES, MOST_SAMPLES = 8, 4
+MOST_SIZES, MOST_SAMPLES = 8, 8
 """That are looked at: the sizes that take most, and blocks of each of them."""
 MOST_LOOKED_BYTES = 1 << 16
 """Of each block."""
-LEAST_PLACES, MOST_PLACES, MOST_UNIT_BYTES = 16, 512, 16
-"""Objects that begin in a block: so many, of which some are looked at, and no larger number divides all of the distances between them."""
+LEAST_PLACES, MOST_PLACES = 16, 512
+"""Objects that begin in a block: so many, of which some are looked at."""
+LEAST_UNIT_BYTES, ALIGNED_BYTES = 8, 16
 LEAST_STRIDE_UNITS, MOST_STRIDE_BYTES = 4, 512
 """Elements of an array: where all that begins stands at half of the places in them or less, for one size of them, there are such
 elements."""
@@ -114,9 +114,9 @@ def _are_of_no_stride(places: Sequence[int], size: int) -> bool:
     """In ascending order, from the start of a block of this size."""
     if len(places) < LEAST_PLACES or len({place * PARTS // size for place in places}) < LEAST_PARTS:
         return False
-    some = places[:MOST_PLACES]
-    unit = reduce(gcd, (after - before for before, after in zip(some, some[1:])))
-    if unit > MOST_UNIT_BYTES:
-        return False
+    rest, many = Counter(place % ALIGNED_BYTES for place in places).most_common(1)[0]
+    is_aligned = 4 * many >= 3 * len(places)  # as a rule: some stand between
+    unit = ALIGNED_BYTES if is_aligned else LEAST_UNIT_BYTES
+    some = [place for place in places if not is_aligned or place % ALIGNED_BYTES == rest][:MOST_PLACES]
     strides = range(LEAST_STRIDE_UNITS * unit, MOST_STRIDE_BYTES + 1, unit)
     return all(2 * len({place % stride for place in some}) > min(stride // unit, len(some)) for stride in strides)

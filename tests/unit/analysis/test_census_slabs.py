@@ -85,7 +85,7 @@ def records(draw: random.Random, number: int, start: int) -> Dict[int, int]:
 def one_size(draw: random.Random, number: int, start: int) -> Dict[int, int]:
     """Elements of 40 bytes, with a vtable each, which lead to others."""
     places = range(0, SIZE - 40, 40)
-    return {**{at: FIRSTS[0] for at in places}, **{at + 8: start + draw.choice(places[1:]) for at in places}}
+    return {**dict.fromkeys(places, FIRSTS[0]), **{at + 8: start + draw.choice(places[1:]) for at in places}}
 
 
 def members(draw: random.Random, number: int, start: int) -> Dict[int, int]:
@@ -122,7 +122,7 @@ def test_slabs(fill: Any) -> None:
     assert found(fill, 3) is None
     said = str(census_text.of_slabs(found(fill)))
     assert said == (
-        "This program has its own allocator: 12 slabs of malloc's (192.0 KiB, 50 % of what is in use) are cut up by it, of 16.0 KiB each"
+        "This program has its own allocator: about 12 of malloc's blocks (192.0 KiB, 50 % of what is in use) are its slabs, of 16.0 KiB each"
     )
 
 
