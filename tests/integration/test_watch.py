@@ -396,3 +396,41 @@ def test_a_program_without_malloc(stage: Stage, live: str) -> None:
     assert told[1]["rss_bytes"] > 0 and told[1]["threads"] == 1
 
 
+SPIKING = """
+import ctypes, mmap, sys, time
+libc, size, way = ctypes.CDLL(None), 80 << 20, sys.argv[1]
+libc.mmap.restype = libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+print(flush=True)
+while True:
+    time.sleep(0.8)
+    if way == "mappings":
+        address = libc.mmap(None, ctypes.c_size_t(size), 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, ctypes.c_size_t(0))
+    else:
+        address = libc.malloc(size)
+    ctypes.memset(address, 1, size)
+    time.sleep(0.8)
+    if way == "mappings":
+        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+    else:
+        libc.free(address)
+"""
+
+
+@pytest.mark.parametrize("way", ["mappings", "allocators"])
+def test_spikes(way: str) -> None:
+    """Of mappings of the program's own and of malloc: how high, whose, and that they were not memory returned to the OS; the peak is the
+    kernel's."""
+    with subprocess.Popen([sys.executable, "-c", SPIKING, way], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        try:
+            done = heapx(["--pid", str(process.pid)], "watch", "--every", "0.1", "--times", "125", "--json")
+            status = Path("/proc/%d/status" % process.pid).read_text()
+        finally:
+            process.kill()
+    end = lines(done.stdout)[-1]
+    spikes = end["spikes"]
+    assert spikes["number"] >= 3 and spikes["bytes"] == pytest.approx(80 * MB, rel=0.1) and spikes["whose"] == way
+    assert end["steps"] == 0 and end["code"] in ("swings", "steady")
+    high = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    assert high is not None and 80 * MB < end["peak_bytes"] <= int(high[1]) << 10

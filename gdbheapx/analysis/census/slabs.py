@@ -29,8 +29,7 @@ LEAST_PLACES, MOST_PLACES = 16, 512
 """Objects that begin in a block: so many, of which some are looked at."""
 LEAST_UNIT_BYTES, ALIGNED_BYTES = 8, 16
 LEAST_STRIDE_UNITS, MOST_STRIDE_BYTES = 4, 512
-"""Elements of an array: where all that begins stands at half of the places in them or less, for one size of them, there are such
-elements."""
+"""Elements of an array: where all that begins stands at half of the places in them or less, there are elements of that size."""
 PARTS, LEAST_PARTS = 16, 4
 """They stand in so many of these parts of a block. A stack, whose words lead into it as well, is in use at one end."""
 LEAST_DISTANCES = 8
