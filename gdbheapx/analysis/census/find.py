@@ -314,7 +314,7 @@ def take(
     tally, managed = Tally(), [_managed(memory) for memory in inner]
     lacking = memory_budget.fits(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
-    own: List[slabs.Group] = []
+    own: List[slabs.Sampled] = []
     if lacking is None:
         if contents:
             signer.keep_contents()
@@ -342,7 +342,7 @@ def take(
         session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
-    census = census._replace(own_allocator=slabs.told(own, census.bytes))
+    census = census._replace(own_allocator=slabs.told(world, own, census.bytes))
     return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths)
 
 
@@ -367,12 +367,12 @@ def _managed(inner: Inner) -> Managed:
 
 def _by_graph(
     session: Session, made: Prepared, tally: Tally, watch: Optional[Watch], world: World
-) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[slabs.Group]]:
+) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[slabs.Sampled]]:
     """With names by who points to a block."""
-    own: List[slabs.Group] = []
+    own: List[slabs.Sampled] = []
 
     def then(graph: Graph) -> None:
-        own.extend(slabs.find(world, graph.large(slabs.LEAST_BYTES)))
+        own.extend(slabs.read(world, graph.large(slabs.LEAST_BYTES)))
         if watch is not None:
             watch(made.inner, graph.large(LARGE_BYTES))
 

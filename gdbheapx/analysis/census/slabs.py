@@ -23,9 +23,9 @@ LEAST_PERCENT = 25
 """Of what is in use: an allocator of less is not worth a word."""
 MOST_SIZES, MOST_SAMPLES = 8, 8
 """That are looked at: the sizes that take most, and blocks of each of them."""
-MOST_LOOKED_BYTES = 1 << 16
-"""Of each block."""
-LEAST_PLACES, MOST_PLACES = 16, 512
+MOST_LOOKED_BYTES = 1 << 14
+"""Of each block: a process stands still meanwhile."""
+LEAST_PLACES, MOST_PLACES = 16, 128
 """Objects that begin in a block: so many, of which some are looked at."""
 LEAST_UNIT_BYTES, ALIGNED_BYTES = 8, 16
 LEAST_STRIDE_UNITS, MOST_STRIDE_BYTES = 4, 512
@@ -57,24 +57,38 @@ class Group(NamedTuple):
 
 def groups(large: Sequence[Tuple[int, int]]) -> List[Group]:
     """Of (address, size) those of which there are enough, the sizes that take most first."""
-    sizes: Dict[int, List[Tuple[int, int]]] = {}
+    counts = Counter(size // SIZE_STEP_BYTES for _, size in large)
+    often = [(-step * count, step) for step, count in counts.items() if count >= LEAST_BLOCKS]
+    whole = -sum(weight for weight, _ in often)
+    some: Dict[int, List[Tuple[int, int]]] = {step: [] for weight, step in sorted(often)[:MOST_SIZES] if -weight * MOST_SIZES * 4 >= whole}
     for start, size in large:
-        sizes.setdefault(size // SIZE_STEP_BYTES, []).append((start, size))
-    made = [
-        Group(min(size for _, size in some), sorted(start for start, _ in some)) for some in sizes.values() if len(some) >= LEAST_BLOCKS
-    ]
-    return sorted(made, key=lambda group: -group.size_bytes * len(group.starts))[:MOST_SIZES]
+        if size // SIZE_STEP_BYTES in some:
+            some[size // SIZE_STEP_BYTES].append((start, size))
+    return [Group(min(size for _, size in blocks), sorted(start for start, _ in blocks)) for blocks in some.values()]
 
 
-def find(world: World, large: Sequence[Tuple[int, int]]) -> List[Group]:
-    """Those of these blocks, as (address, size), that are slabs. Reads a few of each size."""
-    some = groups(large)
-    classes: AbstractSet[int] = frozenset(world.constant(Classes).firsts() if some and world.word_bytes == 8 else ())
-    return [group for group in some if _is_cut_up(world, group, classes)]
+class Sampled(NamedTuple):
+    """Some blocks of a group."""
+
+    group: Group
+    contents: Sequence[Tuple[int, bytes]]
+    """By address the first bytes of some, from the first block to the last."""
 
 
-def told(cut_up: Sequence[Group], used_bytes: int) -> Optional[Slabs]:
-    """None where they are little of what is in use."""
+def read(world: World, large: Sequence[Tuple[int, int]]) -> List[Sampled]:
+    """Of these blocks, as (address, size), what is looked at, while the process stands still."""
+    made = []
+    for group in groups(large):
+        count, last = min(MOST_SAMPLES, len(group.starts)), len(group.starts) - 1
+        some = [group.starts[place * last // max(1, count - 1)] for place in range(count)]
+        made.append(Sampled(group, [(start, world.read(start, min(group.size_bytes, MOST_LOOKED_BYTES))) for start in some]))
+    return made
+
+
+def told(world: World, sampled: Sequence[Sampled], used_bytes: int) -> Optional[Slabs]:
+    """Those that are slabs; None where there are none, or they are little of what is in use."""
+    classes: AbstractSet[int] = frozenset(world.constant(Classes).firsts() if sampled and world.word_bytes == 8 else ())
+    cut_up = [some.group for some in sampled if _is_cut_up(world, some, classes)]
     total = sum(group.size_bytes * len(group.starts) for group in cut_up)
     if not total or 100 * total < LEAST_PERCENT * used_bytes:
         return None
@@ -82,19 +96,15 @@ def told(cut_up: Sequence[Group], used_bytes: int) -> Optional[Slabs]:
     return Slabs(blocks, total, [group.size_bytes for group in cut_up], round(100.0 * total / max(total, used_bytes), 1))
 
 
-def _is_cut_up(world: World, group: Group, classes: AbstractSet[int]) -> bool:
-    """Most of those that are looked at, from the first to the last."""
-    count = min(MOST_SAMPLES, len(group.starts))
-    samples = [group.starts[place * (len(group.starts) - 1) // max(1, count - 1)] for place in range(count)]
-    return 2 * sum(_has_objects(world, group, start, classes) for start in samples) > count
+def _is_cut_up(world: World, some: Sampled, classes: AbstractSet[int]) -> bool:
+    """Most of those that were read."""
+    return 2 * sum(_has_objects(world, some.group, start, data, classes) for start, data in some.contents) > len(some.contents)
 
 
-def _has_objects(world: World, group: Group, start: int, classes: AbstractSet[int]) -> bool:
+def _has_objects(world: World, group: Group, start: int, data: bytes, classes: AbstractSet[int]) -> bool:
     """Objects of several sizes begin inside this block."""
-    size = min(group.size_bytes, MOST_LOOKED_BYTES)
-    data = world.read(start, size)
     words = world.target.words_in(data[: len(data) // world.word_bytes * world.word_bytes])
-    if _are_of_no_stride([at * world.word_bytes for at, word in enumerate(words) if word in classes], size):
+    if _are_of_no_stride([at * world.word_bytes for at, word in enumerate(words) if word in classes], len(data)):
         return True
     first, last = group.starts[0], group.starts[-1] + group.size_bytes
     leads: Set[int] = set()

@@ -51,8 +51,8 @@ class Memory:
         return data
 
 
-def found(fill: Callable[[random.Random, int, int], Dict[int, int]], count: int = 12) -> Any:
-    """What is said of so many blocks; `fill`: (draw, block's number, its address) -> words by offset."""
+def found(fill: Callable[[random.Random, int, int], Dict[int, int]], count: int = 12, times: int = 2) -> Any:
+    """What is said of so many blocks; `fill`: (draw, block's number, its address) -> words by offset; `times`: as much as the blocks are in use."""
     draw, blocks = random.Random(3), {}
     for number in range(count):
         start = START + number * (SIZE + 16)
@@ -61,9 +61,9 @@ def found(fill: Callable[[random.Random, int, int], Dict[int, int]], count: int 
             words[offset // 8] = word
         blocks[start] = words
     world: Any = Memory(blocks)
-    groups = slabs.find(world, [(start, SIZE) for start in blocks])
+    sampled = slabs.read(world, [(start, SIZE) for start in blocks])
     assert world.read_bytes <= slabs.MOST_SAMPLES * slabs.MOST_LOOKED_BYTES
-    return slabs.told(groups, count * SIZE * 2)
+    return slabs.told(world, sampled, count * SIZE * times)
 
 
 def objects(draw: random.Random, number: int, start: int) -> Dict[int, int]:
@@ -133,8 +133,10 @@ def test_what_is_no_slab(fill: Any) -> None:
 
 
 def test_few_slabs_are_not_worth_a_word() -> None:
-    """Of what is in use; and sizes are grouped as malloc rounds them."""
-    group = slabs.Group(SIZE, [START + number * SIZE for number in range(4)])
-    assert slabs.told([group], 4 * SIZE * 5) is None and slabs.told([group], 4 * SIZE * 2) is not None
+    """Less than a quarter of what is in use, and what the file of a core lacks; sizes are grouped as malloc rounds them."""
+    assert found(objects, 4, 5) is None and found(objects, 4, 3) is not None
+    lacking = slabs.Sampled(slabs.Group(SIZE, [START] * 4), [(START, b"")] * 4)
+    world: Any = Memory({})
+    assert slabs.told(world, [lacking], SIZE) is None
     large: List[Tuple[int, int]] = [(START + number * 0x8000, 0x4008 + 16 * (number % 2)) for number in range(6)]
     assert [(one.size_bytes, len(one.starts)) for one in slabs.groups(large)] == [(0x4008, 6)]
