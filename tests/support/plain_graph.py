@@ -118,7 +118,9 @@ class PlainGraph:
         if node >= len(self.blocks):
             return None
         mask = told.masks[told.labels[node]]
-        return None if mask == OWNS_ALL else bool(mask >> min(edge.slot, LAST_OWNING_BIT) & 1)
+        is_owned = None if mask == OWNS_ALL else bool(mask >> min(edge.slot, LAST_OWNING_BIT) & 1)
+        begin = told.begins[told.labels[edge.node]] if edge.node < len(self.blocks) else 0
+        return True if is_owned is None and edge.rule == RULE_INSIDE and edge.inside == begin else is_owned
 
     def named(self, told: Owning) -> List[Set[int]]:
         """What is reached from starts, then from roots by pointers that hold, then by any: by words that own."""

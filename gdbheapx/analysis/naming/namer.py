@@ -52,6 +52,10 @@ class Namer:
         row knows, such as what objects own beside themselves."""
         return ALL_WORDS
 
+    def object_offset(self, signature: Optional[str]) -> int:
+        """Where in such a block its object begins, in bytes: what a pointer to the object leads to."""
+        return 0
+
     def owns_nothing(self) -> Iterable[int]:
         """Addresses in blocks that own nothing of what they point to, whatever their rows say, such as a table of interned strings; and in
         data of objects: a runtime's own variables keep what has no better owner."""

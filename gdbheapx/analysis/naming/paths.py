@@ -84,7 +84,9 @@ class Paths(graph_names.Paths):
             nothing += [node for address in speaker.nothing for node in self._nodes(address)]
         ordered = sorted(self._starts, key=self._is_frame)
         masks, modules = [self._mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._is_frame, ordered))
-        reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules))
+        speakers = [told.speakers.get(kind.runtime) for kind in told.kinds]
+        begins = [0 if one is None else one.namer.object_offset(kind.name) for one, kind in zip(speakers, told.kinds)]
+        reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules, begins))
 
     def _is_frame(self, node: int) -> bool:
         """A variable of a frame: what a module leads to is called by that."""

@@ -54,8 +54,8 @@ uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t fr
 void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
 uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room, uint64_t *next);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
-int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
-    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
+int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, uint64_t label_count,
+    const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
@@ -161,6 +161,8 @@ class Owning(NamedTuple):
     """Blocks that have a name by themselves, such as a module: nobody owns them."""
     first_starts: Optional[int] = None
     """So many of them give names to all that they lead to before the others, such as variables of frames, do; None: all at once."""
+    begins: Sequence[int] = ()
+    """Of each label where the object begins in its block, in bytes: a pointer there is one to the block; none: at the start."""
 
 
 class GraphShape(NamedTuple):
@@ -612,10 +614,11 @@ class Graph:
     def own(self, told: Owning) -> None:
         """After resolve(): pointers that own nothing are weak for dominators(), and no way for named_parents()."""
         masks, nothing, starts = array("Q", told.masks), array("I", told.nothing), array("I", told.starts)
-        if len(told.labels) < self.numbers().blocks:
+        begins = array("Q", told.begins or [0] * len(masks))
+        if len(told.labels) < self.numbers().blocks or len(begins) != len(masks):
             raise ValueError("a label for each block")
         first = len(starts) if told.first_starts is None else told.first_starts
-        numbers = (at(told.labels), at(masks), len(masks), at(nothing), len(nothing), at(starts), len(starts), first)
+        numbers = (at(told.labels), at(masks), at(begins), len(masks), at(nothing), len(nothing), at(starts), len(starts), first)
         if self._library.heapx_graph_own(self._handle, *numbers):
             raise MemoryError()
 

@@ -21,11 +21,25 @@ static void own_words(struct graph *graph, uint32_t node, uint64_t mask)
     }
 }
 
+/* A pointer to where the object begins in its block is as good as one to the block's start. `begins`: of each label, 0: at the start. */
+static void own_objects(struct graph *graph, const uint32_t *labels, const uint64_t *begins, uint64_t label_count)
+{
+    uint64_t inside = 0;
+    for (uint64_t edge = 0; edge < graph->offsets[graph->index.blocks]; edge++) {
+        if (!leads_inside(graph->to[edge]))
+            continue;
+        const uint16_t offset = graph->inside[inside++];
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (target < graph->index.blocks && labels[target] < label_count && begins[labels[target]] == offset && !is_loose(graph, edge))
+            set_bit(graph->sure, edge);
+    }
+}
+
 /* `labels`: of each block, `masks` of each label, 0 first: bit n is its word n, the last one all behind; OWNS_ALL: nothing is known.
    `nothing`: nodes that own nothing, whatever they are. `starts`: blocks that have a name by themselves, the first
    `first_count` of which give names to all that they lead to before the others. 0, or NO_MEMORY. */
-int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, uint64_t label_count, const uint32_t *nothing,
-                    uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count)
+int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, uint64_t label_count,
+                    const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count)
 {
     const size_t room = (size_t) graph->edges / 64 + 1;
     if (!graph->loose) {
@@ -40,6 +54,7 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
     for (uint32_t node = 0; node < graph->index.blocks; node++)
         if (labels[node] < label_count)
             own_words(graph, node, masks[labels[node]]);
+    own_objects(graph, labels, begins, label_count);
     for (uint64_t i = 0; i < nothing_count; i++)
         if (nothing[i] < graph->nodes)
             own_words(graph, nothing[i], 0);

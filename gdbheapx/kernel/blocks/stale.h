@@ -3,7 +3,7 @@
 
    While memory is read, what looks like a string, a vector or a container is noted. Once all blocks are known it tells which edges are
    stale. Layouts: libstdc++ (basic_string.h, stl_vector.h, hashtable.h, stl_tree.h, stl_list.h); libc++ has the same vectors, hash tables
-   and lists. */
+   and lists. A list of CPython has its length before its pointer (Include/cpython/listobject.h). */
 #ifndef HEAPX_STALE_H
 #define HEAPX_STALE_H
 
@@ -127,6 +127,11 @@ static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t b
         if (second >= value && second <= third && third - value - 1 < MOST_ROOM)
             stale_body(stale, value, (second - value + 7) / 8, third - value, 0);      /* {begin, end, end of the capacity} */
         stale_look_container(stale, at, before, words, node, slot, value);      /* where addresses are low, it may be each of them */
+    }
+    if (before && words > 1) {
+        const uint64_t length = plain_word(at - 8), capacity = plain_word(at + 8);
+        if (length < capacity && capacity < MOST_ROOM / 8)
+            stale_body(stale, value, length, 8 * capacity, 0);          /* {length, block, capacity}: PyListObject */
     }
     if (before < 2)
         return;

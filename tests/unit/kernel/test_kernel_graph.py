@@ -104,7 +104,7 @@ def random_owning(blocks: int, roots: Sequence[int], seed: int) -> Owning:
     rng = random.Random(seed)
     masks = [OWNS_ALL, 0, *(rng.getrandbits(64) for _ in range(4))]
     some = sorted(rng.sample(range(blocks), 8))
-    return Owning(array("I", [rng.randrange(len(masks)) for _ in range(blocks)]), masks, [*some[:2], *roots], some[2:5])
+    return Owning(array("I", [rng.randrange(len(masks)) for _ in range(blocks)]), masks, [*some[:2], *roots], some[2:5], None, [0, 8, 16, 8, 0, 24])
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -76,6 +76,11 @@ class Masks:
             self._made[name] = owned & ~links
         return self._made[name]
 
+    def offset(self, name: Optional[str]) -> int:
+        """Where in its block the object of such a type begins; 0 where types of that name differ."""
+        offsets = {self._shift(py_type) + py_type.head_bytes for py_type in self._named.get(name or "", ())}
+        return offsets.pop() if len(offsets) == 1 else 0
+
     def _shift(self, py_type: PyType) -> int:
         """What PYTHONMALLOC=debug writes before."""
         if not self._values.types.shifts[0]:

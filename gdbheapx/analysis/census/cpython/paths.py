@@ -94,6 +94,10 @@ class Paths(Namer):
                 if self._values.is_object(value):
                     yield Start(value, (first, PathStep(LOCAL, local.name, Address(value))))
 
+    def object_offset(self, signature: Optional[str]) -> int:
+        """See Masks."""
+        return self._masks.offset(signature)
+
     def owning_words(self, signature: Optional[str]) -> int:
         """See Masks."""
         return self._masks.of(signature)
