@@ -82,15 +82,16 @@ class Paths(graph_names.Paths):
                 if node is not None:
                     self._starts.setdefault(node, (speaker.namer, start))
             nothing += [node for address in speaker.nothing for node in self._nodes(address)]
-        ordered = sorted(self._starts, key=self._is_frame)
-        masks, modules = [self._mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._is_frame, ordered))
+        ordered = sorted(self._starts, key=self._comes_later)
+        masks, modules = [self._mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._comes_later, ordered))
         speakers = [told.speakers.get(kind.runtime) for kind in told.kinds]
         begins = [0 if one is None else one.namer.object_offset(kind.name) for one, kind in zip(speakers, told.kinds)]
         reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules, begins))
 
-    def _is_frame(self, node: int) -> bool:
-        """A variable of a frame: what a module leads to is called by that."""
-        return self._starts[node][1].steps[0].kind == FRAME
+    def _comes_later(self, node: int) -> bool:
+        """A variable of a frame, or memory known by an offset: what a module leads to is called by that."""
+        steps = self._starts[node][1].steps
+        return steps[0].kind == FRAME or steps[-1].kind == FIELD
 
     def _mask(self, kind: Kind) -> int:
         speaker = self._told.speakers.get(kind.runtime)

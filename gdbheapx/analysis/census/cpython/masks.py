@@ -126,6 +126,8 @@ class Masks:
             elif kin.name in GENERATORS and release >= 11:
                 item = GENERATOR_ITEM[min(release, 12)]
                 found |= {item, item + WORD, self._values.layout.generator_frame + self._values.layout.frame.previous}
+            if kin.name == "module":
+                found.add(self._values.layout.module_state)
             if kin.name == "code":
                 found |= {*range(CODE_EXTRA, MOST_CODE_BYTES, WORD), *((CELL_NUMBERS, SPARE_FRAME) if release < 11 else ())}
             if kin.name == "frame":

@@ -22,6 +22,7 @@ MOST_STARTS = 1 << 17
 THREAD_WORDS = 48
 """Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
 SET_USED, MODULE_DICT, CLASS_DICT = 24, 16, 264
+OF_STATE = ".<state>"
 OF_CLASS = ".__dict__"
 """Last step of what begins at a class's dict."""
 MOST_NAME = 256
@@ -45,6 +46,10 @@ class Paths(Namer):
         for name, module in self._modules:
             yield Start(module, (_module_step(name, module),))
         yield from self._static_classes()
+        for name, module in self._modules:  # last of all: offsets are names only for what has no other
+            state = self._values.word(module + self._values.layout.module_state) if self._values.is_named(module, "module") else 0
+            if state:
+                yield Start(state, (_module_step(name, module), PathStep(FIELD, OF_STATE, Address(state))))
         count = 0
         for state in found.threads:
             thread = self._thread(state)
@@ -104,8 +109,15 @@ class Paths(Namer):
 
     def _moves(self, start: Start, hops: Sequence[Hop]) -> Iterator[Move]:
         """One pointer after the other."""
+        if start.steps[-1].name == OF_STATE and start.steps[0].address is not None:
+            place = self._steps.state(start.steps[0].address)
+            yield from self._from(place, hops)
+            return
         is_class = len(start.steps) > 1 and start.steps[-1].name == OF_CLASS
         place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address, view=CLASS if is_class else "")
+        yield from self._from(place, hops)
+
+    def _from(self, place: Place, hops: Sequence[Hop]) -> Iterator[Move]:
         for hop in hops[:-1]:
             if hop.offset is None:
                 return

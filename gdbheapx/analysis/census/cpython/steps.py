@@ -139,21 +139,20 @@ class Steps:
             return Move("", "", Place(table, pointer, place.address))
         if flags & IS_TYPE and offset == self._fields.cached_keys_at:
             return Move("", "", Place(TABLE, pointer))
-        if py_type.name == "module" and offset == values.layout.module_state:
-            return self._state(place, pointer)
         if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
             return self._bodies.attribute(
                 self._fields.shared_keys(py_type), (offset - py_type.basic_bytes) // WORD - 1, ATTRIBUTES, pointer
             )
         return None
 
-    def _state(self, place: Place, pointer: int) -> Move:
+    def state(self, module: int) -> Place:
         """What a module of C has of its own: up to 3.14 it says how much that is (PyModuleDef.m_size)."""
+        at = self._values.word(module + self._values.layout.module_state)
         if self._values.layout.release >= 15:
-            return Move(FIELD, ".<state>", Place(RAW, pointer))
-        definition = self._values.word(place.address + MODULE_DEFINITION)
+            return Place(RAW, at)
+        definition = self._values.word(module + MODULE_DEFINITION)
         size = self._values.word(definition + DEFINED_SIZE) if definition else 0
-        return Move(FIELD, ".<state>", Place(RAW, pointer, number=size or 1))
+        return Place(RAW, at, number=size or 1)
 
     def _table_of(self, py_type: PyType, offset: int) -> str:
         """The body of a set, a deque or an array that the word leads to."""
