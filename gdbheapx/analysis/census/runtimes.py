@@ -116,6 +116,10 @@ class OneRow(Recogniser):
         yield Ask(self._row, lambda key: Signature(self._name, self.module, SHAPE), order=40)
 
 
+MAGIC_ORDER = 200
+"""After rows of pointers to constants, whose lower half may be four letters: a block of those that is no magic in the end had no name."""
+
+
 class Magic(Recogniser):
     """Structures of C programs that begin with four letters (BIND: ISC_MAGIC('T', 'a', 's', 'k'); SQLite, PostgreSQL and others)."""
 
@@ -127,7 +131,7 @@ class Magic(Recogniser):
         """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
         row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_MAGIC_BYTES, key=(0, 4, 0xFFFFFFFF))
-        yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=80, least_blocks=LEAST_MAGIC_BLOCKS)
+        yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
 
     def _accepts(self, world: World, signed: Signed) -> bool:
         """Of one size; no pointer, whose lower half may well be four letters; and a pointer behind it: four letters alone are a text."""
