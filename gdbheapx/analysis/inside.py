@@ -7,7 +7,7 @@ from gdbheapx.analysis import page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
-from gdbheapx.analysis.reachability import memory_budget, owners
+from gdbheapx.analysis.reachability import leaks, memory_budget, owners
 from gdbheapx.analysis.reachability.heap_graph import lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
@@ -18,6 +18,7 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 MOST_ROWS = 5
+LOST_PERCENT = 5
 HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
 PINNED = (verdict.FRAGMENTED, verdict.MIXED)
 """Verdicts by which much free memory is not returned for the blocks beside it."""
@@ -39,6 +40,8 @@ class Inside(NamedTuple):
     """See Owners."""
     own_allocator: Optional[slabs.Slabs] = None
     """See Census."""
+    lost_mappings: Sequence[leaks.LostByName] = ()
+    """With LOST_PERCENT of the memory or more."""
 
 
 class Runtimes:
@@ -94,7 +97,9 @@ def _find(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes,
         return looked
     is_core, told = session.target.kind == "core", "what is in use, and who keeps it"
     try:
-        asked = is_deep and (kind in HELD_BY_PROGRAM or (page is not None and is_core))
+        is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= memory_budget.SMALL_HEAP_BYTES
+        is_worth_it = kind in HELD_BY_PROGRAM or (kind == verdict.NOT_MALLOC and is_all_small)  # mappings are read then
+        asked = is_deep and (is_worth_it or (page is not None and is_core))
         if asked or runtimes.found or (deep and (is_core or kind != verdict.FRAGMENTED)):
             looked = _of_blocks(session, runtimes, page)
         told = "which blocks keep free memory from being returned"
@@ -112,11 +117,14 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     looked = find.take(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
     suspect, leaked, widest = None, None, None
+    lost: Sequence[leaks.LostByName] = ()
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
         tallied = owners.tally(session, looked.reach, looked.names, looked.paths)
         told = block.with_names(session, tallied, owners.find(tallied, depth, rows))
+        whole = split.memory.total_bytes if split is not None else 0
+        lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
         suspect, leaked, widest = told.suspects[0] if told.suspects else None, told.leaked, told.widest
         page = page._replace(owners=told) if page is not None else None
     census = looked.census
@@ -132,6 +140,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         leaked_is_upper_bound=lacks_holders(session),
         widest=widest,
         own_allocator=census.own_allocator,
+        lost_mappings=lost,
     )
     return Looked(inside, made, None, page)
 

@@ -145,6 +145,9 @@ def _inside(inside: Inside) -> Page:
         yield say("  %s", reach_text.suspicion(inside.suspect))
     elif inside.leaked is not None:
         yield say("  %s", reach_text.nobody(inside.widest))
+    for gone in inside.lost_mappings:
+        whose = "mappings of %s" % gone.name if gone.name else "anonymous mappings"
+        yield say("  %d of %d %s, %s, are pointed to by nothing: `leaks` lists them", gone.lost, gone.mappings, whose, Size(gone.bytes))
     if inside.own_allocator is not None:
         yield say("  %s", census_text.of_slabs(inside.own_allocator))
     for row in inside.classes:

@@ -193,3 +193,13 @@ def test_where_nobody_retains_much(stage: Stage, kind: str) -> None:
     assert data["widest"]["reached_bytes"] >= 20_000 * 200 > data["widest"]["retained_bytes"]
     for words in (("owners",), ("report", "--deep")):
         assert "%s leads to " % data["widest"]["owner"] in heapx(target, *words).stdout.decode()
+
+
+def test_mappings_that_were_forgotten(stage: Stage, core: str) -> None:
+    """Of windows of a file `report` says how many nothing points to; the last one is held."""
+    target = stage.start("windows").target(core)
+    data = heapx(target, "report", "--json").data["inside"]
+    row = data["lost_mappings"][0]
+    assert (row["mappings"], row["name"].endswith("record.stream")) == (30, True) and 27 <= row["lost"] <= 29
+    assert row["bytes"] == row["lost"] << 20
+    assert "%d of 30 mappings of " % row["lost"] in heapx(target, "report").stdout.decode()

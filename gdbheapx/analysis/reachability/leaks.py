@@ -44,6 +44,17 @@ class LostMapping(NamedTuple):
     name: Annotated[str, Column("name", TEXT)]
 
 
+class LostByName(NamedTuple):
+    """Mappings of one file, or of none, that nothing points to."""
+
+    name: str
+    lost: int
+    mappings: int
+    """All of that name that are outside the heaps."""
+    bytes: int
+    """Of the lost ones, in memory or in the core."""
+
+
 class LeakedBlock(NamedTuple):
     """One block of the list."""
 
@@ -133,6 +144,20 @@ def lost_mappings(reach: Reach) -> List[LostMapping]:
     first = reach.numbers.blocks
     lost = [node for place, node in enumerate(reach.regions.nodes) if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED)]
     return mapping_rows(lost)
+
+
+def lost_by_name(reach: Reach, least_bytes: int) -> List[LostByName]:
+    """Those with as much as that, the largest first."""
+    first = reach.numbers.blocks
+    sums: Dict[str, List[int]] = {}
+    for place, node in enumerate(reach.regions.nodes):
+        row = sums.setdefault(node.use.mapping.name, [0, 0, 0])
+        row[1] += 1
+        if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED):
+            row[0] += 1
+            row[2] += min(node.end - node.start, node.use.resident_bytes or 0)
+    rows = [LostByName(name, *row) for name, row in sums.items() if row[2] >= least_bytes and row[2]]
+    return sorted(rows, key=lambda row: -row.bytes)
 
 
 def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
