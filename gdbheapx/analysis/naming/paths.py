@@ -208,19 +208,20 @@ class Paths(graph_names.Paths):
         address = known.start + edge.slot * self._reach.word_bytes
         if self._names.variable(known.module, address) is None:
             return None
-        return Start(self._reach.graph.blocks([below])[0][0], [PathStep(VARIABLE, self._names.at(known.module, address), Address(address))])
+        return Start(self._place(below)[0], [PathStep(VARIABLE, self._names.at(known.module, address), Address(address))])
+
+    def _place(self, node: int) -> Tuple[int, int]:
+        """Address and size of a block or a mapping."""
+        mapping = self._reach.mapping(node)
+        return self._reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
 
     def _hops(self, way: Sequence[int]) -> List[Hop]:
         hops = []
         for node, below in zip(way, [*way[1:], None]):
-            if node >= self._reach.numbers.blocks:  # a mapping
-                mapping = self._reach.mapping(node)
-                address, size_bytes, name = (mapping.start, mapping.end - mapping.start, None) if mapping is not None else (0, 0, None)
-            else:
-                (address, size_bytes), name = self._reach.graph.blocks([node])[0], self._kind(node).name
+            name = self._kind(node).name if node < self._reach.numbers.blocks else None
             edge = self._reach.graph.edge_to(node, below) if below is not None else None
             offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
-            hops.append(Hop(address, size_bytes, name, offset))
+            hops.append(Hop(*self._place(node), name, offset))
         return hops
 
 
