@@ -295,13 +295,12 @@ class Tallied:
         the module has that, too."""
         found: List[Tuple[int, str]] = []
         for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
-            path, is_start = self.path(node), self.is_start(node)
+            is_start, is_small = self.is_start(node), self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes
+            path = self.path(node) if is_start or not is_small else None
             kind = THREAD if path is not None and path.is_local else GLOBAL
             if node >= self.reach.roots_from:
                 found.append((node, self.kind(node)))
-            elif path is None or self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes:
-                found.append((node, kind if is_start else SHARED))
-            elif path.is_module if is_start else self._is_passed(node, NOWHERE):
+            elif path is not None and not is_small and (path.is_module if is_start else self._is_passed(node, NOWHERE)):
                 found += [(child, kind) for child in self.below(node, limit) or [node]]
             else:
                 found.append((node, kind if is_start else SHARED))
