@@ -7,8 +7,8 @@ from gdbheapx.allocators import OfAllocator, fingerprints
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts
-from gdbheapx.analysis.census import bind_books
-from gdbheapx.analysis.census.bind_books import Books
+from gdbheapx.analysis.census.bind import books as bind_books
+from gdbheapx.analysis.census.bind.books import Books
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts

@@ -5,8 +5,8 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census import bind_books
-from gdbheapx.analysis.census.bind_books import Books
+from gdbheapx.analysis.census.bind import books as bind_books
+from gdbheapx.analysis.census.bind.books import Books
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners

@@ -1,6 +1,6 @@
 """Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
 
-Files: analysis/census/php_paths.py, analysis/census/php_values.py, analysis/census/php_pieces.py.
+Files: analysis/census/php/paths.py, analysis/census/php/values.py, analysis/census/php/pieces.py.
 """
 
 import random
@@ -10,7 +10,7 @@ from typing import Iterator, NamedTuple
 import pytest
 
 from gdbheapx.analysis.census.named import make as made_graph
-from gdbheapx.analysis.census.php_values import OBJECT, STRING, Values
+from gdbheapx.analysis.census.php.values import OBJECT, STRING, Values
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD
 from gdbheapx.analysis.reachability.names import NamedGraph

@@ -1,7 +1,4 @@
-"""PHP and Ruby take their memory from the kernel themselves: what they have taken and use equals what they say.
-
-Files: analysis/census/php.py, analysis/census/ruby.py.
-"""
+"""PHP and Ruby take their memory from the kernel themselves: what they have taken and use equals what they say."""
 
 import subprocess
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Paths of a Ruby program's objects: the program itself evaluates them, and must get the same objects.
 
-Files: analysis/census/ruby_paths.py, analysis/census/ruby_objects.py, analysis/census/ruby_transient.py,
-analysis/census/ruby_frames.py.
+Files: analysis/census/ruby/paths.py, analysis/census/ruby/objects.py, analysis/census/ruby/transient.py,
+analysis/census/ruby/frames.py.
 """
 
 import shutil

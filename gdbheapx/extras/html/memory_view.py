@@ -3,8 +3,8 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import columns, units
-from gdbheapx.analysis.census import bind_books
-from gdbheapx.analysis.census.bind_books import Books
+from gdbheapx.analysis.census.bind import books as bind_books
+from gdbheapx.analysis.census.bind.books import Books
 from gdbheapx.analysis.page_parts import HeapMap, MapCell, SizeClasses
 from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory

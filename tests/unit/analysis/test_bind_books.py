@@ -1,14 +1,14 @@
 """Memory contexts, tasks and loops of BIND, built with the offsets that a C compiler gives each release's structures.
 
-Files: analysis/census/bind_books.py, analysis/census/bind_layouts.py, report/books_text.py.
+Files: analysis/census/bind/books.py, analysis/census/bind/layouts.py, report/books_text.py.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import pytest
 
-from gdbheapx.analysis.census import bind_books
-from gdbheapx.analysis.census.bind_books import Books
+from gdbheapx.analysis.census.bind import books as bind_books
+from gdbheapx.analysis.census.bind.books import Books
 from gdbheapx.arch import named
 from gdbheapx.command import Style
 from gdbheapx.report import books_text

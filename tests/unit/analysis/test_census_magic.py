@@ -1,6 +1,6 @@
 """Four letters at the begin of blocks: a magic number of structures, or a text.
 
-Files: analysis/census/bind.py, analysis/census/openssl.py, analysis/census/runtimes.py.
+Files: analysis/census/openssl.py, analysis/census/runtimes.py.
 """
 
 from typing import Any, Optional, Tuple, cast

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import pytest
 
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census.bind_books import Books, MemoryContext
+from gdbheapx.analysis.census.bind.books import Books, MemoryContext
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.reachability.owners import Owned, Owners
 from gdbheapx.command import Style

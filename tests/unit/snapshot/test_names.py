@@ -5,7 +5,7 @@ Files: snapshot/names.py.
 
 import pytest
 
-from gdbheapx.analysis.census.bind_books import Books, MemoryContext, QueueRow
+from gdbheapx.analysis.census.bind.books import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.model import Address, AllocatorInfo

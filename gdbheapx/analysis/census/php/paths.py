@@ -2,7 +2,7 @@
 
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.php_values import (
+from gdbheapx.analysis.census.php.values import (
     ARRAY,
     COUNTED,
     OBJECT,

@@ -2,9 +2,9 @@
 
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census import php_pieces
-from gdbheapx.analysis.census.php_paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
-from gdbheapx.analysis.census.php_values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, Globals, Values
+from gdbheapx.analysis.census.php import pieces as php_pieces
+from gdbheapx.analysis.census.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
+from gdbheapx.analysis.census.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, Globals, Values
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow

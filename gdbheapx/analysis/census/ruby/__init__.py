@@ -5,9 +5,9 @@ from functools import partial
 from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.ruby_objects import CLASS, DATA, IMEMO, OBJECT, PAGE_BYTES, STRUCT, TYPE_MASK, Objects, Page, object_class
-from gdbheapx.analysis.census.ruby_paths import TEXT, TYPES, RubyNamer
-from gdbheapx.analysis.census.ruby_transient import BLOCK_BYTES, transient_heap
+from gdbheapx.analysis.census.ruby.objects import CLASS, DATA, IMEMO, OBJECT, PAGE_BYTES, STRUCT, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.analysis.census.ruby.paths import TEXT, TYPES, RubyNamer
+from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, transient_heap
 from gdbheapx.analysis.census.world import ALL, CONTENT, EXACT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.records import Blocks

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.analysis.census.bind import RECOGNISERS, number
-from gdbheapx.analysis.census.bind_layouts import STATS_BUCKETS, Offsets, of_contexts, of_managers
+from gdbheapx.analysis.census.bind.layouts import STATS_BUCKETS, Offsets, of_contexts, of_managers
 from gdbheapx.analysis.census.world import World
 from gdbheapx.columns import add
 from gdbheapx.model import Address

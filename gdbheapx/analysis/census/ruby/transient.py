@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.ruby_objects import Objects
+from gdbheapx.analysis.census.ruby.objects import Objects
 
 BLOCK_BYTES = 32 << 10
 HEAD_BYTES = 16

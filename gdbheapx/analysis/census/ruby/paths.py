@@ -1,14 +1,14 @@
 """Paths of Ruby's objects, as Ruby writes them: `App::CACHE["u:1"].@items[3]`, `$sessions.values[2].name`.
 
-Of Ruby 3.1 (ruby_objects.py). `.@items` is an instance variable and `.@@all` a class variable: the language has no word for them from
+Of Ruby 3.1 (objects.py). `.@items` is an instance variable and `.@@all` a class variable: the language has no word for them from
 outside.
 """
 
 from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.ruby_frames import Context, captured, contexts, locals_of
-from gdbheapx.analysis.census.ruby_objects import (
+from gdbheapx.analysis.census.ruby.frames import Context, captured, contexts, locals_of
+from gdbheapx.analysis.census.ruby.objects import (
     ARRAY,
     CLASS,
     DATA,

@@ -2,7 +2,7 @@
 
 from typing import Iterable, Iterator, NamedTuple, Optional, Tuple
 
-from gdbheapx.analysis.census.ruby_objects import DATA, IMEMO, TYPE_MASK, Objects
+from gdbheapx.analysis.census.ruby.objects import DATA, IMEMO, TYPE_MASK, Objects
 
 CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
 FRAME_WORDS, FRAME_ISEQ, FRAME_EP = 8, 2, 4
