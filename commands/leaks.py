@@ -57,7 +57,7 @@ def leaks(session: Session, options: Options) -> Answer:
         swept = model.sweep(session, options.interior_holds)
         if swept is not None:
             return swept._replace(is_upper_bound=heap_graph.lacks_holders(session))
-        reach, sums = heap_graph.marked(session, options.weak, pieces.further(session))
+        reach, sums = heap_graph.marked(session, options.weak, pieces.further(session, garbage=False))
         naming = functools.partial(block.labels, session) if block.can_tell(session) else None
         made = model.find(reach, options.interior_holds, sums, naming)
         listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())

@@ -53,7 +53,8 @@ def owners(session: Session, options: Options) -> Answer:
         tallied = read()
         made = block.with_names(session, tallied, model.find(tallied, options.depth, limit))
         heap_graph.check_time(session)
-        return made._replace(leaked_is_upper_bound=heap_graph.lacks_holders(session))
+        has_garbage = tallied.paths is not None and tallied.paths.has_garbage
+        return made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session))
 
     if options.by is not None:
         rows = by_owner.by_class(session, limit)

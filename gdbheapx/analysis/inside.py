@@ -42,6 +42,8 @@ class Inside(NamedTuple):
     """See Census."""
     lost_mappings: Sequence[leaks.LostByName] = ()
     """With LOST_PERCENT of the memory or more."""
+    may_be_garbage: bool = False
+    """What is called leaked may wait for its collector."""
 
 
 class Runtimes:
@@ -141,6 +143,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         widest=widest,
         own_allocator=census.own_allocator,
         lost_mappings=lost,
+        may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
     )
     return Looked(inside, made, None, page)
 

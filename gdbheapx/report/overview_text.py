@@ -133,11 +133,12 @@ def _inside(inside: Inside) -> Page:
     yield say("In use: %s in %s", Size(inside.used.bytes), plural(inside.used.blocks, "block"))
     if inside.leaked is not None and SMALL_PART * inside.leaked.bytes > inside.used.bytes:
         yield say(
-            "  %s%s of it (%s) in %s leaked: nothing %spoints to %s",
+            "  %s%s of it (%s) in %s leaked%s: nothing %spoints to %s",
             "at most " if inside.leaked_is_upper_bound else "",
             Size(inside.leaked.bytes),
             share(inside.leaked.bytes, inside.used.bytes),
             plural(inside.leaked.blocks, "block") + (" is" if inside.leaked.blocks == 1 else " are"),
+            ", or garbage that is not collected yet" if inside.may_be_garbage else "",
             "that was read " if inside.leaked_is_upper_bound else "",
             "it" if inside.leaked.blocks == 1 else "them",
         )

@@ -123,6 +123,7 @@ class KeptGraph(NamedTuple):
     """Blocks that have a name by themselves: nobody owns them."""
     paths: Sequence[KeptPath] = ()
     """Of the blocks that an answer has named."""
+    has_garbage: bool = False
 
 
 def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
@@ -187,6 +188,7 @@ def _model(
         looked_again=session.shared(heap_graph.LOOKED_AGAIN) is not None,
         starts=sorted(told.paths.starts()) if told.paths is not None else [],
         paths=_paths(told.paths, tallied),
+        has_garbage=told.paths is not None and told.paths.has_garbage,
     )
 
 
@@ -245,7 +247,7 @@ class FilePaths:
     """See Paths: what was told when the snapshot was taken."""
 
     def __init__(self, model: KeptGraph) -> None:
-        self._starts = model.starts
+        self._starts, self.has_garbage = model.starts, model.has_garbage
         self._paths = {one.node: one for one in model.paths}
 
     def starts(self) -> Sequence[int]:

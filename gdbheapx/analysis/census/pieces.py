@@ -35,9 +35,12 @@ def inner(session: Session) -> List[Inner]:
     return memories
 
 
-def further(session: Session) -> heap_graph.Further:
-    """The same, as the graph takes them; nothing where another command has made the graph already."""
-    return heap_graph.NO_FURTHER if session.shared(heap_graph.REACH) is not None else of(inner(session))
+def further(session: Session, garbage: bool = True) -> heap_graph.Further:
+    """The same, as the graph takes them; nothing where another command has made the graph already. `garbage`: with memory in which blocks
+    that nothing points to are no leak."""
+    if session.shared(heap_graph.REACH) is not None:
+        return heap_graph.NO_FURTHER
+    return of([memory for memory in inner(session) if garbage or not memory.is_collected])
 
 
 def of(memories: Sequence[Inner]) -> heap_graph.Further:

@@ -144,6 +144,8 @@ class Inner(NamedTuple):
     """Addresses of malloc's blocks that it cut up, sorted: the census asks for these blocks instead."""
     is_told_apart: bool = True
     """What lies in it is told; if not, it may hold anything, as a mapping does."""
+    is_collected: bool = False
+    """Nothing points to some of its blocks before the next collection: garbage, and no leak."""
 
 
 class Recogniser:

@@ -42,6 +42,9 @@ class Hop(NamedTuple):
 class Namer:
     """Of one runtime in one target. Memory is read: the target must stand still, or be a core or a copy."""
 
+    is_collected = False
+    """Its objects are freed some time after the last pointer to them: what nothing points to may be garbage, and no leak."""
+
     def starts(self) -> Iterable[Start]:
         """What has a name by itself. Those told first win: modules, then frames."""
         return ()

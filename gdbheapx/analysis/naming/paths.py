@@ -73,6 +73,7 @@ class Paths(graph_names.Paths):
         self._roots: Sequence[regions.Root] = reach.regions.roots
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
+        self.has_garbage = any(speaker.namer.is_collected for speaker in told.speakers.values())
         self._stale = 0
         """Words left over that were found so far."""
         nothing: List[int] = []

@@ -104,6 +104,9 @@ class Path(NamedTuple):
 class Paths(Protocol):
     """What gives them."""
 
+    has_garbage: bool
+    """What nothing points to may be garbage that waits for its collector, and no leak."""
+
     def starts(self) -> Sequence[int]:
         """What has a name by itself, such as a module of Python."""
 

@@ -87,7 +87,8 @@ class Ruby(Recogniser):
         free = total - sum(sum(part.usable_bytes) for part in used)
         taken = [(page.address, page.address + PAGE_BYTES) for page in heap_pages]
         overhead = len(heap_pages) * PAGE_BYTES - total
-        return [Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES), *self._transient(world)]
+        slots_ = Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES, is_collected=True)
+        return [slots_, *self._transient(world)]
 
     def _transient(self, world: World) -> Iterator[Inner]:
         found = transient_heap(world.once(objects))
@@ -97,7 +98,7 @@ class Ruby(Recogniser):
             blocks = used_blocks(addresses, array("Q", (size for _, size in found.pieces)))
             taken = [(block, block + BLOCK_BYTES) for block in found.blocks]
             free, overhead = found.free_bytes, len(taken) * BLOCK_BYTES - used - found.free_bytes
-            yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES)
+            yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES, is_collected=True)
 
     def namer(self, world: World) -> Optional[Namer]:
         """Where objects are laid out as in 3.1."""

@@ -86,6 +86,8 @@ class RubyNamer(Namer):
     """Constants are starts, and what classes keep; then global variables, the variables of the object that scripts run in, and local
     ones."""
 
+    is_collected = True
+
     def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]]) -> None:
         """`top`: the class Object; `instances`: finds objects of some classes."""
         self._objects, self._top, self._instances = objects, top, instances
