@@ -152,7 +152,8 @@ def _against(others: Optional[Others]) -> str:
     """What makes a suspect less sure."""
     if others is None:
         return ""
-    counted = [(others.stacks, "word", "of stacks"), (others.unowning, "word", "that own nothing"), (others.weak, "weak pointer", "")]
+    of_nothing = "that owns nothing" if others.unowning == 1 else "that own nothing"
+    counted = [(others.stacks, "word", "of stacks"), (others.unowning, "word", of_nothing), (others.weak, "weak pointer", "")]
     told = [("%s %s" % (plural(number, noun), what)).rstrip() for number, noun, what in counted if number]
     return "; nothing else points into it" if not told else "; also pointed into by %s" % ", ".join(told)
 
