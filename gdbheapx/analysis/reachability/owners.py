@@ -29,6 +29,8 @@ MOST_PASSED = 100
 """Blocks without a name of their own, between an owner and what it owns."""
 MOST_SILENT = 4
 """Blocks below one that are called as it is."""
+MOST_KEEPING = 60
+"""Owners that are looked at for how much several hold."""
 MOST_VOTES, MOST_WIDEST = 1000, 3
 """Blocks that several owners hold, by which those are chosen of which it is counted how much they lead to."""
 MOST_REACHED = 20
@@ -248,10 +250,16 @@ class Tallied:
             path_steps=path.steps if path is not None else None,
         )
 
-    @property
-    def started_bytes(self) -> int:
-        """What is retained by what has a name by itself."""
-        return sum(self.tree.retained_bytes[node] for node in self._named)
+    def started_bytes(self, tops: Sequence[Tuple[int, str]]) -> int:
+        """What is retained by what has a name by itself, and by those of `tops` that are in a module's dict, which functions hold, too."""
+        found = sum(self.tree.retained_bytes[node] for node in self._named)
+        for node, kind in tops:
+            if kind != SHARED and node < self.reach.roots_from:
+                above = node
+                while self.tree.owners[above] != NO_NODE:
+                    above = self.tree.owners[above]
+                found += 0 if above in self._named else self.tree.retained_bytes[node]
+        return found
 
     def share(self, retained: int) -> float:
         """Of all that is in use."""
@@ -424,7 +432,8 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     rows: List[Owned] = []
     suspects: List[Tuple[int, Suspect]] = []
     heaviest = tallied.graph.heaviest(tallied.tree)
-    for number, (node, kind) in enumerate(tallied.tops(max(limit, MOST_SUSPECTS))):
+    tops = tallied.tops(max(limit, MOST_KEEPING))
+    for number, (node, kind) in enumerate(tops[: max(limit, MOST_SUSPECTS)]):
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
             continue
         is_large = tallied.tree.retained_bytes[node] >= LEAST_SHARED * tallied.used.bytes
@@ -434,7 +443,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
             suspects.append((node, tallied.suspect(node, heaviest, kind)))
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
-    kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes
+    kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes(tops)
     shared = tallied.used.bytes - tallied.leaked.bytes - kept
     is_wanted = not suspects and tallied.paths is None and shared >= SUSPECT_SHARE * tallied.used.bytes
     others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
