@@ -26,10 +26,13 @@ WEAK = frozenset((16, 40, 48))
 """PyWeakReference: wr_object, wr_prev, wr_next."""
 OF_CLASS = frozenset((24, 256, 336, 344, 352, 360, 368))
 """PyTypeObject: tp_name (in a str that has a word of its own), tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses, tp_weaklist."""
+NUMBERS_OF_CLASS = frozenset((32, 40, 168, 208, 288, 384))
+"""tp_basicsize, tp_itemsize, tp_flags, tp_weaklistoffset, tp_dictoffset, tp_version_tag: where the heap lies low they look like pointers."""
 NOT_OWNED: Dict[str, FrozenSet[int]] = {
     **dict.fromkeys(("weakref", "weakref.ReferenceType"), WEAK),
     **dict.fromkeys(("weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"), WEAK),
     **dict.fromkeys(("functools._lru_cache_wrapper", "functools._lru_list_elem"), frozenset((16, 24))),
+    "dict": frozenset((16, 24)),
     "collections.OrderedDict": frozenset((64, 80, 88)),
     "collections.deque": frozenset(range(80, 208, WORD)),
 }
@@ -118,7 +121,7 @@ class Masks:
         weak_list = self._values.word(py_type.address + WEAK_LIST_OFFSET)
         found = {weak_list} if 0 < weak_list < py_type.basic_bytes else set()
         if py_type.flags & IS_TYPE:
-            found |= OF_CLASS
+            found |= OF_CLASS | NUMBERS_OF_CLASS
         for kin in self._values.types.family(py_type):
             found |= NOT_OWNED.get(kin.name, frozenset())
             if kin.name in GENERATORS and release < 10:
