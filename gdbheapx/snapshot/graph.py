@@ -346,7 +346,8 @@ def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path
     names = [Signature(label.signature, label.module, label.sure) for label in model.labels]
     if any(not 0 <= node < count.blocks for node in (*model.starts, *(one.node for one in model.paths))):
         raise ValueError("a path to no block")
-    graph.own(Owning(labels, [OWNS_ALL] * (len(names) + 1), [], model.starts))
+    if model.starts:
+        graph.own(Owning(labels, [OWNS_ALL] * (len(names) + 1), [], model.starts))
     paths = FilePaths(model) if model.starts or model.paths else None
     return find.LabelSet(reach, labels, {}, names, Names(session.target, reach), model.by_row, paths)
 

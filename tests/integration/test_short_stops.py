@@ -77,20 +77,20 @@ class Watch:
     def note_reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The method, with a note when it is called after the process was let go: what it reads is of another moment, and not of the copy."""
 
-        def noted(*arguments: Any) -> Any:
+        def noted(*arguments: Any, **named: Any) -> Any:
             if self.is_over:
                 self.seen.append("read after the stop %s" % (arguments[1:],))
-            return original(*arguments)
+            return original(*arguments, **named)
 
         return noted
 
     def note(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """The method, with a note each time it is called."""
 
-        def noted(*arguments: Any) -> Any:
+        def noted(*arguments: Any, **named: Any) -> Any:
             if self.is_armed:
                 self.seen.append("%s %s" % (name, arguments[1:]))
-            return original(*arguments)
+            return original(*arguments, **named)
 
         return noted
 

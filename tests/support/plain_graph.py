@@ -144,9 +144,11 @@ class PlainGraph:
 
         strong = [[edge.node for edge in edges if not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
         held = self.reachable([node for node in roots if not weak[0] <= node < weak[1]], strong)
-        targets = [
-            [edge.node for edge in edges if edge.node not in held or not is_weak(node, edge)] for node, edges in enumerate(self.edges)
-        ]
+
+        def counts(node: int, edge: PlainEdge) -> bool:
+            return edge.node not in held or not (is_weak(node, edge) or (told is not None and node not in held))
+
+        targets = [[edge.node for edge in edges if counts(node, edge)] for node, edges in enumerate(self.edges)]
         reached = self.reachable(roots, targets)
         above: Dict[int, Set[int]] = {node: set() for node in reached}
         for one in reached:

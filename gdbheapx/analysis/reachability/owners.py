@@ -22,8 +22,8 @@ GAP_BYTES = 64
 HEAD_WORDS = 2
 """Of a container in front of its first pointer: a colour, a capacity."""
 LEAST_SHARED = 0.001
-"""Of all that is in use: what several owners hold and keeps less is no row of its own, and of what keeps less nobody counts what it leads
-to."""
+"""Of all that is in use: what several owners hold and keeps less is no row of its own, and where runtimes give names nobody counts what such
+leads to: each function leads to all modules."""
 MOST_PARTS = 8
 MOST_PASSED = 100
 """Blocks without a name of their own, between an owner and what it owns."""
@@ -437,7 +437,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
             continue
         is_large = tallied.tree.retained_bytes[node] >= LEAST_SHARED * tallied.used.bytes
-        row = tallied.owned(node, kind, reached=is_large and number < MOST_REACHED)
+        row = tallied.owned(node, kind, reached=number < MOST_REACHED and (is_large or tallied.paths is None))
         if len(rows) < limit:
             rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:

@@ -86,6 +86,16 @@ static void keep_weak(const struct graph *graph, struct filter *filter)
             filter->dropped[edge >> 3] &= (uint8_t) ~(1u << (edge & 7));
 }
 
+/* Where runtimes say what owns, what only weak edges lead to takes nothing from what strong ones hold: a frame that is kept for the next call
+   has what the last one left. */
+static void drop_from_weak(const struct graph *graph, struct filter *filter)
+{
+    for (uint32_t node = 0; graph->is_told && node < graph->nodes; node++)
+        for (uint32_t edge = graph->offsets[node]; !is_marked(&filter->strong, node) && edge < graph->offsets[node + 1]; edge++)
+            if (is_marked(&filter->strong, EDGE_ID(graph->to[edge])))
+                filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+}
+
 static int filter_open(const struct graph *graph, struct filter *filter, uint32_t roots_from, int list_links)
 {
     filter->inside = lazy_alloc((size_t) graph->edges * sizeof *filter->inside);
@@ -97,6 +107,7 @@ static int filter_open(const struct graph *graph, struct filter *filter, uint32_
     if (!mark_strong(graph, filter, roots_from))
         return 0;
     keep_weak(graph, filter);
+    drop_from_weak(graph, filter);
     return 1;
 }
 

@@ -90,6 +90,7 @@ struct graph {
     uint64_t inside_count, inside_room;
     uint8_t *links;                 /* one bit an edge, of a graph from a file: a link of a doubly linked list; NULL: slots tell it */
     uint64_t *loose, *sure;         /* one bit an edge: it owns nothing, or it does, as a runtime tells; NULL: nobody told */
+    unsigned is_told;               /* a runtime has told */
     uint32_t *starts;               /* blocks that have a name by themselves */
     uint64_t start_count, first_starts; /* of them those whose ways are looked for first */
     uint8_t *unowning;              /* one bit an edge: its word owns nothing, a better way leads there; NULL: none is so */

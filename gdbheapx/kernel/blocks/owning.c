@@ -54,6 +54,7 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
     for (uint32_t node = 0; node < graph->index.blocks; node++)
         if (labels[node] < label_count)
             own_words(graph, node, masks[labels[node]]);
+    graph->is_told = 1;
     own_objects(graph, labels, begins, label_count);
     for (uint64_t i = 0; i < nothing_count; i++)
         if (nothing[i] < graph->nodes)

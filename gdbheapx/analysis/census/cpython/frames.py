@@ -70,6 +70,10 @@ class Frames:
                 yield at
                 at = previous
 
+    def objects(self, state: int) -> Iterator[int]:
+        """Frames that are objects, with what ended expressions have left behind the end of their stack: their variables have names."""
+        yield from self.of_thread(state) if self._is_old else ()
+
     def _first(self, state: int) -> int:
         words = self._values.world.words(state, STATE_WORDS) or ()
         for word in words[3:]:

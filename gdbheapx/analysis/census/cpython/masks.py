@@ -28,6 +28,8 @@ OF_CLASS = frozenset((24, 256, 336, 344, 352, 360, 368))
 """PyTypeObject: tp_name (in a str that has a word of its own), tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses, tp_weaklist."""
 NUMBERS_OF_CLASS = frozenset((32, 40, 168, 208, 288, 384))
 """tp_basicsize, tp_itemsize, tp_flags, tp_weaklistoffset, tp_dictoffset, tp_version_tag: where the heap lies low they look like pointers."""
+CODE_CACHES = frozenset((128, 136, 152, 160))
+"""PyCodeObject of 3.8 to 3.10: co_zombieframe, whose stack has what ended calls have left, co_weakreflist, co_opcache_map, co_opcache."""
 NOT_OWNED: Dict[str, FrozenSet[int]] = {
     **dict.fromkeys(("weakref", "weakref.ReferenceType"), WEAK),
     **dict.fromkeys(("weakproxy", "weakref.ProxyType", "weakcallableproxy", "weakref.CallableProxyType"), WEAK),
@@ -133,6 +135,8 @@ class Masks:
                 found.add(self._values.layout.module_state)
             if kin.name == "code":
                 found |= {*range(CODE_EXTRA, MOST_CODE_BYTES, WORD), *((CELL_NUMBERS, SPARE_FRAME) if release < 11 else ())}
+            if kin.name == "code" and release < 11:
+                found |= CODE_CACHES
             if kin.name == "frame":
                 found |= {FRAME_DATA} if release >= 11 else set(OLD_FRAME_PARTS[release])
         return found

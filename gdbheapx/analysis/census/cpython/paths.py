@@ -68,6 +68,7 @@ class Paths(Namer):
             yield from (self._interpreter.address, *self._interpreter.threads)
             for state in self._interpreter.threads:
                 yield from self._frames.chunks(state)
+                yield from self._frames.objects(state)
 
     def _static_classes(self) -> Iterator[Start]:
         """Dicts of static types, which lie in no block themselves: `datetime.date.__dict__`."""
