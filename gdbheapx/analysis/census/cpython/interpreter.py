@@ -18,6 +18,8 @@ MOST_INTERPRETER_BYTES = 1 << 19
 MOST_LOOKED_AT_BYTES = 1 << 15
 """Of what may be an interpreter, for the state of its newest thread."""
 MOST_THREADS = 1 << 14
+THREAD_WORDS = 48
+"""Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
 MOST_MODULES = 1 << 16
 FIRST_KEYS = 16
 """`sys` is among the first in sys.modules."""
@@ -51,11 +53,20 @@ class _Data:
         return self._values.world.words(address, count)
 
     def up_to(self, address: int, size_bytes: int) -> "array[int]":
-        """Words from there on, as many as can be read."""
-        for start, words in self.segments:
-            place = (address - start) // WORD
-            if 0 <= place < len(words):
-                return words[place : place + size_bytes // WORD]
+        """Words from there on, as many as can be read. Pages of a process that were never touched are zeros."""
+        found: "array[int]" = array("Q")
+        for start, words in sorted(self.segments, key=lambda part: part.start):
+            end, place = start + len(words) * WORD, (address - start) // WORD
+            if not found and not 0 <= place < len(words):
+                continue
+            here = address + len(found) * WORD
+            if here < start:
+                found.extend([0] * min((start - here) // WORD, size_bytes // WORD - len(found)))
+            found.extend(words[max(place, 0) : place + size_bytes // WORD])
+            if end >= address + size_bytes:
+                break
+        if found:
+            return found
         data = self._values.world.read(address, size_bytes)
         return array("Q", self._values.world.target.words_in(data))
 
@@ -70,17 +81,21 @@ class _Data:
 
 
 def find(values: Values, memory: Sequence[Segment]) -> Optional[Interpreter]:
-    """The one that has sys.modules; None where there is none that can be read."""
+    """The one that has sys.modules; None where there is none that can be read. Of what looks like its threads' states one is believed that
+    names a thread of the C library."""
     data = _Data(values, memory)
-    tried: Dict[int, int] = {}
+    pointers = {thread.thread_pointer for thread in values.world.target.threads()} - {None, 0}
+    modules: Dict[int, int] = {}
+    likely: Optional[Interpreter] = None
     for state, interpreter in _states(data):
-        if interpreter in tried:
+        if interpreter not in modules:
+            modules[interpreter] = _modules(values, data, interpreter)
+        if not modules[interpreter]:
             continue
-        tried[interpreter] = state
-        modules = _modules(values, data, interpreter)
-        if modules:
-            return Interpreter(interpreter, _threads(data, state, interpreter), modules)
-    return None
+        if not pointers.isdisjoint(data.words(state, THREAD_WORDS) or ()):
+            return Interpreter(interpreter, _threads(data, state, interpreter), modules[interpreter])
+        likely = likely or Interpreter(interpreter, _threads(data, state, interpreter), modules[interpreter])
+    return likely
 
 
 def _states(data: _Data) -> Iterator[Tuple[int, int]]:

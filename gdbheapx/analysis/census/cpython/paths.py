@@ -19,8 +19,6 @@ from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.model import Address
 
 MOST_STARTS = 1 << 17
-THREAD_WORDS = 48
-"""Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
 SET_USED, MODULE_DICT, CLASS_DICT = 24, 16, 264
 OF_STATE = ".<state>"
 OF_CLASS = ".__dict__"
@@ -83,7 +81,7 @@ class Paths(Namer):
 
     def _thread(self, state: int) -> str:
         """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""
-        words = self._values.world.words(state, THREAD_WORDS) or ()
+        words = self._values.world.words(state, interpreter.THREAD_WORDS) or ()
         for thread in self._values.world.target.threads():
             if thread.thread_pointer and thread.thread_pointer in words:
                 name = " (%s)" % thread.name if thread.name and thread.name.isprintable() else ""
