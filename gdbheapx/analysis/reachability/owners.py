@@ -22,8 +22,8 @@ GAP_BYTES = 64
 HEAD_WORDS = 2
 """Of a container in front of its first pointer: a colour, a capacity."""
 LEAST_SHARED = 0.001
-"""Of all that is in use: what several owners hold and keeps less is no row of its own, and where runtimes give names nobody counts what such
-leads to: each function leads to all modules."""
+"""Of all that is in use: what several owners hold and keeps less is no row of its own, and where runtimes give names it is not counted what
+such leads to: each function leads to all modules."""
 MOST_PARTS = 8
 MOST_PASSED = 100
 """Blocks without a name of their own, between an owner and what it owns."""

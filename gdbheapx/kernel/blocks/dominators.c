@@ -86,8 +86,8 @@ static void keep_weak(const struct graph *graph, struct filter *filter)
             filter->dropped[edge >> 3] &= (uint8_t) ~(1u << (edge & 7));
 }
 
-/* Where runtimes say what owns, what only weak edges lead to takes nothing from what strong ones hold: a frame that is kept for the next call
-   has what the last one left. */
+/* Where runtimes say what owns, what only weak edges lead to takes nothing from what strong ones hold: a frame that is kept for the next
+   call has what the last one left. */
 static void drop_from_weak(const struct graph *graph, struct filter *filter)
 {
     for (uint32_t node = 0; graph->is_told && node < graph->nodes; node++)

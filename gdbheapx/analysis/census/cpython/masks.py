@@ -27,7 +27,8 @@ WEAK = frozenset((16, 40, 48))
 OF_CLASS = frozenset((24, 256, 336, 344, 352, 360, 368))
 """PyTypeObject: tp_name (in a str that has a word of its own), tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses, tp_weaklist."""
 NUMBERS_OF_CLASS = frozenset((32, 40, 168, 208, 288, 384))
-"""tp_basicsize, tp_itemsize, tp_flags, tp_weaklistoffset, tp_dictoffset, tp_version_tag: where the heap lies low they look like pointers."""
+"""tp_basicsize, tp_itemsize, tp_flags, tp_weaklistoffset, tp_dictoffset, tp_version_tag: where the heap lies low they look like
+pointers."""
 CODE_CACHES = frozenset((128, 136, 152, 160))
 """PyCodeObject of 3.8 to 3.10: co_zombieframe, whose stack has what ended calls have left, co_weakreflist, co_opcache_map, co_opcache."""
 NOT_OWNED: Dict[str, FrozenSet[int]] = {
