@@ -323,7 +323,9 @@ print("ready", flush=True); sys.stdin.read(1)
         until(watch, "sample")
     end = watch.end()[-1]
     (last,) = end["last_steps"]
-    assert 25 * MB < last["back_bytes"] < 45 * MB and last["back_used_bytes"] >= last["back_bytes"] * 0.8
+    assert 25 * MB < last["back_bytes"] < 45 * MB
+    in_use = last["back_used_bytes"]  # unknown where a busy machine gave a sample no time for the walk
+    assert in_use is None or in_use >= last["back_bytes"] * 0.8
     assert end["steps"] == 1 and end["worth"]["code"] == "too-early"
 
 
