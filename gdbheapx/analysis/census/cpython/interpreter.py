@@ -54,7 +54,7 @@ class _Data:
 
     def up_to(self, address: int, size_bytes: int) -> "array[int]":
         """Words from there on, as many as can be read. Pages of a process that were never touched are zeros."""
-        found: "array[int]" = array("Q")
+        found: array[int] = array("Q")
         for start, words in sorted(self.segments, key=lambda part: part.start):
             end, place = start + len(words) * WORD, (address - start) // WORD
             if not found and not 0 <= place < len(words):
