@@ -142,3 +142,29 @@ def test_a_snapshot_has_the_same_names(service: Process, live: str, tmp_path: Pa
     largest = max(grown, key=lambda row: row["diff_bytes"])
     assert largest["what"] == "shop._cache" and largest["diff_bytes"] > 30_000 * 90
     assert "shop._cache" in heapx([], "diff", old, new).stdout.decode()
+
+
+SLACK = """
+import sys
+class Row:
+    __slots__ = ("text", "parts")
+    def __init__(self, number):
+        self.text, self.parts = "x" * 200 + str(number), [number]
+kept = {number: Row(number) for number in range(10000)}
+lists = []
+for number in range(0, 10000, 2):
+    row = [None] * 8 + [kept[number], None, None]
+    del row[8:]
+    lists.append(row)
+del row
+print("ready", flush=True); sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
+    """Lists that were cut keep pointers behind their ends, to each second row of a dict: the dict retains all rows."""
+    process = stage.spawn([sys.executable, "-c", SLACK])
+    process.wait_ready()
+    rows = by_owner(heapx(process.target(kind), "owners", "--json").data["owners"])
+    assert rows["__main__.kept"]["retained_bytes"] > 10_000 * 250 and rows["__main__.kept"]["kind"] == "global"

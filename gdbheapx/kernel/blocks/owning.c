@@ -21,7 +21,8 @@ static void own_words(struct graph *graph, uint32_t node, uint64_t mask)
     }
 }
 
-/* A pointer to where the object begins in its block is as good as one to the block's start. `begins`: of each label, 0: at the start. */
+/* A pointer to where the object begins in its block is as good as one to the block's start, but for stale words, such as those in a list's
+   slack. `begins`: of each label, 0: at the start. */
 static void own_objects(struct graph *graph, const uint32_t *labels, const uint64_t *begins, uint64_t label_count)
 {
     uint64_t inside = 0;
@@ -30,7 +31,8 @@ static void own_objects(struct graph *graph, const uint32_t *labels, const uint6
             continue;
         const uint16_t offset = graph->inside[inside++];
         const uint32_t target = EDGE_ID(graph->to[edge]);
-        if (target < graph->index.blocks && labels[target] < label_count && begins[labels[target]] == offset && !is_loose(graph, edge))
+        if (target < graph->index.blocks && labels[target] < label_count && begins[labels[target]] == offset
+            && !owns_nothing(graph, edge))
             set_bit(graph->sure, edge);
     }
 }

@@ -132,9 +132,10 @@ static int join(struct graph *whole, struct graph *part)
     for (uint64_t i = 0; i < part->segments.count; i++)
         part->segments.all[i].node += (uint32_t) first;
     if (failed || !index_join(&whole->index, &part->index) || !heads_join(&whole->heads, &part->heads, first)
-        || !segments_append(&whole->segments, &part->segments) || !stale_join(&whole->stale, &part->stale, first)
+        || !segments_append(&whole->segments, &part->segments)
         || (whole->signer && !signer_join(whole->signer, part->signer)))
         return NO_MEMORY;
+    stale_join(&whole->stale, &part->stale, first);
     whole->nodes_read += part->nodes_read;
     whole->writer.candidates += part->writer.candidates;
     whole->writer.slotted += part->writer.slotted;

@@ -64,7 +64,7 @@ void stale_free(struct stale *stale)
     memset(stale, 0, sizeof *stale);
 }
 
-int stale_join(struct stale *stale, const struct stale *part, uint64_t node)
+void stale_join(struct stale *stale, const struct stale *part, uint64_t node)
 {
     for (uint64_t i = 0; i < part->body_count; i++)
         stale_body(stale, part->bodies[i].address, part->bodies[i].from, part->bodies[i].room, part->bodies[i].is_text);
@@ -77,5 +77,5 @@ int stale_join(struct stale *stale, const struct stale *part, uint64_t node)
     }
     for (uint64_t i = 0; i < part->table_count; i++)
         stale_table(stale, part->tables[i].control, (UINT64_C(1) << part->tables[i].power) - 1, node + part->tables[i].node);
-    return !stale->is_lost && !part->is_lost;
+    stale->is_lost |= part->is_lost;
 }

@@ -53,7 +53,7 @@ struct stale {
     uint64_t body_count, body_room;
     struct stale_word *words;
     uint64_t word_count, word_room;
-    int is_lost;                        /* there was no memory for all */
+    int is_lost;                        /* there was no memory for all: then no word is called stale */
 };
 
 void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, int is_text);
@@ -62,8 +62,8 @@ void stale_container(struct stale *stale, const struct stale_container *containe
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node);
 void stale_free(struct stale *stale);
 
-/* Those of a part, whose first node has this number. 0: no memory. */
-int stale_join(struct stale *stale, const struct stale *part, uint64_t node);
+/* Those of a part, whose first node has this number. */
+void stale_join(struct stale *stale, const struct stale *part, uint64_t node);
 
 static inline uint64_t plain_word(const uint8_t *at)
 {

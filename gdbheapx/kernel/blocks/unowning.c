@@ -300,12 +300,17 @@ static int keep_only_ways(struct graph *graph)
     return done;
 }
 
-/* All edges are there: which of them hold nothing. What was noted is not needed any more. 0, or NO_MEMORY. */
+/* All edges are there: which of them hold nothing. What was noted is not needed any more; a part of it would blame the wrong one. 0, or
+   NO_MEMORY. */
 int heapx_graph_find_unowning(struct graph *graph)
 {
-    int done = !graph->stale.is_lost;
+    int done = 1;
     mark_tables(graph);
-    if (graph->stale.body_count && done) {
+    if (graph->stale.is_lost) {
+        stale_free(&graph->stale);
+        return 0;
+    }
+    if (graph->stale.body_count) {
         uint16_t *ends = lazy_alloc((size_t) graph->index.blocks * sizeof *ends + 8);
         done = ends != NULL;
         if (done) {
