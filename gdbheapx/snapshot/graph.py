@@ -8,7 +8,6 @@ from typing import Mapping as Parted
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.by_owner import MOST_OWNERS
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import heap_graph, owners, regions
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
@@ -144,7 +143,7 @@ def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names:
 def _kept(
     session: Session, told: find.LabelSet, moves: Sequence[Move], with_offsets: bool, has_names: bool
 ) -> Tuple[KeptGraph, Dict[str, Packed]]:
-    tallied = owners.tally(session, told.reach, told.called)
+    tallied = owners.tally(session, told.reach, told.called, told.paths)
     reach, graph = told.reach, told.reach.graph
     streams: Dict[str, Packed] = {}
     for number, pieces in itertools.groupby(graph.pack(moves, with_offsets), key=lambda piece: piece[0]):
@@ -196,7 +195,7 @@ def _paths(paths: Optional[Paths], tallied: owners.Tallied) -> List[KeptPath]:
     """Of the largest owners, and of all that other answers have named."""
     if paths is None:
         return []
-    for node, kind in tallied.tops(MOST_OWNERS):
+    for node, kind in tallied.tops(owners.MOST_OWNERS):
         tallied.owned(node, kind)
     return [
         KeptPath(node, path.text if path else None, path.steps if path else (), path is not None and path.is_local, what)

@@ -2,9 +2,9 @@
 
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple, cast
 
-from gdbheapx.analysis.census.by_owner import MOST_OWNERS, NO_OWNER, Held, held
+from gdbheapx.analysis.census.by_owner import NO_OWNER, Held, held
 from gdbheapx.analysis.reachability.held import words
-from gdbheapx.analysis.reachability.owners import BLOCK, SHARED, TALLIED, Owned, Owners, Tallied
+from gdbheapx.analysis.reachability.owners import BLOCK, MOST_OWNERS, SHARED, TALLIED, Owned, Owners, Tallied
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.session import Session

@@ -104,6 +104,21 @@ def test_which_owner_holds_which_class(service: Process, core: str) -> None:
     assert few and all("str" in row["signature"].lower() for row in few)
 
 
+def test_flames_have_names(service: Process, core: str) -> None:
+    """What a module holds begins with its variable, and not with several owners; no byte is lost, and keys are not told."""
+    target = service.target(core)
+    lines = heapx(target, "export", "--format", "folded").stdout.decode().splitlines()
+    sums: Dict[str, int] = {}
+    for line in lines:
+        stack, size = line.rsplit(" ", 1)
+        first = stack.split(";")[0]
+        sums[first] = sums.get(first, 0) + int(size)
+    data = heapx(target, "owners", "--json").data
+    assert sum(sums.values()) == heapx(target, "census", "--json").data["used"]["bytes"]
+    assert sums["shop._cache"] == by_owner(data["owners"])["shop._cache"]["retained_bytes"]
+    assert not any('["' in line or "[held by several owners];module" in line for line in lines)
+
+
 def test_without_names(service: Process, core: str, tmp_path: Path) -> None:
     """No name and no key of the program's own objects, wherever they are not wanted."""
     entry = places(service)[0]

@@ -10,8 +10,6 @@ from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.kernel.blocks.graph import Class
 from gdbheapx.session import Session
 
-MOST_OWNERS = 500
-"""Those that retain most; what others own is put together."""
 NO_OWNER, CLASS = "[leaked, or small owners]", "class"
 
 
@@ -29,7 +27,7 @@ def held(session: Session) -> Held:
     memory_budget.check(session)
     told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
     tallied = owners.tally(session, told.reach, told.called, told.paths)
-    tops = tallied.tops(MOST_OWNERS)
+    tops = tallied.tops(owners.MOST_OWNERS)
     under = tallied.graph.under(tallied.tree, [node for node, _ in tops])
     classes = tallied.graph.classes(under, len(tops), told.labels, len(told.names) + 1)
     called = [tallied.owned(node, kind) for node, kind in tops]

@@ -135,18 +135,21 @@ class Paths:
 def find_stacks(session: Session) -> List[Stack]:
     """Of all blocks that the census has. HeapxError where there is no room for the graph."""
     memory_budget.check(session)
+    session.without_keys = True  # frames are names; keys are data
     told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-    return stacks_of(session, told, owners.tally(session, told.reach, told.called))
+    return stacks_of(session, told, owners.tally(session, told.reach, told.called, told.paths))
 
 
 def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> List[Stack]:
-    """The same of a look that there is."""
+    """The same of a look that there is. What runtimes give a name, such as a variable of a module, is a frame by that."""
     graph, above = tallied.graph, tallied.tree.owners
     blocks = told.reach.numbers.blocks
     sizes = graph.columns(array("I", range(blocks)))[1]
     is_leaked = bytearray(blocks)
     for node, _ in graph.with_evidence((LEAKED,), 0, blocks):
         is_leaked[node] = 1
+    paths_of_owners = {node: tallied.path(node) for node, _ in tallied.tops(owners.MOST_OWNERS)}
+    called = {node: Frame(path.text) for node, path in paths_of_owners.items() if path is not None}
     names = [Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names]
     paths, at = Paths(), array("I", [NO_PATH]) * len(above)
     for node in range(blocks):
@@ -165,7 +168,11 @@ def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) ->
             else:
                 label = told.labels[step]
                 frame = names[label - 1] if label else Frame(NOT_NAMED)
-                if path == NO_PATH:
+                if step in called:
+                    path = paths.below(NO_PATH, called[step])
+                elif path == NO_PATH and tallied.is_start(step):
+                    path = paths.below(NO_PATH, Frame(tallied.name(step)))
+                elif path == NO_PATH:
                     path = paths.below(NO_PATH, LEAKED_FRAME if is_leaked[step] else SHARED_FRAME)
                 path = paths.below(path, frame)
             at[step] = path

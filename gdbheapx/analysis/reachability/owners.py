@@ -29,6 +29,8 @@ MOST_PASSED = 100
 """Blocks without a name of their own, between an owner and what it owns."""
 MOST_SILENT = 4
 """Blocks below one that are called as it is."""
+MOST_OWNERS = 500
+"""Where all blocks are told by their owners: those that retain most; what others own is put together."""
 MOST_KEEPING = 60
 """Owners that are looked at for how much several hold."""
 MOST_VOTES, MOST_WIDEST = 1000, 3

@@ -67,8 +67,9 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
     """All of them, one by one. The process runs on when this has begun. `is_gathered`: by owners, whatever their number."""
     if not is_gathered:
         memory_budget.check(session)
+        session.without_keys = True
         told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-        tallied = owners.tally(session, told.reach, told.called)
+        tallied = owners.tally(session, told.reach, told.called, told.paths)
         count = tallied.graph.nodes
         if count <= MOST_OBJECTS:
             return single(session, told, tallied)
