@@ -148,7 +148,9 @@ def _inside(inside: Inside) -> Page:
         yield say("  %s", reach_text.nobody(inside.widest))
     for gone in inside.lost_mappings:
         whose = "mappings of %s" % gone.name if gone.name else "anonymous mappings"
-        yield say("  %d of %d %s, %s, are pointed to by nothing: `leaks` lists them", gone.lost, gone.mappings, whose, Size(gone.bytes))
+        read = " that was read" if inside.leaked_is_upper_bound else ""
+        what = "  %d of %d %s, %s, are pointed to by nothing%s: `leaks` lists them"
+        yield say(what, gone.lost, gone.mappings, whose, Size(gone.bytes), read)
     if inside.own_allocator is not None:
         yield say("  %s", census_text.of_slabs(inside.own_allocator))
     for row in inside.classes:
