@@ -66,6 +66,7 @@ def test_owners_are_named(service: Process, kind: str) -> None:
     assert any(owner.startswith("shop.Field") for owner in rows), list(rows)
     assert any("rows(): kept" in owner and row["kind"] == "thread" for owner, row in rows.items()), list(rows)
     assert outcome.data["suspects"][0]["owner"] == "shop._cache"
+    assert all(row["reached_bytes"] is None or row["reached_bytes"] >= row["retained_bytes"] for row in rows.values())
     text = heapx(service.target(kind), "owners").stdout.decode()
     assert "Suspect: shop._cache, dict of 20,000 entries keeps" in text
 

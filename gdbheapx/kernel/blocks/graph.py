@@ -59,7 +59,8 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
-int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks);
+int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *under, uint64_t *bytes,
+    uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
 void heapx_tree_others(const struct graph *graph, const uint32_t *under, const uint32_t *asked, uint32_t weak_from, uint32_t weak_until,
     struct others *out);
@@ -659,10 +660,12 @@ class Graph:
         self._library.heapx_tree_others(self._handle, at(under), at(asked), *weak, at(out))
         return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
-    def reached(self, first: int, end: int) -> Sum:
-        """What can be reached from these nodes, whatever else leads there."""
+    def reached(self, first: int, end: int, tree: Optional[Tree] = None) -> Sum:
+        """What can be reached from these nodes, whatever else leads there. `tree`: after own(), where what a node keeps may hang on words
+        that own nothing."""
         sums = array("Q", [0, 0])
-        if self._library.heapx_graph_reached(self._handle, first, end, at(sums), sums.buffer_info()[0] + 8):
+        under, places = None if tree is None else self.under(tree, range(first, end)), (at(sums), sums.buffer_info()[0] + 8)
+        if self._library.heapx_graph_reached(self._handle, first, end, None if under is None else at(under), *places):
             raise MemoryError()
         return Sum(sums[1], sums[0])
 

@@ -1,17 +1,17 @@
 /* Questions about who owns what, and the split of roots that comes before it. */
 #include "marks.h"
 
-/* Blocks and bytes that can be reached from each root alone by words that own something, whatever else leads there: `bytes` and `blocks`
-   by root. */
-int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *bytes, uint64_t *blocks)
+/* Blocks and bytes that can be reached from nodes [first, end) by words that own something, whatever else leads there; and from those that
+   have a number in `under`, which they keep: some by words that own nothing, where nothing else leads there. NULL: none. */
+int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *under, uint64_t *bytes, uint64_t *blocks)
 {
     struct spread spread;
     struct reached reached = {0, 0};
     int more = NO_MEMORY;
     if (spread_open(&spread, graph->nodes)) {
         more = 0;
-        for (uint32_t node = first; node < end && !more; node++)
-            if (!is_marked(&spread, node))
+        for (uint32_t node = under ? 0 : first; node < (under ? graph->nodes : end) && !more; node++)
+            if (!is_marked(&spread, node) && ((node >= first && node < end) || (under && under[node])))
                 more = spread_push(&spread, node) ? spread_drain(graph, &spread, OWNED, NULL, &reached, 1e300) : NO_MEMORY;
     }
     spread_close(&spread);

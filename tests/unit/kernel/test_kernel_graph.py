@@ -118,6 +118,10 @@ def test_what_owns_nothing_is_weak(c_kernel: CKernel, seed: int) -> None:
     graph.own(told)
     for weak in ((first, first), (first + 1, first + 2)):
         check_tree(graph, plain_, weak, True, told)
+        tree = graph.dominators(first, weak, True)
+        for node in range(graph.nodes):
+            reached = graph.reached(node, node + 1, tree)
+            assert reached.bytes >= tree.retained_bytes[node] and reached.blocks >= tree.retained_blocks[node], "it leads to what it keeps"
     parents, seen = graph.named_parents(first), plain_.named(told)
     ways = [way_up(parents, node, first, told.starts) for node in range(first)]
     for node, way in enumerate(ways):
