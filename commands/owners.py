@@ -17,7 +17,7 @@ more; it is followed down to the block where the memory piles up.
 @command(
     "owners",
     arguments=[
-        argument("--of", type=address_or_name, metavar="ADDR|SYMBOL", help="what this block or global variable owns"),
+        argument("--of", type=address_or_name, metavar="ADDR|SYMBOL|PATH", help="what this block, global variable or path owns"),
         argument("--by", choices=("class",), help="below each owner what it owns, by class"),
         argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),

@@ -84,6 +84,19 @@ def test_each_command_has_the_same_name(service: Process, core: str) -> None:
     assert "shop._cache, dict of 20,000 entries" in heapx(target, "report", "--deep").stdout.decode()
 
 
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_a_listed_path_can_be_asked_for(service: Process, kind: str) -> None:
+    """--of takes what `owners` shows, at each level, and says the same of it."""
+    target = service.target(kind)
+    rows = heapx(target, "owners", "--depth", "2", "--limit", "5", "--json").data["owners"]
+    shown = [row for top in rows for row in (top, *top["children"]) if row["path"]]
+    assert len(shown) >= 3
+    for row in shown[:6]:
+        one = heapx(target, "owners", "--of", row["owner"], "--json").data["owners"][0]
+        assert (one["owner"], one["retained_bytes"]) == (row["owner"], row["retained_bytes"])
+    assert heapx(target, "owners", "--of", "shop._cache.none", "--json").code == 1
+
+
 def test_which_owner_holds_which_class(service: Process, core: str) -> None:
     """No block is lost or counted twice."""
     target = service.target(core)

@@ -491,7 +491,8 @@ def _among(rows: Sequence[Owned], what: str, address: Optional[int]) -> Optional
 
 
 def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
-    """One owner with what it owns: the block that has the address, or the variable of that name; None where there is none."""
+    """One owner with what it owns: the block that has the address, the variable of that name, or what the program itself calls so; None
+    where there is none."""
     reach = tallied.reach
     node: Optional[int] = None
     if address is not None:
@@ -504,6 +505,20 @@ def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: i
         start = tallied.address(here)
         if node is None and address is not None and start == address:
             node = here
+    if node is None and address is None and tallied.paths is not None:
+        node = _by_path(tallied, what)
     if node is None:
         return None
     return tallied.owned(node, reached=True)._replace(children=tallied.children(node, max(1, depth), limit))
+
+
+def _by_path(tallied: Tallied, what: str) -> Optional[int]:
+    """The owner that is shown under this path: each owner on the way has a path with which it begins."""
+    shown = [node for node, _ in tallied.tops(MOST_KEEPING)]
+    for _ in range(MOST_PASSED):
+        names = {tallied.name(node): node for node in reversed(shown)}
+        nearest = max((name for name in names if what.startswith(name)), key=len, default=None)
+        if nearest is None or nearest == what:
+            return None if nearest is None else names[nearest]
+        shown = tallied.below(names[nearest], MOST_KEEPING)
+    return None
