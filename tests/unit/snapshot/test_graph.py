@@ -21,7 +21,7 @@ def test_a_graph_that_cannot_be_made_leaves_the_rest(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(owners, "tally", refuse)
     session: Any = SimpleNamespace(
-        shared=lambda name: SimpleNamespace(reach=None, called=None) if name == find.TOLD else None,
+        shared=lambda name: SimpleNamespace(reach=None, called=None, paths=None) if name == find.TOLD else None,
         budget=SimpleNamespace(progress=SimpleNamespace(stage="")),
         problem=lambda *words, **more: told.append((words, more)),
     )
