@@ -30,3 +30,14 @@ def test_paths_lead_where_they_say(stage: Stage, python: Path, malloc: str, seed
     found = service.truth(named.make(session))
     assert not found.wrong
     assert found.counts["named"] >= 0.95 * (len(service.objects) - found.counts["static"]) >= 800
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=str)
+def test_a_core_alone_has_names(stage: Stage, python: Path) -> None:
+    """Where its files are not here: none is called what it is not, and nine of ten have a name without an offset."""
+    service = Service(stage, str(python))
+    session = Session(open_elf_target(core=str(gcore(service.process)), sysroot=str(stage.folder())))
+    session.prepare()
+    found = service.truth(named.make(session))
+    assert not found.wrong
+    assert found.counts["named"] >= 0.9 * (len(service.objects) - found.counts["static"]) >= 800

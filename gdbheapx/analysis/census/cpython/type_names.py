@@ -34,6 +34,8 @@ OF_MODULES: Mapping[str, Mapping[str, str]] = {
     "_collections": {name: "collections.%s" % name for name in ("deque", "OrderedDict", "defaultdict")},
     "_functools": {"partial": "functools.partial", "_lru_cache_wrapper": "functools._lru_cache_wrapper"},
 }
+BEFORE_3_10 = {"ReferenceType": "weakref", "ProxyType": "weakproxy", "CallableProxyType": "weakcallableproxy"}
+"""What those of `_weakref` call themselves there."""
 MODULE_DICT, CLASS_DICT = 16, 264
 
 
@@ -45,8 +47,11 @@ def are_missing(types: Types) -> bool:
 def of_static(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
     """By address, of static types without a name."""
     found: Dict[int, str] = {}
-    for module, names in (("builtins", None), *OF_MODULES.items()):
-        for key, value in values.entries(values.word(modules.get(module, 0) + MODULE_DICT) if module in modules else 0):
+    dicts = {module: values.word(address + MODULE_DICT) for module, address in modules.items()}
+    hexversion = values.integer(values.get(dicts.get("sys", 0), "hexversion"))
+    of_modules = {**OF_MODULES, "_weakref": BEFORE_3_10} if hexversion is not None and hexversion < 0x030A0000 else OF_MODULES
+    for module, names in (("builtins", None), *of_modules.items()):
+        for key, value in values.entries(dicts.get(module, 0)):
             py_type = values.types.all.get(value)
             if py_type is None or py_type.flags & HEAP_TYPE or not py_type.name.startswith(UNNAMED):
                 continue
