@@ -1,6 +1,6 @@
 """What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
 
-from typing import Iterable, List, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.reachability.names import MODULE, PathStep
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
@@ -63,6 +63,11 @@ class Namer:
         """Addresses in blocks that own nothing of what they point to, whatever their rows say, such as a table of interned strings; and in
         data of objects: a runtime's own variables keep what has no better owner."""
         return ()
+
+    def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
+        """Who says of a block that is called so, by its address, where its words end that hold something, such as a generator's stack;
+        it says None where all hold. None: such blocks have no end of their own."""
+        return None
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """The path from the start's object, which lies in the first hop, to the last one: its own steps, and one for each pointer that the

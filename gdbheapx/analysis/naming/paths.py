@@ -20,6 +20,8 @@ MOST_STALE = 64
 """Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
 
 
+MOST_ENDS = 1 << 17
+"""Blocks that are asked where they end."""
 MOST_REST_BYTES = 1 << 20
 """Of a block, all of whose words are looked at once one of them is stale."""
 
@@ -88,6 +90,8 @@ class Paths(graph_names.Paths):
         speakers = [told.speakers.get(kind.runtime) for kind in told.kinds]
         begins = [0 if one is None else one.namer.object_offset(kind.name) for one, kind in zip(speakers, told.kinds)]
         reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules, begins))
+        if told.can_read:
+            self._end_blocks()
 
     def _comes_later(self, node: int) -> bool:
         """A variable of a frame, or memory known by an offset: what a module leads to is called by that."""
@@ -97,6 +101,18 @@ class Paths(graph_names.Paths):
     def _mask(self, kind: Kind) -> int:
         speaker = self._told.speakers.get(kind.runtime)
         return ALL_WORDS if speaker is None else speaker.namer.owning_words(kind.name)
+
+    def _end_blocks(self) -> None:
+        """Behind its end a block owns nothing."""
+        speakers = [self._told.speakers.get(kind.runtime) for kind in self._told.kinds]
+        known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self._told.kinds)]
+        labels = {label: end for label, end in enumerate(known) if end is not None}
+        nodes = [node for node, label in enumerate(self._told.labels) if label in labels] if labels else []
+        for node in nodes[:MOST_ENDS]:
+            address, size = self._reach.graph.blocks([node])[0]
+            end = labels[self._told.labels[node]](address)
+            if end is not None and address <= end < address + size:
+                self._reach.graph.loosen(node, (end - address) // self._reach.word_bytes, NO_SLOT)
 
     def _block(self, address: int) -> Optional[int]:
         place = self._reach.graph.find(address)

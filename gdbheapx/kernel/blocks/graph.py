@@ -57,7 +57,7 @@ int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, uint64_t label_count,
     const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
-void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot);
+void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *under, uint64_t *bytes,
     uint64_t *blocks);
@@ -623,9 +623,9 @@ class Graph:
         if self._library.heapx_graph_own(self._handle, *numbers):
             raise MemoryError()
 
-    def loosen(self, node: int, slot: int) -> None:
-        """After own(): this word of a block owns nothing, whatever its label says."""
-        self._library.heapx_graph_loosen(self._handle, node, slot)
+    def loosen(self, node: int, first: int, end: Optional[int] = None) -> None:
+        """After own(): these words of a block own nothing, whatever its label says: up to before `end`; None: the first alone."""
+        self._library.heapx_graph_loosen(self._handle, node, first, first + 1 if end is None else end)
 
     def named_parents(self, roots_from: int) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own."""

@@ -69,11 +69,11 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
     return 0;
 }
 
-/* The words of a block at this slot own nothing, whatever its label says. */
-void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t slot)
+/* The words of a block from this slot to before that one own nothing, whatever its label says. */
+void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end)
 {
     for (uint32_t edge = graph->offsets[node]; graph->loose && edge < graph->offsets[node + 1]; edge++)
-        if (slot_of(graph, edge) == slot) {
+        if (slot_of(graph, edge) >= first && slot_of(graph, edge) < end) {
             set_bit(graph->loose, edge);
             clear_bit(graph->sure, edge);
         }

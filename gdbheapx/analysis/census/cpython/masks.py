@@ -42,6 +42,7 @@ NOT_OWNED: Dict[str, FrozenSet[int]] = {
 """By the name of a type, and for all derived from it: offsets in the object. Of a deque (3.11 and later) its free blocks;
 of an OrderedDict what its keys were when its nodes were made (od_resize_sentinel)."""
 GENERATORS = ("generator", "coroutine", "async_generator")
+WITH_FRAME = (*GENERATORS, "frame")
 GENERATOR_ITEM = {11: 56, 12: 48}
 """gi_exc_state.previous_item: in the caller's memory. The next word, of where a coroutine was made, is not always written."""
 FRAME_DATA, OLD_FRAME_PARTS = 24, {8: range(88, 360, WORD), 10: range(80, 352, WORD)}
@@ -86,6 +87,10 @@ class Masks:
         """Where in its block the object of such a type begins; 0 where types of that name differ."""
         offsets = {self._shift(py_type) + py_type.head_bytes for py_type in self._named.get(name or "", ())}
         return offsets.pop() if len(offsets) == 1 else 0
+
+    def has_frame(self, name: Optional[str]) -> bool:
+        """Objects of such a type may have a frame in them, whose stack has an end."""
+        return any(kin.name in WITH_FRAME for py_type in self._named.get(name or "", ()) for kin in self._values.types.family(py_type))
 
     def _shift(self, py_type: PyType) -> int:
         """What PYTHONMALLOC=debug writes before."""

@@ -5,7 +5,7 @@ What has a name by itself: modules of sys.modules by that name (`__main__` too),
 `f.__closure__["rows"]` what the function f has kept of a variable `rows` around it.
 """
 
-from typing import Iterator, List, Optional, Sequence
+from typing import Callable, Iterator, List, Optional, Sequence
 
 from gdbheapx.analysis.census.cpython import arrays, interpreter
 from gdbheapx.analysis.census.cpython.frames import Frames
@@ -105,6 +105,10 @@ class Paths(Namer):
     def owning_words(self, signature: Optional[str]) -> int:
         """See Masks."""
         return self._masks.of(signature)
+
+    def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
+        """See Namer: of what has a frame in it."""
+        return self._steps.end_in if self._masks.has_frame(signature) else None
 
     def _moves(self, start: Start, hops: Sequence[Hop]) -> Iterator[Move]:
         """One pointer after the other."""

@@ -68,6 +68,11 @@ class Steps:
             return move
         return self._field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
 
+    def end_in(self, block: int) -> Optional[int]:
+        """Where in that block the stack of the frame in its object ends; None where it has none."""
+        found = self._values.object_in(block)
+        return None if found is None else self._frames.end(thing(found[0]), found[1])
+
     def _is_behind(self, place: Place, word_at: int) -> bool:
         """Behind the end of the object, in a frame's unused stack, or before it."""
         values, offset = self._values, word_at - place.address
