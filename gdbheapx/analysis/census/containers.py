@@ -96,7 +96,7 @@ class Containers:
     def _hashed(self, at: int, these: Sequence[int]) -> Found:
         """std::unordered_map: table, its length, first node, how many, load factor; in libstdc++ then the size to grow at, and a table of
         one place."""
-        if len(these) < 5 or not 0 < these[3] < MOST_COUNT or not 0 < these[1] < MOST_COUNT:
+        if len(these) < 5 or not 0 < these[3] <= self._blocks or not 0 < these[1] < MOST_COUNT:
             return None
         table, buckets, first, count, load = these[:5]
         (factor,) = struct.unpack("<f", (load & 0xFFFFFFFF).to_bytes(4, "little"))
@@ -117,7 +117,7 @@ class Containers:
 
     def _tree(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::map: colour, root, first, last, how many; a node is colour, parent, left, right."""
-        if len(these) < 5 or these[0] & 0xFFFFFFFF or not 0 < these[4] < MOST_COUNT:
+        if len(these) < 5 or these[0] & 0xFFFFFFFF or not 0 < these[4] <= self._blocks:
             return None
         _, root, first, last, count = these[:5]
         if None in (self._size(root), self._size(first), self._size(last)) or (count == 1) != (first == last):
@@ -127,7 +127,7 @@ class Containers:
 
     def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> Found:
         """libc++'s std::map: first, root, how many; a node is left, right, parent, and the root's parent the word that leads to it."""
-        if len(these) < 3 or not 0 < these[2] < MOST_COUNT or self._size(these[0]) is None or self._size(these[1]) is None:
+        if len(these) < 3 or not 0 < these[2] <= self._blocks or self._size(these[0]) is None or self._size(these[1]) is None:
             return None
         proves = self._word(these[1], 2) == at + 8 and self._word(these[0], 0) == 0
         return ("map or set", 3, these[2], None) if proves else None
@@ -135,7 +135,7 @@ class Containers:
     def _list(self, at: int, these: Sequence[int]) -> Found:
         """std::list: two pointers to nodes that lead back here, and how many there are: libstdc++ has the first of them first, libc++ the
         last."""
-        if len(these) < 3 or not 0 < these[2] < MOST_COUNT or (these[2] == 1) != (these[0] == these[1]):
+        if len(these) < 3 or not 0 < these[2] <= self._blocks or (these[2] == 1) != (these[0] == these[1]):
             return None
         one, other, count = these[:3]
         if self._size(one) is None or self._size(other) is None or self._word(one, 1) != at or self._word(other, 0) != at:
