@@ -36,7 +36,7 @@ class Inside(NamedTuple):
     """What most of it is, the largest first."""
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
-    widest: Optional[owners.Owned] = None
+    together: Sequence[owners.Owned] = ()
     """See Owners."""
     own_allocator: Optional[slabs.Slabs] = None
     """See Census."""
@@ -118,8 +118,9 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
-    suspect, leaked, widest = None, None, None
+    suspect, leaked = None, None
     lost: Sequence[leaks.LostByName] = ()
+    together: Sequence[owners.Owned] = ()
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
@@ -127,7 +128,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         told = block.with_names(session, tallied, owners.find(tallied, depth, rows))
         whole = split.memory.total_bytes if split is not None else 0
         lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
-        suspect, leaked, widest = told.suspects[0] if told.suspects else None, told.leaked, told.widest
+        suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together
         page = page._replace(owners=told) if page is not None else None
     census = looked.census
     if page is not None:
@@ -140,7 +141,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         suspect=suspect,
         classes=census.rows[:MOST_ROWS],
         leaked_is_upper_bound=lacks_holders(session),
-        widest=widest,
+        together=together,
         own_allocator=census.own_allocator,
         lost_mappings=lost,
         may_be_garbage=looked.paths is not None and looked.paths.has_garbage,

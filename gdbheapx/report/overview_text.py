@@ -145,7 +145,8 @@ def _inside(inside: Inside) -> Page:
     if inside.suspect is not None:
         yield say("  %s", reach_text.suspicion(inside.suspect))
     elif inside.leaked is not None:
-        yield say("  %s", reach_text.nobody(inside.widest))
+        yield say("  %s", reach_text.NOBODY)
+    yield from (say("  %s", reach_text.together(row)) for row in inside.together)
     for gone in inside.lost_mappings:
         whose = "mappings of %s" % gone.name if gone.name else "anonymous mappings"
         read = " that was read" if inside.leaked_is_upper_bound else ""

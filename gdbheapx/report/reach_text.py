@@ -114,17 +114,19 @@ def owners_page(owners: Owners) -> Page:
     for suspect in owners.suspects:
         yield suspicion(suspect)
     if not owners.suspects:
-        yield nobody(owners.widest)
+        yield NOBODY
+    yield from (together(row) for row in owners.together)
     yield ""
     yield Table(columns_of(Owned), flat(owners.owners, 0))
 
 
-def nobody(widest: Optional[Owned]) -> str:
-    """No suspect: who leads to most of it."""
-    if widest is None:
-        return "no owner retains 20 % or more"
-    what = "no owner retains 20 %% or more; %s leads to %s, which others hold, too"
-    return say(what, _called(widest.owner, widest.signature, widest.containers), Size(widest.reached_bytes or 0))
+NOBODY = "no owner retains 20 % or more"
+"""There is no suspect."""
+
+
+def together(row: Owned) -> str:
+    """One of several that hold the same."""
+    return say("%s leads to %s, which others hold, too", _called(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0))
 
 
 def suspicion(suspect: Suspect) -> str:

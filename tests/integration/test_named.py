@@ -137,7 +137,9 @@ def test_without_names(service: Process, core: str, tmp_path: Path) -> None:
     """No name and no key of the program's own objects, wherever they are not wanted."""
     entry = places(service)[0]
     target, path = service.target(core), str(tmp_path / "one.snap")
-    texts = [heapx(target, *words, "--no-names", "--json").stdout.decode() for words in (("owners",), ("refs", hex(entry)), ("report", "--deep"))]
+    texts = [
+        heapx(target, *words, "--no-names", "--json").stdout.decode() for words in (("owners",), ("refs", hex(entry)), ("report", "--deep"))
+    ]
     texts.append(heapx(target, "whatis", hex(entry), "--holders", "--no-names", "--json").stdout.decode())
     assert heapx(target, "snapshot", "--no-names", path).code == 0
     texts.append(heapx(["--snapshot", path], "owners", "--json").stdout.decode())
@@ -197,3 +199,48 @@ def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
     process.wait_ready()
     rows = by_owner(heapx(process.target(kind), "owners", "--json").data["owners"])
     assert rows["__main__.kept"]["retained_bytes"] > 10_000 * 250 and rows["__main__.kept"]["kind"] == "global"
+
+
+TASKS = """
+import asyncio, functools, json
+class Uplink:
+    def __init__(self): self.later, self.subs = [], {}
+    async def send(self, body):
+        future = asyncio.get_running_loop().create_future()
+        self.later.append(future)
+        self.subs[len(self.subs)] = functools.partial(print, body)
+        await future
+class Gateway:
+    def __init__(self): self.uplink = Uplink()
+    async def handle(self, number):
+        body = json.loads(json.dumps({"id": number, "rows": [{"key": row, "value": "x" * 50} for row in range(30)]}))
+        await self.uplink.send(body)
+async def main():
+    gateway, tasks = Gateway(), set()
+    for number in range(2000):
+        tasks.add(asyncio.create_task(gateway.handle(number)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    print("ready", flush=True)
+    input()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_who_holds_together(stage: Stage, kind: str) -> None:
+    """Tasks that wait are held by a set of them, by a list of futures and, what they work on, by a dict: no one owns it, each is told."""
+    process = stage.spawn([sys.executable, "-c", TASKS])
+    process.wait_ready()
+    for words in (("owners", "--json"), ("report", "--deep", "--json")):
+        data = heapx(process.target(kind), *words).data
+        told = {row["path"].split(".")[-1].split(" ")[-1]: row for row in (data.get("inside") or data)["together"]}
+        assert {"tasks", "later", "subs"} == set(told), [row["path"] for row in told.values()]
+        assert {name: row["signature"] for name, row in told.items()} == {
+            "tasks": "set of 2,000",
+            "later": "list of 2,000",
+            "subs": "dict of 2,000 entries",
+        }
+        assert all(row["reached_bytes"] >= 2000 * 30 * 100 > row["retained_bytes"] for row in told.values())
+    text = heapx(process.target(kind), "owners").stdout.decode()
+    assert "later, list of 2,000 leads to " in text and "list of 2,001" not in text

@@ -33,8 +33,10 @@ MOST_OWNERS = 500
 """Where all blocks are told by their owners: those that retain most; what others own is put together."""
 MOST_KEEPING = 60
 """Owners that are looked at for how much several hold."""
-MOST_VOTES, MOST_WIDEST = 1000, 3
-"""Blocks that several owners hold, by which those are chosen of which it is counted how much they lead to."""
+MOST_VOTES, MOST_VOTED = 1000, 3
+"""Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
+MOST_JOINT, MOST_TOGETHER = 24, 5
+"""Blocks with most pointers of which it is counted how much they lead to; of those, how many are told."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -130,8 +132,9 @@ class Owners(NamedTuple):
     """Held by several owners: retained by none of them."""
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
-    widest: Optional[Owned] = None
-    """Where there is no suspect: who leads to most of what several owners hold, if that is a fifth of the heap or more."""
+    together: Sequence[Owned] = ()
+    """Where several owners hold a fifth of the heap or more: who leads to so much (`reached_bytes`), most first. Where runtimes give
+    names, blocks with many pointers, such as dicts and lists, and what they lead to without each other; else variables."""
 
 
 class Tallied:
@@ -145,6 +148,7 @@ class Tallied:
         if paths is not None:
             paths.split([part.root for part in self.parts])
         strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
+        self.strong = reach.roots_from, reach.roots_from + strong
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
         self._tree: Optional[Tree] = None
         self.used = Sum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
@@ -251,6 +255,15 @@ class Tallied:
             path=path.text if path is not None else None,
             path_steps=path.steps if path is not None else None,
         )
+
+    def is_told(self, node: int) -> bool:
+        """A runtime says what the block is, or has a path for it."""
+        return self.paths is not None and (self.paths.contents(node) is not None or self.path(node) is not None)
+
+    def contents_of(self, steps: Optional[Sequence[PathStep]]) -> Optional[str]:
+        """What the object is that a path leads to; None where it is no container."""
+        place = self.graph.find(steps[-1].address) if steps and steps[-1].address else None
+        return self.paths.contents(place[0]) if self.paths is not None and place is not None else None
 
     def started_bytes(self, tops: Sequence[Tuple[int, str]]) -> int:
         """What is retained by what has a name by itself, and by those of `tops` that are in a module's dict, which functions hold, too."""
@@ -359,9 +372,9 @@ def _addresses(rows: Sequence[Owned]) -> Iterator[Optional[int]]:
 
 
 def places(tallied: Tallied, owners: Owners) -> Dict[int, Tuple[int, int]]:
-    """By the addresses in the answer where each variable and each block begins and ends."""
+    """By the addresses in the answer where each variable begins and ends, and each block that is none of a runtime's objects."""
     wanted = {suspect.accumulation.address for suspect in owners.suspects}
-    wanted.update(row.address for row in _all([*owners.owners, *([owners.widest] if owners.widest is not None else [])]))
+    wanted.update(row.address for row in _all([*owners.owners, *owners.together]))
     found: Dict[int, Tuple[int, int]] = {}
     for number, part in enumerate(tallied.parts):
         address = tallied.address(tallied.reach.roots_from + number)
@@ -373,7 +386,7 @@ def places(tallied: Tallied, owners: Owners) -> Dict[int, Tuple[int, int]]:
             found[address] = (variable.start, variable.end) if variable is not None else (before, end)
     for address in wanted - set(found):
         place = tallied.graph.find(address) if address else None
-        if address and place is not None and place[0] < tallied.reach.numbers.blocks:
+        if address and place is not None and place[0] < tallied.reach.numbers.blocks and not tallied.is_told(place[0]):
             start, size = tallied.graph.blocks([place[0]])[0]
             found[address] = start, start + size
     return found
@@ -393,8 +406,7 @@ def with_containers(owners: Owners, held: Mapping[int, Sequence[Container]]) -> 
     for suspect in owners.suspects:
         point = suspect.accumulation._replace(containers=held.get(suspect.accumulation.address or 0, ()))
         suspects.append(suspect._replace(accumulation=point, containers=of_owner.get(suspect.owner, ())))
-    widest_row = _with_containers(owners.widest, held) if owners.widest is not None else None
-    return owners._replace(suspects=suspects, owners=rows, widest=widest_row)
+    return owners._replace(suspects=suspects, owners=rows, together=[_with_containers(row, held) for row in owners.together])
 
 
 def _with_containers(row: Owned, held: Mapping[int, Sequence[Container]]) -> Owned:
@@ -447,14 +459,28 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
     kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes(tops)
     shared = tallied.used.bytes - tallied.leaked.bytes - kept
-    is_wanted = not suspects and tallied.paths is None and shared >= SUSPECT_SHARE * tallied.used.bytes
+    is_wanted = 0 < SUSPECT_SHARE * tallied.used.bytes <= shared
     others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
     told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
-    return Owners(told, rows, tallied.used, tallied.leaked, shared, widest=widest(tallied) if is_wanted else None)
+    found = (_voted(tallied) if tallied.paths is None else _joint(tallied)) if is_wanted else []
+    names = {suspect.owner for suspect in told}
+    largest = sorted(found, key=lambda row: -(row.reached_bytes or 0))
+    together = [row for row in largest if row.owner not in names and (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]
+    return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together[:MOST_TOGETHER])
 
 
-def widest(tallied: Tallied) -> Optional[Owned]:
-    """The owner that leads to most, of those from which the shortest ways lead to what several hold."""
+def _joint(tallied: Tallied) -> List[Owned]:
+    """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other."""
+    found: Dict[str, Owned] = {}
+    for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT):
+        row = tallied.owned(joint.node)._replace(reached_bytes=joint.bytes, reached_blocks=joint.blocks)
+        if joint.bytes >= SUSPECT_SHARE * tallied.used.bytes and row.owner not in found:
+            found[row.owner] = row._replace(signature=row.signature or tallied.contents_of(row.path_steps))
+    return list(found.values())
+
+
+def _voted(tallied: Tallied) -> List[Owned]:
+    """Variables: those from which the shortest ways lead to most of what several hold, and those that own blocks with many pointers."""
     parents, roots_from = tallied.graph.parents(tallied.reach.roots_from), tallied.reach.roots_from
     votes: Dict[int, int] = {}
     for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
@@ -462,10 +488,13 @@ def widest(tallied: Tallied) -> Optional[Owned]:
         while at < roots_from and parents[at] != NO_NODE:
             at = parents[at]
         votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
-    chosen = sorted((node for node in votes if node >= roots_from), key=lambda node: -votes[node])[:MOST_WIDEST]
-    rows = [tallied.owned(node, reached=True) for node in chosen]
-    row = max(rows, key=lambda row: row.reached_bytes or 0, default=None)
-    return row if row is not None and (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes else None
+    chosen = sorted((node for node in votes if node >= roots_from), key=lambda node: -votes[node])[:MOST_VOTED]
+    for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)[:MOST_VOTED]:
+        at = joint.node
+        while tallied.tree.owners[at] != NO_NODE:
+            at = tallied.tree.owners[at]
+        chosen += [at] if at >= roots_from and at not in chosen else []
+    return [tallied.owned(node, reached=True) for node in chosen]
 
 
 def cut(owners: Owners, depth: int, limit: int) -> Owners:

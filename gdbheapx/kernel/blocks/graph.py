@@ -69,6 +69,8 @@ void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, u
 uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
     uint32_t owner, uint32_t *out, uint64_t room);
 void heapx_tree_under(const uint32_t *owners, uint32_t nodes, uint32_t *under);
+int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, const uint64_t *retained, uint32_t first, uint32_t end,
+    struct joint *out, uint64_t room);
 int64_t heapx_tree_classes(const struct graph *graph, const uint32_t *under, uint32_t tops, const uint32_t *labels, uint32_t label_count,
     uint64_t *out, uint64_t room);
 void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count);
@@ -82,7 +84,7 @@ uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *
 
 IN_C = """
 RULE* FROM_MAPPING MASKED UNOWNING LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
-GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others
+GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others Joint
 """
 
 RULE_START = 0
@@ -283,6 +285,14 @@ class Others(NamedTuple):
     """Words that own nothing."""
     weak: int
     """To the inside of blocks, links of lists, and the like."""
+
+
+class Joint(NamedTuple):
+    """What a block with many pointers leads to, which others may hold, too."""
+
+    node: int
+    bytes: int
+    blocks: int
 
 
 class Tree(NamedTuple):
@@ -668,6 +678,17 @@ class Graph:
         if self._library.heapx_graph_reached(self._handle, first, end, None if under is None else at(under), *places):
             raise MemoryError()
         return Sum(sums[1], sums[0])
+
+    def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[Joint]:
+        """What blocks with many pointers lead to, such as tables of a dict, and these roots, where a few lead to the same: of the `most` with
+        most pointers, and of as many that lead to most that nobody owns alone. Those that lead to most bytes first."""
+        out = array("Q", bytes(2 * 8 * len(Joint._fields) * most))
+        count = self._library.heapx_graph_joint(self._handle, at(tree.owners), at(tree.retained_bytes), *roots, at(out), most)
+        if count < 0:
+            raise MemoryError()
+        width = len(Joint._fields)
+        rows = [Joint(*out[width * place : width * (place + 1)]) for place in range(count)]
+        return sorted(rows, key=lambda row: -row.bytes)
 
     def heaviest(self, tree: Tree) -> "array[int]":
         """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""

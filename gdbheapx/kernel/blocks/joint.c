@@ -1,0 +1,78 @@
+/* Who leads to what several owners hold: blocks with many pointers, such as tables of a dict or items of a list. */
+#include "marks.h"
+
+#define LEAST_POINTERS 4u               /* of an array; each object has a few */
+
+/* Puts a node where its score belongs: `count` are there, of at most `room`. Returns how many there are then. */
+static uint64_t keep_most(uint32_t *nodes, uint64_t *scores, uint64_t count, uint64_t room, uint32_t node, uint64_t score)
+{
+    uint64_t place = count < room ? count : room - 1;
+    if (!score || (count == room && scores[place] >= score))
+        return count;
+    for (; place && scores[place - 1] < score; place--) {
+        nodes[place] = nodes[place - 1];
+        scores[place] = scores[place - 1];
+    }
+    nodes[place] = node;
+    scores[place] = score;
+    return count < room ? count + 1 : count;
+}
+
+static void clear(uint64_t *bits, uint32_t node)
+{
+    bits[node >> 6] &= ~(1ull << (node & 63));
+}
+
+/* Of the blocks and the roots [first, end) with most words that own blocks, and of those whose words lead to most that nobody owns alone, up
+   to `room` of each: what can be reached from them without another one, and without the starts that give names first. `owners` and
+   `retained`: of the dominators. Returns how many; the caller's `out` has room for twice as many; or NO_MEMORY. */
+int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, const uint64_t *retained, uint32_t first, uint32_t end,
+                          struct joint *out, uint64_t room)
+{
+    const uint32_t blocks = (uint32_t) graph->index.blocks;
+    const size_t words = (size_t) graph->nodes / 64 + 1;
+    uint32_t *nodes = malloc(2 * room * sizeof *nodes + 8);
+    uint64_t *scores = malloc(2 * room * sizeof *scores + 8), *open = malloc(words * sizeof *open), count = 0, large = 0;
+    int64_t made = nodes && scores && open ? 0 : NO_MEMORY;
+    for (uint32_t node = 0; node < end && !made; node = node + 1 == blocks ? first : node + 1) {
+        uint64_t pointers = 0, bytes = 0;
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (target >= blocks || target == node || owns_nothing(graph, edge))
+                continue;
+            pointers++;
+            bytes += owners[target] == NO_NODE ? retained[target] : 0;
+        }
+        if (pointers < LEAST_POINTERS)
+            continue;
+        count = keep_most(nodes, scores, count, room, node, pointers);
+        large = keep_most(nodes + room, scores + room, large, room, node, bytes);
+    }
+    if (!made)
+        memset(open, 0xff, words * sizeof *open);
+    for (uint64_t i = 0; i < graph->first_starts && !made; i++)
+        clear(open, graph->starts[i]);
+    for (uint64_t i = 0; i < large && !made; i++) {
+        uint64_t before = 0;
+        while (before < count && nodes[before] != nodes[room + i])
+            before++;
+        if (before == count)
+            nodes[count++] = nodes[room + i];
+    }
+    for (uint64_t i = 0; i < count && !made; i++)
+        clear(open, nodes[i]);
+    for (uint64_t i = 0; i < count && made >= 0; i++) {
+        struct reached reached = {0, 0};
+        struct spread spread;
+        made = spread_open(&spread, graph->nodes) && spread_push(&spread, nodes[i]) ? made : NO_MEMORY;
+        if (made >= 0 && spread_drain(graph, &spread, OWNED, open, &reached, 1e300))
+            made = NO_MEMORY;
+        spread_close(&spread);
+        if (made >= 0)
+            out[made++] = (struct joint) {nodes[i], reached.bytes, reached.blocks};
+    }
+    free(nodes);
+    free(scores);
+    free(open);
+    return made;
+}
