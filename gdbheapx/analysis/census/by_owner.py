@@ -10,7 +10,7 @@ from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.kernel.blocks.graph import Class
 from gdbheapx.session import Session
 
-NO_OWNER, CLASS = "[leaked, or small owners]", "class"
+NO_OWNER, CLASS = "[several owners, small ones, or leaked]", "class"
 
 
 class Held(NamedTuple):

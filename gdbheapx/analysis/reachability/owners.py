@@ -35,8 +35,8 @@ MOST_KEEPING = 60
 """Owners that are looked at for how much several hold."""
 MOST_VOTES, MOST_VOTED = 1000, 3
 """Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
-MOST_JOINT, MOST_TOGETHER = 24, 5
-"""Blocks with most pointers of which it is counted how much they lead to; of those, how many are told."""
+MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
+"""Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -133,8 +133,9 @@ class Owners(NamedTuple):
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
     together: Sequence[Owned] = ()
-    """Where several owners hold a fifth of the heap or more: who leads to so much (`reached_bytes`), most first. Where runtimes give
-    names, blocks with many pointers, such as dicts and lists, and what they lead to without each other; else variables."""
+    """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Where runtimes give names, blocks
+    with many pointers, such as dicts and lists, and what each leads to without the others and nothing else does; else variables that
+    lead to a fifth or more."""
 
 
 class Tallied:
@@ -465,17 +466,23 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     found = (_voted(tallied) if tallied.paths is None else _joint(tallied)) if is_wanted else []
     names = {suspect.owner for suspect in told}
     largest = sorted(found, key=lambda row: -(row.reached_bytes or 0))
-    together = [row for row in largest if row.owner not in names and (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]
-    return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together[:MOST_TOGETHER])
+    together = [row for row in largest if row.owner not in names][:MOST_TOGETHER]
+    return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together)
 
 
 def _joint(tallied: Tallied) -> List[Owned]:
-    """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other."""
+    """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other. What their owners
+    keep is not held by others."""
     found: Dict[str, Owned] = {}
+    owners = {node for node, _ in tallied.tops(MOST_KEEPING)}
     for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT):
+        at = joint.node
+        while at not in owners and tallied.tree.owners[at] != NO_NODE:
+            at = tallied.tree.owners[at]
+        if joint.bytes - tallied.tree.retained_bytes[at] * (at in owners) < LEAST_TOGETHER * tallied.used.bytes:
+            continue
         row = tallied.owned(joint.node)._replace(reached_bytes=joint.bytes, reached_blocks=joint.blocks)
-        if joint.bytes >= SUSPECT_SHARE * tallied.used.bytes and row.owner not in found:
-            found[row.owner] = row._replace(signature=row.signature or tallied.contents_of(row.path_steps))
+        found.setdefault(row.owner, row._replace(signature=row.signature or tallied.contents_of(row.path_steps)))
     return list(found.values())
 
 
@@ -494,7 +501,8 @@ def _voted(tallied: Tallied) -> List[Owned]:
         while tallied.tree.owners[at] != NO_NODE:
             at = tallied.tree.owners[at]
         chosen += [at] if at >= roots_from and at not in chosen else []
-    return [tallied.owned(node, reached=True) for node in chosen]
+    found = (tallied.owned(node, reached=True) for node in chosen)
+    return [row for row in found if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]
 
 
 def cut(owners: Owners, depth: int, limit: int) -> Owners:

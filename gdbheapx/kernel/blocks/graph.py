@@ -288,7 +288,7 @@ class Others(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """What a block with many pointers leads to, which others may hold, too."""
+    """What a block with many pointers leads to, as few others do."""
 
     node: int
     bytes: int
@@ -680,8 +680,8 @@ class Graph:
         return Sum(sums[1], sums[0])
 
     def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[Joint]:
-        """What blocks with many pointers lead to, such as tables of a dict, and these roots, where a few lead to the same: of the `most` with
-        most pointers, and of as many that lead to most that nobody owns alone. Those that lead to most bytes first."""
+        """What blocks with many pointers lead to, such as tables of a dict, and such ones of these roots, and nothing else does: of the `most`
+        with most pointers, and of as many that lead to most that nobody owns alone, each without the others. Most bytes first."""
         out = array("Q", bytes(2 * 8 * len(Joint._fields) * most))
         count = self._library.heapx_graph_joint(self._handle, at(tree.owners), at(tree.retained_bytes), *roots, at(out), most)
         if count < 0:

@@ -23,9 +23,25 @@ static void clear(uint64_t *bits, uint32_t node)
     bits[node >> 6] &= ~(1ull << (node & 63));
 }
 
+/* What can be reached from other roots and from what has a name by itself, not through what is closed already, becomes closed. 0: no memory. */
+static int close_to_others(const struct graph *graph, uint32_t first, uint32_t end, uint64_t *open)
+{
+    struct spread spread;
+    int is_room = spread_open(&spread, graph->nodes);
+    for (uint64_t i = 0; i < graph->start_count + (end - first) && is_room; i++) {
+        const uint32_t node = i < graph->start_count ? graph->starts[i] : first + (uint32_t) (i - graph->start_count);
+        if (has_bit(open, node) && !is_marked(&spread, node))
+            is_room = spread_push(&spread, node) && !spread_drain(graph, &spread, OWNED, open, NULL, 1e300);
+    }
+    for (size_t word = 0; word < (size_t) graph->nodes / 64 + 1 && is_room; word++)
+        open[word] &= ~spread.marked[word];
+    spread_close(&spread);
+    return is_room;
+}
+
 /* Of the blocks and the roots [first, end) with most words that own blocks, and of those whose words lead to most that nobody owns alone, up
-   to `room` of each: what can be reached from them without another one, and without the starts that give names first. `owners` and
-   `retained`: of the dominators. Returns how many; the caller's `out` has room for twice as many; or NO_MEMORY. */
+   to `room` of each: what can be reached from them without another one, and from nothing else: other roots of these, and what has a name by
+   itself. `owners` and `retained`: of the dominators. Returns how many; `out` has room for twice as many; or NO_MEMORY. */
 int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, const uint64_t *retained, uint32_t first, uint32_t end,
                           struct joint *out, uint64_t room)
 {
@@ -50,8 +66,6 @@ int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, con
     }
     if (!made)
         memset(open, 0xff, words * sizeof *open);
-    for (uint64_t i = 0; i < graph->first_starts && !made; i++)
-        clear(open, graph->starts[i]);
     for (uint64_t i = 0; i < large && !made; i++) {
         uint64_t before = 0;
         while (before < count && nodes[before] != nodes[room + i])
@@ -61,6 +75,8 @@ int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, con
     }
     for (uint64_t i = 0; i < count && !made; i++)
         clear(open, nodes[i]);
+    if (!made && !close_to_others(graph, first, end, open))
+        made = NO_MEMORY;
     for (uint64_t i = 0; i < count && made >= 0; i++) {
         struct reached reached = {0, 0};
         struct spread spread;

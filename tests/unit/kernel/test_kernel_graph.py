@@ -110,7 +110,7 @@ def random_owning(blocks: int, roots: Sequence[int], seed: int) -> Owning:
 
 
 def check_joint(graph: Graph, plain_: PlainGraph, tree: Tree, told: Owning) -> None:
-    """Blocks with most pointers, or whose pointers lead to most that nobody owns alone; each leads to what it does without the others."""
+    """Blocks with most pointers, or whose pointers lead to most that nobody owns alone; what each leads to alone and nothing else does."""
     blocks, most, roots = len(plain_.blocks), 3, (plain_.first, plain_.first + 1)
     owned = [[edge.node for edge in edges if plain_.is_owned(node, edge, told) is not False] for node, edges in enumerate(plain_.edges)]
     inner = [[target for target in targets if target < blocks] for targets in owned]
@@ -121,7 +121,9 @@ def check_joint(graph: Graph, plain_: PlainGraph, tree: Tree, told: Owning) -> N
     found = graph.joint(tree, roots, most)
     assert found and {row.node for row in found} == {*counted, *large} and len(found) == len({*counted, *large})
     assert [row.bytes for row in found] == sorted((row.bytes for row in found), reverse=True)
-    closed = {*counted, *large, *told.starts}
+    chosen = {*counted, *large}
+    ways = [[target for target in targets if target not in chosen] for targets in owned]
+    closed = chosen | plain_.reachable([node for node in (*told.starts, *range(*roots)) if node not in chosen], ways)
     for row in found:
         targets = [[target for target in targets if target not in closed] for targets in owned]
         reached = [node for node in plain_.reachable([row.node], targets) if node < blocks]
