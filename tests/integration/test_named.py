@@ -11,6 +11,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.support.processes import Process, Stage
+from tests.support.python_service import TASKS
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # the system's Python: 3.9 to 3.14
@@ -199,32 +200,6 @@ def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
     process.wait_ready()
     rows = by_owner(heapx(process.target(kind), "owners", "--json").data["owners"])
     assert rows["__main__.kept"]["retained_bytes"] > 10_000 * 250 and rows["__main__.kept"]["kind"] == "global"
-
-
-TASKS = """
-import asyncio, functools, json
-class Uplink:
-    def __init__(self): self.later, self.subs = [], {}
-    async def send(self, body):
-        future = asyncio.get_running_loop().create_future()
-        self.later.append(future)
-        self.subs[len(self.subs)] = functools.partial(print, body)
-        await future
-class Gateway:
-    def __init__(self): self.uplink = Uplink()
-    async def handle(self, number):
-        body = json.loads(json.dumps({"id": number, "rows": [{"key": row, "value": "x" * 50} for row in range(30)]}))
-        await self.uplink.send(body)
-async def main():
-    gateway, tasks = Gateway(), set()
-    for number in range(2000):
-        tasks.add(asyncio.create_task(gateway.handle(number)))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    print("ready", flush=True)
-    input()
-asyncio.run(main())
-"""
 
 
 @pytest.mark.parametrize("kind", ["live", "core"])

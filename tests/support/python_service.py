@@ -290,6 +290,31 @@ def serve():
         sys.stdout.write(json.dumps(answer) + "\\n"); sys.stdout.flush()
 serve()
 '''
+TASKS = """
+import asyncio, functools, json
+class Uplink:
+    def __init__(self): self.later, self.subs = [], {}
+    async def send(self, body):
+        future = asyncio.get_running_loop().create_future()
+        self.later.append(future)
+        self.subs[len(self.subs)] = functools.partial(print, body)
+        await future
+class Gateway:
+    def __init__(self): self.uplink = Uplink()
+    async def handle(self, number):
+        body = json.loads(json.dumps({"id": number, "rows": [{"key": row, "value": "x" * 50} for row in range(30)]}))
+        await self.uplink.send(body)
+async def main():
+    gateway, tasks = Gateway(), set()
+    for number in range(2000):
+        tasks.add(asyncio.create_task(gateway.handle(number)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    print("ready", flush=True)
+    input()
+asyncio.run(main())
+"""
+"""Another one: 2,000 tasks that wait, held by a set of them, a list of futures and a dict of callbacks."""
 FILES = {"shop.py": SHOP, "app/__init__.py": "", "app/handlers.py": HANDLERS}
 
 

@@ -1,4 +1,4 @@
-"""Ten services that grow: three commands, of which `report` is the first and names the others, lead to what holds the memory.
+"""Services that grow: three commands, of which `report` is the first and names the others, lead to what holds the memory.
 
 Files: analysis/next_steps.py.
 """
@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import gcores
 from tests.support.processes import Process, Stage
+from tests.support.python_service import TASKS
 from tests.support.runtimes import children, wait_for
 from tests.support.tool import heapx
 from tests.support.wheels import wheel
@@ -187,6 +188,9 @@ STORIES = {
     "flask": Story(flask, ("shop.PROFILES", "dict of 6,000 entries"), worker),
     "celery": Story(celery, ("tasks.SEEN", "list of 60,000")),
     "pandas": Story(pandas, ("report.HISTORY",)),
+    "asyncio": Story(
+        lambda stage: program(stage, [sys.executable, "main.py"], {"main.py": TASKS}, sys.executable), ("later, list of 2,000 leads to",)
+    ),
     "node-buffers": Story(
         lambda stage: program(stage, ["node", "main.js"], {"main.js": NODE_BUFFERS}, "node"), ("buffer", "JavaScript heap", "inspector")
     ),
