@@ -22,7 +22,7 @@ WORDS = {
     "masked": " (with other bits set: weak)",
     "unaligned": " (at an odd address: weak)",
     "mangled": " (mangled by the C library: weak)",
-    "not-owning": " (owns nothing: left there by an earlier use, or it leads to a container's element)",
+    "not-owning": " (owns nothing: left by an earlier use, a link, or a pointer to a container's element)",
     "mapping": "",
     "end": " (perhaps the end of the block before: weak)",
 }

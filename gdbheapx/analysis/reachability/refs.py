@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths, PathStep
-from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, Referrer, class_of
+from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, UNOWNING, Referrer, class_of
 from gdbheapx.model import Address
 
 MOST_REFERRERS = 1000
@@ -72,9 +72,13 @@ class Refs(NamedTuple):
 class Marks:
     """What is the same for all blocks of a graph."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, paths: Optional[Paths] = None) -> None:
         reach.graph.mark(reach.roots_from)
-        self.parents = reach.graph.parents(reach.roots_from)
+        self.starts = frozenset(paths.starts() if paths is not None else ())
+        """What has a name by itself: a chain ends there."""
+        first, graph = reach.roots_from, reach.graph
+        self.parents = graph.named_parents(first, is_any=True) if self.starts else graph.parents(first)
+        self.lost: Dict[int, Optional[Referrer]] = {}
 
 
 def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None, paths: Optional[Paths] = None) -> Optional[Refs]:
@@ -83,16 +87,18 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     if place is None:
         return None
     node, offset = place
-    marks = marks or Marks(reach)
+    marks = marks or Marks(reach, paths)
     referrers = reach.graph.referrers(node, MOST_REFERRERS)
-    lost: Dict[int, Optional[Referrer]] = {}
-    chains = sorted(
-        (_chain(reach, names, referrer, marks.parents, lost) for referrer in referrers), key=lambda chain: (not chain.is_held, chain.length)
-    )
+    chains = sorted((_chain(reach, names, referrer, marks, paths) for referrer in referrers), key=_order)
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     evidence, path = EVIDENCE[reach.graph.evidence(node)], paths.of(node) if paths is not None else None
     return Refs(Address(start), offset, size, evidence, chains, len(referrers) == MOST_REFERRERS, path)
+
+
+def _order(chain: Chain) -> Tuple[bool, bool, int]:
+    """Those from a root first, and of them those whose words all own what they lead to."""
+    return not chain.is_held, any(step.evidence == EVIDENCE[UNOWNING] for step in chain.steps), chain.length
 
 
 def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
@@ -102,17 +108,17 @@ def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Opti
     return lost.get(node)
 
 
-def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int], lost: Dict[int, Optional[Referrer]]) -> Chain:
-    """The way from a pointer to a root, or as far up as it goes; a cycle is gone round once."""
+def _chain(reach: Reach, names: Names, first: Referrer, marks: Marks, paths: Optional[Paths]) -> Chain:
+    """The way from a pointer to a root or to what has a name by itself, or as far up as it goes; a cycle is gone round once."""
     path: List[Tuple[int, int, int]] = [(first.node, first.slot, first.rule)]
-    node = first.node
+    node, parents = first.node, marks.parents
     while node < reach.roots_from and parents[node] != NO_NODE:
         above = parents[node]
         path.append((above, NO_SLOT, 0))
         node = above
     seen = {node_id for node_id, _, _ in path}
-    while node < reach.roots_from and parents[node] == NO_NODE:
-        pointer = _above(reach, node, lost)
+    while node < reach.roots_from and parents[node] == NO_NODE and node not in marks.starts:
+        pointer = _above(reach, node, marks.lost)
         if pointer is None or pointer.node in seen:
             break
         node = pointer.node
@@ -124,10 +130,13 @@ def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int], 
     for number, (node_id, slot, rule) in enumerate(shown):
         if number and slot == NO_SLOT:
             below = shown[number - 1][0]
-            edge = next((edge for edge in reach.graph.edges(node_id) if edge.node == below), None)
+            edge = reach.graph.edge_to(node_id, below)
             slot, rule = (edge.slot, edge.rule) if edge is not None else (NO_SLOT, 0)
         steps.append(_step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0))
-    return Chain(steps, node >= reach.roots_from)
+    known = paths.of(node) if paths is not None and node in marks.starts else None
+    if known is not None:
+        steps[-1] = steps[-1]._replace(root=known.text)
+    return Chain(steps, node >= reach.roots_from or node in marks.starts)
 
 
 def _step(reach: Reach, names: Names, pointer: Tuple[int, int, int], left_out: int) -> Step:
@@ -204,7 +213,7 @@ class Holder(NamedTuple):
 def find_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holder]:
     """By address, for those that lie in a block in use."""
     holders: Dict[int, Holder] = {}
-    marks = Marks(graph.reach)
+    marks = Marks(graph.reach, graph.paths)
     for address in addresses:
         told = find(graph.reach, graph.names, address, marks, graph.paths)
         if told is not None:

@@ -143,10 +143,10 @@ static inline int owns_nothing(const struct graph *graph, uint64_t edge)
     return is_loose(graph, edge) || (is_unowning(graph, edge) && !is_sure(graph, edge));
 }
 
-/* As it is told: UNOWNING is no rule of an edge by itself. */
+/* As it is told: UNOWNING is no rule of an edge by itself; and a word that owns, as its runtime says, leads to where an object begins. */
 static inline uint32_t rule_of(const struct graph *graph, uint64_t edge)
 {
-    return is_unowning(graph, edge) ? UNOWNING : EDGE_RULE(graph->to[edge]);
+    return owns_nothing(graph, edge) ? UNOWNING : is_sure(graph, edge) ? RULE_START : EDGE_RULE(graph->to[edge]);
 }
 
 /* Where in its node the edge stands, in words; UINT32_MAX: that was not kept. */

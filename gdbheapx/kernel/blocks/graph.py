@@ -52,13 +52,13 @@ unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node);
 uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
     uint64_t room, uint32_t *next);
 void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
-uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room, uint64_t *next);
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, uint64_t label_count,
     const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
-int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
+int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, int is_any, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *under, uint64_t *bytes,
     uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
@@ -610,9 +610,9 @@ class Graph:
             yield () if not count else list(zip(out[: 3 * count : 3], out[2 : 3 * count : 3]))
 
     def referrers(self, node: int, limit: int) -> List[Referrer]:
-        """Who points to it."""
-        out, next_edge = array("Q", bytes(24 * limit)), array("Q", [0])
-        count = self._library.heapx_graph_referrers(self._handle, node, at(out), limit, at(next_edge))
+        """Who points to it, words that own nothing last."""
+        out = array("Q", bytes(24 * limit))
+        count = self._library.heapx_graph_referrers(self._handle, node, at(out), limit)
         return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def parents(self, roots_from: int) -> "array[int]":
@@ -637,10 +637,11 @@ class Graph:
         """After own(): these words of a block own nothing, whatever its label says: up to before `end`; None: the first alone."""
         self._library.heapx_graph_loosen(self._handle, node, first, first + 1 if end is None else end)
 
-    def named_parents(self, roots_from: int) -> "array[int]":
-        """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own."""
+    def named_parents(self, roots_from: int, is_any: bool = False) -> "array[int]":
+        """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own.
+        `is_any`: from whichever is nearest."""
         out = array("I", [NO_NODE]) * self.nodes
-        if self._library.heapx_graph_named_parents(self._handle, roots_from, at(out)):
+        if self._library.heapx_graph_named_parents(self._handle, roots_from, is_any, at(out)):
             raise MemoryError()
         return out
 

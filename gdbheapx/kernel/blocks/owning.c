@@ -91,7 +91,7 @@ int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t targe
         }
     if (found == graph->offsets[node + 1])
         return 0;
-    *out = (struct edge) {target, EDGE_RULE(graph->to[found]), slot_of(graph, found)};
+    *out = (struct edge) {target, rule_of(graph, found), slot_of(graph, found)};
     return 1;
 }
 
@@ -129,22 +129,24 @@ static void follow(struct ways *ways, unsigned most_rule)
 }
 
 /* `parents`: NO_NODE for every node; becomes the node before each on a shortest way by words that own: from what has a name by itself, in
-   its order; else from a root, by pointers that are enough to hold a block; else by any. 0, or NO_MEMORY. */
-int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents)
+   its order; else from a root, by pointers that are enough to hold a block; else by any. `is_any`: from whichever is nearest. 0, or
+   NO_MEMORY. */
+int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, int is_any, uint32_t *parents)
 {
     struct ways ways = {graph, roots_from, parents, NULL, 0, 0, NULL};
     ways.queue = lazy_alloc((size_t) graph->nodes * sizeof *ways.queue + 8);
     ways.known = calloc((size_t) graph->nodes / 64 + 1, sizeof *ways.known);
     const int is_room = ways.queue && ways.known;
     for (uint64_t i = 0; is_room && i < graph->start_count; i++) {
-        if (i == graph->first_starts)
+        if (i == graph->first_starts && !is_any)
             follow(&ways, RULES);
         begin_at(&ways, graph->starts[i]);
     }
     if (is_room) {
-        follow(&ways, RULES);
+        if (!is_any)
+            follow(&ways, RULES);
         for (unsigned weak = 0; weak < 2; weak++) {
-            ways.begin = weak ? 0 : ways.end;
+            ways.begin = weak || is_any ? 0 : ways.end;
             for (uint32_t node = roots_from; node < graph->nodes; node++)
                 begin_at(&ways, node);
             follow(&ways, weak ? RULES : RULE_HABIT);
