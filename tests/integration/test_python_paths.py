@@ -124,9 +124,11 @@ def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
     world.read = damaged  # type: ignore[method-assign]
     list(namer.starts())
     blocks = [start.address for start in first]
+    ends = [end for end in map(namer.live_end, ("generator", "coroutine", "frame")) if end is not None]
     for _ in range(500):
         hops = [Hop(rng.choice(blocks) - rng.choice((0, 16, 32)), 1 << rng.randrange(4, 12), None, 8 * rng.randrange(70)) for _ in range(5)]
         start = rng.choice(first)
         assert namer.steps(start, hops)[0] == start.steps[0]
         namer.first_stale(start, hops)
         namer.contents(hops[0].address, hops[0].size_bytes, None)
+        assert all(isinstance(end(hops[0].address), (int, type(None))) for end in ends)

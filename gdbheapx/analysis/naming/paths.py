@@ -107,9 +107,8 @@ class Paths(graph_names.Paths):
         speakers = [self._told.speakers.get(kind.runtime) for kind in self._told.kinds]
         known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self._told.kinds)]
         labels = {label: end for label, end in enumerate(known) if end is not None}
-        nodes = [node for node, label in enumerate(self._told.labels) if label in labels] if labels else []
-        for node in nodes[:MOST_ENDS]:
-            address, size = self._reach.graph.blocks([node])[0]
+        nodes = [node for node, label in enumerate(self._told.labels) if label in labels][:MOST_ENDS] if labels else []
+        for node, (address, size) in zip(nodes, self._reach.graph.blocks(nodes)):
             end = labels[self._told.labels[node]](address)
             if end is not None and address <= end < address + size:
                 self._reach.graph.loosen(node, (end - address) // self._reach.word_bytes, NO_SLOT)

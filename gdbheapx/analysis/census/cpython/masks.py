@@ -92,6 +92,11 @@ class Masks:
         """Objects of such a type may have a frame in them, whose stack has an end."""
         return any(kin.name in WITH_FRAME for py_type in self._named.get(name or "", ()) for kin in self._values.types.family(py_type))
 
+    def frame_offset(self, name: Optional[str]) -> Optional[int]:
+        """Where in its block a generator's frame begins, since 3.11; None of other objects."""
+        layout = self._values.layout
+        return self.offset(name) + layout.generator_frame if layout.release >= 11 and name in GENERATORS else None
+
     def _shift(self, py_type: PyType) -> int:
         """What PYTHONMALLOC=debug writes before."""
         if not self._values.types.shifts[0]:

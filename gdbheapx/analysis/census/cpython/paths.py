@@ -108,7 +108,10 @@ class Paths(Namer):
 
     def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
         """See Namer: of what has a frame in it."""
-        return self._steps.end_in if self._masks.has_frame(signature) else None
+        if not self._masks.has_frame(signature):
+            return None
+        frame = self._masks.frame_offset(signature)
+        return self._steps.end_in if frame is None else lambda block: self._frames.stack_end(block + frame)
 
     def _moves(self, start: Start, hops: Sequence[Hop]) -> Iterator[Move]:
         """One pointer after the other."""
