@@ -197,3 +197,13 @@ def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
     process.wait_ready()
     rows = by_owner(heapx(process.target(kind), "owners", "--json").data["owners"])
     assert rows["__main__.kept"]["retained_bytes"] > 10_000 * 250 and rows["__main__.kept"]["kind"] == "global"
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_owning_pointers_come_first(service: Process, kind: str) -> None:
+    """Of the pointers to an object, links of the collector's list own nothing and are the last; a chain goes on by what owns, where it can."""
+    memo = places(service)[2]
+    chains = heapx(service.target(kind), "refs", hex(memo), "--json").data["chains"]
+    links = [chain[0]["evidence"] == "not-owning" for chain in chains]
+    assert links == sorted(links) and 1 <= sum(links) < len(links)
+    assert all(step["evidence"] != "not-owning" for step in chains[0])

@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths, PathStep
-from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, Referrer, class_of
+from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, UNOWNING, Referrer, class_of
 from gdbheapx.model import Address
 
 MOST_REFERRERS = 1000
@@ -78,7 +78,7 @@ class Marks:
 
 
 def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None, paths: Optional[Paths] = None) -> Optional[Refs]:
-    """The chains of one block, shortest first; None where no used block and no mapping has the address."""
+    """The chains of one block, those of owners first; None where no used block and no mapping has the address."""
     place = reach.graph.find(address)
     if place is None:
         return None
@@ -86,13 +86,16 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     marks = marks or Marks(reach)
     referrers = reach.graph.referrers(node, MOST_REFERRERS)
     lost: Dict[int, Optional[Referrer]] = {}
-    chains = sorted(
-        (_chain(reach, names, referrer, marks.parents, lost) for referrer in referrers), key=lambda chain: (not chain.is_held, chain.length)
-    )
+    chains = sorted((_chain(reach, names, referrer, marks.parents, lost) for referrer in referrers), key=_order)
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     evidence, path = EVIDENCE[reach.graph.evidence(node)], paths.of(node) if paths is not None else None
     return Refs(Address(start), offset, size, evidence, chains, len(referrers) == MOST_REFERRERS, path)
+
+
+def _order(chain: Chain) -> Tuple[bool, bool, int]:
+    """Those that hold first; of them those all of whose pointers own; then short ones."""
+    return not chain.is_held, any(step.evidence == EVIDENCE[UNOWNING] for step in chain.steps), chain.length
 
 
 def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
@@ -124,7 +127,7 @@ def _chain(reach: Reach, names: Names, first: Referrer, parents: Sequence[int], 
     for number, (node_id, slot, rule) in enumerate(shown):
         if number and slot == NO_SLOT:
             below = shown[number - 1][0]
-            edge = next((edge for edge in reach.graph.edges(node_id) if edge.node == below), None)
+            edge = min((edge for edge in reach.graph.edges(node_id) if edge.node == below), key=lambda edge: edge.rule, default=None)
             slot, rule = (edge.slot, edge.rule) if edge is not None else (NO_SLOT, 0)
         steps.append(_step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0))
     return Chain(steps, node >= reach.roots_from)

@@ -146,7 +146,7 @@ static inline int owns_nothing(const struct graph *graph, uint64_t edge)
 /* As it is told: UNOWNING is no rule of an edge by itself. */
 static inline uint32_t rule_of(const struct graph *graph, uint64_t edge)
 {
-    return is_unowning(graph, edge) ? UNOWNING : EDGE_RULE(graph->to[edge]);
+    return owns_nothing(graph, edge) ? UNOWNING : EDGE_RULE(graph->to[edge]);
 }
 
 /* Where in its node the edge stands, in words; UINT32_MAX: that was not kept. */
