@@ -186,13 +186,17 @@ for number in range(0, 10000, 2):
     del row[8:]
     lists.append(row)
 del row
+gone = [[None, kept[number]] for number in range(1, 10000, 2)]
+del gone
+lists += [[number] for number in range(5000)]  # in the same memory: a word behind the end of each
 print("ready", flush=True); sys.stdin.read()
 """
 
 
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
-    """Lists that were cut keep pointers behind their ends, to each second row of a dict: the dict retains all rows."""
+    """Lists that were cut keep pointers behind their ends, to each second row of a dict, and full ones have such pointers of who had the
+    memory before them, to the others: the dict retains all rows."""
     process = stage.spawn([sys.executable, "-c", SLACK])
     process.wait_ready()
     rows = by_owner(heapx(process.target(kind), "owners", "--json").data["owners"])

@@ -130,7 +130,7 @@ static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t b
     }
     if (before > 2 && words > 1) {
         const uint64_t counts = plain_word(at - 24), type = plain_word(at - 16), length = plain_word(at - 8), capacity = plain_word(at + 8);
-        if (length && length < capacity && capacity < MOST_ROOM / 8 && counts - 1 < UINT32_MAX && type >= LEAST_ADDRESS && !(type & 7))
+        if (length && length <= capacity && capacity < MOST_ROOM / 8 && counts - 1 < UINT32_MAX && type >= LEAST_ADDRESS && !(type & 7))
             stale_body(stale, value, length, 8 * capacity, 0);          /* PyListObject: {count, type, length, block, capacity} */
     }
     if (before < 2)

@@ -96,6 +96,17 @@ def test_behind_a_length(c_kernel: CKernel) -> None:
     assert graph.mark(graph.numbers().blocks)[RULE_START].blocks == graph.numbers().blocks
 
 
+def test_behind_a_full_list_of_cpython(c_kernel: CKernel) -> None:
+    """One element in a block of two words: the second is left over."""
+    memory = Memory()
+    item, other = memory.block(4), memory.block(4)
+    body = memory.block(2, item, other)
+    holder = memory.block(6, 1, HEAP, 1, body, 1)
+    memory.root[:3] = [holder, 0, other]
+    graph = memory.graph(c_kernel)
+    assert (rule(graph, body, 0, item), rule(graph, body, 1, other)) == (RULE_START, UNOWNING)
+
+
 @pytest.mark.parametrize("length, capacity", [(47, 47), (40, 47), (10, 9), (10, 90), (10, 15)])
 def test_no_such_string(c_kernel: CKernel, length: int, capacity: int) -> None:
     """A pointer before the length, a length beyond the capacity, and a block that was made for another one: nothing is stale."""
