@@ -22,7 +22,7 @@ WORDS = {
     "masked": " (with other bits set: weak)",
     "unaligned": " (at an odd address: weak)",
     "mangled": " (mangled by the C library: weak)",
-    "not-owning": " (owns nothing: left by an earlier use, a link, or a pointer to a container's element)",
+    "not-owning": " (owns nothing: a link of the runtime or of a container, or left there by an earlier use)",
     "mapping": "",
     "end": " (perhaps the end of the block before: weak)",
 }

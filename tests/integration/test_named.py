@@ -189,13 +189,17 @@ for number in range(0, 10000, 2):
     del row[8:]
     lists.append(row)
 del row
+gone = [[None, kept[number]] for number in range(1, 10000, 2)]
+del gone
+lists += [[number] for number in range(5000)]  # in the same memory: a word behind the end of each
 print("ready", flush=True); sys.stdin.read()
 """
 
 
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_the_slack_of_lists_takes_nothing(stage: Stage, kind: str) -> None:
-    """Lists that were cut keep pointers behind their ends, to each second row of a dict: the dict retains all rows."""
+    """Lists that were cut keep pointers behind their ends, to each second row of a dict, and full ones have such pointers of who had the
+    memory before them, to the others: the dict retains all rows."""
     process = stage.spawn([sys.executable, "-c", SLACK])
     process.wait_ready()
     rows = by_owner(heapx(process.target(kind), "owners", "--json").data["owners"])
@@ -219,3 +223,13 @@ def test_who_holds_together(stage: Stage, kind: str) -> None:
         assert all(row["reached_bytes"] >= 2000 * 30 * 100 > row["retained_bytes"] for row in told.values())
     text = heapx(process.target(kind), "owners").stdout.decode()
     assert "later, list of 2,000 leads to " in text and "list of 2,001" not in text
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_owning_pointers_come_first(service: Process, kind: str) -> None:
+    """Of the pointers to an object, links of the collector's list own nothing and are the last; a chain goes on by what owns, where it can."""
+    memo = places(service)[2]
+    chains = heapx(service.target(kind), "refs", hex(memo), "--json").data["chains"]
+    links = [chain[0]["evidence"] == "not-owning" for chain in chains]
+    assert links == sorted(links) and 1 <= sum(links) < len(links)
+    assert all(step["evidence"] != "not-owning" for step in chains[0])

@@ -133,9 +133,9 @@ class Owners(NamedTuple):
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
     together: Sequence[Owned] = ()
-    """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Where runtimes give names, blocks
-    with many pointers, such as dicts and lists, and what each leads to without the others and nothing else does; else variables that
-    lead to a fifth or more."""
+    """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Where runtimes give names,
+    blocks with many pointers, such as dicts and lists, and what each leads to without the others and nothing else does; else variables
+    that lead to a fifth or more."""
 
 
 class Tallied:
@@ -471,8 +471,8 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
 
 
 def _joint(tallied: Tallied) -> List[Owned]:
-    """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other. What their owners
-    keep is not held by others."""
+    """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other. What their
+    owners keep is not held by others."""
     found: Dict[str, Owned] = {}
     owners = {node for node, _ in tallied.tops(MOST_KEEPING)}
     for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT):

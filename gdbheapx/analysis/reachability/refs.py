@@ -82,7 +82,7 @@ class Marks:
 
 
 def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None, paths: Optional[Paths] = None) -> Optional[Refs]:
-    """The chains of one block, shortest first; None where no used block and no mapping has the address."""
+    """The chains of one block, those of owners first; None where no used block and no mapping has the address."""
     place = reach.graph.find(address)
     if place is None:
         return None
@@ -97,7 +97,7 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
 
 
 def _order(chain: Chain) -> Tuple[bool, bool, int]:
-    """Those from a root first, and of them those whose words all own what they lead to."""
+    """Those that hold first; of them those all of whose pointers own; then short ones."""
     return not chain.is_held, any(step.evidence == EVIDENCE[UNOWNING] for step in chain.steps), chain.length
 
 

@@ -43,7 +43,7 @@ int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t
             const uint32_t node = queue[begin];
             for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
                 const uint32_t target = EDGE_ID(graph->to[edge]);
-                const int is_weak = EDGE_RULE(graph->to[edge]) > RULE_HABIT || is_unowning(graph, edge);
+                const int is_weak = rule_of(graph, edge) > RULE_HABIT;
                 if (target >= roots_from || parents[target] != NO_NODE || (is_weak && !weak) || (!is_weak && weak && begin < known))
                     continue;
                 parents[target] = node;

@@ -3,7 +3,8 @@
 
    While memory is read, what looks like a string, a vector or a container is noted. Once all blocks are known it tells which edges are
    stale. Layouts: libstdc++ (basic_string.h, stl_vector.h, hashtable.h, stl_tree.h, stl_list.h); libc++ has the same vectors, hash tables
-   and lists. A list of CPython has its length before its pointer (Include/cpython/listobject.h). */
+   and lists. A list of CPython has its length before its pointer (Include/cpython/listobject.h), and so have objects of Ruby
+   (include/ruby/internal/core/). */
 #ifndef HEAPX_STALE_H
 #define HEAPX_STALE_H
 
@@ -115,6 +116,31 @@ static inline void stale_look_table(struct stale *stale, const uint8_t *at, uint
         stale_table(stale, value, plain_word(at - 8), node);
 }
 
+#define RUBY_OBJECT 1u
+#define RUBY_ARRAY 7u
+#define RUBY_HASH 8u
+#define RUBY_STRUCT 9u
+#define HASH_PAIRS 8u                   /* of a small hash (hash.c: RHASH_AR_TABLE_MAX_SIZE) */
+
+/* Flags and class of a slot; the type stands in the lowest five bits. */
+static inline int is_ruby(const uint8_t *at, unsigned type)
+{
+    const uint64_t flags = plain_word(at), class = plain_word(at + 8);
+    return flags <= UINT32_MAX && (flags & 31) == type && class >= LEAST_ADDRESS && !(class & 7);
+}
+
+/* As stale_look, of Ruby (3.1): {flags, class, pairs}, {flags, class, length, elements} and {flags, class, length, capacity, elements}. */
+static inline void stale_look_ruby(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t value)
+{
+    const uint64_t last = plain_word(at - 8), flags = plain_word(at - 16), bound = flags >> 20 & 15;
+    if (is_ruby(at - 16, RUBY_HASH) && !(flags & 1u << 15) && bound <= HASH_PAIRS && (flags >> 16 & 15) <= bound)
+        stale_body(stale, value, 2 * bound, 16 * HASH_PAIRS, 0);
+    if (before > 2 && last < MOST_ROOM / 8 && (is_ruby(at - 24, RUBY_OBJECT) || is_ruby(at - 24, RUBY_STRUCT)))
+        stale_body(stale, value, last, 8 * last, 0);
+    if (before > 3 && flags <= last && last < MOST_ROOM / 8 && is_ruby(at - 32, RUBY_ARRAY))
+        stale_body(stale, value, flags, 8 * last, 0);   /* here `flags` is the length */
+}
+
 /* The candidate `value`, in words of eight bytes in this machine's order, that stands at the address `here` in its node's slot; `before`
    words are at hand in front of it, and `words` from it on. */
 static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t words, uint64_t node, uint64_t slot,
@@ -130,11 +156,12 @@ static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t b
     }
     if (before > 2 && words > 1) {
         const uint64_t counts = plain_word(at - 24), type = plain_word(at - 16), length = plain_word(at - 8), capacity = plain_word(at + 8);
-        if (length && length < capacity && capacity < MOST_ROOM / 8 && counts - 1 < UINT32_MAX && type >= LEAST_ADDRESS && !(type & 7))
+        if (length && length <= capacity && capacity < MOST_ROOM / 8 && counts - 1 < UINT32_MAX && type >= LEAST_ADDRESS && !(type & 7))
             stale_body(stale, value, length, 8 * capacity, 0);          /* PyListObject: {count, type, length, block, capacity} */
     }
     if (before < 2)
         return;
+    stale_look_ruby(stale, at, before, value);
     const uint64_t first = before > 2 ? plain_word(at - 24) : 0, second = plain_word(at - 16), third = plain_word(at - 8);
     if ((second == here && third < INLINE_BYTES) || (first == here - 8 && second < INLINE_BYTES))
         stale_word(stale, 0, 0, node, slot);                            /* characters */

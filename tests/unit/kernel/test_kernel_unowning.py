@@ -96,6 +96,40 @@ def test_behind_a_length(c_kernel: CKernel) -> None:
     assert graph.mark(graph.numbers().blocks)[RULE_START].blocks == graph.numbers().blocks
 
 
+def test_behind_a_full_list_of_cpython(c_kernel: CKernel) -> None:
+    """One element in a block of two words: the second is left over."""
+    memory = Memory()
+    item, other = memory.block(4), memory.block(4)
+    body = memory.block(2, item, other)
+    holder = memory.block(6, 1, HEAP, 1, body, 1)
+    memory.root[:3] = [holder, 0, other]
+    graph = memory.graph(c_kernel)
+    assert (rule(graph, body, 0, item), rule(graph, body, 1, other)) == (RULE_START, UNOWNING)
+
+
+RUBY = {
+    "hash": ((8 | 2 << 16 | 2 << 20,), (), 16, 4),
+    "object": ((1,), (3,), 3, 3),
+    "struct": ((9,), (5,), 5, 5),
+    "array": ((7,), (2, 4), 4, 2),
+}
+"""Words before the class, between it and the pointer; words of the block, and the first one left over."""
+
+
+@pytest.mark.parametrize("kind", RUBY)
+def test_behind_what_an_object_of_ruby_has(c_kernel: CKernel, kind: str) -> None:
+    """Pairs of a small Hash that are not in use, and what stands behind variables, members and elements."""
+    before, between, words, first = RUBY[kind]
+    memory = Memory()
+    other = memory.block(4)
+    body = memory.block(words + 1 - words % 2, *[other] * (words + 1 - words % 2))
+    holder = memory.block(6, *before, HEAP, *between, body)
+    memory.root[:3] = [holder, 0, other]
+    graph = memory.graph(c_kernel)
+    rules = [edge.rule for edge in graph.edges(node(graph, body))]
+    assert rules == [RULE_START] * first + [UNOWNING] * (words + 1 - words % 2 - first)
+
+
 @pytest.mark.parametrize("length, capacity", [(47, 47), (40, 47), (10, 9), (10, 90), (10, 15)])
 def test_no_such_string(c_kernel: CKernel, length: int, capacity: int) -> None:
     """A pointer before the length, a length beyond the capacity, and a block that was made for another one: nothing is stale."""

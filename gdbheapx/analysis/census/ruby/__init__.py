@@ -5,7 +5,20 @@ from functools import partial
 from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.ruby.objects import CLASS, DATA, IMEMO, OBJECT, PAGE_BYTES, STRUCT, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.analysis.census.ruby.objects import (
+    CLASS,
+    DATA,
+    IMEMO,
+    OBJECT,
+    PAGE_BYTES,
+    STRING,
+    STRUCT,
+    TYPE_MASK,
+    USER,
+    Objects,
+    Page,
+    object_class,
+)
 from gdbheapx.analysis.census.ruby.paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, transient_heap
 from gdbheapx.analysis.census.world import ALL, CONTENT, EXACT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
@@ -23,6 +36,7 @@ AT_ONCE = 256
 """Pages whose slots are looked at together."""
 
 
+LEAST_ADDRESS = 1 << 16
 BY_CLASS = (OBJECT, STRUCT, DATA)
 """Types whose objects are told by their class."""
 TEXT_ROW = SignatureRow(
@@ -104,7 +118,7 @@ class Ruby(Recogniser):
         """Where objects are laid out as in 3.1."""
         found = world.once(objects)
         top = object_class(found) if found.symbols else None
-        return RubyNamer(found, top, lambda classes: instances(world, classes)) if top is not None else None
+        return RubyNamer(found, top, lambda classes: instances(world, classes), lambda: texts(world)) if top is not None else None
 
 
 def objects(world: World) -> Objects:
@@ -148,11 +162,26 @@ def slots_of(some: Sequence[Page]) -> Blocks:
 
 def instances(world: World, classes: Sequence[int]) -> List[int]:
     """Objects of these classes: one pass over all slots in use."""
+    return slots_like(world, [SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
+
+
+def texts(world: World) -> List[int]:
+    """Strings with their characters in the slot (struct RString), of whose words one may be a pointer."""
+    is_text = Condition(0, 8, EQUAL, STRING, mask=TYPE_MASK | USER[1])
+    rows = [
+        SignatureRow([is_text, Condition(at, 8, EQUAL, 0, mask=0xFFFF000000000007), Condition(at, 8, AT_LEAST, LEAST_ADDRESS)])
+        for at in (16, 24, 32)
+    ]
+    return slots_like(world, rows, [])
+
+
+def slots_like(world: World, rows: Sequence[SignatureRow], sets: Sequence[NumberSet]) -> List[int]:
+    """Those in use that a row fits: one pass over them."""
     found: List[int] = []
     for blocks in world.once(slots).used:
-        signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
+        signer = world.signer(rows, sets)
         signer.stream(iter([blocks]))
-        known = [match.row == 0 for match in signer.found()]
+        known = [match.row < len(rows) for match in signer.found()]
         found.extend(address for address, label in zip(blocks.addresses, signer.labels()) if label and known[label - 1])
     return found
 

@@ -60,6 +60,11 @@ class Table(NamedTuple):
     """Of an st_table: its st_hash_type; 0: a table of up to eight entries (ar_table)."""
 
 
+def is_deleted(first: int, step: int) -> bool:
+    """By the first word of an entry that has so many."""
+    return first == (DELETED if step == 3 else UNDEF)
+
+
 class Objects:
     """Reads objects of one target."""
 
@@ -160,17 +165,21 @@ class Objects:
         step = table.entry_bytes // 8 if table is not None else 1
         words = self.words(table.address, table.bound * step) if table is not None else ()
         for at in range(0, len(words), step):
-            key, value = words[at + step - 2 : at + step]
-            if not (words[at] == DELETED if step == 3 else key == UNDEF):
-                yield key, value
+            if not is_deleted(words[at], step):
+                yield words[at + step - 2], words[at + step - 1]
 
     def position(self, table: Table, entry: int) -> Optional[int]:
-        """How many entries come before it; None where these cannot be read, or are too many."""
+        """How many entries come before it; None where these cannot be read, or are too many, and of one that was deleted."""
         step = table.entry_bytes // 8
-        words = self.words(table.address, entry * step) if entry else ()
-        if len(words) < entry * step:
+        words = self.words(table.address, (entry + 1) * step)
+        if not words or is_deleted(words[entry * step], step):
             return None
-        return sum(words[at] != (DELETED if step == 3 else UNDEF) for at in range(0, len(words), step))
+        return sum(not is_deleted(words[at], step) for at in range(0, entry * step, step))
+
+    def has_entry(self, table: Table, entry: int) -> bool:
+        """It was not deleted: if it was, its key and value are still there."""
+        words = self.words(table.address + entry * table.entry_bytes, 1)
+        return bool(words) and not is_deleted(words[0], table.entry_bytes // 8)
 
     def id_table(self, address: int) -> Iterator[Tuple[int, int]]:
         """(serial number of the ID, value) of a table of id_table.c."""

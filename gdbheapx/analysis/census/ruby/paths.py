@@ -88,9 +88,11 @@ class RubyNamer(Namer):
 
     is_collected = True
 
-    def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]]) -> None:
-        """`top`: the class Object; `instances`: finds objects of some classes."""
-        self._objects, self._top, self._instances = objects, top, instances
+    def __init__(
+        self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], texts: Callable[[], Iterable[int]] = tuple
+    ) -> None:
+        """`top`: the class Object; `instances`: finds objects of some classes; `texts`: Strings that have their characters in the slot."""
+        self._objects, self._top, self._instances, self._texts = objects, top, instances, texts
         self._classes: Dict[int, str] = {}
         self._known_contexts: Optional[Sequence[Context]] = None
 
@@ -155,7 +157,9 @@ class RubyNamer(Namer):
         return ALL_WORDS if signature is None else OWNING.get(signature, ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
-        """Stacks of threads and fibers: what was in a frame stays there when it is gone. And the table of all strings that are the same."""
+        """Stacks of threads and fibers: what was in a frame stays there when it is gone; short Strings: what was in the slot before stands
+        behind the characters. And the table of all strings that are the same."""
+        yield from self._texts()
         yield from self._strings()
         yield from (context.stack for context in self._contexts())
 
@@ -263,7 +267,11 @@ class RubyNamer(Namer):
         if table is None:
             return None
         number, rest = divmod(place.address - table.address, table.entry_bytes)
-        if not 0 <= number < table.bound or rest not in (table.key_offset, table.key_offset + 8):
+        if (
+            not 0 <= number < table.bound
+            or rest not in (table.key_offset, table.key_offset + 8)
+            or not self._objects.has_entry(table, number)
+        ):
             return None
         is_key = rest == table.key_offset
         key = self._objects.words(place.address - 8, 1) if not is_key and self._compares_contents(table.type) else ()
