@@ -74,6 +74,7 @@ void heapx_tree_others(const struct graph *graph, const uint32_t *under, const u
             continue;
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]), place = under[target];
+            __builtin_prefetch(&under[EDGE_ID(graph->to[edge + AHEAD < graph->edges ? edge + AHEAD : edge])]);
             if (!place || place == under[node] || is_loose(graph, edge) || target == asked[place - 1])
                 continue;                           /* who leads to the owner itself holds it */
             struct others *others = &out[place - 1];
@@ -138,6 +139,8 @@ void heapx_tree_under(const uint32_t *owners, uint32_t nodes, uint32_t *under)
 {
     for (uint32_t node = 0; node < nodes; node++) {
         uint32_t top = node;
+        if (node + AHEAD < nodes && owners[node + AHEAD] != NO_NODE)
+            __builtin_prefetch(&under[owners[node + AHEAD]]);
         while (!under[top] && owners[top] != NO_NODE)
             top = owners[top];
         const uint32_t number = under[top] ? under[top] : UINT32_MAX;
