@@ -18,9 +18,13 @@ VERSIONS = (*range(0x300, 0x305), 0x100, 0xFEFF, 0xFEFD, 0x10000, 0x1FFFF)
 """SSL3_VERSION to TLS1_3_VERSION, DTLS1_BAD_VER, DTLS1_VERSION, DTLS1_2_VERSION, TLS_ANY_VERSION, DTLS_ANY_VERSION."""
 BIO_KINDS, BIO_NUMBERS = (0, 0x200, 0x400, 0x500), 0xFF
 """BIO_TYPE_FILTER, BIO_TYPE_SOURCE_SINK and BIO_TYPE_DESCRIPTOR above the number (bio.h.in); BIO_TYPE_NONE has none."""
+MOST_BIO_KIND = 0xFFFF
 BIO_FUNCTIONS, LEAST_BIO_FUNCTIONS = 10, 5
 OBJECT_BYTES, LEAST_OBJECTS, MOST_OBJECTS = 40, 500, 1 << 14
 """Of asn1_object_st {sn, ln, nid, length, data, flags}, of which nid_objs has 1,320 in 3.0."""
+FIRST_NUMBER = OBJECT_BYTES + 16
+"""From nid_objs on: the number of the second one, which is 1."""
+HALF = (1 << 32) - 1
 MOST_SEARCHED = 1 << 20
 """Words of a library's constants."""
 LEAST_SSL_BYTES, LEAST_CONTEXT_BYTES, LEAST_BIO_BYTES, LEAST_X509_BYTES = 1024, 512, 96, 256
@@ -66,9 +70,12 @@ def tables(world: World) -> Tables:
         places = range(start + -start % 8, min(end, start + 8 * MOST_SEARCHED) - 8, 8)
         if "libssl" in name:
             methods += [at for at in places if is_method(images, at)]
-        elif "libcrypto" in name:
-            bios += [at for at in places if is_bio(images, at)]
-            objects += next((identifier for identifier in (identifiers(images, at) for at in places) if identifier), [])
+        elif "libcrypto" in name:  # which has many constants: few words begin as one of these does, and only they are looked at
+            words = images.words(places.start, places.stop)[:: 8 // images.word_bytes]
+            known = words if len(words) == len(places) else [images.word(at) or 0 for at in places]
+            bios += [at for at, word in zip(places, known) if 0 < word <= MOST_BIO_KIND and is_bio(images, at)]
+            begins = [at - FIRST_NUMBER for at, word in zip(places, known) if word & HALF == 1 or word >> 32 == 1]
+            objects += next((found for found in (identifiers(images, at) for at in begins if at in places) if found), [])
     return Tables(methods, bios, objects)
 
 
@@ -82,7 +89,7 @@ def is_method(images: Images, at: int) -> bool:
 def is_bio(images: Images, at: int) -> bool:
     """Methods of a BIO: a number, a name, functions of which some are lacking."""
     kind = images.word(at)
-    if not kind or kind & ~BIO_NUMBERS not in BIO_KINDS or kind >> 16:
+    if not kind or kind & ~BIO_NUMBERS not in BIO_KINDS or kind > MOST_BIO_KIND:
         return False
     name, span = images.word(at + 8), images.span_at(at)
     if name is None or span is None or not span[0] <= name < span[1]:
@@ -100,7 +107,7 @@ def is_function(images: Images, at: int) -> bool:
 
 def identifiers(images: Images, at: int) -> List[int]:
     """The objects of nid_objs, if it begins there; numbers that are not in use have an empty one."""
-    if images.half(at + OBJECT_BYTES + 16) != 1 or images.half(at + 2 * OBJECT_BYTES + 16) != 2 or images.half(at + 16):
+    if images.half(at + FIRST_NUMBER) != 1 or images.half(at + 2 * OBJECT_BYTES + 16) != 2 or images.half(at + 16):
         return []
     objects = []
     for number in range(MOST_OBJECTS):

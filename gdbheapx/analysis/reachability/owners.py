@@ -241,7 +241,7 @@ class Tallied:
 
     def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
         """One row."""
-        bound = self.graph.reached(node, node + 1, self.tree if self.paths is not None else None) if reached else None
+        bound = self.graph.reached(node, self.tree if self.paths is not None else None) if reached else None
         retained, path = self.tree.retained_bytes[node], self.path(node)
         return Owned(
             owner=self.name(node),

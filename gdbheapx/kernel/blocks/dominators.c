@@ -19,14 +19,21 @@ struct filter {
 
 struct solver {
     uint32_t count;                     /* nodes reached, the virtual root among them: numbers of the search, from 0 */
-    uint32_t *number, *vertex, *parent, *semi, *label, *dominator;
-    uint32_t *before, *predecessors;    /* by number: where its predecessors begin */
+    uint32_t *seen;                     /* by node two: its number, and how many edges not of the search lead there, then their place */
+    uint32_t *semi, *label;             /* in the room of `seen`, when all nodes have their predecessors */
+    uint32_t *vertex, *parent, *dominator;
+    uint32_t *before, *predecessors;    /* by number: where its predecessors begin, but for the parent; one more */
     uint32_t *stack;
 };
 
 static int is_dropped(const struct filter *filter, uint64_t edge)
 {
     return filter->dropped[edge >> 3] >> (edge & 7) & 1;
+}
+
+static void drop(struct filter *filter, uint64_t edge)
+{
+    filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
 }
 
 static int is_weak_root(const struct filter *filter, uint32_t node)
@@ -45,17 +52,29 @@ static int is_into_container(const struct graph *graph, const struct filter *fil
     return 1;
 }
 
+/* What a list link is told by, for edges that come later. */
+static inline void fetch_links(const struct graph *graph, uint64_t edge)
+{
+    if (edge + 2 * AHEAD >= graph->edges)
+        return;
+    __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[edge + 2 * AHEAD])]);
+    __builtin_prefetch(&graph->to[graph->offsets[EDGE_ID(graph->to[edge + AHEAD])]]);
+}
+
 /* First every weak edge is called dropped; then marking by the others tells which of them stay. */
 static void find_weak(const struct graph *graph, struct filter *filter, int list_links)
 {
+    const int is_fetched = list_links && !graph->links;
     for (uint32_t node = 0; node < graph->nodes; node++)
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t rule = EDGE_RULE(graph->to[edge]);
+            if (is_fetched)
+                fetch_links(graph, edge);
             if (is_sure(graph, edge))
                 continue;
             if (owns_nothing(graph, edge) || rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
                 || (list_links && node < graph->index.blocks && is_list_link(graph, filter->inside, node, edge)))
-                filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+                drop(filter, edge);
         }
 }
 
@@ -68,15 +87,8 @@ static int mark_strong(const struct graph *graph, struct filter *filter, uint32_
     for (uint32_t node = roots_from; node < graph->nodes; node++)
         if (!is_weak_root(filter, node) && !spread_push(strong, node))
             return 0;
-    while (strong->depth) {
-        const uint32_t node = strong->stack[--strong->depth];
-        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (!is_dropped(filter, edge) && !is_marked(strong, target) && !spread_push(strong, target))
-                return 0;
-        }
-    }
-    return 1;
+    strong->left_out = filter->dropped;
+    return !spread_drain(graph, strong, RULES, NULL, NULL, 1e300);
 }
 
 static void keep_weak(const struct graph *graph, struct filter *filter)
@@ -91,14 +103,14 @@ static void keep_weak(const struct graph *graph, struct filter *filter)
 static void drop_from_weak(const struct graph *graph, struct filter *filter)
 {
     for (uint32_t node = 0; graph->is_told && node < graph->nodes; node++)
-        for (uint32_t edge = graph->offsets[node]; !is_marked(&filter->strong, node) && edge < graph->offsets[node + 1]; edge++)
+        for (uint32_t edge = is_marked(&filter->strong, node) ? UINT32_MAX : graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
             if (is_marked(&filter->strong, EDGE_ID(graph->to[edge])))
-                filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+                drop(filter, edge);
 }
 
 static int filter_open(const struct graph *graph, struct filter *filter, uint32_t roots_from, int list_links)
 {
-    filter->inside = lazy_alloc((size_t) graph->edges * sizeof *filter->inside);
+    filter->inside = dense_alloc((size_t) graph->edges * sizeof *filter->inside);
     filter->dropped = lazy_alloc((size_t) graph->edges / 8 + 1);
     if (!filter->inside || !filter->dropped || !spread_open(&filter->strong, graph->nodes))
         return 0;
@@ -122,28 +134,31 @@ static void filter_close(const struct graph *graph, struct filter *filter)
 
 static uint32_t *numbers_of(uint64_t count)
 {
-    return lazy_alloc((size_t) count * sizeof(uint32_t) + 8);
+    return dense_alloc((size_t) count * sizeof(uint32_t) + 8);
 }
 
-/* `edges`: with those from the virtual root to what has a name by itself. */
-static void solver_close(struct solver *solver, uint64_t nodes, uint64_t edges)
+static void numbers_free(uint32_t *numbers, uint64_t count)
 {
-    uint32_t *by_node[] = {solver->number, solver->vertex, solver->parent, solver->semi, solver->label, solver->dominator, solver->before,
-                           solver->stack};
+    lazy_free(numbers, (size_t) count * sizeof(uint32_t) + 8);
+}
+
+static void solver_close(struct solver *solver, uint64_t nodes)
+{
+    if (solver->predecessors)
+        numbers_free(solver->predecessors, solver->before[solver->count]);
+    uint32_t *by_node[] = {solver->vertex, solver->parent, solver->dominator, solver->before, solver->stack};
     for (unsigned i = 0; i < sizeof by_node / sizeof *by_node; i++)
-        lazy_free(by_node[i], (size_t) (nodes + 2) * sizeof(uint32_t) + 8);
-    lazy_free(solver->predecessors, (size_t) edges * sizeof(uint32_t) + 8);
+        numbers_free(by_node[i], nodes + 2);
+    numbers_free(solver->seen, 2 * (nodes + 2));
 }
 
-static int solver_open(struct solver *solver, uint64_t nodes, uint64_t edges)
+static int solver_open(struct solver *solver, uint64_t nodes)
 {
-    uint32_t **by_node[] = {&solver->number, &solver->vertex, &solver->parent, &solver->semi, &solver->label, &solver->dominator,
-                            &solver->before, &solver->stack};
-    int all = 1;
+    uint32_t **by_node[] = {&solver->vertex, &solver->parent, &solver->dominator, &solver->before, &solver->stack};
+    int all = (solver->seen = numbers_of(2 * (nodes + 2))) != NULL;
     for (unsigned i = 0; i < sizeof by_node / sizeof *by_node; i++)
         all &= (*by_node[i] = numbers_of(nodes + 2)) != NULL;
-    solver->predecessors = numbers_of(edges);
-    return all && solver->predecessors;
+    return all;
 }
 
 /* The virtual root's children: what has a name by itself, then roots. */
@@ -152,79 +167,107 @@ static uint32_t top_node(const struct graph *graph, uint32_t roots_from, uint32_
     return number < graph->start_count ? graph->starts[number] : roots_from + number - (uint32_t) graph->start_count;
 }
 
-/* Numbers nodes in the order of a depth-first search from a root above all roots. While it lasts, semi[] says by node which edge is
-   next. */
-static void number_nodes(const struct graph *graph, const struct filter *filter, struct solver *solver, uint32_t roots_from)
+/* The node is next; its edges wait. While the search lasts, dominator[] and before[] say by depth where they go on and end. */
+static void enter(const struct graph *graph, struct solver *solver, uint32_t node, uint32_t parent, uint32_t depth)
 {
-    uint64_t depth = 0;
-    uint32_t *next = solver->semi;
+    const uint32_t edge = graph->offsets[node], end = graph->offsets[node + 1];
+    for (uint32_t one = edge; one < end && one < edge + AHEAD; one++) {
+        __builtin_prefetch(&solver->seen[2 * (size_t) EDGE_ID(graph->to[one])]);
+        __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[one])]);
+    }
+    solver->seen[2 * (size_t) node] = solver->count;
+    solver->vertex[solver->count] = node;
+    solver->parent[solver->count] = parent;
+    solver->stack[depth] = solver->count++;
+    solver->dominator[depth] = edge;
+    solver->before[depth] = end;
+}
+
+/* Edges at which the search goes on when it is back there. */
+static void fetch_above(const struct graph *graph, const struct solver *solver, uint32_t depth)
+{
+    if (depth < AHEAD)
+        return;
+    __builtin_prefetch(&graph->to[solver->dominator[depth - AHEAD]]);
+    __builtin_prefetch(&solver->seen[2 * (size_t) EDGE_ID(graph->to[solver->dominator[depth - AHEAD / 2]])]);
+}
+
+/* Numbers nodes in the order of a depth-first search from a root above all roots, which also leads to all that has a name by itself. An
+   edge to a node that has no number is the search's own, and dropped: the node's parent tells of it. */
+static void number_nodes(const struct graph *graph, struct filter *filter, struct solver *solver, uint32_t roots_from)
+{
+    uint32_t depth = 0;
     solver->count = 1;
     for (uint32_t top = 0; top < graph->start_count + graph->nodes - roots_from; top++) {
         const uint32_t root = top_node(graph, roots_from, top);
-        if (solver->number[root])
+        solver->seen[2 * (size_t) root + 1] += top < graph->start_count;
+        if (solver->seen[2 * (size_t) root])
             continue;
-        solver->number[root] = solver->count;
-        solver->vertex[solver->count] = root;
-        solver->parent[solver->count++] = 0;
-        next[root] = graph->offsets[root];
-        solver->stack[depth++] = root;
+        enter(graph, solver, root, 0, depth++);
         while (depth) {
-            const uint32_t node = solver->stack[depth - 1], edge = next[node];
-            if (edge == graph->offsets[node + 1]) {
-                depth--;
+            const uint32_t edge = solver->dominator[depth - 1];
+            if (edge == solver->before[depth - 1]) {
+                fetch_above(graph, solver, --depth);
                 continue;
             }
-            next[node]++;
-            const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (is_dropped(filter, edge) || solver->number[target])
+            solver->dominator[depth - 1]++;
+            if (is_dropped(filter, edge))
                 continue;
-            solver->number[target] = solver->count;
-            solver->vertex[solver->count] = target;
-            solver->parent[solver->count++] = solver->number[node];
-            next[target] = graph->offsets[target];
-            solver->stack[depth++] = target;
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (solver->seen[2 * (size_t) target]) {
+                solver->seen[2 * (size_t) target + 1]++;
+                continue;
+            }
+            drop(filter, edge);
+            enter(graph, solver, target, solver->stack[depth - 1], depth);
+            depth++;
         }
     }
 }
 
-/* predecessors of number i: from before[i] to before[i + 1]. Those of roots are left out: only the virtual root, number 0, leads there; to
-   what has a name by itself it leads, too. */
-static void find_predecessors(const struct graph *graph, const struct filter *filter, struct solver *solver)
+/* What is filled for edges that come later. */
+static inline void fetch_places(const struct graph *graph, const struct filter *filter, const struct solver *solver, uint64_t edge)
 {
-    uint32_t *before = solver->before;
-    for (unsigned is_fill = 0; is_fill < 2; is_fill++) {
-        for (uint32_t node = 0; node < graph->nodes; node++)
-            for (uint32_t edge = graph->offsets[node]; solver->number[node] && edge < graph->offsets[node + 1]; edge++) {
-                if (is_dropped(filter, edge))
-                    continue;
-                uint32_t *place = &before[solver->number[EDGE_ID(graph->to[edge])] + 1];
-                if (is_fill)
-                    solver->predecessors[*place] = solver->number[node];
-                ++*place;
-            }
-        for (uint64_t i = 0; i < graph->start_count; i++) {
-            uint32_t *place = &before[solver->number[graph->starts[i]] + 1];
-            if (is_fill)
-                solver->predecessors[*place] = 0;
-            ++*place;
-        }
-        if (is_fill)
-            break;
-        uint32_t sum = 0;
-        for (uint32_t i = 0; i <= solver->count; i++) {    /* counts become places; filling moves each to the next one's */
-            const uint32_t here = before[i];
-            before[i] = sum;
-            sum += here;
+    if (edge + 2 * AHEAD >= graph->edges)
+        return;
+    if (!is_dropped(filter, edge + 2 * AHEAD))
+        __builtin_prefetch(&solver->seen[2 * (size_t) EDGE_ID(graph->to[edge + 2 * AHEAD]) + 1]);
+    if (!is_dropped(filter, edge + AHEAD))
+        __builtin_prefetch(&solver->predecessors[solver->seen[2 * (size_t) EDGE_ID(graph->to[edge + AHEAD]) + 1]]);
+}
+
+/* Predecessors of number i: from before[i] to before[i + 1]. 0: no memory. */
+static int find_predecessors(const struct graph *graph, const struct filter *filter, struct solver *solver)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 1; i < solver->count; i++) {
+        uint32_t *here = &solver->seen[2 * (size_t) solver->vertex[i] + 1];
+        __builtin_prefetch(&solver->seen[2 * (size_t) solver->vertex[i + AHEAD < solver->count ? i + AHEAD : i] + 1], 1);
+        solver->before[i] = sum;
+        sum += *here;
+        *here = solver->before[i];
+    }
+    solver->before[solver->count] = sum;
+    solver->predecessors = numbers_of(sum);
+    if (!solver->predecessors)
+        return 0;
+    for (uint32_t node = 0; node < graph->nodes; node++) {
+        const uint32_t number = solver->seen[2 * (size_t) node];
+        for (uint32_t edge = number ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+            fetch_places(graph, filter, solver, edge);
+            if (!is_dropped(filter, edge))
+                solver->predecessors[solver->seen[2 * (size_t) EDGE_ID(graph->to[edge]) + 1]++] = number;
         }
     }
+    for (uint64_t i = 0; i < graph->start_count; i++)
+        solver->predecessors[solver->seen[2 * (size_t) graph->starts[i] + 1]++] = 0;
+    return 1;
 }
 
 /* The number with the least semi on the way from `number` up to, and without, what was linked last; the way becomes shorter. */
 static uint32_t least(struct solver *solver, uint32_t number, uint32_t linked, uint32_t *ancestor)
 {
     uint32_t depth = 0, *stack = solver->stack;
-    if (number < linked)
-        return number;
     for (uint32_t at = number; ancestor[at] >= linked; at = ancestor[at])
         stack[depth++] = at;
     while (depth) {
@@ -239,6 +282,8 @@ static uint32_t least(struct solver *solver, uint32_t number, uint32_t linked, u
 static void solve(struct solver *solver)
 {
     uint32_t *ancestor = solver->dominator;
+    solver->semi = solver->seen;
+    solver->label = solver->seen + solver->count;
     for (uint32_t i = 0; i < solver->count; i++) {
         solver->semi[i] = i;
         solver->label[i] = i;
@@ -247,7 +292,8 @@ static void solve(struct solver *solver)
     for (uint32_t i = solver->count; --i > 0;) {
         uint32_t semi = solver->parent[i];
         for (uint32_t at = solver->before[i]; at < solver->before[i + 1]; at++) {
-            const uint32_t found = solver->semi[least(solver, solver->predecessors[at], i + 1, ancestor)];
+            const uint32_t from = solver->predecessors[at];         /* up to i, semi is each number itself */
+            const uint32_t found = from <= i ? from : solver->semi[least(solver, from, i + 1, ancestor)];
             if (found < semi)
                 semi = found;
         }
@@ -264,7 +310,11 @@ static void solve(struct solver *solver)
 static void add_up(const struct graph *graph, const struct solver *solver, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
 {
     for (uint32_t i = solver->count; --i > 0;) {
-        const uint32_t node = solver->vertex[i], above = solver->dominator[i];
+        const uint32_t node = solver->vertex[i], above = solver->dominator[i], later = solver->vertex[i > AHEAD ? i - AHEAD : 0];
+        __builtin_prefetch(&graph->index.sizes[later]);
+        __builtin_prefetch(&bytes[later]);
+        __builtin_prefetch(&blocks[later]);
+        __builtin_prefetch(&owners[later]);
         if (node < graph->index.blocks) {
             bytes[node] += index_size(&graph->index, node);
             blocks[node]++;
@@ -282,17 +332,19 @@ static void add_up(const struct graph *graph, const struct solver *solver, uint3
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links,
                            uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
 {
-    struct filter filter = {NULL, NULL, weak_from, weak_until, {NULL, NULL, 0, 0}};
+    struct filter filter = {.weak_from = weak_from, .weak_until = weak_until};
     struct solver solver;
     memset(&solver, 0, sizeof solver);
-    int done = filter_open(graph, &filter, roots_from, list_links) && solver_open(&solver, graph->nodes, graph->edges + graph->start_count);
+    int done = filter_open(graph, &filter, roots_from, list_links) && solver_open(&solver, graph->nodes);
     if (done) {
         number_nodes(graph, &filter, &solver, roots_from);
-        find_predecessors(graph, &filter, &solver);
+        done = find_predecessors(graph, &filter, &solver);
+    }
+    if (done) {
         solve(&solver);
         add_up(graph, &solver, owners, bytes, blocks);
     }
-    solver_close(&solver, graph->nodes, graph->edges + graph->start_count);
+    solver_close(&solver, graph->nodes);
     filter_close(graph, &filter);
     return done ? 0 : NO_MEMORY;
 }

@@ -17,6 +17,8 @@
 #define EDGE_ID(edge) ((edge) & MOST_NODES)
 #define EDGE_RULE(edge) ((edge) >> ID_BITS)
 
+#define AHEAD 16u                       /* edges or nodes from here: what they need is asked of memory now */
+
 /* The edge leads to the inside of a block, and inside[] has its offset. */
 static inline int leads_inside(uint32_t edge)
 {

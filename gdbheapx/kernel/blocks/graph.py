@@ -59,8 +59,8 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, int is_any, uint32_t *parents);
-int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *under, uint64_t *bytes,
-    uint64_t *blocks);
+int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t *owners, const uint32_t *first, const uint32_t *next,
+    uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
 void heapx_tree_others(const struct graph *graph, const uint32_t *under, const uint32_t *asked, uint32_t weak_from, uint32_t weak_until,
     struct others *out);
@@ -342,7 +342,7 @@ class Graph:
 
     _tree: Optional[Tree] = None
     _asked = 0
-    _children: "Tuple[Optional[array[int]], Optional[array[int]]]" = (None, None)
+    _children: "Optional[Tuple[array[int], array[int]]]" = None
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
         self._library, self._opened, self._budget, self._shape, self._images_opened = (
@@ -671,12 +671,12 @@ class Graph:
         self._library.heapx_tree_others(self._handle, at(under), at(asked), *weak, at(out))
         return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
-    def reached(self, first: int, end: int, tree: Optional[Tree] = None) -> Sum:
-        """What can be reached from these nodes, whatever else leads there. `tree`: after own(), where what a node keeps may hang on words
-        that own nothing."""
+    def reached(self, node: int, tree: Optional[Tree] = None) -> Sum:
+        """What can be reached from a node, whatever else leads there. `tree`: after own(), where what a node keeps may hang on words that
+        own nothing."""
         sums = array("Q", [0, 0])
-        under, places = None if tree is None else self.under(tree, range(first, end)), (at(sums), sums.buffer_info()[0] + 8)
-        if self._library.heapx_graph_reached(self._handle, first, end, None if under is None else at(under), *places):
+        lists = (None, None, None) if tree is None else (at(tree.owners), *map(at, self._lists(tree)))
+        if self._library.heapx_graph_reached(self._handle, node, *lists, at(sums), sums.buffer_info()[0] + 8):
             raise MemoryError()
         return Sum(sums[1], sums[0])
 
@@ -728,15 +728,21 @@ class Graph:
         return [Class(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
 
     def _index(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":
-        """Where the children of each begin, and which follows; nothing while few were asked for: a pass over all nodes takes less."""
+        """As _lists; nothing while few children were asked for: a pass over all nodes takes less."""
+        if self._tree is tree and self._children is not None:
+            return self._children
         if self._tree is not tree:
-            self._tree, self._asked, self._children = tree, 0, (None, None)
+            self._tree, self._asked, self._children = tree, 0, None
         self._asked += 1
-        if self._asked == MOST_PASSES:
+        return (None, None) if self._asked < MOST_PASSES else self._lists(tree)
+
+    def _lists(self, tree: Tree) -> "Tuple[array[int], array[int]]":
+        """Where the children of each begin, and which follows."""
+        if self._tree is not tree or self._children is None:
             nodes = len(tree.owners)
             first, following = array("I", [NO_NODE]) * (nodes + 1), array("I", bytes(4 * nodes))
             self._library.heapx_tree_index(at(tree.owners), nodes, at(first), at(following))
-            self._children = first, following
+            self._tree, self._children = tree, (first, following)
         return self._children
 
     @property

@@ -41,8 +41,8 @@ static int close_to_others(const struct graph *graph, uint32_t first, uint32_t e
 }
 
 /* Of the blocks and the roots [first, end) with most words that own blocks, and of those whose words lead to most that nobody owns alone,
-   up to `room` of each: what can be reached from them without another one, and from nothing else: other roots of these, and what has a name by
-   itself. `owners` and `retained`: of the dominators. Returns how many; `out` has room for twice as many; or NO_MEMORY. */
+   up to `room` of each: what can be reached from them without another one, and from nothing else: other roots of these, and what has a
+   name by itself. `owners` and `retained`: of the dominators. Returns how many; `out` has room for twice as many; or NO_MEMORY. */
 int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, const uint64_t *retained, uint32_t first, uint32_t end,
                           struct joint *out, uint64_t room)
 {

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #define FEW_EDGES 16u                   /* of one node: so few are looked through once more for each */
-#define AHEAD 12u                       /* edges: what they lead to comes into the cache meanwhile */
 #define CHECK_CLOCK 16384u
 #define PLANES 4                        /* referrals.h: seen and those behind it */
 

@@ -4,32 +4,30 @@
 
 #include "graph.h"
 
-/* Some edge of `node` stands in this slot and points to `target` at this offset. */
-static inline int has_edge(const struct graph *graph, const uint16_t *inside, uint32_t node, uint32_t slot, uint32_t target,
-                           uint32_t offset)
-{
-    uint32_t low = graph->offsets[node], high = graph->offsets[node + 1];
-    const uint32_t end = high;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (graph->slots[middle - graph->first_slotted] < slot)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < end && graph->slots[low - graph->first_slotted] == slot && EDGE_ID(graph->to[low]) == target
-        && inside[low] == offset;
-}
-
 /* The pointer in slot s leads to t, and the word behind t leads back to s; or t itself leads to the word before s. */
 static inline int is_list_link(const struct graph *graph, const uint16_t *inside, uint32_t node, uint32_t edge)
 {
     if (graph->links)
         return graph->links[edge >> 3] >> (edge & 7) & 1;
-    const uint32_t target = EDGE_ID(graph->to[edge]), slot = graph->slots[edge - graph->first_slotted], place = inside[edge];
+    const uint32_t target = EDGE_ID(graph->to[edge]), place = inside[edge];
     if (target >= graph->index.blocks || EDGE_RULE(graph->to[edge]) == RULE_TAG)
         return 0;
-    return has_edge(graph, inside, target, place + 1, node, slot) || (slot && has_edge(graph, inside, target, place, node, slot - 1));
+    const uint32_t end = graph->offsets[target + 1];
+    uint32_t low = graph->offsets[target], high = place ? end : low;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (slot_of(graph, middle) < place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (uint32_t back = low; back < end && back < low + 2; back++)     /* those in slots place and place + 1 */
+        if (EDGE_ID(graph->to[back]) == node) {
+            const uint64_t slot = slot_of(graph, edge), there = slot_of(graph, back) - place;
+            if (there <= 1 && inside[back] + UINT64_C(1) == slot + there)
+                return 1;
+        }
+    return 0;
 }
 
 /* By edge the offset in its target, in words. */

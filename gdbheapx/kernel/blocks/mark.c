@@ -45,7 +45,8 @@ static int enter(const struct graph *graph, struct spread *spread, uint32_t node
         const uint32_t target = EDGE_ID(*edge);
         if (EDGE_RULE(*edge) > rule || is_marked(spread, target) || (only && !(only[target >> 6] >> (target & 63) & 1)))
             continue;
-        if (is_owned && owns_nothing(graph, (uint64_t) (edge - graph->to)))
+        const uint64_t number = (uint64_t) (edge - graph->to);
+        if ((is_owned && owns_nothing(graph, number)) || (spread->left_out && spread->left_out[number >> 3] >> (number & 7) & 1))
             continue;
         if (!spread_push(spread, target))
             return 0;

@@ -14,6 +14,7 @@ struct spread {
     uint64_t *marked;               /* one bit a node */
     uint32_t *stack;
     uint64_t depth, room;
+    const uint8_t *left_out;        /* one bit an edge that is not followed; NULL: there is none */
 };
 
 static inline int spread_open(struct spread *spread, uint32_t nodes)

@@ -117,6 +117,10 @@ static void follow(struct ways *ways, unsigned most_rule)
     const struct graph *graph = ways->graph;
     for (; ways->begin < ways->end; ways->begin++) {
         const uint32_t node = ways->queue[ways->begin];
+        if (ways->begin + 2 * AHEAD < ways->end) {
+            __builtin_prefetch(&graph->offsets[ways->queue[ways->begin + 2 * AHEAD]]);
+            __builtin_prefetch(&graph->to[graph->offsets[ways->queue[ways->begin + AHEAD]]]);
+        }
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
             if (target >= ways->roots_from || has_bit(ways->known, target) || owns_nothing(graph, edge)

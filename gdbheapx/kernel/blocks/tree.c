@@ -1,18 +1,29 @@
 /* Questions about who owns what, and the split of roots that comes before it. */
 #include "marks.h"
 
-/* Blocks and bytes that can be reached from nodes [first, end) by words that own something, whatever else leads there; and from those that
-   have a number in `under`, which they keep: some by words that own nothing, where nothing else leads there. NULL: none. */
-int heapx_graph_reached(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *under, uint64_t *bytes, uint64_t *blocks)
+/* The next node below `top` in the tree of heapx_tree_index, each before those that it owns; NO_NODE: that was all. */
+static uint32_t next_below(const uint32_t *owners, const uint32_t *first, const uint32_t *next, uint32_t top, uint32_t at)
+{
+    if (first[at] != NO_NODE)
+        return first[at];
+    while (at != top && next[at] == NO_NODE)
+        at = owners[at];
+    return at == top ? NO_NODE : next[at];
+}
+
+/* Blocks and bytes that can be reached from a node by words that own something, whatever else leads there; and, where it has a tree, from
+   what it keeps: some by words that own nothing, where nothing else leads there. `first`, `next`: of heapx_tree_index, NULL without. */
+int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t *owners, const uint32_t *first, const uint32_t *next,
+                        uint64_t *bytes, uint64_t *blocks)
 {
     struct spread spread;
     struct reached reached = {0, 0};
     int more = NO_MEMORY;
     if (spread_open(&spread, graph->nodes)) {
         more = 0;
-        for (uint32_t node = under ? 0 : first; node < (under ? graph->nodes : end) && !more; node++)
-            if (!is_marked(&spread, node) && ((node >= first && node < end) || (under && under[node])))
-                more = spread_push(&spread, node) ? spread_drain(graph, &spread, OWNED, NULL, &reached, 1e300) : NO_MEMORY;
+        for (uint32_t at = node; at != NO_NODE && !more; at = first ? next_below(owners, first, next, node, at) : NO_NODE)
+            if (!is_marked(&spread, at))
+                more = spread_push(&spread, at) ? spread_drain(graph, &spread, OWNED, NULL, &reached, 1e300) : NO_MEMORY;
     }
     spread_close(&spread);
     *bytes = reached.bytes;
@@ -74,6 +85,7 @@ void heapx_tree_others(const struct graph *graph, const uint32_t *under, const u
             continue;
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]), place = under[target];
+            __builtin_prefetch(&under[EDGE_ID(graph->to[edge + AHEAD < graph->edges ? edge + AHEAD : edge])]);
             if (!place || place == under[node] || is_loose(graph, edge) || target == asked[place - 1])
                 continue;                           /* who leads to the owner itself holds it */
             struct others *others = &out[place - 1];
@@ -138,6 +150,8 @@ void heapx_tree_under(const uint32_t *owners, uint32_t nodes, uint32_t *under)
 {
     for (uint32_t node = 0; node < nodes; node++) {
         uint32_t top = node;
+        if (node + AHEAD < nodes && owners[node + AHEAD] != NO_NODE)
+            __builtin_prefetch(&under[owners[node + AHEAD]]);
         while (!under[top] && owners[top] != NO_NODE)
             top = owners[top];
         const uint32_t number = under[top] ? under[top] : UINT32_MAX;

@@ -143,7 +143,7 @@ def test_what_owns_nothing_is_weak(c_kernel: CKernel, seed: int) -> None:
         check_tree(graph, plain_, weak, True, told)
         tree = graph.dominators(first, weak, True)
         for node in range(graph.nodes):
-            reached = graph.reached(node, node + 1, tree)
+            reached = graph.reached(node, tree)
             assert reached.bytes >= tree.retained_bytes[node] and reached.blocks >= tree.retained_blocks[node], "it leads to what it keeps"
     check_joint(graph, plain_, graph.dominators(first, (first, first), True), told)
     parents, seen = graph.named_parents(first), plain_.named(told)
@@ -238,7 +238,7 @@ def check(kernel: CKernel, world: World) -> None:
     targets = [[edge.node for edge in some] for some in plain_.edges]
     for node in range(first, graph.nodes):
         behind = [one for one in plain_.reachable([node], targets) if one < blocks]
-        assert graph.reached(node, node + 1) == (len(behind), sum(plain_.blocks[one][1] for one in behind))
+        assert graph.reached(node) == (len(behind), sum(plain_.blocks[one][1] for one in behind))
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -58,7 +58,7 @@ def told(graph: Graph, first: int, away: int = 0) -> Dict[str, Any]:
     tree = graph.dominators(first, (first + 1, first + 2))
     found["tree"] = [list(column) for column in tree]
     found["children"] = [graph.children(tree, node, 3)[1] for node in [*range(graph.nodes), NO_NODE]]
-    found["reached"] = [graph.reached(node, node + 1) for node in range(first, graph.nodes)]
+    found["reached"] = [graph.reached(node) for node in range(first, graph.nodes)]
     return found
 
 

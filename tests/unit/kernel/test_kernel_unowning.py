@@ -90,7 +90,7 @@ def test_behind_a_length(c_kernel: CKernel) -> None:
     graph = memory.graph(c_kernel)
     assert rule(graph, body, 4, other) == UNOWNING and rule(graph, body, 5, lonely) == RULE_START
     assert owner(graph, other) == node(graph, keeper) and owner(graph, lonely) == node(graph, body)
-    assert graph.reached(node(graph, holder), node(graph, holder) + 1).blocks == 3  # with its characters and what they alone hold
+    assert graph.reached(node(graph, holder)).blocks == 3  # with its characters and what they alone hold
     assert [one.rule for one in graph.referrers(node(graph, other), 5)] == [UNOWNING, RULE_START]
     assert graph.parents(graph.numbers().blocks)[node(graph, other)] == node(graph, keeper)
     assert graph.mark(graph.numbers().blocks)[RULE_START].blocks == graph.numbers().blocks

@@ -156,7 +156,7 @@ def slots_of(some: Sequence[Page]) -> Blocks:
     addresses, sizes = array("Q"), array("Q")
     for page in some:
         addresses.extend(range(page.first_slot, page.first_slot + page.slots * page.slot_bytes, page.slot_bytes))
-        sizes.extend([page.slot_bytes] * page.slots)
+        sizes += array("Q", [page.slot_bytes]) * page.slots
     return used_blocks(addresses, sizes)
 
 
@@ -199,8 +199,7 @@ def slots(world: World) -> Slots:
         class_label = next((number for number, found in enumerate(signer.found(), 1) if found.row == 0 and found.key == CLASS), 0)
         if class_label:
             classes.extend(address for address, label in zip(blocks.addresses, labels) if label == class_label)
-        columns: Tuple[array[int], ...] = tuple(array(column.typecode, compress(column, labels)) for column in blocks)
-        used.append(Blocks(*columns))
+        used.append(used_blocks(*(array("Q", compress(column, labels)) for column in (blocks.addresses, blocks.usable_bytes))))
     return Slots(used, classes)
 
 
