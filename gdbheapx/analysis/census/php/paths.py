@@ -1,7 +1,8 @@
-"""Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `App\\Limits::TABLE["a"]`. Of 8.2."""
+"""Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `frame handle(): $rows`. Of 8.2."""
 
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.php.frames import current, locals_of
 from gdbheapx.analysis.census.php.values import (
     ARRAY,
     COUNTED,
@@ -16,7 +17,21 @@ from gdbheapx.analysis.census.php.values import (
     Value,
     Values,
 )
-from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, FIELD, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import (
+    ALL_WORDS,
+    ATTRIBUTE,
+    FIELD,
+    FRAME,
+    INDEX,
+    KEY,
+    LOCAL,
+    TYPE,
+    VARIABLE,
+    Hop,
+    Namer,
+    PathStep,
+    Start,
+)
 from gdbheapx.model import Address
 
 ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
@@ -37,7 +52,7 @@ class Here(NamedTuple):
 
 
 class PhpNamer(Namer):
-    """Global variables first, then what classes keep, then constants."""
+    """Global variables first, then what classes keep, then constants, then variables of functions."""
 
     def __init__(self, values: Values, found: Globals) -> None:
         self._values, self._globals = values, found
@@ -53,6 +68,8 @@ class PhpNamer(Namer):
         for name, value in self._values.named(self._globals.constants):
             if value.type == POINTER:
                 yield from self._start(self._values.value(value.data), [], VARIABLE, name)
+        for local in locals_of(self._values, current(self._globals.behind)):
+            yield from self._start(local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + local.name)
 
     def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
         for name, value in self._values.statics(class_):
