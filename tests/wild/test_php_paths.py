@@ -26,6 +26,8 @@ pytestmark = pytest.mark.wild  # an interpreter that may not be here
 IMMUTABLE = 1 << 6
 """GC_IMMUTABLE, of a string IS_STR_INTERNED."""
 SAMPLES, LEAST_NAMED = 1000, 0.95
+ODD = ("quoted", "accent", "lines", "empty", "conf", "field", "zero", "words", "odd")
+"""What keys and names of every sort lead to: asked for always."""
 PROGRAM = r"""<?php
 namespace App;
 class Item {
@@ -59,6 +61,7 @@ $same = &$list;
 $odd = ["a\"b\$c\\" => "truth quoted " . getmypid(), "\u{e9}" => "truth accent " . getmypid(), "two\nlines" => "truth lines " . getmypid(), "" => "truth empty " . getmypid()];
 \define("CONF", ["x" => ["truth conf " . getmypid()]]);
 $object = new \stdClass; $object->field = ["truth field " . getmypid()]; $object->{"0"} = "truth zero " . getmypid();
+$object->{"two words"} = "truth words " . getmypid(); ${"odd name"} = ["truth odd " . getmypid()];
 unset($i);
 echo "ready\n"; flush(); fgets(STDIN);
 function told($path) {
@@ -193,7 +196,9 @@ def sampled(process: Process) -> Tuple[List[Sample], List[str]]:
     session.prepare()
     graph = made_graph(session)
     assert graph.paths is not None
-    samples = random.Random(1).sample(list(values(session, graph)), SAMPLES)
+    every = list(values(session, graph))
+    samples = [sample for sample in every if sample.told.split(" ")[1] in ODD]
+    samples += random.Random(1).sample([sample for sample in every if sample not in samples], SAMPLES - len(samples))
     paths = [graph.paths.of(sample.node) for sample in samples]
     texts = ["" if path is None or any(step.kind == FIELD for step in path.steps) else path.text for path in paths]
     (process.folder / "paths").write_text("\n".join(texts))
@@ -210,6 +215,7 @@ def test_the_program_finds_its_values_by_them(stage: Stage) -> None:
     assert [(text, words) for text, words in zip(texts, told) if text] == [
         (text, sample.told) for text, sample in zip(texts, samples) if text
     ]
+    assert {sample.told.split(" ")[1] for text, sample in zip(texts, samples) if text} >= set(ODD)
     assert {words.split(" ")[0] for words in told} >= {"truth", "App\\Item", "App\\Later"}
 
 
