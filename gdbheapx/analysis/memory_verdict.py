@@ -1,12 +1,12 @@
 """What is large: a verdict on the memory as a whole, before anything is said of an allocator. Parts in, sentences out."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.split import Split
+from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
-from gdbheapx.units import Size, join_sentences, say, share
+from gdbheapx.units import Size, join_sentences, plural, say, share
 from gdbheapx.verdict import NOT_MALLOC, SMALL_BYTES, UNBOUNDED, UNREAD, Verdict, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
@@ -225,16 +225,37 @@ def beside(split: Optional[Split]) -> List[Finding]:
     return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC)]
 
 
+def were_deeper(memory: Optional[Memory]) -> bool:
+    """Threads have touched much of their stacks in which they are no longer."""
+    stacks = memory.thread_stacks if memory is not None else None
+    past = stacks.past_bytes if stacks is not None else None
+    return memory is not None and past is not None and past >= max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes)
+
+
 def findings(split: Optional[Split]) -> List[Finding]:
     """What a reader of RSS must know."""
     memory = split.memory if split is not None else None
-    if split is None or memory is None or memory.pss_bytes is None:
-        return []
+    return [*_deeper(memory), *_shared(split, memory)] if split is not None and memory is not None else []
+
+
+def _deeper(memory: Memory) -> Iterator[Finding]:
+    stacks = memory.thread_stacks
+    if stacks is None or not were_deeper(memory):
+        return
+    touched, past = stacks.touched_bytes or 0, stacks.past_bytes or 0
+    evidence = say("%s touched by %s, %s in use now", Size(touched), plural(stacks.measured_threads, "thread"), Size(touched - past))
+    hint = "the rest was used by deeper calls and stays until each thread ends, or returns it with madvise; a smaller stack size limits it"
+    yield Finding("thread stacks were deeper than they are now", evidence, hint, codes.DEEPER_STACKS)
+
+
+def _shared(split: Split, memory: Memory) -> Iterator[Finding]:
+    if memory.pss_bytes is None:
+        return
     shared = sum(
         part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL)
     )  # every process shares its libraries
     if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
-        return []
+        return
     evidence = say("%s of RSS %s, not counting page cache; PSS %s", Size(shared), Size(memory.total_bytes), Size(memory.pss_bytes))
     hint = "RSS counts such a page in every process, and once for each mapping; to add up a group of processes, use PSS"
-    return [Finding("much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES)]
+    yield Finding("much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES)

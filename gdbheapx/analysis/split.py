@@ -2,8 +2,9 @@
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
-from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory import depths, kinds
 from gdbheapx.analysis.memory.attribute import Attribution, Piece, tell
+from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, Target
@@ -166,6 +167,8 @@ class Memory(NamedTuple):
     zero_bytes: Optional[int] = None
     """Beside total_bytes: pages of zeros in a core that does not tell which of them were ever in RAM (one that gdb wrote, or that was
     copied without its holes); None: a process."""
+    thread_stacks: Optional[ThreadStacks] = None
+    """What living threads have touched of their stacks, and how deep they are in them."""
 
 
 class Split(NamedTuple):
@@ -209,7 +212,8 @@ def split(
     measured = target.memory_use()
     if measured is None:
         return None
-    told = tell(target, kernel, measured, budget or Budget())
+    budget = budget or Budget()
+    told = tell(target, kernel, measured, budget)
     use = told.use
     tally, largest = Tally(use.measure), Largest(use.measure)
     attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names), cast(Dict[int, List[Piece]], {})
@@ -219,7 +223,8 @@ def split(
         largest.add(piece, use.mappings[piece.place])
     parts = tally.parts()
     sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
-    return Split(parts, sums._replace(zero_bytes=told.zero_bytes), told.until, attribution, pieces)
+    sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=depths.find(target, attribution, kernel, budget))
+    return Split(parts, sums, told.until, attribution, pieces)
 
 
 class Largest:

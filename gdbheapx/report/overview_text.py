@@ -6,7 +6,7 @@ from gdbheapx import allocators
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
-from gdbheapx.analysis.memory_verdict import weight
+from gdbheapx.analysis.memory_verdict import weight, were_deeper
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
@@ -34,6 +34,14 @@ MORE = tuple(
     )
 )
 """Shown where any part has some."""
+THREAD_STACK = (
+    Column("thread", TEXT, field="lwp"),
+    Column("name", TEXT, field="name"),
+    *(
+        Column(heading, BYTES, field="%s_bytes" % field)
+        for heading, field in (("touched", "touched"), ("depth now", "depth"), ("size", "size"))
+    ),
+)
 
 
 def lines(overview: Overview) -> Page:
@@ -94,6 +102,9 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
         yield "Largest parts that are not malloc's:"
         for part in memory.largest:
             yield Said(*(printable("  %10s  %-13s %s" % (size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
+    if memory.thread_stacks is not None and were_deeper(memory):
+        yield "Thread stacks of which most was touched:"
+        yield Table(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
 
 
 def _rows(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:

@@ -14,7 +14,8 @@ $h = str_repeat("z", 20 << 20);
 gc_collect_cycles();
 file_put_contents($argv[1], memory_get_usage() . " " . memory_get_usage(true));
 echo "ready\\n"; flush();
-while (fgets(STDIN));
+function waits(array $rows) { $kept = [$rows[1], "kept"]; while (fgets(STDIN)); }
+waits($a);
 """
 RUBY = """
 $a = Array.new(100000) { |i| { n: i, s: "x" * (30 + i % 60) } }

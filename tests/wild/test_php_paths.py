@@ -1,11 +1,13 @@
 """Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
 
-Files: analysis/census/php/paths.py, analysis/census/php/values.py, analysis/census/php/pieces.py.
+Files: analysis/census/php/paths.py, analysis/census/php/frames.py, analysis/census/php/values.py, analysis/census/php/pieces.py.
 """
 
+import json
 import random
+import re
 import shutil
-from typing import Iterator, NamedTuple
+from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
 
@@ -17,13 +19,15 @@ from gdbheapx.analysis.reachability.names import NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.gcores import gcore
-from tests.support.processes import Stage
+from tests.support.processes import Process, Stage
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
 
 IMMUTABLE = 1 << 6
 """GC_IMMUTABLE, of a string IS_STR_INTERNED."""
 SAMPLES, LEAST_NAMED = 1000, 0.95
+ODD = ("quoted", "accent", "lines", "empty", "conf", "field", "zero", "words", "odd")
+"""What keys and names of every sort lead to: asked for always."""
 PROGRAM = r"""<?php
 namespace App;
 class Item {
@@ -57,6 +61,7 @@ $same = &$list;
 $odd = ["a\"b\$c\\" => "truth quoted " . getmypid(), "\u{e9}" => "truth accent " . getmypid(), "two\nlines" => "truth lines " . getmypid(), "" => "truth empty " . getmypid()];
 \define("CONF", ["x" => ["truth conf " . getmypid()]]);
 $object = new \stdClass; $object->field = ["truth field " . getmypid()]; $object->{"0"} = "truth zero " . getmypid();
+$object->{"two words"} = "truth words " . getmypid(); ${"odd name"} = ["truth odd " . getmypid()];
 unset($i);
 echo "ready\n"; flush(); fgets(STDIN);
 function told($path) {
@@ -70,6 +75,82 @@ foreach (explode("\n", file_get_contents($argv[1] . "/paths")) as $path) {
 }
 file_put_contents($argv[1] . "/told", implode("\n", $told));
 echo "ready\n"; flush(); fgets(STDIN);
+"""
+
+CHECKS = r"""foreach ($GLOBALS["asked"] as $__n => $__path) if (str_starts_with($__path, "frame " . OWN . "(): ")) {
+    try { $__value = eval("return " . substr($__path, strlen("frame " . OWN . "(): ")) . ";"); }
+    catch (\Throwable $__e) { $__value = "failed: " . $__e->getMessage(); }
+    $GLOBALS["told"][$__n] = is_object($__value) ? get_class($__value) . " " . spl_object_id($__value) : $__value;
+}"""
+FRAMES = r"""<?php
+namespace App;
+class Item {
+    public $name; public array $tags; public ?Item $next = null;
+    function __construct($i, $deep = true) {
+        $this->name = "truth name $i " . str_repeat("x", $i % 50);
+        $this->tags = ["truth tag $i", "k$i" => ["truth deep $i"]];
+        if ($deep && $i % 3 == 0) $this->next = new Item($i + 500000, false);
+    }
+}
+function made($from, $count) { $all = []; for ($i = 0; $i < $count; $i++) $all["u:$i"] = new Item($from + $i); return $all; }
+class Shop {
+    private $rows = [];
+    public $own;
+    function handle(array $rows, &$by, ...$more) {
+        $this->rows = made(1000, 300);
+        $gone = made(2000, 100); $text = "truth text " . getmypid(); unset($gone["u:7"]); $gone = null;
+        $one = new Item(3000);
+        $result = self::fill($rows["u:1"], 5);
+        CHECK(App\Shop::handle)
+        return $result;
+    }
+    static function fill($item, $unset) {
+        $list = array_values(made(4000, 300)); unset($unset);
+        $used = ["truth used " . getmypid()];
+        $apart = made(12000, 200);
+        $inner = function ($argument) use ($list, &$used) {
+            $mine = made(5000, 200);
+            foreach (running() as $value) { $seen = [$value]; }
+            CHECK(App\Shop::App\{closure})
+            return $mine;
+        };
+        $kept = $inner(["truth argument " . getmypid()]);
+        CHECK(App\Shop::fill)
+        return $kept;
+    }
+}
+function running() {
+    $state = made(6000, 200);
+    yield "truth first " . getmypid();
+    $later = including("truth given " . getmypid());
+    CHECK(App\running)
+    yield $later;
+}
+function including($given) {
+    $swapped = made(7000, 200); $left = made(8000, 200);
+    extract(["taken" => ["truth extracted " . getmypid()]]);
+    ${"odd" . "name"} = "truth odd " . getmypid();
+    include $GLOBALS["argv"][1] . "/included.php";
+    return $later;
+}
+function main() {
+    $by = ["truth by " . getmypid()]; $held = made(13000, 200);
+    $shop = new Shop; $shop->own = made(9000, 100);
+    $shop->handle(made(10000, 300), $by, "truth more " . getmypid());
+    CHECK(App\main)
+}
+$asked = $told = [];
+main();
+ksort($told);
+file_put_contents($argv[1] . "/told", json_encode($told, JSON_FORCE_OBJECT));
+echo "ready\n"; flush(); fgets(STDIN);
+"""
+INCLUDED = r"""<?php
+$swapped = App\made(11000, 200); $left = null; $later = ["truth later " . getmypid()];
+for ($i = 0; $i < 300; $i++) $more[] = "truth appended $i";
+echo "ready\n"; flush(); fgets(STDIN);
+$GLOBALS["asked"] = explode("\n", file_get_contents($GLOBALS["argv"][1] . "/paths"));
+CHECK(App\including)
 """
 
 
@@ -97,26 +178,55 @@ def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
             yield Sample(node, "%s %d" % (classes[words[2]], words[1] & 0xFFFFFFFF))
 
 
-def test_the_program_finds_its_values_by_them(stage: Stage) -> None:
-    """1,000 strings, arrays and objects of a core: strings by their text, which each has alone; objects by their number."""
+def started(stage: Stage, **files: str) -> Process:
+    """PHP at rest with these files, the first of which is its program."""
     php, folder = shutil.which("php"), stage.folder()
     if php is None:
         pytest.skip("php is not installed")
-    (folder / "program.php").write_text(PROGRAM)
+    for name, text in files.items():
+        (folder / (name + ".php")).write_text(re.sub(r"CHECK\((.*)\)", lambda match: CHECKS.replace("OWN", "'%s'" % match[1]), text))
     process = stage.spawn([php, str(folder / "program.php"), str(folder)], folder)
     process.wait_ready()
+    return process
+
+
+def sampled(process: Process) -> Tuple[List[Sample], List[str]]:
+    """1,000 values of its core, and their paths; empty for those that have none."""
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
     graph = made_graph(session)
     assert graph.paths is not None
-    samples = random.Random(1).sample(list(values(session, graph)), SAMPLES)
+    every = list(values(session, graph))
+    samples = [sample for sample in every if sample.told.split(" ")[1] in ODD]
+    samples += random.Random(1).sample([sample for sample in every if sample not in samples], SAMPLES - len(samples))
     paths = [graph.paths.of(sample.node) for sample in samples]
     texts = ["" if path is None or any(step.kind == FIELD for step in path.steps) else path.text for path in paths]
-    (folder / "paths").write_text("\n".join(texts))
+    (process.folder / "paths").write_text("\n".join(texts))
     process.command(b"check\n")
-    told = (folder / "told").read_text().split("\n")
     assert sum(map(bool, texts)) >= LEAST_NAMED * SAMPLES
+    return samples, texts
+
+
+def test_the_program_finds_its_values_by_them(stage: Stage) -> None:
+    """1,000 strings, arrays and objects of a core: strings by their text, which each has alone; objects by their number."""
+    process = started(stage, program=PROGRAM)
+    samples, texts = sampled(process)
+    told = (process.folder / "told").read_text().split("\n")
     assert [(text, words) for text, words in zip(texts, told) if text] == [
         (text, sample.told) for text, sample in zip(texts, samples) if text
     ]
+    assert {sample.told.split(" ")[1] for text, sample in zip(texts, samples) if text} >= set(ODD)
     assert {words.split(" ")[0] for words in told} >= {"truth", "App\\Item", "App\\Later"}
+
+
+def test_functions_find_theirs(stage: Stage) -> None:
+    """Variables of functions, methods, closures and generators that have not returned, and of one that includes a file, which has changed them:
+    each function evaluates its paths itself, where it goes on."""
+    process = started(stage, program=FRAMES, included=INCLUDED)
+    samples, texts = sampled(process)
+    told = json.loads((process.folder / "told").read_text())
+    assert [(text, told[str(number)]) for number, text in enumerate(texts) if text] == [
+        (text, sample.told) for text, sample in zip(texts, samples) if text
+    ]
+    functions = {text.partition("(): ")[0] for text in texts if text}
+    assert functions == {"frame App\\%s" % name for name in ("Shop::handle", "Shop::fill", "Shop::App\\{closure}", "running", "including", "main")}

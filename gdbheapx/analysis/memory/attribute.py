@@ -149,12 +149,12 @@ class Attribution:
             )
             for name, claimed in claims.items()
         ]
-        page = target.page_bytes
+        self.page_bytes = page = target.page_bytes
         self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
-        found_stacks = stacks.find(self.places, target, self._read, goes_unguarded)
-        self._stacks = found_stacks.ranges(self.places)
+        self.stacks = stacks.find(self.places, target, self._read, goes_unguarded)
+        self._stacks = self.stacks.ranges(self.places)
         owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
         self._any = Ranges(span for ranges in [*owned, self._images] for span in ranges)
 
@@ -197,6 +197,12 @@ class Attribution:
         """The same with what is in swap."""
         held = self._pages.held(ranges)
         return None if held is None else held.taken_bytes + (held.swapped_bytes or 0)
+
+    def touched(self, place: int, span: Range) -> Optional[int]:
+        """What of a part of one mapping of a process is in RAM or in swap; None where that cannot be told."""
+        use = self._use.mappings[place]
+        held = self._held(use, use.resident_bytes, use.swapped_bytes, Ranges([span]))
+        return None if held is None or held.swapped_bytes is None else held.taken_bytes + held.swapped_bytes
 
     def _of(self, place: int, use: MappingUse) -> Iterator[Piece]:
         taken, swapped = use.resident_bytes, use.swapped_bytes

@@ -1,7 +1,9 @@
 """Thread stacks: of living threads, of ended ones that are kept for reuse, and what a thread runs on instead of its own."""
 
 import struct
-from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
+from bisect import bisect_left
+from types import MappingProxyType
+from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.memory.kinds import STACK, Owner
 from gdbheapx.analysis.memory.places import Places
@@ -24,6 +26,8 @@ MIN_BYTES = 16 << 10
 LIST_HEAD_BYTES = 16
 """The head of one of the C library's lists of stacks."""
 
+MAIN = "[stack]"
+
 LIVING = Owner(STACK, "thread stacks")
 COROUTINES = Owner(STACK, "stacks that threads run on instead of their own (coroutines, fibers)", LIKELY)
 ENDED = Owner(STACK, "stacks of exited threads, kept for reuse", LIKELY)
@@ -41,6 +45,10 @@ class Stacks(NamedTuple):
     """Of those where it is known the end of the stack: behind it the kernel may have joined another mapping to it."""
     kept: Sequence[int] = ()
     """The control blocks of ended threads whose stacks are kept for reuse."""
+    own: Mapping[int, Tuple[int, int]] = MappingProxyType({})
+    """lwp -> the mapping of the thread's own stack, wherever it runs just now, and an address in that stack."""
+    blocks: Sequence[Tuple[int, int]] = ()
+    """(control block, end of its stack) of living and ended threads, sorted; empty where control blocks lie elsewhere."""
 
     def ranges(self, places: Places) -> List[Tuple[Owner, Ranges]]:
         """The addresses of each sort."""
@@ -50,16 +58,32 @@ class Stacks(NamedTuple):
             spans.setdefault(owner, []).append((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))))
         return [(owner, Ranges(ranges)) for owner, ranges in spans.items()]
 
+    def bounds(self, places: Places, place: int, address: int) -> Range:
+        """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (libc 2.42 on Linux 6.13),
+        and then the control blocks of other threads tell where theirs end."""
+        mapping = places.uses[place].mapping
+        start, end = mapping.start, min(mapping.end, self.ends.get(place, mapping.end))
+        for _, top_ in self.blocks[bisect_left(self.blocks, (start, 0)) : bisect_left(self.blocks, (end, 0))]:
+            if start < top_ <= address:
+                start = top_
+            elif address < top_ < end:
+                end = top_
+        return start, end
+
 
 def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
     """All stacks. `read`: bytes that cost the process nothing, else b"". `unguarded`: believe a stack without a guard below."""
     storage, threads, main = target.arch.storage, target.threads(), target.pid  # the main thread's control block does not lie on its stack
     owners: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
     ends: Dict[int, int] = {}
+    owns: Dict[int, Tuple[int, int]] = {}
+    labelled = next((place for place in owners if places.uses[place].mapping.name == MAIN), None)
+    if main is not None and labelled is not None:
+        owns[main] = labelled, places.uses[labelled].mapping.start
     for thread in threads:
         own = _own(places, thread, main, unguarded)
         if own is not None:
-            owners[own] = LIVING
+            owners[own], owns[thread.lwp] = LIVING, (own, thread.thread_pointer or 0)
             if storage.is_pthread and not _is_named(places.uses[own].mapping.name):
                 ends[own] = max(ends.get(own, 0), top(thread.thread_pointer or 0, target.arch))
     sizes = {places.uses[place].mapping.size_bytes for place in owners if places.guard_bytes(place)}
@@ -72,10 +96,12 @@ def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
     labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
     for thread in threads:
         where = _where_it_runs(places, thread, thread.lwp == main and not labelled, unguarded)
-        if where is not None:
-            owners.setdefault(*where)
+        if where is not None and owners.setdefault(*where) == where[1] == LIVING:
+            owns.setdefault(thread.lwp, (where[0], thread.stack_pointer or 0))
     kept.update(_without_thread(places, owners, sizes, read if storage.is_pthread else None))
-    return Stacks(owners, ends, sorted(kept))
+    living = {thread.thread_pointer for thread in threads if thread.thread_pointer}
+    blocks = [(pointer, top(pointer, target.arch)) for pointer in sorted(living | kept)] if storage.is_pthread else []
+    return Stacks(owners, ends, sorted(kept), owns, blocks)
 
 
 def top(pointer: int, arch: Architecture) -> int:

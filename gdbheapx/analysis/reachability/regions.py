@@ -66,7 +66,6 @@ class Finder:
         memory = target.memory_use()
         self._uses = memory.mappings if memory is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
         self._places = Places(self._uses)
-        self._pointers = sorted(thread.thread_pointer for thread in target.threads() if thread.thread_pointer)
         self._stacks = stacks.find(self._places, target, self._read, True)
         self._here = shapes.present(target)
         self._roots: List[Root] = []
@@ -170,20 +169,6 @@ class Finder:
         dtv = int.from_bytes(data, "little") if len(data) == word else 0
         return [dtv - 2 * word] if dtv > 2 * word else []
 
-    def _bounds(self, place: int, address: int) -> Range:
-        """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (libc 2.42 on Linux 6.13),
-        and then the control blocks of other threads tell where theirs end."""
-        mapping = self._uses[place].mapping
-        start, end = mapping.start, min(mapping.end, self._stacks.ends.get(place, mapping.end))
-        if self._target.arch.storage.is_pthread:
-            for pointer in self._pointers:
-                top = stacks.top(pointer, self._target.arch)
-                if start < top <= address:
-                    start = top
-                elif address < top < end and pointer >= mapping.start:
-                    end = top
-        return start, end
-
     def _is_stack(self, place: Optional[int], thread: Thread) -> bool:
         """The thread runs on its stack there."""
         if place is None:
@@ -200,11 +185,11 @@ class Finder:
         runs, block = self._places.at(thread.stack_pointer), self._places.at(thread.thread_pointer)
         if runs is not None and self._is_stack(runs, thread):
             pointer = thread.stack_pointer or 0
-            start, end = self._bounds(runs, pointer)
+            start, end = self._stacks.bounds(self._places, runs, pointer)
             self._root_of_stack(thread, max(start, (pointer - self._target.arch.red_zone_bytes) & -self._target.word_bytes), end)
         if block is not None and block != runs and block in self._stacks.sorts:
-            self._root_of_stack(thread, *self._bounds(block, thread.thread_pointer or 0))
-        main = next((place for place, use in enumerate(self._uses) if use.mapping.name == "[stack]"), None)
+            self._root_of_stack(thread, *self._stacks.bounds(self._places, block, thread.thread_pointer or 0))
+        main = next((place for place, use in enumerate(self._uses) if use.mapping.name == stacks.MAIN), None)
         if thread.lwp == self._target.pid and main is not None and main != runs:
             self._root_of_stack(thread, self._uses[main].mapping.start, self._uses[main].mapping.end)
 

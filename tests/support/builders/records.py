@@ -3,6 +3,7 @@
 from typing import Any, List, Optional, Sequence
 
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.pins import Group, Kept
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.records import ArenaTotals
@@ -24,11 +25,14 @@ def part(kind: str, resident: Optional[int], **more: Any) -> MemoryPart:
     return MemoryPart(kind=kind, resident_bytes=resident, **known)  # type: ignore[arg-type]
 
 
-def split(parts: Sequence[MemoryPart], pss: Optional[int] = None, unclaimed: bool = True) -> Split:
+def split(
+    parts: Sequence[MemoryPart], pss: Optional[int] = None, unclaimed: bool = True, thread_stacks: Optional[ThreadStacks] = None
+) -> Split:
     """A split with these lines, and sums."""
     total = sum(one.resident_bytes or 0 for one in parts)
     mappings = [UnclaimedMapping(Address(0x7F0000000000), Address(0x7F0000100000), MB, None, 0)] if unclaimed else []
-    return Split(list(parts), Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], mappings))
+    sums = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], mappings, None, thread_stacks)
+    return Split(list(parts), sums)
 
 
 def glibc_arena(index: int = 0, **fields: Any) -> ArenaTotals:

@@ -12,6 +12,7 @@ import pytest
 from gdbheapx import findings as codes
 from gdbheapx.analysis import memory_verdict, next_steps
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import Module
@@ -129,6 +130,18 @@ def test_shared_pages_are_spoken_of() -> None:
     assert memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB, shared_bytes=10 * MB)])) == []
     assert memory_verdict.findings(memory([part(kinds.CACHE, 100 * MB, shared_bytes=90 * MB)])) == [], "every process shares its libraries"
     assert memory_verdict.findings(None) == []
+
+
+def test_stacks_that_were_deeper_are_spoken_of() -> None:
+    """From 16 MiB and a tenth of the memory on."""
+    whole = memory([part(kinds.STACK, 100 * MB), part(kinds.ALLOCATOR, 60 * MB)])
+
+    def said(past: Optional[int]) -> List[str]:
+        stacks = ThreadStacks(60, 60 if past is not None else 0, 480 * MB, 100 * MB, MB, past, [])
+        return [line.evidence for line in memory_verdict.findings(whole._replace(memory=whole.memory._replace(thread_stacks=stacks)))]
+
+    assert said(99 * MB) == ["100.0 MiB touched by 60 threads, 1.0 MiB in use now"]
+    assert said(15 * MB) == said(None) == memory_verdict.findings(whole) == []
 
 
 def figures(**fields: Any) -> glibc_verdict.Figures:

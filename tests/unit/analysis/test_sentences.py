@@ -18,6 +18,7 @@ from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.analysis import memory_verdict, pins
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
@@ -365,6 +366,11 @@ MEMORY = {
         lambda: memory_verdict.beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
         [codes.BESIDE_MALLOC],
         ["40.0 MiB of 100.0 MiB (40 %): Go: heap, 3 mappings 40.0 MiB"],
+    ),
+    "stacks that were deeper": Case(
+        lambda: memory_verdict.findings(split([part(kinds.STACK, 60 * MB)], thread_stacks=ThreadStacks(30, 30, 240 * MB, 60 * MB, MB, 59 * MB, []))),
+        [codes.DEEPER_STACKS],
+        ["60.0 MiB touched by 30 threads, 1.0 MiB in use now", "until each thread ends"],
     ),
     "shared pages": Case(
         lambda: memory_verdict.findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),

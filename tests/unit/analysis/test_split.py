@@ -4,7 +4,7 @@ Files: analysis/memory/attribute.py, analysis/memory/shapes.py, analysis/memory/
 """
 
 import struct
-from typing import List
+from typing import List, Optional
 
 import pytest
 
@@ -339,6 +339,29 @@ def test_stacks_that_ended_threads_left_without_guards() -> None:
     assert part(found, kinds.STACK).name.startswith("stacks of exited threads")
     del memory[heads + 24]
     assert not [one for one in divide(target).parts if one.kind == kinds.STACK], "links that do not agree"
+
+
+@pytest.mark.parametrize("depth, past", [(0x2000, 0x4E000), (None, None), (0x100000, 0x50000)])
+def test_how_deep_a_thread_is(depth: Optional[int], past: Optional[int]) -> None:
+    """What is touched beyond that was used by deeper calls; on another stack it is not known. Of a large frame nothing may be touched."""
+    top = STACK[1]
+    target = with_stacks([Thread(101, "worker", top - 0x900, OTHER[0] if depth is None else top - depth, 0)])
+    target.uses = [one._replace(resident_bytes=0x50000) if one.mapping.start == STACK[0] else one for one in target.uses]
+    stacks = divide(target).memory.thread_stacks
+    assert stacks is not None and [row[2:] for row in stacks.largest] == [(top - STACK[0], 0x50000, 0, depth, past)]
+    assert stacks[:2] == (1, past is not None) and stacks.past_bytes == past
+
+
+def test_huge_pages_are_touched_by_one_call() -> None:
+    """They were not used by deeper calls; what they are of stacks that the kernel joined is not known."""
+    thread = Thread(101, "worker", STACK[1] - 0x900, STACK[1] - 0x2000, 0)
+    uses = [use(STACK[0] - 0x1000, STACK[0], "---p"), use(*STACK, resident=0x203000)._replace(huge_bytes=0x200000)]
+    stacks = divide(Recorded(uses, threads=[thread])).memory.thread_stacks
+    assert stacks is not None and stacks.past_bytes == 0x1000
+    joined = [thread, Thread(102, "worker", STACK[1] - 0x400900, STACK[1] - 0x402000, 0)]
+    stacks = divide(Recorded(uses, threads=joined)).memory.thread_stacks
+    assert stacks is not None and stacks[:2] == (2, 0) and stacks.past_bytes is None
+    assert {(row.size_bytes, row.depth_bytes, row.huge_bytes) for row in stacks.largest} == {(0x400000, 0x2000, None)}
 
 
 def test_pieces_of_reservations_are_no_stacks() -> None:

@@ -1,7 +1,9 @@
-"""Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `App\\Limits::TABLE["a"]`. Of 8.2."""
+"""Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `frame handle(): $rows`. Of 8.2."""
 
+import re
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.php.frames import current, locals_of
 from gdbheapx.analysis.census.php.values import (
     ARRAY,
     COUNTED,
@@ -16,13 +18,28 @@ from gdbheapx.analysis.census.php.values import (
     Value,
     Values,
 )
-from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, FIELD, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import (
+    ALL_WORDS,
+    ATTRIBUTE,
+    FIELD,
+    FRAME,
+    INDEX,
+    KEY,
+    LOCAL,
+    TYPE,
+    VARIABLE,
+    Hop,
+    Namer,
+    PathStep,
+    Start,
+)
 from gdbheapx.model import Address
 
 ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
 OWNING = {ARRAY_NAME: 0b100, STRING_NAME: 0, REFERENCE_NAME: 0b10}
 OBJECT_WORDS = ALL_WORDS & ~0b1111
 """Behind counts, number, class and handlers."""
+WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*\Z")
 MOST_KEY = 60
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -37,7 +54,7 @@ class Here(NamedTuple):
 
 
 class PhpNamer(Namer):
-    """Global variables first, then what classes keep, then constants."""
+    """Global variables first, then what classes keep, then constants, then variables of functions."""
 
     def __init__(self, values: Values, found: Globals) -> None:
         self._values, self._globals = values, found
@@ -45,7 +62,7 @@ class PhpNamer(Namer):
     def starts(self) -> Iterable[Start]:
         """Values that are blocks of their own."""
         for name, value in self._values.named(self._globals.symbols):
-            yield from self._start(value, [], VARIABLE, "$" + name)
+            yield from self._start(value, [], VARIABLE, "$" + _word(name))
         for _, value in self._values.named(self._globals.classes):
             name_ = self._values.class_name(value.data) if value.type == POINTER else None
             if name_ is not None:
@@ -53,6 +70,8 @@ class PhpNamer(Namer):
         for name, value in self._values.named(self._globals.constants):
             if value.type == POINTER:
                 yield from self._start(self._values.value(value.data), [], VARIABLE, name)
+        for local in locals_of(self._values, current(self._globals.behind)):
+            yield from self._start(local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _word(local.name))
 
     def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
         for name, value in self._values.statics(class_):
@@ -132,7 +151,7 @@ class PhpNamer(Namer):
             return None
         key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else _quoted(text)
         if is_properties and text is not None:
-            return Here(value.data, value.type), (ATTRIBUTE, "->" + text.rpartition("\0")[2])
+            return Here(value.data, value.type), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
         return Here(value.data, value.type), (INDEX if text is None else KEY, "[%s]" % key)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
@@ -142,6 +161,11 @@ class PhpNamer(Namer):
             return "array of {:,}".format(table.length) if table is not None else "array of 0"
         words = self._values.words(address, 3) if signature == STRING_NAME else ()
         return "string, {:,} bytes".format(words[2]) if words else None
+
+
+def _word(name: str) -> str:
+    """A variable or a property: any text may be one's name."""
+    return name if WORD.match(name) else "{%s}" % _quoted(name)
 
 
 def _quoted(text: str) -> str:

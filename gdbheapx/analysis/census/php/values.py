@@ -72,6 +72,8 @@ class Globals(NamedTuple):
     constants: Table
     weak: Sequence[int]
     """Blocks that point to values and own none: the list of all objects, the stack, what the collector has to look at."""
+    behind: Sequence[int] = ()
+    """Words of executor_globals behind symbol_table."""
 
 
 class Values:
@@ -210,7 +212,7 @@ class Values:
         tables = [table for table in map(self.table, words) if table is not None]
         classes = self._with(tables, "stdclass")
         constants = self._with(tables, "E_ALL")
-        return Globals(symbols, classes, constants, weak) if classes is not None and constants is not None else None
+        return Globals(symbols, classes, constants, weak, words) if classes is not None and constants is not None else None
 
     def _with(self, tables: List[Table], name: str) -> Optional[Table]:
         return next((table for table in tables if any(key == name for key, _ in self.named(table))), None)
