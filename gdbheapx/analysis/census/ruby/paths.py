@@ -305,6 +305,8 @@ class RubyNamer(Namer):
         if table is None or entry is None:
             return None
         number, is_key = entry
+        if self._objects.is_deleted(table, number):
+            return None
         key = self._objects.words(place.address - 8, 1) if not is_key and self._compares_contents(table.type) else ()
         text = self._key(key[0]) if key else None
         if text is not None:
