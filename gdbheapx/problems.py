@@ -168,6 +168,8 @@ OTHER_IS_LARGER = Code("other-allocator-larger", Severity.NOTE)
 """Another allocator in this process holds more than the one that is shown."""
 UNLISTED_RELEASE = Code("unlisted-release", Severity.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
+RUNTIME_UNREAD = Code("runtime-unread", Severity.NOTE)
+"""A release of a runtime whose objects this version does not know: nothing of its memory is told apart."""
 SEARCHED_IN_STOP = Code("searched-in-stop", Severity.NOTE)
 """What was found while the process ran did not hold when it stood still, and was searched again."""
 LEAK_UNKNOWN = Code("leak-unknown", Severity.NOTE)

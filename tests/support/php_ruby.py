@@ -23,7 +23,9 @@ $b = Array.new(50000) { |i| Object.new }
 $b = nil
 GC.start
 counts = ObjectSpace.count_objects
-File.write(ARGV[0], [GC.stat[:heap_allocated_pages], counts[:TOTAL], counts[:FREE], counts[:T_HASH], counts[:T_STRING]].join(" "))
+File.write(ARGV[0] + "/truth", [GC.stat[:heap_allocated_pages], counts[:TOTAL], counts[:FREE], counts[:T_HASH], counts[:T_STRING],
+  GC.respond_to?(:stat_heap) ? GC.stat_heap.values.sum { |heap| heap[:slot_size] * (heap[:heap_eden_slots] + heap.fetch(:heap_tomb_slots, 0)) } : 40 * counts[:TOTAL],
+  GC::INTERNAL_CONSTANTS[:HEAP_PAGE_SIZE], GC.respond_to?(:stat_heap) ? 0 : 1].join(" "))
 puts "ready"
 STDOUT.flush
 STDIN.read

@@ -12,6 +12,7 @@ from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.naming.namer import Hop, Namer, Start
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
+from tests.support import rubies
 from tests.support.gcores import gcore
 from tests.support.php_ruby import PHP, RUBY, started
 from tests.support.processes import Process, Stage
@@ -55,10 +56,10 @@ def ask(namer: Namer, starts: List[Start], random_: random.Random) -> None:
         namer.contents(start.address, 56, random_.choice(SIGNATURES))
 
 
-@pytest.mark.parametrize("name, text, recogniser", [("ruby", RUBY, Ruby), ("php", PHP, Php)])
-def test_no_walk_fails(stage: Stage, name: str, text: str, recogniser: Callable[[], Recogniser]) -> None:
+@pytest.mark.parametrize("name, recogniser", [*((name, Ruby) for name in rubies.NAMES), ("php", Php)])
+def test_no_walk_fails(stage: Stage, name: str, recogniser: Callable[[], Recogniser]) -> None:
     """Of one core, damaged in other ways at each look."""
-    process: Process = started(stage, name, text)
+    process: Process = started(stage, name, PHP) if recogniser is Php else rubies.started(stage, name, RUBY)
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
     for seed in range(LOOKS):

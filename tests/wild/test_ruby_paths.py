@@ -1,22 +1,26 @@
 """Paths of a Ruby program's objects: the program itself evaluates them, and must get the same objects.
 
 Files: analysis/census/ruby/paths.py, analysis/census/ruby/objects.py, analysis/census/ruby/transient.py,
-analysis/census/ruby/frames.py.
+analysis/census/ruby/frames.py, analysis/census/ruby/layouts.py.
 """
 
-import shutil
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional
 
 import pytest
 
+from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.named import make as made_graph
+from gdbheapx.analysis.census.ruby import layouts
 from gdbheapx.analysis.naming.namer import FIELD, FRAME
 from gdbheapx.analysis.reachability.names import NamedGraph
+from gdbheapx.copying import Copying
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.problems import RUNTIME_UNREAD
 from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
+from tests.support.rubies import NAMES, started
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
 
@@ -44,6 +48,13 @@ module App
   class Small
     def initialize(i); @one = "small#{i}"; @two = [i.to_s]; end
   end
+  class Varied  # no shape names so many orders of variables
+    def initialize(i)
+      12.times { |at| instance_variable_set("@v#{(i + at) % 12}", "varied #{i} #{at}") }
+      remove_instance_variable("@v0") if i.odd?
+    end
+  end
+  Fixed = defined?(Data.define) ? Data.define(:left, :right) : Struct.new(:left, :right)
   class Registry
     @instances = {}
     @@all = []
@@ -59,6 +70,8 @@ module App
   HANDLER = made
   module Deep
     STORE = Array.new(50) { |i| Pair.new("l#{i}", Small.new(i)) }
+    VARIED = Array.new(50) { |i| Varied.new(i) }
+    FIXED = Array.new(50) { |i| Fixed.new("left #{i}", [Fixed.new(i.to_s, nil)]) }
     WIDE = Array.new(50) { |i| Wide.new("w#{i}", [i.to_s] * 2) }
   end
 end
@@ -89,6 +102,7 @@ def walk(roots)
     when Array then queue.concat(o)
     when Hash then queue.concat(o.keys).concat(o.values)
     when Struct then queue.concat(o.to_a)
+    when App::Fixed then queue.concat(o.to_h.values)
     end
     queue.concat(o.instance_variables.map { |v| o.instance_variable_get(v) }) unless o.frozen? && String === o
   end
@@ -99,13 +113,14 @@ def size_of(o)
   case o
   when String then o.bytesize
   when Array, Hash, Struct then o.size
+  when App::Fixed then o.to_h.size
   else 0
   end
 end
 
 def truth(main_list)
   roots = [App::CACHE, App::Registry.instance_variable_get(:@instances), App::Registry.class_variable_get(:@@all),
-           App::Deep::STORE, App::Deep::WIDE, $cache, $odd, $small, $same, $set, main_list,
+           App::Deep::STORE, App::Deep::WIDE, App::Deep::VARIED, App::Deep::FIXED, $cache, $odd, $small, $same, $set, main_list,
            App::HANDLER.binding.local_variable_get(:rows), App::HANDLER.binding.local_variable_get(:inner)]
   all = walk(roots)
   all = all.sample(1000, random: Random.new(ARGV[2].to_i))
@@ -145,17 +160,6 @@ class Sample(NamedTuple):
     """Entries, or bytes of a String."""
 
 
-def started(stage: Stage, *options: str) -> Process:
-    """It, with its objects written down."""
-    program, folder = shutil.which("ruby"), stage.folder()
-    if program is None:
-        pytest.skip("ruby is not installed")
-    (folder / "program.rb").write_text(PROGRAM)
-    process = stage.spawn([program, str(folder / "program.rb"), str(folder), *options], folder)
-    process.wait_ready()
-    return process
-
-
 def samples(folder: Path) -> List[Sample]:
     rows = [line.split() for line in (folder / "objects").read_text().splitlines()]
     return [Sample(int(address, 16), kind, int(size)) for address, kind, size in rows]
@@ -178,10 +182,19 @@ def contents(graph: NamedGraph, sample: Sample) -> Optional[str]:
     return graph.paths.contents(place[0])
 
 
-def graph_of(core: Path) -> NamedGraph:
-    session = Session(open_elf_target(core=str(core)))
+def session_of(process: Process, kind: str) -> Session:
+    """On a copy of the process, or on a core of it by gdb."""
+    target = open_elf_target(pid=process.pid) if kind == "live" else open_elf_target(core=str(gcore(process)))
+    session = Session(target)
     session.prepare()
-    return made_graph(session)
+    if kind == "live":
+        table = target.page_table()
+        assert table is not None
+        copying = Copying(session.compiled, session.compiled.copy(table))
+        copying.prepare(target)
+        target.stop()
+        assert copying.take(target) is None
+    return session
 
 
 def classes(folder: Path) -> Dict[str, int]:
@@ -200,12 +213,14 @@ def of_class(graph: NamedGraph, name: str) -> int:
 WORDS = {"HASH": "Hash of {:,} entries", "ARRAY": "Array of {:,}", "STRING": "String, {:,} bytes", "STRUCT": "Struct of {:,}"}
 
 
-@pytest.mark.parametrize("age, seed", [("young", 1), ("old", 2)])
-def test_the_program_finds_its_objects_by_them(stage: Stage, age: str, seed: int) -> None:
-    """1,000 of them in a core, by identity: none is wrong."""
-    process = started(stage, age, str(seed))
+@pytest.mark.parametrize("ruby", NAMES)
+@pytest.mark.parametrize("kind, age, seed", [("core", "young", 1), ("core", "old", 2), ("live", "old", 3)])
+def test_the_program_finds_its_objects_by_them(stage: Stage, ruby: str, kind: str, age: str, seed: int) -> None:
+    """1,000 of them, by identity: none is wrong."""
+    process = started(stage, ruby, PROGRAM, age, str(seed))
     objects = samples(process.folder)
-    graph = graph_of(gcore(process))
+    session = session_of(process, kind)
+    graph = made_graph(session)
     paths = named(graph, objects)
     for sample in objects:
         assert contents(graph, sample) == (WORDS[sample.type].format(sample.size) if sample.type in WORDS else None)
@@ -215,3 +230,14 @@ def test_the_program_finds_its_objects_by_them(stage: Stage, age: str, seed: int
     process.command(b"check\n")
     good, wrong, failed = map(int, (process.folder / "verdict").read_text().split())
     assert (good, wrong, failed) == (sum(map(bool, paths)), 0, 0)
+
+
+@pytest.mark.parametrize("ruby", NAMES)
+def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage, ruby: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of its memory is told apart."""
+    monkeypatch.setattr(layouts, "LAYOUTS", {})
+    session = session_of(started(stage, ruby, PROGRAM), "core")
+    graph = made_graph(session)
+    assert graph.paths is None
+    assert [problem.code for problem in session.problems if problem.code == RUNTIME_UNREAD] == [RUNTIME_UNREAD]
+    assert not any(row.module == "ruby" for row in find.find(session).rows)

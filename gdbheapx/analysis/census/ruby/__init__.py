@@ -1,20 +1,20 @@
-"""Ruby's object heap: pages of slots that it takes from the kernel itself (gc.c of 3.1: heap_page_header, heap_page)."""
+"""Ruby's object heap: pages of slots that it takes from the kernel itself (gc.c: heap_page_header, heap_page)."""
 
 from array import array
 from functools import partial
 from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import problems
+from gdbheapx.analysis.census.ruby.layouts import RELEASES, USER, layout, release
 from gdbheapx.analysis.census.ruby.objects import (
     CLASS,
     DATA,
     IMEMO,
     OBJECT,
-    PAGE_BYTES,
     STRING,
     STRUCT,
     TYPE_MASK,
-    USER,
     Objects,
     Page,
     object_class,
@@ -27,10 +27,10 @@ from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.ranges import union
 
-START_WORD = 4
-"""Of struct heap_page: where its slots begin."""
 SLOT_BYTES = (40, 80, 160, 320, 640)
 UNIT_BYTES = 8
+ANONYMOUS = "[anon:"
+"""Memory without a file that has a name: 3.4 names its pages."""
 MOST_PAGES = 1 << 20
 AT_ONCE = 256
 """Pages whose slots are looked at together."""
@@ -62,23 +62,36 @@ class Ruby(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """A slot in use has a type, and its class is one: a block of malloc's with five numbers and pointers to objects is no slot."""
-        heap_pages = world.once(pages)
-        if not heap_pages:
+        heap_pages, known = world.once(pages), world.once(objects)
+        if known is None:
+            self._say_release(world)
+        if not heap_pages or known is None:
             return
-        ranges = NumberSet(ranges=union((page.address, page.address + PAGE_BYTES) for page in heap_pages))
+        ranges = NumberSet(ranges=union((page.address, page.address + page_bytes(world)) for page in heap_pages))
         classes = NumberSet(world.once(slots).classes)
+        # a block with two pointers to classes begins like a slot, but for the number of a shape
+        is_flags = Condition(0, 8, AT_MOST, known.most_flags())
         # from IMEMO on the second word need not be a class
-        is_object = [Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(0, 8, AT_MOST, IMEMO - 1, mask=TYPE_MASK)]
-        others = [Condition(0, 8, AT_LEAST, IMEMO, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
+        is_object = [is_flags, Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(0, 8, AT_MOST, IMEMO - 1, mask=TYPE_MASK)]
+        others = [is_flags, Condition(0, 8, AT_LEAST, IMEMO, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
         for size in sorted({page.slot_bytes for page in heap_pages}):
             key = (0, 8, TYPE_MASK)
             for kind in BY_CLASS:
-                row = SignatureRow([Condition(0, 8, EQUAL, kind, mask=TYPE_MASK), Condition(8, 8, IN_SET, 0)], size, size, key=(8, 8, ALL))
-                yield Ask(row, partial(self._of_class, world.once(objects), kind), [classes], order=29)
+                row = SignatureRow(
+                    [is_flags, Condition(0, 8, EQUAL, kind, mask=TYPE_MASK), Condition(8, 8, IN_SET, 0)], size, size, key=(8, 8, ALL)
+                )
+                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29)
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
             yield Ask(row, self._name, [classes], order=30)
             yield Ask(SignatureRow(others, size, size, key=key), self._name, [ranges], order=30)
         yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
+
+    def _say_release(self, world: World) -> None:
+        """It is none of those that are known."""
+        found = release(world)
+        if found is not None:
+            what = "Ruby %d.%d: its objects are not told apart; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, "see `report` for all of Ruby's memory as one", partial=False)
 
     def _of_class(self, found: Objects, kind: int, class_: int) -> Signature:
         """By its class's name; an object whose class has none, by its type."""
@@ -89,7 +102,17 @@ class Ruby(Recogniser):
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """What objects keep outside of their slots (struct RString, RArray, RHash, RObject)."""
-        return {("String", 24): "characters", ("Array", 32): "elements", ("Hash", 16): "table of a Hash", ("Object", 24): "variables"}
+        known = layout(world)
+        if known is None:
+            return {}
+        table = "table of a Hash"
+        tables = {16: table} if known.table is None else {8 * (known.table + 3): table, 8 * (known.table + 6): table}
+        return {
+            ("String", 24): "characters",
+            ("Array", 32): "elements",
+            ("Object", 8 * known.variables): "variables",
+            **{("Hash", offset): name for offset, name in tables.items()},
+        }
 
     def inner(self, world: World) -> Sequence[Inner]:
         """The slots in use, by their flags; and what young objects have beside them."""
@@ -99,13 +122,14 @@ class Ruby(Recogniser):
         total = sum(page.slots * page.slot_bytes for page in heap_pages)
         used = world.once(slots).used
         free = total - sum(sum(part.usable_bytes) for part in used)
-        taken = [(page.address, page.address + PAGE_BYTES) for page in heap_pages]
-        overhead = len(heap_pages) * PAGE_BYTES - total
+        taken = [(page.address, page.address + page_bytes(world)) for page in heap_pages]
+        overhead = len(heap_pages) * page_bytes(world) - total
         slots_ = Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES, is_collected=True)
         return [slots_, *self._transient(world)]
 
     def _transient(self, world: World) -> Iterator[Inner]:
-        found = transient_heap(world.once(objects))
+        known = world.once(objects)
+        found = transient_heap(known) if known is not None and known.layout.has_transient_heap else None
         if found is not None:
             used = sum(size for _, size in found.pieces)
             addresses = array("Q", (address for address, _ in found.pieces))
@@ -115,33 +139,44 @@ class Ruby(Recogniser):
             yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES, is_collected=True)
 
     def namer(self, world: World) -> Optional[Namer]:
-        """Where objects are laid out as in 3.1."""
+        """Where objects are laid out as in one of the known releases."""
         found = world.once(objects)
-        top = object_class(found) if found.symbols else None
-        return RubyNamer(found, top, lambda classes: instances(world, classes), lambda: texts(world)) if top is not None else None
+        top = object_class(found) if found is not None and found.symbols else None
+        if found is None or top is None:
+            return None
+        return RubyNamer(found, top, lambda classes: instances(world, classes), lambda: texts(world))
 
 
-def objects(world: World) -> Objects:
-    """As its namer and its transient heap read them."""
-    return Objects(world, world.once(pages))
+def objects(world: World) -> Optional[Objects]:
+    """As its namer and its transient heap read them; None where they are laid out in a way that is not known."""
+    known = layout(world)
+    return Objects(world, known, world.once(pages)) if known is not None else None
+
+
+def page_bytes(world: World) -> int:
+    """Of a page that was found."""
+    known = layout(world)
+    return known.page_bytes if known is not None else 0
 
 
 def pages(world: World) -> List[Page]:
-    """All pages, by address."""
+    """All pages, by address; none where it is not known how they look."""
     heap_pages: List[Page] = []
-    for mapping in world.target.mappings():
-        if mapping.name or not mapping.writable:
+    known = layout(world)
+    page_size, start_word = (known.page_bytes, known.start_word) if known is not None else (0, 0)
+    for mapping in world.target.mappings() if page_size else ():
+        if not mapping.writable or (mapping.name and not mapping.name.startswith(ANONYMOUS)):
             continue
-        for address in range(-(-mapping.start // PAGE_BYTES) * PAGE_BYTES, mapping.end - PAGE_BYTES + 1, PAGE_BYTES):
+        for address in range(-(-mapping.start // page_size) * page_size, mapping.end - page_size + 1, page_size):
             head = world.words(address, 1)
             if head is None or not head[0] or head[0] % 8 or len(heap_pages) == MOST_PAGES:
                 continue
-            page = world.words(head[0], START_WORD + 1)
-            if page is None or not address < page[START_WORD] < address + PAGE_BYTES:
+            page = world.words(head[0], start_word + 1)
+            if page is None or not address < page[start_word] < address + page_size:
                 continue
             size, count = page[0] & 0xFFFF, page[0] >> 16 & 0xFFFF
-            if size in SLOT_BYTES and count and page[START_WORD] + size * count <= address + PAGE_BYTES:
-                heap_pages.append(Page(address, page[START_WORD], size, count))
+            if size in SLOT_BYTES and count and page[start_word] + size * count <= address + page_size:
+                heap_pages.append(Page(address, page[start_word], size, count))
     return heap_pages
 
 

@@ -1,16 +1,16 @@
-"""Stacks of Ruby 3.1's threads and fibers, and local variables of frames there (vm_core.h: rb_execution_context_t, rb_control_frame_t)."""
+"""Stacks of Ruby's threads and fibers, and local variables of frames there (vm_core.h: rb_execution_context_t, rb_control_frame_t)."""
 
-from typing import Iterable, Iterator, NamedTuple, Optional, Tuple
+from typing import Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.ruby.objects import DATA, IMEMO, TYPE_MASK, Objects
 
 CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
-FRAME_WORDS, FRAME_ISEQ, FRAME_EP = 8, 2, 4
-"""Of rb_control_frame_t {pc, sp, iseq, self, ep, block_code, __bp__, jit_return}."""
+FRAME_ISEQ, FRAME_SELF, FRAME_EP = 2, 3, 4
+"""Of rb_control_frame_t {pc, sp, iseq, self, ep, ...}."""
 MOST_FRAMES, MOST_LOCALS, MOST_SCOPES = 10_000, 1000, 64
 BODY = 2
-"""Of an instruction sequence {flags, wrapper, body}; body {..., location at 64 with its label, local_table, local_table_size}."""
-LABEL, LOCAL_TABLE, LOCAL_TABLE_SIZE = 80, 152, 240
+"""Of an instruction sequence {flags, wrapper, body}; body {..., location at 64 with its label, ...}."""
+LABEL = 80
 ENVIRONMENT_WORDS = 2
 """Between the last local variable and where ep points (VM_ENV_DATA_SIZE - 1)."""
 
@@ -38,7 +38,7 @@ def contexts(objects: Objects, threads: Iterable[int]) -> Iterator[Context]:
     seen = set()
     for address in threads:
         slot = objects.slot(address)
-        for context in _of(objects, slot[4]) if slot and slot[0] & TYPE_MASK == DATA else ():
+        for context in _of(objects, objects.data(address, slot)) if slot and slot[0] & TYPE_MASK == DATA else ():
             if context.stack not in seen:
                 seen.add(context.stack)
                 yield context
@@ -54,11 +54,16 @@ def _of(objects: Objects, address: int) -> Iterator[Context]:
                 yield Context(stack, stack + 8 * size, frame)
 
 
+def frames_of(objects: Objects, context: Context) -> Iterator[Sequence[int]]:
+    """Innermost first; they grow down from the end of the stack."""
+    size = objects.layout.frame_words
+    frames = range(context.frame, context.end, 8 * size)
+    yield from (objects.words(frame, size) for frame in frames[:MOST_FRAMES])
+
+
 def locals_of(objects: Objects, context: Context) -> Iterator[Local]:
-    """Innermost frame first; frames grow down from the end of the stack."""
-    frames = range(context.frame, context.end, 8 * FRAME_WORDS)
-    for frame in frames[:MOST_FRAMES]:
-        words = objects.words(frame, FRAME_WORDS)
+    """Of all its frames, innermost first."""
+    for words in frames_of(objects, context):
         if words and objects.type_of(words[FRAME_ISEQ]) == IMEMO:
             yield from _of_frame(objects, objects.slot(words[FRAME_ISEQ])[BODY], words[FRAME_EP])
 
@@ -99,6 +104,6 @@ def _name(objects: Objects, sequence: int, number: int) -> Optional[str]:
 
 def _table(objects: Objects, body: int) -> Tuple[int, int]:
     """(address, length) of the names of local variables."""
-    table, size = objects.words(body + LOCAL_TABLE, 1), objects.words(body + LOCAL_TABLE_SIZE, 1)
+    table, size = objects.words(body + objects.layout.local_table, 1), objects.words(body + objects.layout.local_table_size, 1)
     length = size[0] & 0xFFFFFFFF if size else 0
     return (table[0], length) if table and length <= MOST_LOCALS else (0, 0)

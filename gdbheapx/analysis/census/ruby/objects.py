@@ -1,21 +1,18 @@
-"""Objects of Ruby 3.1 as they lie in memory: slots, arrays, hashes, variables, and the names of symbols.
+"""Objects of Ruby as they lie in memory: slots, arrays, hashes, variables, and the names of symbols.
 
-Layouts: gc.c (heap_page), internal/class.h, internal/hash.h, st.h, id_table.c, symbol.h, variable.c; include/ruby/internal/core.
-3.2 and later lay objects out by shapes: what is looked for here is not found there.
+What all releases of layouts.py share: st.h, id_table.c, symbol.h, variable.c; include/ruby/internal/core.
 """
 
 from struct import unpack
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.ruby.layouts import USER, Layout
 from gdbheapx.analysis.census.world import World
 
-PAGE_BYTES = 16 << 10
 TYPE_MASK = 0x1F
 """Of a slot's flags: RUBY_T_MASK; 0: it is free (RUBY_T_NONE)."""
 OBJECT, CLASS, MODULE, STRING, ARRAY, HASH, STRUCT, DATA, SYMBOL, IMEMO = 1, 2, 3, 5, 7, 8, 9, 12, 0x14, 0x1A
-USER = [1 << (12 + number) for number in range(20)]
-"""RUBY_FL_USER0 and the following: what they mean depends on the type."""
-NIL, UNDEF, STATIC_SYMBOL = 0x08, 0x34, 0x0C
+STATIC_SYMBOL = 0x0C
 DELETED = (1 << 64) - 1
 """The hash of an entry that st_delete() has left."""
 LEAST_ID = 256
@@ -25,6 +22,13 @@ IDS_AT_ONCE = 512
 MOST_WORDS = 1 << 22
 MOST_ABOVE = 64
 """Classes from one to its last ancestor."""
+SHAPE_WORDS, SHAPE_SHIFT, NO_SHAPE = 5, 32, 0xFFFFFFFF
+"""Of rb_shape {edges, name, next place and capacity, kind and parent, ...}; of flags: the number of an object's shape."""
+SHAPE_VARIABLE, SHAPE_TABLE = 1, 4
+"""SHAPE_IVAR; SHAPE_OBJ_TOO_COMPLEX: a table has the variables."""
+MOST_SHAPES, LEAST_SHAPES = 1 << 24, 12
+MOST_VARIABLES = 1 << 14
+DATA_HEAD_WORDS = 5
 UTF8, ASCII_ONLY = 1, 0x7F
 ENCODING_SHIFT = 22
 MOST_TEXT_BYTES = 4096
@@ -46,6 +50,19 @@ class Elements(NamedTuple):
     length: int
 
 
+class Shape(NamedTuple):
+    """What variables an object has."""
+
+    places: int
+    names: Dict[int, str]
+    """By place."""
+    in_table: bool
+    """By name instead."""
+
+
+NO_VARIABLES = Shape(0, {}, False)
+
+
 class Table(NamedTuple):
     """The entries of a hash, in their order."""
 
@@ -60,23 +77,20 @@ class Table(NamedTuple):
     """Of an st_table: its st_hash_type; 0: a table of up to eight entries (ar_table)."""
 
 
-def is_deleted(first: int, step: int) -> bool:
-    """By the first word of an entry that has so many."""
-    return first == (DELETED if step == 3 else UNDEF)
-
-
 class Objects:
     """Reads objects of one target."""
 
-    def __init__(self, world: World, heap_pages: Sequence[Page]) -> None:
-        self.world = world
+    def __init__(self, world: World, layout: Layout, heap_pages: Sequence[Page]) -> None:
+        self.world, self.layout = world, layout
         self._pages: Dict[int, Page] = {page.address: page for page in heap_pages}
         self._names: Dict[int, Optional[str]] = {}
         self._variables: Dict[int, Dict[int, str]] = {}
+        self._shapes: Dict[int, Shape] = {}
         self.identity_type = 0
         """The st_hash_type of hashes that compare by identity; 0: not known."""
         self.symbols: Sequence[int] = self._find_symbols()
         """Of symbols->ids: the arrays in it. Empty: not found."""
+        self._shape_list, self._shape_count = self._find_shapes() if layout.has_shapes and self.symbols else (0, 0)
 
     def words(self, address: int, count: int) -> Sequence[int]:
         """So many words; empty if they cannot all be read."""
@@ -87,7 +101,7 @@ class Objects:
 
     def is_slot(self, address: int) -> bool:
         """An object begins there, or did."""
-        page = self._pages.get(address & -PAGE_BYTES)
+        page = self._pages.get(address & -self.layout.page_bytes)
         if page is None:
             return False
         place, rest = divmod(address - page.first_slot, page.slot_bytes)
@@ -98,6 +112,11 @@ class Objects:
         words = self.words(address, 5) if self.is_slot(address) else ()
         return words if words and words[0] & TYPE_MASK else ()
 
+    def most_flags(self) -> int:
+        """The first word of an object is no larger."""
+        shapes = self._shape_count or (1 << SHAPE_SHIFT if self.layout.has_shapes else 1)
+        return (shapes << SHAPE_SHIFT) - 1
+
     def type_of(self, address: int) -> int:
         """ruby_value_type; 0 where no object is."""
         words = self.slot(address)
@@ -106,25 +125,55 @@ class Objects:
     def array(self, address: int, words: Sequence[int]) -> Elements:
         """Of an Array (struct RArray)."""
         if words[0] & USER[1]:
-            return Elements(address + 16, words[0] >> 15 & 3)
+            return Elements(address + 16, words[0] >> 15 & self.layout.most_embedded)
         return Elements(words[4], words[2])
 
     def members(self, address: int, words: Sequence[int]) -> Elements:
         """Of a Struct (struct RStruct)."""
-        embedded = words[0] >> 13 & 3
+        embedded = words[0] >> 13 & self.layout.most_embedded
         return Elements(address + 16, embedded) if embedded else Elements(words[3], words[2])
 
     def variables(self, address: int, words: Sequence[int]) -> Elements:
-        """Instance variables of an Object (struct RObject)."""
-        if words[0] & USER[1]:
-            return Elements(address + 16, 3)
-        return Elements(words[3], words[2] & 0xFFFFFFFF)
+        """Instance variables of an Object (struct RObject); none where a table has them."""
+        embedded, at = bool(words[0] & USER[1]), self.layout.variables
+        if not self.layout.has_shapes:
+            return Elements(address + 16, 3) if embedded else Elements(words[at], words[2] & 0xFFFFFFFF)
+        shape = self.shape(words)
+        return Elements(address + 16 if embedded else words[at], 0 if shape.in_table else shape.places)
+
+    def variable_table(self, words: Sequence[int]) -> Optional[Table]:
+        """Of an Object with variables that no shape could name any more: they stand there under their IDs."""
+        return self.st_table(words[self.layout.variables]) if self.layout.has_shapes and self.shape(words).in_table else None
+
+    def shape(self, words: Sequence[int]) -> Shape:
+        """By the number in an object's flags: it and those above it each name one variable."""
+        number = words[0] >> SHAPE_SHIFT
+        if number not in self._shapes:
+            self._shapes[number] = self._read_shape(number)
+        return self._shapes[number]
+
+    def _read_shape(self, number: int) -> Shape:
+        names: Dict[int, str] = {}
+        first: Optional[Sequence[int]] = None
+        for _ in range(MOST_VARIABLES):
+            words = self.words(self._shape_list + 8 * SHAPE_WORDS * number, SHAPE_WORDS) if number < self._shape_count else ()
+            if not words:
+                return NO_VARIABLES
+            first, kind, name = first or words, words[3] & 0xFF, self.id_name(words[1])
+            if kind == SHAPE_VARIABLE and name is not None and words[2] & 0xFFFFFFFF:
+                names.setdefault((words[2] & 0xFFFFFFFF) - 1, name)
+            number = words[3] >> 32
+            if number == NO_SHAPE:
+                break
+        count = first[2] & 0xFFFFFFFF if first is not None else 0
+        return Shape(count, names, first is not None and first[3] & 0xFF == SHAPE_TABLE) if count <= MOST_VARIABLES else NO_VARIABLES
 
     def bytes_of(self, words: Sequence[int], address: int) -> Tuple[int, int]:
         """(address, bytes) of a String's characters."""
         if words[0] & USER[1]:
             return words[3], words[2]
-        return address + 16, words[0] >> 14 & 31
+        at = self.layout.text_length
+        return address + 8 * self.layout.text, words[at] if at is not None else words[0] >> 14 & 31
 
     def text(self, address: int) -> Optional[str]:
         """A String's characters, where they are short and mean the same wherever they are written."""
@@ -144,14 +193,23 @@ class Objects:
         except UnicodeDecodeError:
             return None
 
-    def table(self, words: Sequence[int]) -> Optional[Table]:
+    def table(self, address: int, words: Sequence[int]) -> Optional[Table]:
         """Of a Hash (struct RHash)."""
         if not words:
             return None
         if words[0] & USER[3]:
-            return self.st_table(words[2])  # union with ar_table
-        bound, count = words[0] >> 20 & 15, words[0] >> 16 & 15
-        return Table(words[2], 16, 0, bound, count, 0) if words[2] and count <= bound <= 8 else None
+            return self.st_table(self.table_address(address, words))
+        bound, count, at = words[0] >> 20 & 15, words[0] >> 16 & 15, self.layout.pairs
+        pairs = words[2] if at is None else address + 8 * at
+        return Table(pairs, 16, 0, bound, count, 0) if pairs and count <= bound <= 8 else None
+
+    def table_address(self, address: int, words: Sequence[int]) -> int:
+        """Of the st_table of a Hash."""
+        return words[2] if self.layout.table is None else address + 8 * self.layout.table
+
+    def data(self, address: int, words: Sequence[int]) -> int:
+        """Of what C code keeps in an object (struct RTypedData {type, flags, data}: TYPED_DATA_EMBEDDED)."""
+        return address + 8 * DATA_HEAD_WORDS if self.layout.embeds_data and words[3] < 8 and words[3] & 2 else words[4]
 
     def st_table(self, address: int) -> Optional[Table]:
         """One of st.c."""
@@ -165,21 +223,22 @@ class Objects:
         step = table.entry_bytes // 8 if table is not None else 1
         words = self.words(table.address, table.bound * step) if table is not None else ()
         for at in range(0, len(words), step):
-            if not is_deleted(words[at], step):
-                yield words[at + step - 2], words[at + step - 1]
+            key, value = words[at + step - 2 : at + step]
+            if not (words[at] == DELETED if step == 3 else key == self.layout.undef):
+                yield key, value
+
+    def is_deleted(self, table: Table, entry: int) -> bool:
+        """What was there stays: only the hash or the key says that the entry is none any more."""
+        words = self.words(table.address + entry * table.entry_bytes, 1)
+        return not words or words[0] == (self.layout.undef if table.entry_bytes == 16 else DELETED)
 
     def position(self, table: Table, entry: int) -> Optional[int]:
-        """How many entries come before it; None where these cannot be read, or are too many, and of one that was deleted."""
+        """How many entries come before it; None where these cannot be read, or are too many."""
         step = table.entry_bytes // 8
-        words = self.words(table.address, (entry + 1) * step)
-        if not words or is_deleted(words[entry * step], step):
+        words = self.words(table.address, entry * step) if entry else ()
+        if len(words) < entry * step:
             return None
-        return sum(not is_deleted(words[at], step) for at in range(0, entry * step, step))
-
-    def has_entry(self, table: Table, entry: int) -> bool:
-        """It was not deleted: if it was, its key and value are still there."""
-        words = self.words(table.address + entry * table.entry_bytes, 1)
-        return bool(words) and not is_deleted(words[0], table.entry_bytes // 8)
+        return sum(words[at] != (DELETED if step == 3 else self.layout.undef) for at in range(0, len(words), step))
 
     def id_table(self, address: int) -> Iterator[Tuple[int, int]]:
         """(serial number of the ID, value) of a table of id_table.c."""
@@ -216,24 +275,32 @@ class Objects:
         address = words[1]
         for _ in range(MOST_ABOVE):
             found = self.slot(address)
-            if not found or (found[0] & TYPE_MASK == CLASS and not found[0] & USER[0]):
+            if not found or (found[0] & TYPE_MASK == CLASS and not found[0] & self.layout.singleton):
                 return address if found else 0
             address = found[2]
         return 0
 
     def class_path(self, class_: int) -> Optional[str]:
         """Its name, such as `App::Item` (variable.c: classpath); None of one that never had any."""
-        path = next((value for name, value in self.class_variables(class_) if name == "__classpath__"), 0)
+        at = self.layout.class_path
+        if at is not None:
+            path = next(iter(self.words(class_ + 8 * at, 1)), 0) if self.type_of(class_) in (CLASS, MODULE) else 0
+        else:
+            path = next((value for name, value in self.class_variables(class_) if name == "__classpath__"), 0)
         return self.text(path)
 
     def extension(self, address: int) -> Sequence[int]:
-        """What a class has beside its slot (struct rb_classext_struct): variables' places, variables, methods, constants."""
+        """Of a class: struct rb_classext_struct {variables' places, variables, methods, constants}, beside its slot, or its slot."""
         words = self.slot(address)
-        return self.words(words[3], 4) if words and words[0] & TYPE_MASK in (CLASS, MODULE) else ()
+        if not words or words[0] & TYPE_MASK not in (CLASS, MODULE):
+            return ()
+        return self.words(words[3], 4) if self.layout.class_variables is None else self.words(address, self.layout.constants + 1)
 
     def variable_names(self, address: int, words: Sequence[int]) -> Dict[int, str]:
-        """Names of an Object's variables by place (iv_index_tbl)."""
-        class_ = self.real_class(words)
+        """Names of an Object's variables by place."""
+        if self.layout.has_shapes:
+            return self.shape(words).names
+        class_ = self.real_class(words)  # iv_index_tbl
         if class_ not in self._variables:
             extension = self.extension(class_)
             names: Dict[int, str] = {}
@@ -246,8 +313,13 @@ class Objects:
 
     def class_variables(self, class_: int) -> Iterator[Tuple[str, int]]:
         """(name, value) of a class's or module's own variables: `@name`, `@@name`, and hidden ones without a sign."""
-        extension = self.extension(class_)
-        for number, value in self.entries(self.st_table(extension[1])) if extension else ():
+        extension, at = self.extension(class_), self.layout.class_variables
+        shape = self.shape(extension) if extension and at is not None else None
+        if at is not None and shape is not None and not shape.in_table:
+            values = self.words(extension[at], shape.places)
+            yield from ((shape.names[place], value) for place, value in enumerate(values) if place in shape.names)
+            return
+        for number, value in self.entries(self.st_table(extension[1 if at is None else at])) if extension else ():
             name = self.id_name(number)
             if name is not None:
                 yield name, value
@@ -271,9 +343,9 @@ class Objects:
     def constants(self, class_: int) -> Iterator[Tuple[str, int]]:
         """(name, value) of those defined in a class or module."""
         extension = self.extension(class_)
-        for serial, entry in self.id_table(extension[3]) if extension and extension[3] else ():
+        for serial, entry in self.id_table(extension[self.layout.constants]) if extension else ():
             name, words = self.name(serial), self.words(entry, 2)
-            if name is not None and words and words[1] != UNDEF:
+            if name is not None and words and words[1] != self.layout.undef:
                 yield name, words[1]
 
     def data_words(self) -> Iterator[Tuple[int, Sequence[int]]]:
@@ -296,10 +368,25 @@ class Objects:
                     continue
                 elements = self.array(ids, array)
                 if elements.length == last // IDS_AT_ONCE + 1:
-                    by_identity = self.table(self.slot(strings))
+                    by_identity = self.table(strings, self.slot(strings))
                     self.identity_type = by_identity.type if by_identity is not None else 0
                     return self.words(elements.address, elements.length)
         return ()
+
+    def _find_shapes(self) -> Tuple[int, int]:
+        """By rb_shape_tree_t {shapes, the first of them, how many, ...}: the first is nobody's child. (0, 0): not found."""
+        tried = set()
+        for _, words in self.data_words():
+            for word in words:
+                if word % 8 or word in tried:
+                    continue
+                tried.add(word)
+                tree = self.words(word, 3)
+                if tree and tree[0] == tree[1] and tree[0] and LEAST_SHAPES <= tree[2] & 0xFFFFFFFF <= MOST_SHAPES:
+                    first = self.words(tree[0], SHAPE_WORDS)
+                    if first and not any(first[1:3]) and first[3] == NO_SHAPE << 32:
+                        return tree[0], tree[2] & 0xFFFFFFFF
+        return 0, 0
 
 
 def object_class(objects: Objects) -> Optional[int]:

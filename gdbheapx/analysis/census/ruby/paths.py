@@ -1,13 +1,14 @@
 """Paths of Ruby's objects, as Ruby writes them: `App::CACHE["u:1"].@items[3]`, `$sessions.values[2].name`.
 
-Of Ruby 3.1 (objects.py). `.@items` is an instance variable and `.@@all` a class variable: the language has no word for them from
+Of the releases in layouts.py. `.@items` is an instance variable and `.@@all` a class variable: the language has no word for them from
 outside.
 """
 
-from itertools import islice
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from itertools import chain, islice
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.ruby.frames import Context, captured, contexts, locals_of
+from gdbheapx.analysis.census.ruby.frames import FRAME_SELF, Context, captured, contexts, frames_of, locals_of
+from gdbheapx.analysis.census.ruby.layouts import USER, Layout
 from gdbheapx.analysis.census.ruby.objects import (
     ARRAY,
     CLASS,
@@ -19,8 +20,8 @@ from gdbheapx.analysis.census.ruby.objects import (
     STRING,
     STRUCT,
     TYPE_MASK,
-    USER,
     Objects,
+    Table,
     global_variables,
 )
 from gdbheapx.analysis.naming.namer import (
@@ -60,7 +61,7 @@ OWNING = {
 """By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Behind
 a text lies what was there before."""
 BINDINGS = {"Proc": ".binding", "Binding": ""}
-BESIDE = {OBJECT: 24, ARRAY: 32, STRUCT: 24, STRING: 24}
+BESIDE = {ARRAY: 32, STRUCT: 24, STRING: 24}
 """Of a slot: where the pointer to what it has beside itself stands."""
 TABLE_POINTERS = (24, 48)
 """Of an st_table: its bins and its entries."""
@@ -72,6 +73,18 @@ MOST_KEY = 60
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 VM_WORDS = 512
 """Of rb_vm_t: among them are top_self and frozen_strings."""
+THREAD_WORDS, THREAD_SELF, THREAD_VM = 5, 2, 4
+"""Of rb_thread_t {node of a list (2 words), self, ractor, vm, ...}."""
+
+
+def owning_words(layout: Layout) -> Mapping[str, int]:
+    """Like OWNING, of one release."""
+    owning = dict(OWNING)
+    if layout.table is not None:
+        owning["Hash"] = ALL_WORDS & ~(HEAD | 1 << layout.table)
+    if layout.embeds_data:
+        owning["Data"] = ALL_WORDS & ~0b1111
+    return owning
 
 
 class Place(NamedTuple):
@@ -95,6 +108,8 @@ class RubyNamer(Namer):
         self._objects, self._top, self._instances, self._texts = objects, top, instances, texts
         self._classes: Dict[int, str] = {}
         self._known_contexts: Optional[Sequence[Context]] = None
+        self._known_threads: Optional[Sequence[int]] = None
+        self._owning = owning_words(objects.layout)
 
     def starts(self) -> Iterable[Start]:
         """Breadth first: the shortest name of a module counts."""
@@ -134,13 +149,14 @@ class RubyNamer(Namer):
                 yield Start(value, [first, PathStep(ATTRIBUTE, "." + name, Address(value))])
 
     def _main(self) -> Optional[int]:
-        """The object of the top level: of class Object, with methods of its own, and the VM knows it."""
-        for word in self._vm():
+        """The object of the top level: of class Object, with methods of its own, and the VM or a frame knows it."""
+        selves = (words[FRAME_SELF] for context in self._contexts() for words in frames_of(self._objects, context) if words)
+        for word in chain(self._vm(), selves):
             slot = self._objects.slot(word)
             if not slot or slot[0] & TYPE_MASK != OBJECT:
                 continue
             own = self._objects.slot(slot[1])
-            if own and own[0] & USER[0] and own[2] == self._top:
+            if own and own[0] & self._objects.layout.singleton and own[2] == self._top:
                 return word
         return None
 
@@ -151,10 +167,14 @@ class RubyNamer(Namer):
         place = self._objects.variables(address, slot)
         values, names = self._objects.words(place.address, place.length), self._objects.variable_names(address, slot)
         yield from ((names[number], value) for number, value in enumerate(values) if number in names)
+        for number, value in self._objects.entries(self._objects.variable_table(slot)):
+            name = self._objects.id_name(number)
+            if name is not None:
+                yield name, value
 
     def owning_words(self, signature: Optional[str]) -> int:
         """Of a slot by its type; of a block of malloc's all, unless it begins with text."""
-        return ALL_WORDS if signature is None else OWNING.get(signature, ALL_WORDS & ~HEAD)
+        return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
         """Stacks of threads and fibers: what was in a frame stays there when it is gone; short Strings: what was in the slot before stands
@@ -166,10 +186,15 @@ class RubyNamer(Namer):
     def _contexts(self) -> Sequence[Context]:
         """Of all threads and fibers."""
         if self._known_contexts is None:
-            classes = dict(self._objects.constants(self._top))
-            threads = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
-            self._known_contexts = list(contexts(self._objects, threads))
+            self._known_contexts = list(contexts(self._objects, self._threads()))
         return self._known_contexts
+
+    def _threads(self) -> Sequence[int]:
+        """Objects that are Threads or Fibers."""
+        if self._known_threads is None:
+            classes = dict(self._objects.constants(self._top))
+            self._known_threads = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
+        return self._known_threads
 
     def _strings(self) -> Iterator[int]:
         """rb_vm_t's frozen_strings: a table with each String as its own key. They go when nobody has them."""
@@ -180,10 +205,13 @@ class RubyNamer(Namer):
                 yield table.address
 
     def _vm(self) -> Sequence[int]:
-        """The first words of rb_vm_t."""
-        symbol = self._objects.world.target.dynamic_symbol("ruby_current_vm_ptr")
-        address = self._objects.words(symbol.address, 1) if symbol is not None else ()
-        return self._objects.words(address[0], VM_WORDS) if address else ()
+        """The first words of rb_vm_t, by a Thread: it knows its object, and the VM."""
+        for address in self._threads():
+            slot = self._objects.slot(address)
+            words = self._objects.words(self._objects.data(address, slot), THREAD_WORDS) if slot else ()
+            if words and words[THREAD_SELF] == address:
+                return self._objects.words(words[THREAD_VM], VM_WORDS)
+        return ()
 
     def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
         """An object's memory is its slot and the blocks behind it, up to the next object."""
@@ -216,8 +244,14 @@ class RubyNamer(Namer):
         """The pointer leads to memory that the object has beside its slot, not to another object."""
         slot, offset = self._objects.slot(place.owner), place.address - place.owner
         kind = slot[0] & TYPE_MASK if slot else 0
-        if kind == HASH:
-            return offset == 16 or (block == slot[2] and bool(slot[0] & USER[3]) and place.address - block in TABLE_POINTERS)
+        layout, has_table = self._objects.layout, kind == HASH and bool(slot[0] & USER[3])
+        if kind == HASH and layout.table is None and offset == 16:
+            return True
+        if kind == HASH or (kind == OBJECT and self._objects.variable_table(slot) is not None and block != place.owner):
+            table = slot[layout.variables] if kind == OBJECT else self._objects.table_address(place.owner, slot) if has_table else 0
+            return bool(table) and place.address - table in TABLE_POINTERS
+        if kind == OBJECT:
+            return offset == 8 * layout.variables
         return offset == BESIDE[kind] if kind in BESIDE else True
 
     def _step(self, place: Place, value: int) -> Optional[PathStep]:
@@ -242,6 +276,13 @@ class RubyNamer(Namer):
         return PathStep(step[0], step[1], Address(value))
 
     def _variable(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        table = self._objects.variable_table(slot)
+        if table is not None:
+            entry = _entry_of(table, place.address)
+            is_value = entry is not None and not entry[1] and not self._objects.is_deleted(table, entry[0])
+            key = self._objects.words(place.address - 8, 1) if is_value else ()
+            name = self._objects.id_name(key[0]) if key else None
+            return (ATTRIBUTE, "." + name) if name is not None else None
         number = _place(place.address, *self._objects.variables(place.owner, slot))
         name = self._objects.variable_names(place.owner, slot).get(number) if number is not None else None
         return (ATTRIBUTE, "." + name) if name is not None else None
@@ -249,7 +290,7 @@ class RubyNamer(Namer):
     def _captured(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         """A local variable that a Proc or a Binding keeps."""
         path = self._objects.class_path(self._objects.real_class(slot))
-        name = captured(self._objects, slot[4], place.address) if path in BINDINGS else None
+        name = captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
         return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
 
     def _member(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
@@ -263,17 +304,13 @@ class RubyNamer(Namer):
         """By the key, where it can be written; else by its number."""
         if place.address == place.owner + 24:
             return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
-        table = self._objects.table(slot)
-        if table is None:
+        table = self._objects.table(place.owner, slot)
+        entry = _entry_of(table, place.address) if table is not None else None
+        if table is None or entry is None:
             return None
-        number, rest = divmod(place.address - table.address, table.entry_bytes)
-        if (
-            not 0 <= number < table.bound
-            or rest not in (table.key_offset, table.key_offset + 8)
-            or not self._objects.has_entry(table, number)
-        ):
+        number, is_key = entry
+        if self._objects.is_deleted(table, number):
             return None
-        is_key = rest == table.key_offset
         key = self._objects.words(place.address - 8, 1) if not is_key and self._compares_contents(table.type) else ()
         text = self._key(key[0]) if key else None
         if text is not None:
@@ -305,7 +342,7 @@ class RubyNamer(Namer):
             return "Array of {:,}".format(self._objects.array(address, slot).length)
         if kind == STRUCT:
             return "Struct of {:,}".format(self._objects.members(address, slot).length)
-        table = self._objects.table(slot) if kind == HASH else None
+        table = self._objects.table(address, slot) if kind == HASH else None
         empty = kind == HASH and not slot[0] & USER[3]
         return "Hash of {:,} entries".format(table.length) if table is not None else "Hash of 0 entries" if empty else None
 
@@ -320,6 +357,12 @@ def _place(address: int, first: int, count: int) -> Optional[int]:
     """Which value of a run stands there."""
     number, rest = divmod(address - first, 8)
     return number if not rest and 0 <= number < count else None
+
+
+def _entry_of(table: Table, address: int) -> Optional[Tuple[int, bool]]:
+    """Which entry's key or value stands there; whether it is the key."""
+    number, rest = divmod(address - table.address, table.entry_bytes)
+    return (number, rest == table.key_offset) if 0 <= number < table.bound and 0 <= rest - table.key_offset <= 8 else None
 
 
 def _start(value: int, kind: str, name: str) -> Start:
