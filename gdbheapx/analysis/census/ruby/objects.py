@@ -4,7 +4,7 @@ What all releases of layouts.py share: st.h, id_table.c, symbol.h, variable.c; i
 """
 
 from struct import unpack
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.ruby.layouts import USER, Layout
 from gdbheapx.analysis.census.world import World
@@ -310,6 +310,15 @@ class Objects:
                     names[place[0] & 0xFFFFFFFF] = name
             self._variables[class_] = names
         return self._variables[class_]
+
+    def places_of_variables(self, classes: Iterable[int]) -> Iterator[int]:
+        """Where the tables of classes are that say which variable of an object stands where (iv_index_tbl), and what these have: up to 3.1."""
+        for class_ in () if self.layout.has_shapes else classes:
+            extension = self.extension(class_)
+            table = self.st_table(extension[0]) if extension else None
+            if table is not None:
+                yield from (extension[0], table.address)
+                yield from (entry for _, entry in self.entries(table))
 
     def class_variables(self, class_: int) -> Iterator[Tuple[str, int]]:
         """(name, value) of a class's or module's own variables: `@name`, `@@name`, and hidden ones without a sign."""

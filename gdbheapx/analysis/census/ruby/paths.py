@@ -178,9 +178,11 @@ class RubyNamer(Namer):
 
     def owns_nothing(self) -> Iterable[int]:
         """Stacks of threads and fibers: what was in a frame stays there when it is gone; short Strings: what was in the slot before stands
-        behind the characters. And the table of all strings that are the same."""
+        behind the characters; the names of a class's variables, to which each of its objects points. And the table of all strings that are
+        the same."""
         yield from self._texts()
         yield from self._strings()
+        yield from self._objects.places_of_variables(self._classes)
         yield from (context.stack for context in self._contexts())
 
     def _contexts(self) -> Sequence[Context]:
