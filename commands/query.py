@@ -1,17 +1,18 @@
 """heapx query"""
 
-from gdbheapx.command import SHORT_STOP, SQL, Answer, Options, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, SQL, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """SQL over one look: blocks, arenas, classes, threads, mappings, leaks, owners.
+HELP = """SQL over one look: blocks, their owners, arenas, classes, threads, leaks.
 
 `gdbheapx --pid N query "SELECT status, count(*), sum(size_bytes) FROM blocks GROUP BY ALL"`. DuckDB answers (pip install
 'gdbheapx[query]'), outside gdb: one SELECT, of which a process that stands still is asked no more than the tables it names. SQL can read
 no file and write none. Addresses are numbers that are shown in hex, and compared as `address = '0x55e226c732a0'`. --tables lists tables
-and columns, and needs no process or core. A snapshot has arenas, classes, threads, leaks and owners.
+and columns, and needs no process or core. `owner` and `path` of blocks say who holds them: `SELECT address, size_bytes, owner, path FROM
+blocks`; held_blocks also has what runtimes cut themselves. A snapshot has arenas, classes, threads, leaks, owners, and blocks in use.
 """
 
 
@@ -22,6 +23,7 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
         argument("--tables", action="store_true", help="list tables and columns"),
         argument("--csv", action="store_true", help="CSV; a cell that a spreadsheet would run as a formula begins with '"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 100 in text; in JSON and CSV all)"),
+        *NAMES,
         *SHORT_STOP,
     ],
     needs_target=False,
@@ -30,6 +32,7 @@ and columns, and needs no process or core. A snapshot has arenas, classes, threa
     help=HELP,
     snapshot=True,
     needs=(
+        "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.reachability.leaks",
         "gdbheapx.analysis.reachability.owners",
@@ -45,5 +48,6 @@ def query(session: Session, options: Options) -> Answer:
     asked = table_rows.wanted()
     if asked is None:
         raise HeapxError("query runs from a shell, not inside gdb", 'run: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
+    session.without_names = options.no_names
     tables = table_rows.find(session, asked)
     return Answer(lambda: {"tables": tables}, lambda style: [], read=True)

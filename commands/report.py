@@ -58,6 +58,7 @@ document that the page was made from is printed. In that document `page` has wha
 )
 def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
+    from gdbheapx.analysis.census import find, owned
     from gdbheapx.analysis.overview import Overview
     from gdbheapx.analysis.page_parts import PageParts
 
@@ -69,6 +70,8 @@ def report(session: Session, options: Options) -> Answer:
     made = functools.cache(functools.partial(read, session, options))
     overview = session.kept("report", Overview, lambda: made()[0])
     page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None
+    if page is not None and page.flame is None and not session.target.has_memory and session.shared(find.TOLD) is not None:
+        page = page._replace(flame=owned.find_paths(session).flame())
 
     def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines

@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems, verdict
 from gdbheapx.analysis import page_parts, pins, runtime_tables
-from gdbheapx.analysis.census import block, find, slabs
+from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import leaks, memory_budget, owners
@@ -129,7 +129,8 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         whole = split.memory.total_bytes if split is not None else 0
         lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
         suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together
-        page = page._replace(owners=told) if page is not None else None
+        if page is not None and looked.told is not None:
+            page = page._replace(owners=told, flame=owned.paths_of(session, looked.told, tallied).flame())
     census = looked.census
     if page is not None:
         more = max(0, len(census.rows) - page_parts.MOST_ROWS)

@@ -9,6 +9,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
@@ -134,6 +135,8 @@ class PageParts(NamedTuple):
     """None where the blocks were not looked at one by one."""
     owners: Optional[Owners] = None
     """As `owners` has them, some levels deep; None as before."""
+    flame: Optional[Sequence[FlameFrame]] = None
+    """The same blocks by the stacks of their owners, as `export --format folded` has them; None as before."""
 
 
 def still(session: Session, facts: Sequence[Facts]) -> PageParts:

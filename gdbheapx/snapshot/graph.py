@@ -258,6 +258,11 @@ class FilePaths:
         known = self._paths.get(node)
         return Path(known.path, known.path_steps, known.is_local) if known is not None and known.path is not None else None
 
+    def text(self, node: int) -> Optional[str]:
+        """See Paths."""
+        path = self.of(node)
+        return path.text if path is not None else None
+
     def contents(self, node: int) -> Optional[str]:
         """See Paths."""
         known = self._paths.get(node)

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 from gdbheapx.allocators import REGISTRY
+from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move
@@ -38,7 +39,7 @@ WORDS_OF_OURS = (
     "main thread auto manual huge used cached free text zeros global mapping block shared thread-local data stack registers "
     "list deque vector string dict"
 )
-OURS = frozenset([*WORDS_OF_OURS.split(), *RUNTIMES.split(), *(name.split(".")[1] for name in REGISTRY)])
+OURS = frozenset([*owned.WORDS, *WORDS_OF_OURS.split(), *RUNTIMES.split(), *(name.split(".")[1] for name in REGISTRY)])
 """What gdbheapx says itself where names stand."""
 IN_SENTENCES = (
     "bytes block blocks arena arenas memory free used cached in of the a it is and by program heap heaps thread threads chunk chunks page "
@@ -180,8 +181,8 @@ class Nameless:
 
     def text(self, text: str) -> str:
         """A text without them: whole, or where they stand in it as words."""
-        if text in self._numbers:
-            return self._numbers[text]
+        if text in OURS or text in self._numbers:
+            return self._numbers.get(text, text)
         return WORDS.sub(lambda match: self._word(match.group()), self._long(text))
 
     def _word(self, word: str) -> str:

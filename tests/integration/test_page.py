@@ -6,6 +6,7 @@ Files: analysis/page_parts.py.
 import os
 import shutil
 import stat
+from typing import Dict
 
 import pytest
 
@@ -28,9 +29,30 @@ def test_the_page_of_a_look(stage: Stage, kind: str) -> None:
     assert data["memory"]["total_bytes"] == read.values["split"][0]
     assert [data["page"]["census"]["bytes"], data["page"]["census"]["blocks"]] == read.values["use"][:2]
     assert {row["used_bytes"] for row in data["page"]["histogram"][0]["rows"]} <= set(read.values["sizes"])
+    flame = data["page"]["flame"]
+    assert sum(frame["bytes"] for frame in flame) == data["page"]["census"]["bytes"]
+    assert {frame["bytes"] for frame in flame} <= set(read.values["owners"]) and "flame-t" in read.ids()
     sums = data["page"]["map"][0]["sums"]
     assert {sums["used_bytes"], sums["pinned_bytes"]} <= set(read.values["map"])
     assert any(line.startswith("gdbheapx --%s " % ("pid" if kind == "live" else "core")) for line in read.lines)
+
+
+def test_the_flame_graph_is_what_exports_have(stage: Stage, kind: str) -> None:
+    """Of each outermost frame the bytes that `export --format folded` has; from a snapshot, too."""
+    process = stage.start("owning", "300", "0")
+    target, snapshot = process.target(kind), str(process.folder / "one.snap")
+    stacks = heapx(target, "export", "--format", "folded", "--json").data["stacks"]
+    outermost: Dict[str, int] = {}
+    for stack in stacks:
+        name = stack["frames"][0]["name"]
+        outermost[name] = outermost.get(name, 0) + stack["bytes"]
+    assert heapx(target, "snapshot", snapshot).code == 0
+    for words in ([*target, "report", "--deep"], ["--snapshot", snapshot, "report"]):
+        flame = heapx([], *words, "--page", "--json").data["page"]["flame"]
+        named = [frame["bytes"] for frame in flame if not frame["others"]]
+        assert named and set(named) <= set(outermost.values())
+        assert sum(frame["bytes"] for frame in flame) == sum(outermost.values())
+    assert {frame["owner"] for frame in flame if not frame["others"]} & set(outermost)
 
 
 def test_the_map_is_the_heap(stage: Stage, kind: str) -> None:

@@ -134,7 +134,7 @@ def test_sql_touches_nothing_else(lasting: Lasting, core: str, tmp_path: Path, s
 
 def test_no_target_and_no_sql(core: str) -> None:
     """--tables and SQL without tables need no target; a table needs one, and SQL is needed."""
-    assert [one["name"] for one in heapx([], "query", "--tables", "--json").data["tables"]][:2] == ["blocks", "arenas"]
+    assert [one["name"] for one in heapx([], "query", "--tables", "--json").data["tables"]][:2] == ["blocks", "held_blocks"]
     assert b"signature" in heapx([], "query", "--tables").stdout
     assert heapx([], "query", "select 6 * 7 as n", "--json").data["rows"] == [{"n": 42}]
     refused(heapx([], "query", "select count(*) from blocks"), 2)

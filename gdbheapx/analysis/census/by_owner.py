@@ -1,16 +1,20 @@
 """Which owner holds which class: every block in use by who owns it and by what it is."""
 
-from typing import Dict, List, NamedTuple
+from array import array
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from gdbheapx.analysis.reachability import memory_budget, owners
 from gdbheapx.analysis.reachability.owners import Owned
-from gdbheapx.kernel.blocks.graph import Class
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Class
 from gdbheapx.session import Session
 
 NO_OWNER, CLASS = "[several owners, small ones, or leaked]", "class"
+AT_ONCE = 1 << 16
+SMALL, SEVERAL = "[small owners]", "[held by several owners]"
+"""Of single blocks, what NO_OWNER is beside what is leaked."""
 
 
 class Held(NamedTuple):
@@ -22,12 +26,44 @@ class Held(NamedTuple):
     """By place in `owners`, -1 for all others: what each owns, the largest first."""
 
 
+class Blocks(NamedTuple):
+    """Every block in use with its owner."""
+
+    told: find.LabelSet
+    owners: "array[int]"
+    """array('I') by the block's id: a place in `names`."""
+    names: Sequence[Optional[str]]
+    """None: leaked."""
+
+
+def _read(session: Session, is_cut: bool) -> "Tuple[find.LabelSet, owners.Tallied, List[Tuple[int, str]]]":
+    """The blocks, their graph, and the owners that retain most. HeapxError where there is no room for the graph."""
+    memory_budget.check(session)
+    told = find.label_blocks(session, lambda graph: None, is_cut=is_cut, contents=True)
+    tallied = owners.tally(session, told.reach, told.called, told.paths)
+    return told, tallied, tallied.tops(owners.MOST_OWNERS)
+
+
+def blocks(session: Session, is_cut: bool) -> Blocks:
+    """Of one look. `is_cut`: the pieces of blocks that a library cut up, as `owners` counts them, and not these blocks."""
+    told, tallied, tops = _read(session, is_cut)
+    count, above = told.reach.numbers.blocks, tallied.tree.owners
+    known = {node for node, _ in tops}
+    starts = [] if tallied.paths is None else tallied.paths.starts()
+    small = [node for node in (*starts, *range(count, len(above))) if above[node] == NO_NODE and node not in known]
+    under = tallied.graph.under(tallied.tree, [*(node for node, _ in tops), *small])
+    names = [SEVERAL, *(tallied.name(node) for node, _ in tops), SMALL, None]
+    last = len(tops) + 1
+    places = array("I", [min(place, last) for place in under[:count]])
+    for first in range(0, count, AT_ONCE):  # few of them at once: there may be millions
+        for node, _ in tallied.graph.with_evidence((LEAKED,), first, min(first + AT_ONCE, count)):
+            places[node] = last + 1
+    return Blocks(told, places, names)
+
+
 def held(session: Session) -> Held:
     """Of one look. HeapxError where there is no room for the graph."""
-    memory_budget.check(session)
-    told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-    tallied = owners.tally(session, told.reach, told.called, told.paths)
-    tops = tallied.tops(owners.MOST_OWNERS)
+    told, tallied, tops = _read(session, True)
     under = tallied.graph.under(tallied.tree, [node for node, _ in tops])
     classes = tallied.graph.classes(under, len(tops), told.labels, len(told.names) + 1)
     called = [tallied.owned(node, kind) for node, kind in tops]

@@ -184,6 +184,8 @@ class Looked(NamedTuple):
     names: Optional[Names] = None
     """These two None where there was no room for a graph."""
     paths: Optional[GraphPaths] = None
+    told: Optional[LabelSet] = None
+    """What each block is; None as before."""
 
 
 class Tally:
@@ -343,7 +345,7 @@ def take(
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
     census = census._replace(own_allocator=slabs.told(world, own, census.bytes))
-    return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths)
+    return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths, told)
 
 
 def named(asked: Asked, match: Signed) -> Optional[Signature]:

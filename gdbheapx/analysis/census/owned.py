@@ -18,6 +18,8 @@ MOST_FRAMES = 40
 """What lies deeper counts for the last frame."""
 LEAST_SHARE = 10_000
 """A frame with less than this part of the whole is put together with its small neighbours."""
+FLAME_FRAMES, FLAME_LEVELS, FLAME_SHARE = 400, 16, 500
+"""Of a flame graph: so many frames at most, so many levels, and none with less than this part of the whole: two units of 1,000."""
 CHECK_EVERY = 1 << 16
 NO_PATH = 0xFFFFFFFF
 
@@ -39,6 +41,19 @@ class Stack(NamedTuple):
     """Outermost first."""
     blocks: int
     bytes: int
+
+
+class FlameFrame(NamedTuple):
+    """A frame with all that stands on it."""
+
+    owner: str
+    module: str
+    bytes: int
+    blocks: int
+    others: int
+    """So many small frames are put together in this one; 0: it is one itself."""
+    frames: Sequence["FlameFrame"] = ()
+    """What stands on it, the largest first; together no more than it."""
 
 
 class Image(NamedTuple):
@@ -86,6 +101,8 @@ def images(target: Target) -> List[Image]:
 
 
 LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = Frame("[leaked]"), Frame("[held by several owners]"), Frame("[smaller]")
+WORDS = (NOT_NAMED, LEAKED_FRAME.name, SHARED_FRAME.name)
+"""What stands in place of a program's names."""
 
 
 class Paths:
@@ -113,12 +130,41 @@ class Paths:
             self.bytes.append(0)
         return path
 
+    def _with_all(self, figures: Sequence[int]) -> List[int]:
+        """Of each stack its own and those of all below it."""
+        sums = list(figures)
+        for path in range(len(sums) - 1, -1, -1):  # a stack is made after the one above it
+            if self.above[path] != NO_PATH:
+                sums[self.above[path]] += sums[path]
+        return sums
+
+    def flame(self) -> List[FlameFrame]:
+        """The largest as a tree; small neighbours are one frame."""
+        sizes, blocks = self._with_all(self.bytes), self._with_all(self.blocks)
+        following = sorted((size for size, depth in zip(sizes, self.depth) if depth <= FLAME_LEVELS), reverse=True)[FLAME_FRAMES:]
+        least = max(sum(self.bytes) // FLAME_SHARE, *following[:1], 0) + 1
+        below: Dict[int, List[int]] = {}
+        for path, above in enumerate(self.above):
+            below.setdefault(above, []).append(path)
+
+        def frames(above: int, level: int) -> List[FlameFrame]:
+            found: List[FlameFrame] = []
+            small_bytes, small_blocks, others = 0, 0, 0
+            for path in below.get(above, ()) if level < FLAME_LEVELS else ():
+                if sizes[path] >= least:
+                    frame = self.frames[path]
+                    found.append(FlameFrame(frame.name, frame.module, sizes[path], blocks[path], 0, frames(path, level + 1)))
+                elif sizes[path]:
+                    small_bytes, small_blocks, others = small_bytes + sizes[path], small_blocks + blocks[path], others + 1
+            if others:
+                found.append(FlameFrame("", "", small_bytes, small_blocks, others))
+            return sorted(found, key=lambda frame: (bool(frame.others), -frame.bytes))
+
+        return frames(NO_PATH, 0)
+
     def stacks(self) -> List[Stack]:
         """All of them, each with its own blocks; small ones are put together. No byte is lost."""
-        retained = list(self.bytes)
-        for path in range(len(retained) - 1, -1, -1):  # a stack is made after the one above it
-            if self.above[path] != NO_PATH:
-                retained[self.above[path]] += retained[path]
+        retained = self._with_all(self.bytes)
         least = sum(self.bytes) // LEAST_SHARE
         frames: List[Tuple[Frame, ...]] = []
         sums: Dict[Tuple[Frame, ...], List[int]] = {}
@@ -134,13 +180,23 @@ class Paths:
 
 def find_stacks(session: Session) -> List[Stack]:
     """Of all blocks that the census has. HeapxError where there is no room for the graph."""
+    return find_paths(session).stacks()
+
+
+def find_paths(session: Session) -> Paths:
+    """The same before they are put together."""
     memory_budget.check(session)
     session.without_keys = True  # frames are names; keys are data
     told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-    return stacks_of(session, told, owners.tally(session, told.reach, told.called, told.paths))
+    return paths_of(session, told, owners.tally(session, told.reach, told.called, told.paths))
 
 
 def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> List[Stack]:
+    """The same of a look that there is."""
+    return paths_of(session, told, tallied).stacks()
+
+
+def paths_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> Paths:
     """The same of a look that there is. What runtimes give a name, such as a variable of a module, is a frame by that."""
     graph, above = tallied.graph, tallied.tree.owners
     blocks = told.reach.numbers.blocks
@@ -179,4 +235,4 @@ def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) ->
     for node, path in enumerate(at[:blocks]):
         paths.blocks[path] += 1
         paths.bytes[path] += sizes[node]
-    return paths.stacks()
+    return paths

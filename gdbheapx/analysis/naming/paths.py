@@ -142,6 +142,13 @@ class Paths(graph_names.Paths):
             self._known[node] = self._find(node) if node < self._reach.numbers.blocks and self._told.has_names else None
         return self._known[node]
 
+    def text(self, node: int) -> Optional[str]:
+        """The same as text, which is not kept: of many blocks."""
+        is_new, path = node not in self._known, self.of(node)
+        if is_new:
+            del self._known[node]
+        return path.text if path is not None else None
+
     def contents(self, node: int) -> Optional[str]:
         """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
         if node not in self._contents and node < self._reach.numbers.blocks:

@@ -113,6 +113,9 @@ class Paths(Protocol):
     def of(self, node: int) -> Optional[Path]:
         """The path to a block; None where nothing gives it a name."""
 
+    def text(self, node: int) -> Optional[str]:
+        """The same as text, which is not kept: of many blocks."""
+
     def contents(self, node: int) -> Optional[str]:
         """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
 

@@ -3,12 +3,14 @@
 Folded stacks: one line each, `frame;frame;frame BYTES`, as flamegraph.pl, inferno and speedscope read them.
 """
 
+import heapq
 import re
 from array import array
 from bisect import bisect_left
 from itertools import compress
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
+from gdbheapx.analysis.census.by_owner import Blocks as HeldBlocks
 from gdbheapx.analysis.census.find import LabelSet
 from gdbheapx.analysis.census.owned import Stack
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
@@ -22,7 +24,9 @@ LIKE_A_NUMBER = re.compile(r"\s(?=[0-9.]+$)")
 CLASSES = ("used", "cached", "free", "reserve", "overhead", "returned")
 """By CLASS_ of the blocks: the same for every allocator."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
-AT_ONCE = 1 << 15
+AT_ONCE, HELD_AT_ONCE = 1 << 15, 1 << 12
+MOST_PATHS_LETTERS = 64 << 20
+"""Of all paths together: lists whose nodes have names of a thousand steps would fill the disk."""
 FORMULA = ("=", "+", "-", "@")
 
 
@@ -145,6 +149,31 @@ def kept_rows(told: LabelSet, for_engines: bool, with_names: bool = True) -> Ite
             yield "".join(["0x%x,,%d,used,,,,%s\n" % (address, usable, names[label]) for address, usable, label in rows])
         else:
             yield "".join(["0x%x,,%d,used,,,\n" % (address, usable) for address, usable, _ in rows])
+
+
+def held_rows(found: HeldBlocks, most_paths: int, check: Callable[[], None]) -> Iterator[str]:
+    """Rows of blocks with their signature, their owner and, of so many of the largest, their path. check() may end it."""
+    told, paths = found.told, found.told.paths if most_paths else None
+    names = ["", *(cell(name.name, True).decode("utf-8") if name is not None else "" for name in told.names)]
+    owners = ["" if name is None else cell(name, True).decode("utf-8") for name in found.names]
+    count = told.reach.numbers.blocks
+    sizes = told.reach.graph.columns(array("I", range(count)))[1]
+    least = heapq.nlargest(most_paths, sizes)[-1] if paths is not None and count > most_paths else 0
+    room = most_paths - sum(1 for size in sizes if size > least)
+    letters = MOST_PATHS_LETTERS
+    for place in range(0, count, HELD_AT_ONCE):
+        check()
+        end = min(place + HELD_AT_ONCE, count)
+        columns = told.reach.graph.columns(array("I", range(place, end)))
+        lines = []
+        for node, address, usable, label, owner in zip(range(place, end), *columns, told.labels[place:end], found.owners[place:end]):
+            room -= usable == least
+            is_told = paths is not None and (usable > least or (usable == least and room >= 0))
+            path = paths.text(node) if paths is not None and is_told and letters > 0 else None
+            letters -= len(path or "")
+            shown = "" if path is None else cell(path, True).decode("utf-8")
+            lines.append("0x%x,%d,%s,%s,%s\n" % (address, usable, names[label], owners[owner], shown))
+        yield "".join(lines)
 
 
 def signed_pieces(kernel: Any, heaps: Sequence[Used], signed: Signed, for_engines: bool = False) -> Iterator[str]:

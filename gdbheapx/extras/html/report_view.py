@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx import columns, units
 from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.page_parts import PageCensus, PageParts
 from gdbheapx.analysis.reachability import owners as model
@@ -17,6 +18,8 @@ from gdbheapx.verdict import SMALL, Verdict
 
 MOST_TREEMAP, MOST_CENSUS = 40, 100
 MOST_OWNERS, MOST_LEVELS = 400, 9
+MOST_FRAMES, MOST_FLAME_LEVELS = 1000, 20
+"""Of a document that nobody here may have written."""
 NO_PARTS = PageParts((), (), None, 0)
 DECAY = (
     ("arena", "arena", False),
@@ -92,6 +95,25 @@ def owners(rows: Sequence[model.Owned]) -> Tuple[List[Owner], List[Branch]]:
     return listed, tree
 
 
+def flame(frames: Optional[Sequence[FlameFrame]]) -> Tuple[List[Owner], List[Branch]]:
+    """The stacks of owners by levels, and as a tree of their places."""
+    listed: List[Owner] = []
+
+    def branches(many: Sequence[FlameFrame], depth: int) -> List[Branch]:
+        made = []
+        for frame in many if depth < MOST_FLAME_LEVELS else ():
+            place = len(listed)
+            if place >= MOST_FRAMES:
+                break
+            name = units.plural(frame.others, "other") if frame.others else frame.owner
+            listed.append(Owner(name, frame.module, frame.bytes, frame.blocks, depth))
+            made.append(Branch(place, frame.bytes, branches(frame.frames, depth + 1)))
+        return made
+
+    tree = branches(frames or (), 0)
+    return listed, tree
+
+
 def _decay_cell(name: str, value: Any) -> Optional[str]:
     """One cell as `decay` has it."""
     if name == "late_ms":
@@ -136,6 +158,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "census": census(page.census),
         "owners": page.owners,
         "owner_rows": owners(page.owners.owners if page.owners is not None else ()),
+        "flame_rows": flame(page.flame),
         "decay": None if page.decay is None else [{name: _decay_cell(name, row[name]) for name, _, _ in DECAY} for row in page.decay],
         "more_decay": page.more_decay,
         "steps": [step(target, next_step) for next_step in overview.next],

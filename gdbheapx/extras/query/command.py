@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 from gdbheapx import problems, worker
 from gdbheapx.budget import NAMES
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
-from gdbheapx.extras.query.tables import VARIABLE
+from gdbheapx.extras.query.tables import VARIABLE, Asked
 from gdbheapx.invocation import Invocation, Shell, understand
 from gdbheapx.output import CannotWrite, Replacing, Sink
 from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
@@ -49,6 +49,7 @@ class Look(NamedTuple):
     rows: int
     """Descriptors, as in query/table_rows.py."""
     signed: Optional[int]
+    held: Optional[int]
 
     @property
     def tables(self) -> Dict[str, List[List[Any]]]:
@@ -56,13 +57,14 @@ class Look(NamedTuple):
         return (self.envelope.get("data") or {}).get("tables") or {}
 
 
-def _take_look(tables: Sequence[str], signature: bool, invocation: Invocation, shell: Shell) -> Look:
+def _take_look(asked: Asked, invocation: Invocation, shell: Shell) -> Look:
     """One look at the target."""
     from gdbheapx.extras.query import table_rows
 
     options = invocation.options
-    rows, signed = worker.temporary(), worker.temporary() if signature else None
-    for descriptor in (rows, signed):
+    rows = worker.temporary()
+    signed, held = (worker.temporary() if is_asked else None for is_asked in (asked.with_signatures, asked.with_owners))
+    for descriptor in (rows, signed, held):
         if descriptor is not None:
             os.set_inheritable(descriptor, True)
     words = ["query", "--json"]
@@ -70,7 +72,8 @@ def _take_look(tables: Sequence[str], signature: bool, invocation: Invocation, s
     words += ["--max-stop", str(options.max_stop)] if options.max_stop is not None else []
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
-    os.environ[VARIABLE] = table_rows.words(table_rows.LookRequest(tables, rows, signed))
+    words += ["--no-names"] if getattr(options, "no_names", False) else []
+    os.environ[VARIABLE] = table_rows.words(table_rows.LookRequest(asked.tables, rows, signed, held, asked.with_paths))
     try:
         code, text = worker.look(understand(invocation.asked, words), shell.look)
     finally:
@@ -80,7 +83,7 @@ def _take_look(tables: Sequence[str], signature: bool, invocation: Invocation, s
         envelope = json.loads(text.decode("utf-8", "replace")) if code in ANSWERED else {}
     except ValueError as error:
         raise HeapxError("the result is incomplete (%s)" % error, "run it again, or ask a core of the process", code=problems.NO_ANSWER)
-    return Look(code, envelope, text, rows, signed)
+    return Look(code, envelope, text, rows, signed, held)
 
 
 def _listen() -> None:
@@ -114,21 +117,21 @@ class Query:
         if not options.sql:
             raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
         needed = engine.needed(options.sql)
-        if needed.tables and not self._invocation.has_target:
+        if needed.asked.tables and not self._invocation.has_target:
             raise UsageError(
                 "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
             )
-        look = Look(WHOLE, {}, b"", -1, None)
+        look = Look(WHOLE, {}, b"", -1, None, None)
         _listen()
-        if needed.tables:
-            look = _take_look(needed.tables, needed.signature, self._invocation, self._shell)
+        if needed.asked.tables:
+            look = _take_look(needed.asked, self._invocation, self._shell)
             if look.code not in ANSWERED:
                 if options.json:
                     self._write(look.code, [look.text.decode("utf-8", "replace").rstrip("\n")])
                 return look.code
         with engine.Folder() as folder:
-            path = engine.fill(folder, needed, look.tables, look.rows, look.signed)
-            for descriptor in (look.rows, look.signed):
+            path = engine.fill(folder, needed.asked, look.tables, look.rows, look.signed, look.held)
+            for descriptor in (look.rows, look.signed, look.held):
                 if descriptor is not None and descriptor >= 0:
                     os.close(descriptor)
             result = engine.Asking(folder, path).ask(needed.sql)
@@ -247,7 +250,8 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
     of_census = options.of == "census"
     file: Optional[Replacing] = Replacing(options.output, "-o")
     try:
-        look = _take_look([tables.BLOCKS], of_census, invocation, shell)
+        columns = [(tables.BLOCKS, tables.SIGNATURE)] if of_census else []
+        look = _take_look(tables.Asked([tables.BLOCKS], columns), invocation, shell)
         if look.code not in ANSWERED or file is None:
             return look.code
         with engine.Folder() as folder:

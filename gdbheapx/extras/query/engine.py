@@ -11,7 +11,21 @@ import threading
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.extras.query.tables import ADDRESS, BLOCKS, BY_NAME, SIGNATURE, TABLES, TEXT, Table
+from gdbheapx.extras.query.tables import (
+    ADDRESS,
+    BLOCKS,
+    BY_NAME,
+    COSTLY,
+    HELD_BLOCKS,
+    NOT_COUNTED,
+    OWNER,
+    PATH,
+    SIGNATURE,
+    TABLES,
+    TEXT,
+    Asked,
+    Table,
+)
 from gdbheapx.kernel.blocks.csv import COLUMNS
 from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
 from gdbheapx.problems import CANNOT_WRITE, MISSING_PACKAGE, QUERY_FAILED
@@ -45,10 +59,8 @@ def module() -> Any:
 class Needed(NamedTuple):
     """What a statement asks for."""
 
-    tables: Sequence[str]
-    signature: bool
-    """Of blocks."""
-    sql: str = ""
+    asked: Asked
+    sql: str
     """To be run: what was given, with types that are not PLAIN as text."""
 
 
@@ -69,8 +81,8 @@ def _refused(error: BaseException) -> UsageError:
     return UsageError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
 
 
-def _create(connection: Any, table: Table, without: str = "") -> None:
-    columns = ", ".join('"%s" %s' % (column.name, column.type) for column in table.columns if column.name != without)
+def _create(connection: Any, table: Table, without: Sequence[str] = ()) -> None:
+    columns = ", ".join('"%s" %s' % (column.name, column.type) for column in table.columns if column.name not in without)
     connection.execute('CREATE OR REPLACE TABLE "%s" (%s)' % (table.name, columns))
 
 
@@ -95,13 +107,18 @@ def needed(sql: str) -> Needed:
         what = "PIVOT without the list of values (ON column IN (...))" if kind == "MULTI" else kind
         raise UsageError("query: a SELECT is answered, and this is %s: nothing is written or set" % what, MORE)
     try:
+        connection.sql(sql)
+        tables = [table.name for table in TABLES if not _binds(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
+        costly = [(name, column) for name in tables for column in COSTLY.get(name, ())]
+        columns = [pair for pair in costly if not _binds(duckdb, connection, sql, 'ALTER TABLE "%s" DROP COLUMN "%s"' % pair)]
+        asked = Asked(tables, columns)
+        for name in COSTLY:
+            _create(connection, BY_NAME[name], asked.missing(name))
         to_run = _plain(connection, sql)
     except duckdb.Error as error:
         raise _refused(error)
-    tables = [table.name for table in TABLES if not _binds(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
-    has_signature = BLOCKS in tables and not _binds(duckdb, connection, sql, 'ALTER TABLE %s DROP COLUMN "%s"' % (BLOCKS, SIGNATURE))
     connection.close()
-    return Needed(tables, has_signature, to_run)
+    return Needed(asked, to_run)
 
 
 def _plain(connection: Any, sql: str) -> str:
@@ -151,7 +168,10 @@ def _config(folder: str) -> Dict[str, Any]:
 
 def rows_of(descriptor: int, has_signature: bool) -> str:
     """SQL for the rows of blocks in a file that perhaps has no name."""
-    names = [*COLUMNS, *([SIGNED] if has_signature else [])]
+    return _rows_of(descriptor, [*COLUMNS, *([SIGNED] if has_signature else [])])
+
+
+def _rows_of(descriptor: int, names: Sequence[str]) -> str:
     read = ", ".join("'%s': '%s'" % (name, "VARCHAR" if _type(name) == ADDRESS else _type(name)) for name in names)
     shown = ", ".join('"%s"::%s AS "%s"' % (name, _type(name), name) for name in names)
     how = "header = false, auto_detect = false, delim = ',', quote = '\"', escape = '\"', new_line = '\\n', buffer_size = %d" % BUFFER_BYTES
@@ -162,37 +182,58 @@ def _type(name: str) -> str:
     return next((column.type for column in BY_NAME[BLOCKS].columns if column.name == name), TEXT)
 
 
-def blocks(asked: Needed, rows: int, signed: Optional[int]) -> str:
-    """SQL for all blocks, those in use with their signature if that is asked for."""
-    if signed is None or not asked.signature:
-        return rows_of(rows, False)
-    return "%s UNION ALL BY NAME SELECT *, NULL AS %s FROM (%s) WHERE class <> 'used'" % (
-        rows_of(signed, True),
-        SIGNATURE,
-        rows_of(rows, False),
-    )
+OWNER_SQL = "CASE WHEN class = 'used' AND held.usable_bytes IS NULL THEN '%s' ELSE held.owner END AS owner" % NOT_COUNTED
 
 
-def fill(folder: str, asked: Needed, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int]) -> str:
+def blocks(asked: Asked, rows: int, signed: Optional[int]) -> str:
+    """SQL for all blocks, those in use with what is asked for: their signature, and what held_blocks has by then."""
+    sql = rows_of(rows, False)
+    if signed is not None and asked.with_signatures:
+        sql = "%s UNION ALL BY NAME SELECT *, NULL AS %s FROM (%s) WHERE class <> 'used'" % (rows_of(signed, True), SIGNATURE, sql)
+    further = [column for table, column in asked.columns if table == BLOCKS and column != SIGNATURE]
+    if further:
+        names = "".join(", %s" % (OWNER_SQL if column == OWNER else "held.%s" % column) for column in further)
+        sql = "SELECT row.*%s FROM (%s) AS row LEFT JOIN %s AS held USING (address)" % (names, sql, HELD_BLOCKS)
+    return sql
+
+
+def fill(
+    folder: str, asked: Asked, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int], held: Optional[int] = None
+) -> str:
     """The database: its path."""
     path = os.path.join(folder, "look.duckdb")
     duckdb = module()
     try:
-        waited(None, lambda: _fill(duckdb, path, _config(folder), asked, tables, rows, signed))
+        waited(None, lambda: _fill(duckdb, path, _config(folder), asked, tables, rows, signed, held))
     except duckdb.Error as error:
         raise HeapxError("cannot keep the rows of the look: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
     return path
 
 
 def _fill(
-    duckdb: Any, path: str, config: Dict[str, Any], asked: Needed, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int]
+    duckdb: Any,
+    path: str,
+    config: Dict[str, Any],
+    asked: Asked,
+    tables: Dict[str, List[List[Any]]],
+    rows: int,
+    signed: Optional[int],
+    held: Optional[int],
 ) -> bool:
     connection = duckdb.connect(path, config=config)
+    files = {}
+    if held is not None:
+        files[HELD_BLOCKS] = _rows_of(held, [column.name for column in BY_NAME[HELD_BLOCKS].columns])
+    if BLOCKS in asked.tables:
+        files[BLOCKS] = blocks(asked, rows, signed)
+    for name, sql in files.items():
+        connection.execute("CREATE TABLE %s AS %s" % (name, sql))
+    if HELD_BLOCKS in files and not asked.with_paths:
+        connection.execute("ALTER TABLE %s DROP COLUMN %s" % (HELD_BLOCKS, PATH))
     for table in TABLES:
-        if table.name == BLOCKS and BLOCKS in asked.tables:
-            connection.execute("CREATE TABLE %s AS %s" % (BLOCKS, blocks(asked, rows, signed)))
+        if table.name in files:
             continue
-        _create(connection, table, SIGNATURE if table.name == BLOCKS and not asked.signature else "")
+        _create(connection, table, asked.missing(table.name))
         rows_ = tables.get(table.name, [])
         marks = ", ".join("unnest(?::%s[])" % column.type for column in table.columns)
         for place in range(0, len(rows_), ROWS_AT_ONCE):

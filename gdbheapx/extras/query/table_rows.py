@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx import columns, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.export import csv_rows
-from gdbheapx.extras.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, TABLES, TEXT, VARIABLE, Table
+from gdbheapx.extras.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, HELD_BLOCKS, MOST_PATHS, TABLES, TEXT, VARIABLE, Table
 from gdbheapx.model import Address
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
 from gdbheapx.session import Session
@@ -24,11 +24,16 @@ class LookRequest(NamedTuple):
     """The descriptor for the rows of blocks."""
     signed: Optional[int]
     """That for the rows of blocks in use with their signature; None: not asked for."""
+    held: Optional[int] = None
+    """That for the rows of blocks with their owners; None: not asked for."""
+    with_paths: bool = False
+    """They have paths, too."""
 
 
 def words(asked: LookRequest) -> str:
     """As the environment has it."""
-    return "%s;%d;%s" % (",".join(asked.tables), asked.rows, "" if asked.signed is None else asked.signed)
+    signed, held = ("" if descriptor is None else str(descriptor) for descriptor in (asked.signed, asked.held))
+    return "%s;%d;%s;%s;%d" % (",".join(asked.tables), asked.rows, signed, held, asked.with_paths)
 
 
 def wanted() -> Optional[LookRequest]:
@@ -36,8 +41,9 @@ def wanted() -> Optional[LookRequest]:
     text = os.environ.get(VARIABLE)
     if not text:
         return None
-    tables, rows, signed = text.split(";")
-    return LookRequest([name for name in tables.split(",") if name in BY_NAME], int(rows), int(signed) if signed else None)
+    tables, rows, *others, with_paths = text.split(";")
+    signed, held = (int(descriptor) if descriptor else None for descriptor in others)
+    return LookRequest([name for name in tables.split(",") if name in BY_NAME], int(rows), signed, held, with_paths == "1")
 
 
 Rows = List[List[Any]]
@@ -51,7 +57,7 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     makers: Dict[str, Callable[[], Rows]] = {}
     later: Optional[Callable[[], None]] = None
     for table in TABLES:  # those that are read while the process stands still
-        if table.name not in asked.tables or table.name in BY_ONE_LOOK:
+        if table.name not in asked.tables or table.name in (HELD_BLOCKS, *BY_ONE_LOOK):
             continue
         if table.words:
             makers[table.name] = _tried(session, lambda table=table: _told(session, table))  # type: ignore[misc]
@@ -64,17 +70,20 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
         else:
             rows = list(_mappings(session))
             makers[table.name] = lambda rows=rows: rows  # type: ignore[misc]
-    graphs = [BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables]
-    looks: List[Callable[[], Any]] = [lambda table=table: _told(session, table) for table in graphs]  # type: ignore[misc]
+    looks: List[Tuple[Optional[str], Callable[[], Any]]] = []
     if later is not None and asked.signed is not None:
-        looks.insert(0, later)
-    for place, look in enumerate(looks):
+        looks.append((None, later))
+    if asked.held is not None:
+        looks.append((None, lambda: _held_blocks(session, asked)))
+    for table in (BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables):
+        looks.append((table.name, lambda table=table: _told(session, table)))  # type: ignore[misc]
+    for place, (name, look) in enumerate(looks):
         if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
             hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
             raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint, code=OUT_OF_MEMORY)
         made = _tried(session, look)
-        if look is not later:
-            makers[graphs[place - len(looks)].name] = made
+        if name is not None:
+            makers[name] = made
     return {name: rows() for name, rows in makers.items() if rows is not None}
 
 
@@ -158,7 +167,7 @@ def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     from gdbheapx.analysis.reachability import memory_budget
 
     heaps = session.heaps.all()
-    if asked.signed is not None:
+    if asked.signed is not None or asked.held is not None:
         memory_budget.check(session)
     used = [csv_rows.Used(heap, []) for heap in heaps]
     begin(session, asked.rows)
@@ -181,6 +190,21 @@ def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
             put(session, asked.signed, piece.encode("utf-8"))
 
     return signatures
+
+
+def _held_blocks(session: Session, asked: LookRequest) -> None:
+    """Writes the rows of blocks with their owners; their pieces are those of `owners`, unless only blocks of malloc's are asked for."""
+    from gdbheapx.analysis.census import by_owner, find
+    from gdbheapx.analysis.reachability import heap_graph
+
+    assert asked.held is not None
+    if not session.target.has_memory and session.shared(find.TOLD) is None:
+        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+    found = by_owner.blocks(session, HELD_BLOCKS in asked.tables)
+    begin(session, asked.held)
+    session.budget.progress.stage = "naming blocks"
+    for piece in csv_rows.held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session)):
+        put(session, asked.held, piece.encode("utf-8"))
 
 
 def _kept_blocks(session: Session, asked: LookRequest) -> None:

@@ -13,7 +13,13 @@ ADDRESS, NUMBER, TEXT, SHARE, FLAG = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "
 """Types of columns."""
 VARIABLE = "GDBHEAPX_TABLES"
 """Of the environment: what `query` and a parquet file need of one look, and the descriptors for blocks (table_rows.py)."""
-BLOCKS, SIGNATURE = "blocks", "signature"
+BLOCKS, HELD_BLOCKS = "blocks", "held_blocks"
+SIGNATURE, OWNER, PATH = "signature", "owner", "path"
+COSTLY = {BLOCKS: (SIGNATURE, OWNER, PATH), HELD_BLOCKS: (PATH,)}
+"""By table the columns that are there only if SQL names them."""
+NOT_COUNTED = "[of the allocator, or cut up]"
+"""The owner of a block in use that `owners` does not count: the allocator's own, or one whose pieces count."""
+MOST_PATHS = 50_000
 
 
 class Column(NamedTuple):
@@ -33,6 +39,33 @@ class Table(NamedTuple):
     """The command whose answer it is; empty: none has it."""
     member: str = ""
     """Of the command's data: the rows."""
+
+
+class Asked(NamedTuple):
+    """What SQL names."""
+
+    tables: Sequence[str]
+    columns: Sequence[Tuple[str, str]] = ()
+    """(table, column), of COSTLY."""
+
+    @property
+    def with_signatures(self) -> bool:
+        """Blocks get them."""
+        return (BLOCKS, SIGNATURE) in self.columns
+
+    @property
+    def with_owners(self) -> bool:
+        """Blocks have owners, whichever table says so."""
+        return HELD_BLOCKS in self.tables or (BLOCKS, OWNER) in self.columns or self.with_paths
+
+    @property
+    def with_paths(self) -> bool:
+        """And paths."""
+        return any(column == PATH for _, column in self.columns)
+
+    def missing(self, table: str) -> Sequence[str]:
+        """Columns of a table that are not there."""
+        return [column for column in COSTLY.get(table, ()) if (table, column) not in self.columns]
 
 
 TYPES = {bool: FLAG, int: NUMBER, str: TEXT, float: SHARE, Address: ADDRESS, Sequence[Address]: ADDRESS}
@@ -58,15 +91,22 @@ def _columns(type_: str, names: str) -> Tuple[Column, ...]:
 TABLES = (
     Table(
         BLOCKS,
-        "every block of malloc's; class: used, cached, free, reserve, overhead, returned; signature: of those in use, only if SQL names it",
+        "every block of malloc's; class: used, cached, free, reserve, overhead, returned; signature, owner, path: of those in use, each "
+        "only if SQL names it: then every block is read, as `owners` does; owner NULL: leaked; path: see held_blocks",
         (
             Column("address", ADDRESS),
             *_columns(NUMBER, "size_bytes usable_bytes"),
             *_columns(TEXT, "class status"),
             Column("arena", NUMBER),
             Column("allocator", TEXT),
-            Column(SIGNATURE, TEXT),
+            *_columns(TEXT, "%s %s %s" % COSTLY[BLOCKS]),
         ),
+    ),
+    Table(
+        HELD_BLOCKS,
+        "every block in use that `owners` counts, those that runtimes cut themselves too; owner: NULL if leaked, by name the 500 that "
+        "retain most; path: of the %s largest blocks, only if SQL names it: NULL where nothing gives a name" % "{:,}".format(MOST_PATHS),
+        (Column("address", ADDRESS), Column("usable_bytes", NUMBER), *_columns(TEXT, "signature owner path")),
     ),
     Table(
         "arenas",

@@ -5,12 +5,12 @@ Files: analysis/census/owned.py.
 
 import re
 import subprocess
-from typing import List
+from typing import Iterator, List, Sequence
 
 import pytest
 
 from gdbheapx.analysis.census import owned
-from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, Frame, Paths, Stack
+from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, FlameFrame, Frame, Paths, Stack
 from gdbheapx.extras.export import csv_rows
 from tests.support.hostile import HOSTILE
 from tests.support.programs import need
@@ -77,3 +77,44 @@ def test_a_stack_ends_somewhere() -> None:
     found = paths.stacks()
     assert max(len(one.frames) for one in found) == owned.MOST_FRAMES
     assert sum(one.bytes for one in found) == 3 * owned.MOST_FRAMES * 16
+
+
+def test_a_flame_graph_has_the_bytes_of_the_stacks() -> None:
+    """Frames of one part in 500 and more, the largest first; their small neighbours are one frame that says how many they are. No more
+    than so many frames, of the largest; what stands on one is never more than it."""
+    paths = Paths()
+    large = paths.below(NO_PATH, Frame("large", "libc"))
+    for number in range(2000):
+        path = paths.below(large, Frame("part %d" % number))
+        paths.bytes[path], paths.blocks[path] = 10 + number % 7, 1
+    paths.bytes[large], paths.blocks[large] = 100_000, 3
+    for number in range(30):
+        path = paths.below(paths.below(NO_PATH, Frame("top %d" % number)), Frame("on it"))
+        paths.bytes[path], paths.blocks[path] = 4000 - number, 2
+    frames = paths.flame()
+    assert [(frame.owner, frame.module, frame.others) for frame in frames[:2]] == [("large", "libc", 0), ("top 0", "", 0)] and len(frames) == 31
+    assert [(frame.owner, frame.others, frame.blocks) for frame in frames[0].frames] == [("", 2000, 2000)]
+    assert sum(frame.bytes for frame in frames) == sum(paths.bytes) and sum(frame.blocks for frame in frames) == sum(paths.blocks)
+
+    def each(some: Sequence[FlameFrame]) -> Iterator[FlameFrame]:
+        for frame in some:
+            assert sum(part.bytes for part in frame.frames) <= frame.bytes
+            yield frame
+            yield from each(frame.frames)
+
+    many = Paths()
+    for number in range(3000):
+        path = many.below(many.below(NO_PATH, Frame("top %d" % (number % 300))), Frame("part %d" % number))
+        many.bytes[path], many.blocks[path] = 1000, 1
+    found = list(each(many.flame()))
+    assert len([frame for frame in found if not frame.others]) <= owned.FLAME_FRAMES
+    assert sum(frame.bytes for frame in many.flame()) == sum(many.bytes)
+    assert Paths().flame() == []
+    deep = path = many.below(NO_PATH, Frame("0"))
+    for number in range(1, 39):
+        path = many.below(path, Frame(str(number)))
+    many.bytes[path] = 10**9
+    at, levels = [frame for frame in many.flame() if frame.bytes == 10**9], 0
+    while at:
+        at, levels = list(at[0].frames), levels + 1
+    assert levels == owned.FLAME_LEVELS and many.frames[deep].name == "0"

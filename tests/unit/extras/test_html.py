@@ -149,6 +149,40 @@ def test_a_partial_look_says_so() -> None:
     assert text.index("a part is missing") < text.index("Whose memory it is")
 
 
+def flame(name: str, bytes_: int, *frames: Any, others: int = 0) -> Dict[str, Any]:
+    return {"owner": name, "module": "libc", "bytes": bytes_, "blocks": 3, "others": others, "frames": list(frames)}
+
+
+def with_flame(*frames: Any) -> Dict[str, Any]:
+    document = pages.recorded("jemalloc-live")
+    document["data"]["page"]["flame"] = list(frames)
+    return document
+
+
+def test_the_flame_graph() -> None:
+    """In the section of owners, in place of their picture: every frame with its title and its row; small ones as how many they are. A
+    document without one has the owners' picture."""
+    whole = pages.recorded("jemalloc-live")["data"]["page"]["owners"]["used"]["bytes"]
+    text = page(with_flame(flame("server", whole // 2, flame("dict", whole // 4), flame("", whole // 8, others=12)), flame("", 4096, others=1)))
+    read = pages.check(text)
+    assert 'aria-labelledby="flame-t flame-d"' in text and "owners-i" not in text
+    shown = "".join(read.text)
+    assert "server: %s, 50.0 %%, 3 blocks" % units.size(whole // 2) in shown and "12 others: " in shown and "1 other: " in shown
+    assert {whole // 2, whole // 4, whole // 8} <= set(read.values["owners"])
+    assert "owners-i" in page(pages.recorded("jemalloc-live")) and "flame-t" not in page(pages.recorded("jemalloc-live"))
+
+
+@pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
+def test_hostile_frames(hostile: str) -> None:
+    """A name stays a name in a frame that is narrow, wide, or deep beyond reason."""
+    deep = flame(hostile, 1 << 20)
+    for _ in range(60):
+        deep = flame(hostile, 1 << 20, deep)
+    text = page(with_flame(deep, flame(hostile, 1 << 10), *[flame(hostile, 1)] * 3000))
+    read = pages.check(text)
+    assert render.visible(hostile) in "".join(read.text) and "\x1b" not in text and len(text) < 1_500_000
+
+
 def test_it_stays_small() -> None:
     """Eight heaps with 2,000 cells of six states each, and 400 size classes: below 2 MB."""
     document = pages.recorded("jemalloc-live")

@@ -12,31 +12,39 @@ import pytest
 
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.extras.query import engine
+from gdbheapx.extras.query.tables import NOT_COUNTED, Asked
 from gdbheapx.kernel.blocks.csv import COLUMNS
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
 
 @pytest.mark.parametrize(
-    ("sql", "tables", "signature"),
+    ("sql", "tables", "columns"),
     [
-        ("select 1", [], False),
-        ("select count(*) from blocks", ["blocks"], False),
-        ("select * from blocks", ["blocks"], False),
-        ("select signature, count(*) from blocks group by all", ["blocks"], True),
-        ("with arenas as (select 1 as x) select * from arenas", [], False),
-        ("select 'blocks from arenas' as leaks", [], False),
-        ("from query('select signature from bl' || 'ocks')", ["blocks"], True),
-        ("from OWNERS o join Leaks l on o.address = l.sample", ["leaks", "owners"], False),
-        ("select (select max(bytes) from classes), (select count(*) from threads)", ["classes", "threads"], False),
-        ("pivot mappings on kind in ('stack', 'bss') using sum(bytes)", ["mappings"], False),
-        ("summarize arenas", ["arenas"], False),
+        ("select 1", [], ""),
+        ("select count(*) from blocks", ["blocks"], ""),
+        ("select * from blocks", ["blocks"], ""),
+        ("select signature, count(*) from blocks group by all", ["blocks"], "blocks.signature"),
+        ("with arenas as (select 1 as x) select * from arenas", [], ""),
+        ("select 'blocks from arenas' as leaks", [], ""),
+        ("from query('select signature from bl' || 'ocks')", ["blocks"], "blocks.signature"),
+        ("from OWNERS o join Leaks l on o.address = l.sample", ["leaks", "owners"], ""),
+        ("select (select max(bytes) from classes), (select count(*) from threads)", ["classes", "threads"], ""),
+        ("pivot mappings on kind in ('stack', 'bss') using sum(bytes)", ["mappings"], ""),
+        ("summarize arenas", ["arenas"], ""),
+        ("select count(*) from blocks where path like 'a%'", ["blocks"], "blocks.path"),
+        ("select owner, sum(size_bytes) from blocks group by all", ["blocks"], "blocks.owner"),
+        ("select owner, signature from held_blocks", ["held_blocks"], ""),
+        ("select b.*, h.path from blocks b join held_blocks h using (address)", ["blocks", "held_blocks"], "held_blocks.path"),
+        ("select owner from held", ["held"], ""),
     ],
 )
-def test_what_a_statement_names(sql: str, tables: List[str], signature: bool) -> None:
+def test_what_a_statement_names(sql: str, tables: List[str], columns: str) -> None:
     """By DuckDB's binder: neither names in strings nor those that the statement makes itself count."""
-    found = engine.needed(sql)
-    assert (sorted(found.tables), found.signature) == (tables, signature)
+    asked = engine.needed(sql).asked
+    assert (sorted(asked.tables), " ".join(map(".".join, asked.columns))) == (tables, columns)
+    assert asked.with_owners == ("held_blocks" in tables or "owner" in columns or "path" in columns)
+    assert asked.with_paths == ("path" in columns)
 
 
 REFUSED = (
@@ -87,8 +95,8 @@ def asking(folder: Path, tables: Dict[str, Any], rows: bytes = b"") -> engine.As
     """The tables with these rows."""
     file = os.memfd_create("rows")
     os.write(file, rows)
-    needed = engine.Needed([*tables, *(["blocks"] if rows else [])], False)
-    return engine.Asking(str(folder), engine.fill(str(folder), needed, tables, file, None))
+    asked = Asked([*tables, *(["blocks"] if rows else [])])
+    return engine.Asking(str(folder), engine.fill(str(folder), asked, tables, file, None))
 
 
 @pytest.mark.parametrize("sql", [one for one in REFUSED if one not in ("select $1", "") and not one.startswith("pivot") and "found" not in one])
@@ -118,6 +126,21 @@ def test_rows_come_back(tmp_path: Path) -> None:
     assert list(asked.ask("select size_bytes from blocks where address = '0x7f0000000010'").rows) == [(32,)]
     result = asked.ask("select address, count(*), sum(size_bytes) from blocks group by all")
     assert [kind for _, kind in result.columns] == ["UBIGINT", "BIGINT", "HUGEINT"]
+
+
+def test_blocks_get_their_owners(tmp_path: Path) -> None:
+    """By address; a block that is not in use has none, and one in use that owners do not count says so. Types that are shown as text
+    count no column that is not there."""
+    files = os.memfd_create("rows"), os.memfd_create("held")
+    os.write(files[0], b"0x10,32,24,used,used,0,glibc\n0x40,32,24,used,used,0,glibc\n0x80,64,,free,free,,glibc\n0xc0,32,24,used,used,0,glibc\n")
+    os.write(files[1], b'0x10,24,,"a ""b"", c",=x\n0x40,24,str,,\n')
+    sql = "select address, owner, path, interval 1 day from blocks order by address"
+    needed = engine.needed(sql)
+    asked = engine.Asking(str(tmp_path), engine.fill(str(tmp_path), needed.asked, {}, files[0], None, files[1]))
+    found = [row[:3] for row in asked.ask(needed.sql).rows]
+    assert found == [(0x10, 'a "b", c', "=x"), (0x40, None, None), (0x80, None, None), (0xC0, NOT_COUNTED, None)]
+    assert list(asked.ask("select * from held_blocks order by address").rows)[1] == (0x40, 24, "str", None, None)
+    assert len(list(asked.ask(engine.needed("select *, interval 1 day from arenas").sql).rows)) == 0
 
 
 def test_every_type_can_be_shown(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def test_the_look_is_told_by_one_word() -> None:
     import os
     from unittest import mock
 
-    for signed in (None, 8):
-        asked = table_rows.LookRequest(["blocks", "arenas"], 7, signed)
+    for further in ((None,), (8,), (None, 9, True), (8, 9, False)):
+        asked = table_rows.LookRequest(["blocks", "arenas"], 7, *further)
         with mock.patch.dict(os.environ, {table_rows.VARIABLE: table_rows.words(asked)}):
             assert table_rows.wanted() == asked
     assert table_rows.wanted() is None

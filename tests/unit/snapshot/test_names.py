@@ -3,10 +3,14 @@
 Files: snapshot/names.py.
 """
 
+from typing import List
+
 import pytest
 
+from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.bind.books import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census.find import Census, CensusRow
+from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.model import Address, AllocatorInfo
 from gdbheapx.report.text import printable
@@ -78,6 +82,16 @@ def test_sentences_stay_readable() -> None:
     found = made.models["report"]
     assert "Suspect: bytes keeps 5 bytes" in found["lines"]
     assert found["classes"][0]["signature"] == codec.decoded(Census, made.models["census"]).rows[0].signature == "type-1"
+
+
+def test_frames_of_a_flame_graph_have_numbers() -> None:
+    """The program's names; what stands there in place of one is read as before, whatever the program names so."""
+    frames = [FlameFrame(name, "lib.so", 5, 1, 0, [FlameFrame("Order", "", 5, 1, 0)]) for name in ("several", *owned.WORDS)]
+    record = record_with("keeper")
+    made = names.without(record._replace(models={"page": codec.encoded({"flame": frames})}), [])
+    found = codec.decoded(List[FlameFrame], made.models["page"]["flame"])
+    assert [frame.owner for frame in found] == ["owner-1", *owned.WORDS] and {frame.frames[0].owner for frame in found} == {"owner-2"}
+    assert {frame.module for frame in found} == {"module-2"} and [frame.bytes for frame in found] == [5] * len(frames)
 
 
 def test_all_strings_are_shown() -> None:

@@ -5,6 +5,7 @@ What has a name by itself: modules of sys.modules by that name (`__main__` too),
 `f.__closure__["rows"]` what the function f has kept of a variable `rows` around it.
 """
 
+import functools
 from typing import Callable, Iterator, List, Optional, Sequence
 
 from gdbheapx.analysis.census.cpython import arrays, interpreter
@@ -24,6 +25,8 @@ OF_STATE = ".<state>"
 OF_CLASS = ".__dict__"
 """Last step of what begins at a class's dict."""
 MOST_NAME = 256
+MOST_KNOWN = 1 << 14
+"""Pointers of which it is kept what they lead to: paths to neighbours begin alike, and each is gone twice."""
 
 
 class Paths(Namer):
@@ -35,6 +38,7 @@ class Paths(Namer):
         self._modules = list(interpreter.modules(values, self._interpreter)) if self._interpreter is not None else []
         dicts = [values.word(module + MODULE_DICT) for _, module in self._modules]
         self._steps, self._masks, self._frames = Steps(values), Masks(values, dicts), Frames(values)
+        self._follow = functools.lru_cache(MOST_KNOWN)(self._steps.follow)
 
     def starts(self) -> Iterator[Start]:
         """Modules, then variables of frames."""
@@ -129,7 +133,7 @@ class Paths(Namer):
                 return
             if not hop.address <= place.address < hop.address + hop.size_bytes:
                 place = Place(RAW, hop.address)
-            move = self._steps.follow(place, hop.address + hop.offset)
+            move = self._follow(place, hop.address + hop.offset)
             yield move
             place = move.place
 
