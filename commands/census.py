@@ -1,5 +1,7 @@
 """heapx census"""
 
+from typing import List, Optional
+
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -40,15 +42,27 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
     from gdbheapx.analysis.census import by_owner, find, samples
+    from gdbheapx.analysis.census.world import World
     from gdbheapx.report import census_text
 
     session.without_names = options.no_names
+    world = World(session) if session.target.has_memory else None
+    looks: List[find.Looked] = []
+    told: Optional[List[samples.Sample]] = None
     if options.by == "owner":
         answer = by_owner.by_owner(session)
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
     else:
-        answer = session.kept("census", find.Census, lambda: find.find(session))
+
+        def look() -> find.Census:
+            looks.append(find.take(session, world, owning=False))
+            return looks[0].census
+
+        answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
     limit = options.limit
-    told = samples.find(session, answer, census_text.MOST_ROWS if limit is None else limit) if options.show_data else None
+    if options.show_data:
+        reach = looks[0].reach if looks else None
+        shown = census_text.MOST_ROWS if limit is None else limit
+        told = samples.find(session, answer, shown, world, reach.graph if reach is not None else None)
     return Answer(lambda: census_text.data(answer, limit, told), lambda style: census_text.lines(style, answer, limit, told), read=True)

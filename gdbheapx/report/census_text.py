@@ -43,8 +43,10 @@ def lines(style: Style, census: Census, limit: Optional[int], samples: Optional[
         yield ""
         yield "Texts:" if samples else "Texts: none in the example blocks"
     for sample in samples or ():
+        parts = [sample.signature or "not named", *([sample.contents] if sample.contents is not None else [])]
         shown = ", ".join('"%s"' % text.printable(one) for one in sample.texts)
-        yield "  %s %s: %s" % (sample.address, sample.signature or "not named", shown)
+        what = parts[-1] if parts[-1].startswith(parts[0]) else " = ".join(parts)
+        yield "  %s %s%s" % (sample.address, what, ": " + shown if shown else "")
 
 
 def of_slabs(found: Slabs) -> Said:

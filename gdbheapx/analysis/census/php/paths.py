@@ -1,5 +1,6 @@
 """Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `App\\Limits::TABLE["a"]`. Of 8.2."""
 
+from itertools import islice
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.php.values import (
@@ -10,13 +11,27 @@ from gdbheapx.analysis.census.php.values import (
     PROPERTIES,
     PROPERTY_TABLE,
     REFERENCE,
+    STRING,
     Entry,
     Globals,
     Table,
     Value,
     Values,
 )
-from gdbheapx.analysis.naming.namer import ALL_WORDS, ATTRIBUTE, FIELD, INDEX, KEY, TYPE, VARIABLE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import (
+    ALL_WORDS,
+    ATTRIBUTE,
+    FIELD,
+    INDEX,
+    KEY,
+    TEXT_WORDS,
+    TYPE,
+    VARIABLE,
+    Hop,
+    Namer,
+    PathStep,
+    Start,
+)
 from gdbheapx.model import Address
 
 ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
@@ -142,6 +157,19 @@ class PhpNamer(Namer):
             return "array of {:,}".format(table.length) if table is not None else "array of 0"
         words = self._values.words(address, 3) if signature == STRING_NAME else ()
         return "string, {:,} bytes".format(words[2]) if words else None
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """See Namer. Of an array with names its keys, of one without its values."""
+        own = self._values.begin(address) if signature == STRING_NAME else None
+        if own is not None:
+            return [own]
+        table = self._values.table(address) if signature == ARRAY_NAME else None
+        if table is not None:
+            entries = islice(self._values.entries(table._replace(used=min(table.used, TEXT_WORDS))), TEXT_WORDS)
+            pointers: Iterable[int] = [entry.key or entry.value.data for entry in entries if entry.key or entry.value.type == STRING]
+        else:
+            pointers = self._values.words(address, min(size_bytes // 8, TEXT_WORDS))
+        return (text for text in map(self._values.begin, pointers) if text is not None)
 
 
 def _quoted(text: str) -> str:
