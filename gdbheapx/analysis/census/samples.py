@@ -26,6 +26,15 @@ INLINE_BYTES = 16
 """Of libstdc++'s std::string."""
 
 
+class Example(NamedTuple):
+    """A block whose texts are asked for."""
+
+    address: Address
+    signature: Optional[str]
+    size_bytes: int
+    """Of those that it stands for, on average."""
+
+
 class Sample(NamedTuple):
     """A block that stands for others."""
 
@@ -38,20 +47,22 @@ class Sample(NamedTuple):
     """What a runtime says that it has: `dict of 3 entries`."""
 
 
-def find(session: Session, census: Census, limit: int, world: Optional[World], graph: Optional[Graph]) -> List[Sample]:
-    """Of the first rows' example blocks, and of contents that several blocks have: those with a text. `world`, `graph`: those that the
-    census was made with; without the graph a block is as large as those of its row are on average. HeapxError where memory cannot be
-    read."""
+def of_census(census: Census, limit: int) -> List[Example]:
+    """The first rows' example blocks, and of contents that several blocks have."""
+    rows = [Example(row.sample, row.signature, row.bytes // max(1, row.blocks)) for row in census.rows[:limit] if row.sample is not None]
+    largest = census.copies.largest if census.copies is not None else ()
+    return rows + [Example(same.sample, same.signature, same.size_bytes) for same in largest]
+
+
+def find(session: Session, examples: Iterable[Example], world: Optional[World], graph: Optional[Graph]) -> List[Sample]:
+    """Those of them that have a text. `world`, `graph`: those that the census was made with; without the graph a block is as large as its
+    example says. HeapxError where memory cannot be read."""
     target = session.target
     if world is None or not heap_graph.can_read_on(target):
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
-    rows = [(row.sample, row.signature, row.bytes // max(1, row.blocks)) for row in census.rows[:limit]]
-    rows += [(same.sample, same.signature, same.size_bytes) for same in (census.copies.largest if census.copies is not None else ())]
     namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.here(world)) if namer is not None]
     samples = [
-        _sample(target, namers, address, signature, _size(graph, address) or size_bytes)
-        for address, signature, size_bytes in dict.fromkeys(rows)
-        if address is not None
+        _sample(target, namers, one._replace(size_bytes=_size(graph, one.address) or one.size_bytes)) for one in dict.fromkeys(examples)
     ]
     return [sample for sample in samples if sample.texts or sample.contents is not None]
 
@@ -62,8 +73,9 @@ def _size(graph: Optional[Graph], address: int) -> int:
     return graph.blocks([place[0]])[0][1] if graph is not None and place is not None else 0
 
 
-def _sample(target: Target, namers: Iterable[Namer], address: Address, signature: Optional[str], size_bytes: int) -> Sample:
+def _sample(target: Target, namers: Iterable[Namer], example: Example) -> Sample:
     """As the first runtime tells it that knows its texts; else as C has them."""
+    address, signature, size_bytes = example
     for namer in namers:
         contents = namer.contents(address, size_bytes, signature)
         told = _cut(namer.texts(address, size_bytes, signature))
