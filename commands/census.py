@@ -1,6 +1,9 @@
 """heapx census"""
 
+from typing import List, Optional, Sequence
+
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
+from gdbheapx.errors import HeapxError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -9,6 +12,9 @@ HELP = """What the used blocks are: by class, type, header or shape, the largest
 A block is named by what stands in it, without symbols: classes of C++ by their vtables, objects of Python by their types, headers
 that runtimes write. What no rule knows is named by the one thing that points to it (`Session+0x18`: the pointer 24 bytes into a
 Session; a place, no type), else only its size is told. `sure` says what a name rests on.
+
+--copies: blocks of 64 usable bytes and more whose bytes are all the same, headers and unused bytes at their ends included, four of them
+or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes of memory for each block.
 """
 
 
@@ -21,6 +27,7 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
             default="signature",
             help="what the rows distinguish (default: signature); size: of malloc's blocks alone",
         ),
+        argument("--copies", action="store_true", help="contents that several blocks have, what one copy of each would save most first"),
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
         argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),
@@ -33,22 +40,44 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.by_owner",
+        "gdbheapx.analysis.census.copies",
         "gdbheapx.analysis.census.samples",
         "gdbheapx.report.census_text",
     ),
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
-    from gdbheapx.analysis.census import by_owner, find, samples
+    from gdbheapx.analysis.census import by_owner, copies, find, samples
+    from gdbheapx.analysis.census.world import World
     from gdbheapx.report import census_text
 
     session.without_names = options.no_names
+    world = World(session) if session.target.has_memory else None
+    looks: List[find.Looked] = []
+    limit = options.limit
+    shown = census_text.MOST_ROWS if limit is None else limit
+
+    def texts(examples: Sequence[samples.Example]) -> Optional[Sequence[samples.Sample]]:
+        graph = looks[0].reach.graph if looks and looks[0].reach is not None else None
+        return samples.find(session, examples, world, graph) if options.show_data else None
+
+    def look() -> find.Census:
+        looks.append(find.take(session, world, owning=False))
+        return looks[0].census
+
+    if options.copies:
+        if options.by != find.SIGNATURE:
+            raise HeapxError("--copies and --by cannot be combined", "leave out one of them")
+        found, looked = copies.find_copies(session, options.like, world)
+        looks.append(looked)
+        told = texts([samples.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
+        show = census_text.copies_lines
+        return Answer(lambda: census_text.copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True)
     if options.by == "owner":
         answer = by_owner.by_owner(session)
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
     else:
-        answer = session.kept("census", find.Census, lambda: find.find(session))
+        answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
-    limit = options.limit
-    told = samples.find(session, answer, census_text.MOST_ROWS if limit is None else limit) if options.show_data else None
+    told = texts(samples.of_census(answer, shown))
     return Answer(lambda: census_text.data(answer, limit, told), lambda style: census_text.lines(style, answer, limit, told), read=True)

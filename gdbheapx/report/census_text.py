@@ -3,6 +3,7 @@
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.census.copies import CopyClass, CopyRow, Found
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.census.samples import Sample
 from gdbheapx.analysis.census.slabs import Slabs
@@ -39,12 +40,61 @@ def data(census: Census, limit: Optional[int], samples: Optional[Sequence[Sample
 def lines(style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Iterator[str]:
     """The text."""
     yield from text.show(style, page(census, limit))
+    yield from _texts(samples)
+
+
+def copies_data(found: Found, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Dict[str, Any]:
+    """The same of --copies."""
+    return {
+        **({"samples": list(samples)} if samples is not None else {}),
+        "rows": list(found.rows[:limit]),
+        "classes": list(found.classes),
+        "copies": {"contents": found.contents, "blocks": found.blocks, "bytes": found.bytes, "spare_bytes": found.spare_bytes},
+        "zeros": found.zeros,
+        "unlike_blocks": found.unlike_blocks,
+        "used": {"blocks": found.used_blocks, "bytes": found.used_bytes},
+    }
+
+
+def copies_lines(style: Style, found: Found, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Iterator[str]:
+    """The text of --copies."""
+    yield from text.show(style, copies_page(found, limit))
+    yield from _texts(samples)
+
+
+def copies_page(found: Found, limit: Optional[int]) -> Page:
+    """What all of them take, by what they are, one by one."""
+    yield say("In use: %s in %s", Size(found.used_bytes), plural(found.used_blocks, "block"))
+    yield _sum_of_copies(found.blocks, found.bytes, found.contents, found.spare_bytes)
+    if found.zeros.blocks:
+        yield say("Zeros:  %s (%s) contain only zeros", plural(found.zeros.blocks, "block"), Size(found.zeros.bytes))
+    most = limit if limit is not None else MOST_ROWS
+    for kind, rows in ((CopyClass, found.classes), (CopyRow, found.rows)):
+        if rows:
+            yield ""
+            yield Table(columns_of(kind), [_copied(row._asdict()) for row in rows[:most]])
+        if len(rows) > most:
+            yield "%s: --limit N" % plural(len(rows) - most, "more row")
+    if found.unlike_blocks:
+        yield ""
+        what = "%s left out: a number made of their bytes is the same as of others, the bytes are not, or could not be read again"
+        yield say(what, plural(found.unlike_blocks, "block"))
+
+
+def _copied(row: Dict[str, Any]) -> Dict[str, Any]:
+    return {**row, "signature": row["signature"] or "not named", **({"sample": str(row["sample"])} if "sample" in row else {})}
+
+
+def _texts(samples: Optional[Sequence[Sample]]) -> Iterator[str]:
+    """Where they were asked for."""
     if samples is not None:
         yield ""
         yield "Texts:" if samples else "Texts: none in the example blocks"
     for sample in samples or ():
+        parts = [sample.signature or "not named", *([sample.contents] if sample.contents is not None else [])]
         shown = ", ".join('"%s"' % text.printable(one) for one in sample.texts)
-        yield "  %s %s: %s" % (sample.address, sample.signature or "not named", shown)
+        what = parts[-1] if parts[-1].startswith(parts[0]) else " = ".join(parts)
+        yield "  %s %s%s" % (sample.address, what, ": " + shown if shown else "")
 
 
 def of_slabs(found: Slabs) -> Said:
@@ -83,13 +133,16 @@ def page(census: Census, limit: Optional[int]) -> Page:
 
 def _copies(copies: Copies) -> Page:
     """What could be there once."""
-    blocks, contents = plural(copies.blocks, "block"), plural(copies.contents, "content")
-    what = "Copies: %s (%s) have duplicate content, %s in all; removing duplicates would save %s"
-    yield say(what, blocks, Size(copies.bytes), contents, Size(copies.spare_bytes))
+    yield _sum_of_copies(copies.blocks, copies.bytes, copies.contents, copies.spare_bytes)
     if copies.largest:
         shown = copies.largest[:MOST_SAME]
         rows = [{**same._asdict(), "signature": same.signature or "not named", "sample": str(same.sample)} for same in shown]
         yield Table(columns_of(Same), rows)
+
+
+def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Said:
+    what = "Copies: %s (%s) have duplicate content, %s in all; removing duplicates would save %s"
+    return say(what, plural(blocks, "block"), Size(bytes_), plural(contents, "content"), Size(spare_bytes))
 
 
 def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:

@@ -5,6 +5,7 @@ Files: analysis/census/block.py, analysis/census/pieces.py, analysis/census/find
 
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 import pytest
@@ -150,3 +151,37 @@ def test_contents(stage: Stage, way: str, kind: str) -> None:
     assert all(same["bytes"] == same["blocks"] * same["size_bytes"] for same in copies["largest"])
     text = heapx(target, "census").stdout.decode()
     assert "Copies: 3300 blocks" in text and "have duplicate content, 3 contents in all; removing duplicates would save" in text
+
+
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_copies(stage: Stage, way: str, kind: str) -> None:
+    """Each content that the program has many times, with its blocks, most to save first; zeros apart; texts only where asked for."""
+    target = stage.start("contents", env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}).target(kind)
+    found = heapx(target, "census", "--copies", "--json").data
+    sizes = {row["blocks"]: row["size_bytes"] for row in found["rows"]}
+    assert [row["blocks"] for row in found["rows"]] == [PLACED, SAME, TEXTS]
+    assert all(least <= sizes[blocks] < least * 1.25 + 16 for blocks, least in ((SAME, 2000), (TEXTS, 1500), (PLACED, 1024)))
+    assert all(row["spare_bytes"] == (row["blocks"] - 1) * row["size_bytes"] for row in found["rows"])
+    sums = {name: sum(row[name] for row in found["rows"]) for name in ("blocks", "bytes", "spare_bytes")}
+    assert found["copies"] == {"contents": 3, **sums}
+    assert {name: sum(row[name] for row in found["classes"]) for name in ("contents", *sums)} == found["copies"]
+    assert found["zeros"]["blocks"] >= BLANKS and found["zeros"]["bytes"] >= BLANKS * 8192 and found["unlike_blocks"] == 0
+    assert "samples" not in found
+    text = heapx(target, "census", "--copies", "--limit", "1", "--show-data").stdout.decode()
+    assert "2 more rows: --limit N" in text and "contain only zeros" in text and "q" * 60 not in text
+    assert '"%s"' % ("q" * 60) in heapx(target, "census", "--copies", "--show-data").stdout.decode()
+    texts = heapx(target, "census", "--copies", "--like", "the same text", "--json").data
+    assert [row["blocks"] for row in texts["rows"]] == [TEXTS] and len(texts["classes"]) == 1 and texts["copies"] == found["copies"]
+
+
+@pytest.mark.once
+def test_copies_refused(stage: Stage, core: str, folder: Path) -> None:
+    """Nothing is compared of a snapshot; with too little memory; or by another option."""
+    target = kinds(stage).target(core)
+    heapx(target, "snapshot", str(folder / "snap"))
+    refused = heapx(["--snapshot", str(folder / "snap")], "census", "--copies", "--json")
+    assert (refused.code, refused.envelope["error"]["code"]) == (1, "not-in-snapshot")
+    refused = heapx(target, "census", "--copies", "--json", env={"GDBHEAPX_MEMORY": "1"})
+    assert (refused.code, refused.envelope["error"]["code"]) == (1, "out-of-memory")
+    assert heapx(target, "census", "--copies", "--by", "module").code != 0

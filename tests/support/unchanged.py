@@ -23,6 +23,7 @@ EVERY = (
     "whatis 4096",
     "leaks --list",
     "census",
+    "census --copies",
     "pins",
     "pins --no-owners",
     "leaks --weak",

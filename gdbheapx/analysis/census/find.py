@@ -186,6 +186,8 @@ class Looked(NamedTuple):
     paths: Optional[GraphPaths] = None
     told: Optional[LabelSet] = None
     """What each block is; None as before."""
+    signer: Optional[Signer] = None
+    """Which read the blocks; None as before."""
 
 
 class Tally:
@@ -306,10 +308,15 @@ def paths(
 
 
 def take(
-    session: Session, seen: Optional[World] = None, watch: Optional[Watch] = None, contents: bool = True, owning: bool = True
+    session: Session,
+    seen: Optional[World] = None,
+    watch: Optional[Watch] = None,
+    contents: bool = True,
+    owning: bool = True,
+    beyond: bool = False,
 ) -> Looked:
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target; `owning`: the graph is
-    asked for owners."""
+    asked for owners; `beyond`: contents will be compared."""
     world = seen if seen is not None else World(session)
     made = _prepared(session, world)._replace(owning=owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
@@ -318,8 +325,8 @@ def take(
     told: Optional[LabelSet] = None
     own: List[slabs.Sampled] = []
     if lacking is None:
-        if contents:
-            signer.keep_contents()
+        if contents or beyond:
+            signer.keep_contents(beyond)
         told, outside, own = _by_graph(session, made, tally, watch, world)
     else:
         memory_budget.check_least(session, memory_budget.SIGNED_BYTES)
@@ -345,7 +352,7 @@ def take(
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
     census = census._replace(own_allocator=slabs.told(world, own, census.bytes))
-    return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths, told)
+    return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths, told, signer)
 
 
 def named(asked: Asked, match: Signed) -> Optional[Signature]:
@@ -552,7 +559,12 @@ def chosen_rows(session: Session, census: Census, by: str, like: Optional[str]) 
 
 def is_like(row: CensusRow, like: Optional[str]) -> bool:
     """It has that text in its name, small and large letters alike."""
-    return like is None or like.lower() in (row.signature or "not named").lower()
+    return has_in_name(row.signature, like)
+
+
+def has_in_name(signature: Optional[str], like: Optional[str]) -> bool:
+    """See is_like."""
+    return like is None or like.lower() in (signature or "not named").lower()
 
 
 def merged(rows: Iterable[CensusRow]) -> List[CensusRow]:

@@ -1,11 +1,16 @@
 """Texts of a few blocks, for who asks to see the program's data: what such a block is for, a key or a name often tells."""
 
-from typing import List, NamedTuple, Sequence
+from itertools import islice
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
+from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.find import Census
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.model import Address
 from gdbheapx.problems import NO_ANSWER
 from gdbheapx.session import Session
@@ -21,6 +26,15 @@ INLINE_BYTES = 16
 """Of libstdc++'s std::string."""
 
 
+class Example(NamedTuple):
+    """A block whose texts are asked for."""
+
+    address: Address
+    signature: Optional[str]
+    size_bytes: int
+    """Of those that it stands for, on average."""
+
+
 class Sample(NamedTuple):
     """A block that stands for others."""
 
@@ -29,22 +43,50 @@ class Sample(NamedTuple):
     """As its row has it; empty: not named."""
     texts: Sequence[str]
     """Of the block itself, and of what it points to: cut at MOST_BYTES, as the program has them."""
+    contents: Optional[str] = None
+    """What a runtime says that it has: `dict of 3 entries`."""
 
 
-def find(session: Session, census: Census, limit: int) -> List[Sample]:
-    """Of the first rows' example blocks, and of contents that several blocks have: those with a text. HeapxError where memory cannot be
-    read."""
+def of_census(census: Census, limit: int) -> List[Example]:
+    """The first rows' example blocks, and of contents that several blocks have."""
+    rows = [Example(row.sample, row.signature, row.bytes // max(1, row.blocks)) for row in census.rows[:limit] if row.sample is not None]
+    largest = census.copies.largest if census.copies is not None else ()
+    return rows + [Example(same.sample, same.signature, same.size_bytes) for same in largest]
+
+
+def find(session: Session, examples: Iterable[Example], world: Optional[World], graph: Optional[Graph]) -> List[Sample]:
+    """Those of them that have a text. `world`, `graph`: those that the census was made with; without the graph a block is as large as its
+    example says. HeapxError where memory cannot be read."""
     target = session.target
-    if not target.has_memory or not heap_graph.can_read_on(target):
+    if world is None or not heap_graph.can_read_on(target):
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
-    rows = [(row.sample, row.signature, row.bytes // max(1, row.blocks)) for row in census.rows[:limit]]
-    rows += [(same.sample, same.signature, same.size_bytes) for same in (census.copies.largest if census.copies is not None else ())]
+    namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.here(world)) if namer is not None]
     samples = [
-        Sample(address, signature or "", texts(target, address, size_bytes))
-        for address, signature, size_bytes in dict.fromkeys(rows)
-        if address is not None
+        _sample(target, namers, one._replace(size_bytes=_size(graph, one.address) or one.size_bytes)) for one in dict.fromkeys(examples)
     ]
-    return [sample for sample in samples if sample.texts]
+    return [sample for sample in samples if sample.texts or sample.contents is not None]
+
+
+def _size(graph: Optional[Graph], address: int) -> int:
+    """Of the block there; 0 where that is not known."""
+    place = graph.find(address) if graph is not None else None
+    return graph.blocks([place[0]])[0][1] if graph is not None and place is not None else 0
+
+
+def _sample(target: Target, namers: Iterable[Namer], example: Example) -> Sample:
+    """As the first runtime tells it that knows its texts; else as C has them."""
+    address, signature, size_bytes = example
+    for namer in namers:
+        contents = namer.contents(address, size_bytes, signature)
+        told = _cut(namer.texts(address, size_bytes, signature))
+        if told or contents is not None:
+            return Sample(address, signature or "", told, contents)
+    return Sample(address, signature or "", texts(target, address, size_bytes))
+
+
+def _cut(told: Iterable[str]) -> List[str]:
+    """The first ones, each once."""
+    return list(islice(dict.fromkeys(one[:MOST_BYTES] for one in told if one.strip("\0")), MOST_TEXTS))
 
 
 def texts(target: Target, address: int, size_bytes: int) -> List[str]:

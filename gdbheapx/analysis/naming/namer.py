@@ -1,11 +1,12 @@
 """What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
 
+from codecs import utf_8_decode
 from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.reachability.names import MODULE, PathStep
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
 
-__all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "text_of"]
+__all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decoded", "text_of"]
 
 ALL_WORDS = OWNS_ALL
 """Every word of a block owns what it points to."""
@@ -16,6 +17,9 @@ VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
     *("frame", "local", "closure", "type", "field"),
 )
 """Kinds of steps. FIELD: a word at an offset, where nothing knows more."""
+
+TEXT_BYTES, TEXT_WORDS = 240, 64
+"""Of a text, and of a block, that are looked at for Namer.texts."""
 
 
 class Start(NamedTuple):
@@ -82,6 +86,19 @@ class Namer:
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """`dict of 230,000 entries`: what a block holds, and how many; None where it is no container."""
         return None
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """Texts of the program, for who asked for its data: of a string its characters, of a table its keys, of other blocks the strings
+        that they lead to. Cut where they are long; of any block, also one that is none of the runtime's."""
+        return ()
+
+
+def decoded(data: bytes) -> str:
+    """The first bytes of a text: UTF-8 that may be cut, or one character a byte."""
+    try:
+        return utf_8_decode(data, "strict", False)[0]
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def text_of(steps: Sequence[PathStep]) -> str:

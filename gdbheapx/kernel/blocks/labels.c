@@ -354,7 +354,7 @@ static int take_weak(struct referrals *work)
 }
 
 /* Blocks that only their content tells, and nobody who points to them: those with a content that many have, whoever points to the others.
-   Contents are no longer needed then. 0: no memory. */
+   Contents are no longer needed then, unless copies are asked for. 0: no memory. */
 static int take_copies(struct referrals *work)
 {
     struct signer *signer = work->signer;
@@ -372,7 +372,8 @@ static int take_copies(struct referrals *work)
             done = give(work, id, COPIES, (uint64_t) contents->ids[groups[i]] << 1 | (unsigned) is_text, 0);
     }
     free(groups);
-    contents_free(contents);
+    if (!signer->needs_contents)
+        contents_free(contents);
     return done;
 }
 

@@ -639,10 +639,11 @@ void heapx_signer_rest(const struct signer *signer, uint64_t *out)
     write_key(&signer->rest, out);
 }
 
-/* From now on what a graph reads of each block is kept as a number, so that equal ones can be told. */
-void heapx_signer_keep_contents(struct signer *signer)
+/* From now on what a graph reads of each block is kept as a number, so that equal ones can be told; `beyond`: also when names are given. */
+void heapx_signer_keep_contents(struct signer *signer, int beyond)
 {
     signer->keeps_contents = signer->keeps_labels;
+    signer->needs_contents |= beyond;
 }
 
 /* After names are given: `out` gets how many contents several blocks have, the blocks, their bytes, and bytes to spare; then of each

@@ -43,7 +43,7 @@ struct signer {
     struct signed_key rest;             /* of blocks without a label, as they were signed */
     uint32_t *labels;                   /* of each block, in order: number of the key + 1, or UNSIGNED */
     uint64_t blocks, room;
-    int keeps_labels, keeps_contents;
+    int keeps_labels, keeps_contents, needs_contents;
     struct hint *hints;
     uint64_t hint_count, hint_room;
     int lost_hints;                     /* there was no memory for all */

@@ -24,7 +24,7 @@ int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, s
     double seconds);
 uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room);
 void heapx_signer_rest(const struct signer *signer, uint64_t *out);
-void heapx_signer_keep_contents(struct signer *signer);
+void heapx_signer_keep_contents(struct signer *signer, int beyond);
 uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, uint64_t room);
 uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count);
 void heapx_signer_within(const struct signer *signer, const struct graph *graph, const uint64_t *ranges, uint64_t count, uint64_t *out);
@@ -188,7 +188,7 @@ class Signer:
     def __init__(
         self, library: Any, opened: OpenSource, shape: Any, rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
     ) -> None:
-        self._library, self._opened, self._budget = declared(library, PROTOTYPES), opened, budget
+        self.library, self.opened, self.budget = declared(library, PROTOTYPES), opened, budget
         word_bytes, little_endian = shape
         self._kept = (*flat_rows(rows), *flat_sets(sets))
         conditions, flat, places, numbers = self._kept
@@ -199,36 +199,36 @@ class Signer:
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
-            self._library.heapx_signer_free(self.handle)
+            self.library.heapx_signer_free(self.handle)
             self.handle = None
 
     def stream(self, blocks: Iterator[Blocks]) -> None:
         """Signs the used blocks of a stream; one that a graph gathers needs this not."""
-        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self._library, blocks)
+        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self.library, blocks)
         buffer = array("B", bytes(READ_BYTES))
-        work = (self.handle, self._opened.handle, source.handle, at(buffer))
-        run(lambda seconds: self._library.heapx_signer_slice(*work, seconds), self._opened, self._budget)
+        work = (self.handle, self.opened.handle, source.handle, at(buffer))
+        run(lambda seconds: self.library.heapx_signer_slice(*work, seconds), self.opened, self.budget)
 
     def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
         `foreign`: of each row, whether its blocks are another language's: no vector of Rust stands in these."""
         bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
-        if not self._library.heapx_signer_rust(self.handle, at(bounds), len(constants), at(rows)):
+        if not self.library.heapx_signer_rust(self.handle, at(bounds), len(constants), at(rows)):
             raise MemoryError()
 
     def vtables(self) -> List[int]:
         """What of these ranges stands beside pointers to heaps, sorted: vtables, and other constants."""
-        count = self._library.heapx_signer_vtables(self.handle, None, 0)
+        count = self.library.heapx_signer_vtables(self.handle, None, 0)
         if count == ALL:
             raise MemoryError()
         out = array("Q", bytes(8 * count))
-        self._library.heapx_signer_vtables(self.handle, at(out), count)
+        self.library.heapx_signer_vtables(self.handle, at(out), count)
         return list(out)
 
     def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
         """Gives every block a label: what no row knows by the container that points to it, by who alone points to it, else by its size.
         `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT."""
-        library, kept = self._library, array("B", known)
+        library, kept = self.library, array("B", known)
         layouts = array("Q", [number for one in asked.layouts for number in one])
         numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
         places = (at(layouts), len(asked.layouts), asked.least_same_bytes)
@@ -236,7 +236,7 @@ class Signer:
         if not job:
             raise MemoryError()
         try:
-            run(lambda seconds: library.heapx_referrals_slice(job, seconds), self._opened, self._budget)
+            run(lambda seconds: library.heapx_referrals_slice(job, seconds), self.opened, self.budget)
         finally:
             library.heapx_referrals_free(job)
 
@@ -248,23 +248,24 @@ class Signer:
     def rest(self) -> Signed:
         """What got no label when it was signed, all together; row and key mean nothing."""
         out = array("Q", bytes(56))
-        self._library.heapx_signer_rest(self.handle, at(out))
+        self.library.heapx_signer_rest(self.handle, at(out))
         return Signed(*out)
 
-    def keep_contents(self) -> None:
-        """Before a graph gathers: keeps a number for the content of each block of LEAST_CONTENT bytes or more, for refer()."""
-        self._library.heapx_signer_keep_contents(self.handle)
+    def keep_contents(self, beyond: bool = False) -> None:
+        """Before a graph gathers: keeps a number for the content of each block of LEAST_CONTENT bytes or more, for refer(); `beyond`: and
+        for who compares them afterwards."""
+        self.library.heapx_signer_keep_contents(self.handle, int(beyond))
 
     def copied(self) -> Copied:
         """After refer(), if contents were kept."""
         out = array("Q", bytes(32 + 16 * MOST_SAME))
-        count = self._library.heapx_signer_copied(self.handle, at(out), MOST_SAME)
+        count = self.library.heapx_signer_copied(self.handle, at(out), MOST_SAME)
         same = sorted(zip(out[4 : 4 + 2 * count : 2], out[5 : 5 + 2 * count : 2]))
         return Copied(out[0], out[1], out[2], out[3], same)
 
     def label_count(self) -> int:
         """The highest label."""
-        return int(self._library.heapx_signer_found(self.handle, None, 0))
+        return int(self.library.heapx_signer_found(self.handle, None, 0))
 
     def frequent(self, least_blocks: Sequence[int]) -> List[int]:
         """Labels of at least so many blocks as stand at their row's number; of rows beyond the list all."""
@@ -276,21 +277,21 @@ class Signer:
         """Seven of each label."""
         count = self.label_count()
         out = array("Q", bytes(56 * count))
-        self._library.heapx_signer_found(self.handle, at(out), count)
+        self.library.heapx_signer_found(self.handle, at(out), count)
         return out
 
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
         """By label as in found(): bytes of those of its blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph
         that was signed, when it is settled."""
         bounds = array("Q", [bound for pair in ranges for bound in pair])
-        out = array("Q", bytes(8 * self._library.heapx_signer_found(self.handle, None, 0)))
-        self._library.heapx_signer_within(self.handle, graph.handle, at(bounds), len(ranges), at(out))
+        out = array("Q", bytes(8 * self.library.heapx_signer_found(self.handle, None, 0)))
+        self.library.heapx_signer_within(self.handle, graph.handle, at(bounds), len(ranges), at(out))
         return list(out)
 
     def labels(self) -> "array[int]":
         """array('I'): the label of each block, by its id in the graph; UNSIGNED where no row knew it."""
         count = array("Q", [0])
-        address = self._library.heapx_signer_labels(self.handle, at(count))
+        address = self.library.heapx_signer_labels(self.handle, at(count))
         kept = array("I")
         if count[0]:
             kept.frombytes(ctypes.string_at(address, 4 * count[0]))

@@ -6,16 +6,31 @@ What has a name by itself: modules of sys.modules by that name (`__main__` too),
 """
 
 import functools
-from typing import Callable, Iterator, List, Optional, Sequence
+from itertools import islice
+from typing import Callable, Iterable, Iterator, List, Optional, Sequence
 
 from gdbheapx.analysis.census.cpython import arrays, interpreter
+from gdbheapx.analysis.census.cpython.bodies import SET_ENTRY, SET_MASK
 from gdbheapx.analysis.census.cpython.frames import Frames
 from gdbheapx.analysis.census.cpython.masks import Masks
-from gdbheapx.analysis.census.cpython.place import CLASS, OBJECT, RAW, Move, Place
+from gdbheapx.analysis.census.cpython.place import ATTRIBUTES, CLASS, ITEMS, OBJECT, RAW, SET, SPLIT, Move, Place, thing
 from gdbheapx.analysis.census.cpython.steps import Steps
-from gdbheapx.analysis.census.cpython.types import DICT, HEAP_TYPE, IS_TYPE, LIST, STR, Segment
+from gdbheapx.analysis.census.cpython.types import DICT, HEAP_TYPE, IS_TYPE, LIST, STR, WORD, PyType, Segment
 from gdbheapx.analysis.census.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
-from gdbheapx.analysis.naming.namer import ATTRIBUTE, FIELD, FRAME, LOCAL, MODULE, Hop, Namer, PathStep, Start
+from gdbheapx.analysis.naming.namer import (
+    ATTRIBUTE,
+    FIELD,
+    FRAME,
+    LOCAL,
+    MODULE,
+    TEXT_BYTES,
+    TEXT_WORDS,
+    Hop,
+    Namer,
+    PathStep,
+    Start,
+    decoded,
+)
 from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.model import Address
 
@@ -177,6 +192,50 @@ class Paths(Namer):
             return arrays.shape(array)
         is_set = self._values.is_named(at, "set", "frozenset")
         return "%s of %s" % (name, format(self._values.word(at + SET_USED), ",")) if is_set else None
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """See Namer. Of an object with what it has beside itself: its dict of attributes, its values, its items."""
+        at, py_type = self._values.object_in(address) or (address, None)
+        own = self._text(at)
+        if own is not None:
+            return [own]
+        if py_type is not None and py_type.flags & DICT:
+            return self._keys(at)
+        return self._led_to(address, min(size_bytes, TEXT_WORDS * WORD), at, py_type)
+
+    def _led_to(self, address: int, size_bytes: int, at: int, py_type: Optional[PyType]) -> Iterator[str]:
+        words = self._values.world.words(address, size_bytes // WORD) or ()
+        for place, pointer in enumerate(words):
+            text = self._text(pointer)
+            if text is not None:
+                yield text
+            elif py_type is not None and pointer:
+                yield from self._beside(self._steps.follow(thing(at), address + place * WORD).place)
+
+    def _beside(self, place: Place) -> Iterator[str]:
+        """Of what belongs to an object and is none itself."""
+        values, at, count = self._values, place.address, 0
+        if place.kind == ITEMS:
+            count = values.word(place.owner + SIZE)
+        elif place.kind == SET:
+            count = (values.word(place.owner + SET_MASK) + 1) * SET_ENTRY // WORD
+        elif place.kind == SPLIT:
+            keys, at = values.keys(place.owner), values.split_value(at, 0)
+            count = keys.entry_count if keys is not None else 0
+        elif place.kind == OBJECT and place.view == ATTRIBUTES:
+            yield from filter(None, (self._text(value) for _, value in islice(values.entries(at), TEXT_WORDS)))
+        yield from filter(None, (self._text(values.word(at + number * WORD)) for number in range(min(count, TEXT_WORDS))))
+
+    def _keys(self, at: int) -> Iterator[str]:
+        for key, _ in islice(self._values.entries(at), TEXT_WORDS):
+            text = self._text(key)
+            yield (self._values.literal(key) or "") if text is None else text
+
+    def _text(self, address: int) -> Optional[str]:
+        """Of a str or bytes; None where it is none."""
+        if self._values.has(address, BYTES):
+            return decoded(self._values.world.read(address + 32, min(self._values.word(address + SIZE), TEXT_BYTES)))
+        return self._values.text(address, TEXT_BYTES)
 
 
 def _module_step(name: str, module: int) -> PathStep:

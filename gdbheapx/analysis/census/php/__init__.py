@@ -4,7 +4,7 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 
 from gdbheapx.analysis.census.php import pieces as php_pieces
 from gdbheapx.analysis.census.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
-from gdbheapx.analysis.census.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, Globals, Values
+from gdbheapx.analysis.census.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, TYPE_AND_MARKS, Globals, Values
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
@@ -27,7 +27,7 @@ TYPE_IN_COUNTS = 0xF
 """Of the second half of a zend_refcounted_h: the type of what is counted."""
 COUNTED = Condition(0, 4, NOT_EQUAL, 0)
 STRING_ROW = SignatureRow(
-    [COUNTED, Condition(4, 4, EQUAL, STRING, mask=0xFFFFFC0F), Condition(16, 8, AT_MOST, -TEXT - 1, base=USABLE)], least_usable=32
+    [COUNTED, Condition(4, 4, EQUAL, STRING, mask=TYPE_AND_MARKS), Condition(16, 8, AT_MOST, -TEXT - 1, base=USABLE)], least_usable=32
 )
 """Its flags, and no mark of the collector; its length fits the block."""
 ARRAY_ROW = SignatureRow(

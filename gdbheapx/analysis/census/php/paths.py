@@ -1,6 +1,7 @@
 """Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `frame handle(): $rows`. Of 8.2."""
 
 import re
+from itertools import islice
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.php.frames import current, locals_of
@@ -12,6 +13,7 @@ from gdbheapx.analysis.census.php.values import (
     PROPERTIES,
     PROPERTY_TABLE,
     REFERENCE,
+    STRING,
     Entry,
     Globals,
     Table,
@@ -26,6 +28,7 @@ from gdbheapx.analysis.naming.namer import (
     INDEX,
     KEY,
     LOCAL,
+    TEXT_WORDS,
     TYPE,
     VARIABLE,
     Hop,
@@ -161,6 +164,19 @@ class PhpNamer(Namer):
             return "array of {:,}".format(table.length) if table is not None else "array of 0"
         words = self._values.words(address, 3) if signature == STRING_NAME else ()
         return "string, {:,} bytes".format(words[2]) if words else None
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """See Namer. Of an array with names its keys, of one without its values."""
+        own = self._values.begin(address) if signature == STRING_NAME else None
+        if own is not None:
+            return [own]
+        table = self._values.table(address) if signature == ARRAY_NAME else None
+        if table is not None:
+            entries = islice(self._values.entries(table._replace(used=min(table.used, TEXT_WORDS))), TEXT_WORDS)
+            pointers: Iterable[int] = [entry.key or entry.value.data for entry in entries if entry.key or entry.value.type == STRING]
+        else:
+            pointers = self._values.words(address, min(size_bytes // 8, TEXT_WORDS))
+        return (text for text in map(self._values.begin, pointers) if text is not None)
 
 
 def _word(name: str) -> str:

@@ -7,6 +7,7 @@ from struct import unpack
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import TEXT_BYTES, decoded
 
 STRING, ARRAY, OBJECT, REFERENCE, INDIRECT, POINTER = 6, 7, 8, 10, 12, 13
 """Of a zval: its type (zend_types.h: IS_...)."""
@@ -27,7 +28,9 @@ HALF = (1 << 32) - 1
 STACK_BYTES, LEAST_ROOTS, LEAST_THRESHOLD = 256 << 10, 16 << 10, 10_001
 """ZEND_VM_STACK_PAGE_SIZE; of the collector's buffer, in roots."""
 MOST_TABLE = 1 << 22
-MOST_TEXT = 4096
+MOST_TEXT, MOST_LENGTH = 4096, 1 << 40
+TYPE_AND_MARKS = 0xFFFFFC0F
+"""Of the second half of a zend_refcounted_h: the type, and what the collector notes there, which is nothing of a string."""
 BEHIND_WORDS = 64
 """Of executor_globals behind symbol_table: function_table, class_table and zend_constants are among them."""
 
@@ -101,6 +104,13 @@ class Values:
             return data.decode("utf-8") if len(data) == words[2] else None
         except UnicodeDecodeError:
             return None
+
+    def begin(self, address: int) -> Optional[str]:
+        """The first characters of a zend_string, whatever they are; None where there is none."""
+        words = self.words(address, 3) if not address % 8 else ()
+        if not words or not words[0] & HALF or words[0] >> 32 & TYPE_AND_MARKS != STRING or words[2] > MOST_LENGTH:
+            return None
+        return decoded(self.world.read(address + TEXT, min(words[2], TEXT_BYTES)))
 
     def table(self, address: int) -> Optional[Table]:
         """A zend_array there, whose numbers fit each other."""

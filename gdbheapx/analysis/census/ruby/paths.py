@@ -20,6 +20,7 @@ from gdbheapx.analysis.census.ruby.objects import (
     STRING,
     STRUCT,
     TYPE_MASK,
+    Elements,
     Objects,
     Table,
     global_variables,
@@ -33,12 +34,15 @@ from gdbheapx.analysis.naming.namer import (
     INDEX,
     KEY,
     LOCAL,
+    TEXT_BYTES,
+    TEXT_WORDS,
     TYPE,
     VARIABLE,
     Hop,
     Namer,
     PathStep,
     Start,
+    decoded,
 )
 from gdbheapx.model import Address
 
@@ -347,6 +351,32 @@ class RubyNamer(Namer):
         table = self._objects.table(address, slot) if kind == HASH else None
         empty = kind == HASH and not slot[0] & USER[3]
         return "Hash of {:,} entries".format(table.length) if table is not None else "Hash of 0 entries" if empty else None
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """See Namer. Of an object with its variables, of an Array with its elements."""
+        own = self._begin(address)
+        if own is not None:
+            return [own]
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        values: Iterable[int]
+        if kind == HASH:
+            table = self._objects.table(address, slot)
+            entries = self._objects.entries(table._replace(bound=min(table.bound, TEXT_WORDS)) if table is not None else None)
+            values = [key for key, _ in entries]
+        else:
+            within = {ARRAY: self._objects.array, STRUCT: self._objects.members, OBJECT: self._objects.variables}.get(kind)
+            run = within(address, slot) if within is not None else Elements(address, size_bytes // 8)
+            values = self._objects.words(run.address, min(run.length, TEXT_WORDS))
+        return (text for text in map(self._begin, values) if text is not None)
+
+    def _begin(self, value: int) -> Optional[str]:
+        """The first characters of a String, or a Symbol's name; None of other values."""
+        slot = self._objects.slot(value)
+        if not slot or slot[0] & TYPE_MASK != STRING:
+            return self._objects.symbol(value)
+        place, size = self._objects.bytes_of(slot, value)
+        return decoded(self._objects.world.read(place, min(size, TEXT_BYTES)))
 
 
 def quoted(text: str) -> str:
