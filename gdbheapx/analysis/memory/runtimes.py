@@ -65,6 +65,8 @@ JVM = Runtime(  # OpenJDK 17 with G1, Serial, Parallel, ZGC
         # compressed pointers to objects reach 32 GiB, 64 GiB with larger alignment
         Shape("Java heap", align_bytes=64 * KIB, min_bytes=64 * KIB, below=64 * GIB),
         Shape("Java heap", end_align_bytes=512 * KIB, min_bytes=MIB, min_run_bytes=16 * GIB),  # larger ones lie anywhere
+        # whole chunks of 4 MiB side by side, which the kernel joins
+        Shape("metaspace and class space", align_bytes=4 * MIB, multiple_bytes=64 * KIB, max_bytes=64 * MIB, reserve_above=True),
     ),
     code="code cache",
     shared=(("/memfd:java_heap", "Java heap (ZGC)"),),

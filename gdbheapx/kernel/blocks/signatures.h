@@ -134,7 +134,7 @@ void signer_look_far(struct signer *signer, const uint8_t *words, uint64_t count
 static inline void signer_look(struct signer *signer, uint64_t pointer, uint64_t second, uint64_t third)
 {
     if (second <= third && third - LEAST_CAPACITY < UINT32_MAX)
-        signer_hint(signer, pointer, third + 1, STRING);
+        signer_hint(signer, pointer, third + (second < third), STRING);  /* a buffer of V8, which is always full, has no byte behind */
     else if (second >= pointer && second <= third && third - pointer - 1 < MOST_CONTAINER_BYTES)
         signer_hint(signer, pointer, third - pointer, VECTOR);
     else if (third - 2 < UINT32_MAX && second > third && pointer != second && !((pointer | second) & 7))

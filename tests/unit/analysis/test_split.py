@@ -70,6 +70,19 @@ def test_java() -> None:
     assert {one.program for one in found.parts if one.kind == kinds.RUNTIME} == {"JVM"}
 
 
+def test_a_metaspace_of_more_than_one_chunk() -> None:
+    """Chunks side by side are one mapping; what does not begin where a chunk may is the garbage collector's."""
+    java, base = ["/usr/bin/java", "/usr/lib/jvm/lib/server/libjvm.so"], 0x7F7BF7000000
+    node = [
+        *(use(base, base + 0x1B0000, resident=MIB), use(base + 0x1B0000, base + 4 * MIB, "---p")),
+        *(use(base + 4 * MIB, base + 0xA80000, resident=6 * MIB), use(base + 0xA80000, base + 64 * MIB, "---p")),
+    ]
+    bitmap = [use(base + 97 * MIB, base + 103 * MIB, resident=5 * MIB), use(base + 103 * MIB, base + 128 * MIB, "---p")]
+    found = divide(Recorded([*node, *bitmap], modules=java))
+    assert part(found, kinds.RUNTIME, "metaspace").resident_bytes == 7 * MIB
+    assert part(found, kinds.RUNTIME, "garbage collector").resident_bytes == 5 * MIB
+
+
 def test_zgc_counts_its_heap_several_times_in_rss() -> None:
     """One memfd in several places: RSS has a page for each of them, PSS once."""
     heap = part(divide(recorded("java-17-zgc-linux-6.18.smaps", modules=["/usr/bin/java", "/lib/libjvm.so"])), kinds.SHARED)
