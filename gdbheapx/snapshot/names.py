@@ -34,7 +34,7 @@ KEYS = {
     "path": "path",
 }
 """Members of records and JSON objects that hold a name, and what stands there instead, with a number."""
-RUNTIMES = "python jvm perl ruby php redis bind postgresql nginx sqlite rust c++"
+RUNTIMES = "python jvm perl ruby php lua redis bind postgresql nginx sqlite rust c++"
 WORDS_OF_OURS = (
     "main thread auto manual huge used cached free text zeros global mapping block shared thread-local data stack registers "
     "list deque vector string dict"

@@ -1,4 +1,4 @@
-"""Ruby's and PHP's memory with bytes that changed, or are missing: no walk fails or goes on for ever, whatever is told."""
+"""Ruby's, PHP's and Lua's memory with bytes that changed, or are missing: no walk fails or goes on for ever, whatever is told."""
 
 import random
 import time
@@ -6,6 +6,7 @@ from typing import Callable, List
 
 import pytest
 
+from gdbheapx.analysis.census.lua import Lua
 from gdbheapx.analysis.census.php import Php
 from gdbheapx.analysis.census.ruby import Ruby
 from gdbheapx.analysis.census.world import Recogniser, World
@@ -23,7 +24,14 @@ LOOKS, MOST_SECONDS = 30, 20
 SHARES = (0.002, 0.02, 0.2)
 """Of the reads that are damaged."""
 MOST_STARTS = 100
-SIGNATURES = ("Array", "Hash", "array", "string", None)
+SIGNATURES = ("Array", "Hash", "array", "string", "table", None)
+
+LUA = """
+rows = {}
+for i = 1, 20000 do rows["r" .. i] = setmetatable({i, "text " .. i, function() return rows[i] end, {deep = i}}, {__mode = "k"}) end
+local function waits(argument) local own = {argument, {argument}} io.write("ready\\n") io.flush() io.read() return own end
+waits({"argument"})
+"""
 
 
 def damage(world: World, random_: random.Random, share: float) -> None:
@@ -56,10 +64,10 @@ def ask(namer: Namer, starts: List[Start], random_: random.Random) -> None:
         namer.contents(start.address, 56, random_.choice(SIGNATURES))
 
 
-@pytest.mark.parametrize("name, recogniser", [*((name, Ruby) for name in rubies.NAMES), ("php", Php)])
-def test_no_walk_fails(stage: Stage, name: str, recogniser: Callable[[], Recogniser]) -> None:
+@pytest.mark.parametrize("name, text, recogniser", [*((name, RUBY, Ruby) for name in rubies.NAMES), ("php", PHP, Php), ("lua5.4", LUA, Lua)])
+def test_no_walk_fails(stage: Stage, name: str, text: str, recogniser: Callable[[], Recogniser]) -> None:
     """Of one core, damaged in other ways at each look."""
-    process: Process = started(stage, name, PHP) if recogniser is Php else rubies.started(stage, name, RUBY)
+    process: Process = (rubies.started if recogniser is Ruby else started)(stage, name, text)
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
     for seed in range(LOOKS):

@@ -2,10 +2,26 @@
 
 from typing import List
 
-from gdbheapx.analysis.census import bind, cplusplus, cpython, glib, openssl, php, postgresql, redis, ruby, runtimes, rust, tables, v8, zlib
+from gdbheapx.analysis.census import (
+    bind,
+    cplusplus,
+    cpython,
+    glib,
+    lua,
+    openssl,
+    php,
+    postgresql,
+    redis,
+    ruby,
+    runtimes,
+    rust,
+    tables,
+    v8,
+    zlib,
+)
 from gdbheapx.analysis.census.world import Recogniser, World
 
-MODULES = (runtimes, zlib, v8, bind, postgresql, redis, openssl, glib, cpython, cplusplus, rust, php, ruby, tables)
+MODULES = (runtimes, zlib, v8, bind, postgresql, redis, openssl, glib, cpython, cplusplus, rust, php, ruby, lua, tables)
 """Each has a list RECOGNISERS."""
 
 
