@@ -8,8 +8,9 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 from gdbheapx import problems
 from gdbheapx.analysis.census.ruby.layouts import RELEASES, layout, release
 from gdbheapx.analysis.census.ruby.objects import CLASS, DATA, IMEMO, OBJECT, STRUCT, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.analysis.census.ruby.owning import by_flags, owning_of_class, owning_of_flags
 from gdbheapx.analysis.census.ruby.paths import TEXT, TYPES, RubyNamer
-from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, transient_heap
+from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, Transient, transient_heap
 from gdbheapx.analysis.census.world import ALL, CONTENT, EXACT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.records import Blocks
@@ -68,7 +69,11 @@ class Ruby(Recogniser):
                 row = SignatureRow(
                     [is_flags, Condition(0, 8, EQUAL, kind, mask=TYPE_MASK), Condition(8, 8, IN_SET, 0)], size, size, key=(8, 8, ALL)
                 )
-                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29)
+                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29, owning=partial(owning_of_class, known, kind))
+            for kind, mask, number in by_flags(known.layout):
+                flags = [is_flags, Condition(0, 8, EQUAL, kind, mask=mask), Condition(8, 8, IN_SET, 0)]
+                row = SignatureRow(flags, size, size, key=(0, 8, TYPE_MASK | number))
+                yield Ask(row, self._name, [classes], order=29, owning=partial(owning_of_flags, known.layout))
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
             yield Ask(row, self._name, [classes], order=30)
             yield Ask(SignatureRow(others, size, size, key=key), self._name, [ranges], order=30)
@@ -86,6 +91,7 @@ class Ruby(Recogniser):
         return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
 
     def _name(self, key: int) -> Optional[Signature]:
+        key &= TYPE_MASK
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
@@ -116,8 +122,7 @@ class Ruby(Recogniser):
         return [slots_, *self._transient(world)]
 
     def _transient(self, world: World) -> Iterator[Inner]:
-        known = world.once(objects)
-        found = transient_heap(known) if known is not None and known.layout.has_transient_heap else None
+        found = world.once(transient)
         if found is not None:
             used = sum(size for _, size in found.pieces)
             addresses = array("Q", (address for address, _ in found.pieces))
@@ -130,13 +135,21 @@ class Ruby(Recogniser):
         """Where objects are laid out as in one of the known releases."""
         found = world.once(objects)
         top = object_class(found) if found is not None and found.symbols else None
-        return RubyNamer(found, top, lambda classes: instances(world, classes)) if found is not None and top is not None else None
+        young = world.once(transient)
+        lists = [young.promoted] if young is not None else []
+        return RubyNamer(found, top, lambda classes: instances(world, classes), lists) if found is not None and top is not None else None
 
 
 def objects(world: World) -> Optional[Objects]:
     """As its namer and its transient heap read them; None where they are laid out in a way that is not known."""
     known = layout(world)
     return Objects(world, known, world.once(pages)) if known is not None else None
+
+
+def transient(world: World) -> Optional[Transient]:
+    """What young objects have beside their slots; None where there is no such memory."""
+    found = world.once(objects)
+    return transient_heap(found) if found is not None and found.layout.has_transient_heap else None
 
 
 def page_bytes(world: World) -> int:
