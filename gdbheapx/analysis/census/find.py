@@ -294,12 +294,16 @@ def paths(
     labels: "array[int]",
     names: Sequence[Optional[Signature]],
     speakers_: Mapping[str, Speaker],
+    owning: Mapping[int, Optional[int]],
 ) -> Optional[Paths]:
-    """What the blocks of a graph are called; `names`: by label, from 1 on. None where no runtime says."""
+    """What the blocks of a graph are called; `names`: by label, from 1 on; `owning`: which words own, where a label tells that. None where
+    no runtime says."""
     if not speakers_:
         return None
-    runtimes = (None if name is None or name.module not in speakers_ else name for name in names)
-    kinds = [Kind("", None), *(Kind("", None) if name is None else Kind(name.module, name.name) for name in runtimes)]
+    kinds = [Kind("", None)]
+    for label, name in enumerate(names, 1):
+        is_known = name is not None and name.module in speakers_
+        kinds.append(Kind(name.module, name.name, owning.get(label)) if name is not None and is_known else Kind("", None))
     return Paths(
         reach,
         called,
@@ -439,7 +443,8 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     then(read.graph)
     reach = heap_graph.finish(session, read)
     roots = Names(session.target, reach)
-    called = paths(session, reach, roots, signer.labels(), names, speakers_) if owning else None
+    words = {label: asked.owning_words(match) for label, match in zip(frequent, signed)} if owning and speakers_ else {}
+    called = paths(session, reach, roots, signer.labels(), names, speakers_, words) if owning else None
     session.budget.progress.stage = "naming blocks by what points to them"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
     if beyond.containers & signatures.RUST:

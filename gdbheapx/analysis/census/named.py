@@ -35,7 +35,8 @@ def make(session: Session) -> NamedGraph:
     known = [find.named(asked, match) for match in matches]
     reach = heap_graph.finish(session, read)
     names = Names(session.target, reach)
-    return NamedGraph(reach, names, find.paths(session, reach, names, signer.labels(), known, speakers))
+    words = {label: asked.owning_words(match) for label, match in enumerate(matches, 1)}
+    return NamedGraph(reach, names, find.paths(session, reach, names, signer.labels(), known, speakers, words))
 
 
 def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:

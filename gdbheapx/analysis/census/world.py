@@ -7,7 +7,7 @@ from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
-from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, NumberSet, SignatureRow, Signed, Signer
+from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, NumberSet, SignatureRow, Signed, Signer
 from gdbheapx.session import Session
 
 EXACT = "exact"
@@ -52,6 +52,9 @@ class Ask(NamedTuple):
     """Told, before `name` is asked, all that met the row: how many of each key, and where the first one lies."""
     accepts: Optional[Callable[[Signed], bool]] = None
     """Whether all blocks of one key together can be that: their number, their sizes."""
+    owning: Optional[Callable[[int], Optional[int]]] = None
+    """Which words of such a block own what they point to, by the row's key, as Namer.owning_words() tells it; None: as that does by the
+    name alone."""
     least_blocks: int = 1
     """Fewer of one key are not that; the others are not even looked at: chance makes many keys of one block each."""
 
@@ -203,6 +206,11 @@ class Asked(NamedTuple):
         if signed.blocks < ask.least_blocks or (ask.accepts is not None and not ask.accepts(signed)):
             return None
         return ask.name(signed.key)
+
+    def owning_words(self, signed: Signed) -> Optional[int]:
+        """Of the blocks; None: their name tells it."""
+        ask = self.asks[signed.row] if signed.row < len(self.asks) and signed.key != OTHERS else None
+        return ask.owning(signed.key) if ask is not None and ask.owning is not None else None
 
     def least_blocks(self) -> List[int]:
         """By row, as Signer.frequent takes them."""

@@ -32,6 +32,8 @@ class Kind(NamedTuple):
     runtime: str
     """Of the namer; empty: none knows it."""
     name: Optional[str]
+    owning: Optional[int] = None
+    """Which words own, as Namer.owning_words() tells it; None: the name tells that."""
 
 
 class Told(NamedTuple):
@@ -100,6 +102,8 @@ class Paths(graph_names.Paths):
 
     def _mask(self, kind: Kind) -> int:
         speaker = self._told.speakers.get(kind.runtime)
+        if speaker is not None and kind.owning is not None:
+            return kind.owning
         return ALL_WORDS if speaker is None else speaker.namer.owning_words(kind.name)
 
     def _end_blocks(self) -> None:
@@ -120,6 +124,8 @@ class Paths(graph_names.Paths):
     def _nodes(self, address: int) -> List[int]:
         """The block, the mapping or the root there."""
         place, first = self._reach.graph.find(address), self._reach.roots_from
+        if place is not None and place[0] < self._reach.numbers.blocks:  # in no root, of which there are many
+            return [place[0]]
         roots = [first + number for number, root in enumerate(self._roots) if root.start <= address < root.end]
         return [*([place[0]] if place is not None else []), *roots]
 

@@ -16,13 +16,13 @@ static int grow(void **items, uint64_t *room, size_t size)
     return 1;
 }
 
-void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, int is_text)
+void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, unsigned kind)
 {
     if (stale->body_count == stale->body_room && !grow((void **) &stale->bodies, &stale->body_room, sizeof *stale->bodies)) {
         stale->is_lost = 1;
         return;
     }
-    stale->bodies[stale->body_count++] = (struct stale_body) {address, (uint32_t) room, (uint32_t) from & INT32_MAX, (unsigned) is_text};
+    stale->bodies[stale->body_count++] = (struct stale_body) {address, (uint32_t) room, (uint32_t) from & (INT32_MAX >> 1), kind & 3};
 }
 
 void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot)
@@ -67,7 +67,7 @@ void stale_free(struct stale *stale)
 void stale_join(struct stale *stale, const struct stale *part, uint64_t node)
 {
     for (uint64_t i = 0; i < part->body_count; i++)
-        stale_body(stale, part->bodies[i].address, part->bodies[i].from, part->bodies[i].room, part->bodies[i].is_text);
+        stale_body(stale, part->bodies[i].address, part->bodies[i].from, part->bodies[i].room, part->bodies[i].kind);
     for (uint64_t i = 0; i < part->word_count; i++)
         stale_word(stale, part->words[i].address, part->words[i].room, node + part->words[i].node, part->words[i].slot);
     for (uint64_t i = 0; i < part->container_count; i++) {

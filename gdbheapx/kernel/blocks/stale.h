@@ -3,8 +3,8 @@
 
    While memory is read, what looks like a string, a vector or a container is noted. Once all blocks are known it tells which edges are
    stale. Layouts: libstdc++ (basic_string.h, stl_vector.h, hashtable.h, stl_tree.h, stl_list.h); libc++ has the same vectors, hash tables
-   and lists. A list of CPython has its length before its pointer (Include/cpython/listobject.h), and so have objects of Ruby
-   (include/ruby/internal/core/). */
+   and lists. A list of CPython has its length before its pointer (Include/cpython/listobject.h), and so have objects, arrays and tables of
+   Ruby (include/ruby/internal/core/, include/ruby/st.h; of 3.1 internal/hash.h). */
 #ifndef HEAPX_STALE_H
 #define HEAPX_STALE_H
 
@@ -13,12 +13,15 @@
 #define INLINE_BYTES 16u                /* of std::string (libstdc++, C++11 ABI): a pointer to it, a length, and this */
 #define MOST_ROOM (1u << 30)            /* bytes of a string or vector: of larger ones all is taken to be live */
 
+enum { WORDS, CHARACTERS, ENTRIES };    /* what a body has: CHARACTERS are no pointers; ENTRIES, of Ruby's, have holes */
+#define HOLE 1u                         /* as a stale_word's address: it is so if its node has ENTRIES */
+
 /* A block with a string or vector in it. */
 struct stale_body {
     uint64_t address;
     uint32_t room;                      /* bytes it was made for */
-    uint32_t from : 31;                 /* the first word that holds nothing */
-    uint32_t is_text : 1;               /* no word before it is a pointer */
+    uint32_t from : 30;                 /* the first word that holds nothing */
+    uint32_t kind : 2;
 };
 
 /* One word that holds nothing, if the string in the words before has its block. */
@@ -57,7 +60,7 @@ struct stale {
     int is_lost;                        /* there was no memory for all: then no word is called stale */
 };
 
-void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, int is_text);
+void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, unsigned kind);
 void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot);
 void stale_container(struct stale *stale, const struct stale_container *container);
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node);
@@ -116,29 +119,42 @@ static inline void stale_look_table(struct stale *stale, const uint8_t *at, uint
         stale_table(stale, value, plain_word(at - 8), node);
 }
 
-#define RUBY_OBJECT 1u
-#define RUBY_ARRAY 7u
-#define RUBY_HASH 8u
-#define RUBY_STRUCT 9u
-#define HASH_PAIRS 8u                   /* of a small hash (hash.c: RHASH_AR_TABLE_MAX_SIZE) */
+#define OBJECT_TYPE 0x1fu               /* of flags, which come before the class of an object of Ruby */
+#define OF_VARIABLES 1u
+#define ARRAY_TYPE 7u
+#define HASH_TYPE 8u
+#define STRUCT_TYPE 9u
+#define NOT_ITS_OWN 0x1006000u          /* elements in the slot, or shared */
+#define HAS_TABLE 0x8000u
+#define PAIRS 8u
 
-/* Flags and class of a slot; the type stands in the lowest five bits. */
-static inline int is_ruby(const uint8_t *at, unsigned type)
+static inline int begins_object(const uint8_t *at, uint64_t type)
 {
     const uint64_t flags = plain_word(at), class = plain_word(at + 8);
-    return flags <= UINT32_MAX && (flags & 31) == type && class >= LEAST_ADDRESS && !(class & 7);
+    return (flags & OBJECT_TYPE) == type && flags <= UINT32_MAX && class >= LEAST_ADDRESS && !(class & 7);
 }
 
-/* As stale_look, of Ruby (3.1): {flags, class, pairs}, {flags, class, length, elements} and {flags, class, length, capacity, elements}. */
-static inline void stale_look_ruby(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t value)
+/* As stale_look, with two words in front of it at least. */
+static inline void stale_look_ruby(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t node, uint64_t slot, uint64_t value)
 {
-    const uint64_t last = plain_word(at - 8), flags = plain_word(at - 16), bound = flags >> 20 & 15;
-    if (is_ruby(at - 16, RUBY_HASH) && !(flags & 1u << 15) && bound <= HASH_PAIRS && (flags >> 16 & 15) <= bound)
-        stale_body(stale, value, 2 * bound, 16 * HASH_PAIRS, 0);
-    if (before > 2 && last < MOST_ROOM / 8 && (is_ruby(at - 24, RUBY_OBJECT) || is_ruby(at - 24, RUBY_STRUCT)))
-        stale_body(stale, value, last, 8 * last, 0);
-    if (before > 3 && flags <= last && last < MOST_ROOM / 8 && is_ruby(at - 32, RUBY_ARRAY))
-        stale_body(stale, value, flags, 8 * last, 0);   /* here `flags` is the length */
+    const uint64_t flags = plain_word(at - 16), bound = flags >> 20 & 15;
+    if (begins_object(at - 16, HASH_TYPE) && !(flags & HAS_TABLE) && bound <= PAIRS && (flags >> 16 & 15) <= bound)
+        stale_body(stale, value, 2 * bound, 16 * PAIRS, WORDS);         /* {flags, class, pairs} */
+    if ((slot % 3 == 1 && plain_word(at - 8) == UINT64_MAX) || (slot % 3 == 2 && flags == UINT64_MAX))
+        stale_word(stale, HOLE, 0, node, slot);                         /* {hash, key, value}: the hash says that there is none */
+    const uint64_t length = flags, capacity = plain_word(at - 8);
+    if (before > 2 && capacity < MOST_ROOM / 8 && (begins_object(at - 24, OF_VARIABLES) || begins_object(at - 24, STRUCT_TYPE)))
+        stale_body(stale, value, capacity, 8 * capacity, WORDS);        /* {flags, class, length, elements} */
+    if (before < 4)
+        return;
+    if (length <= capacity && capacity < MOST_ROOM / 8 && begins_object(at - 32, ARRAY_TYPE) && !(plain_word(at - 32) & NOT_ITS_OWN))
+        stale_body(stale, value, length, 8 * capacity, WORDS);          /* {flags, class, length, capacity, elements} */
+    if (before < 6)
+        return;
+    const uint64_t power = plain_word(at - 48) & 0xff, type = plain_word(at - 40), count = plain_word(at - 32);
+    const uint64_t start = length, end = capacity;
+    if (power < 26 && type >= LEAST_ADDRESS && !(type & 7) && end <= UINT64_C(1) << power && start <= end && count <= end - start)
+        stale_body(stale, value, 3 * end, UINT64_C(24) << power, ENTRIES);     /* {powers, type, count, bins, start, end, entries} */
 }
 
 /* The candidate `value`, in words of eight bytes in this machine's order, that stands at the address `here` in its node's slot; `before`
@@ -149,19 +165,19 @@ static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t b
     if (words > 2) {
         const uint64_t second = plain_word(at + 8), third = plain_word(at + 16);
         if (second <= third && third - INLINE_BYTES < MOST_ROOM)
-            stale_body(stale, value, second / 8, third + 1, 1);         /* {block, length, capacity} */
+            stale_body(stale, value, second / 8, third + 1, CHARACTERS);        /* {block, length, capacity} */
         if (second >= value && second <= third && third - value - 1 < MOST_ROOM)
-            stale_body(stale, value, (second - value + 7) / 8, third - value, 0);      /* {begin, end, end of the capacity} */
+            stale_body(stale, value, (second - value + 7) / 8, third - value, WORDS);  /* {begin, end, end of the capacity} */
         stale_look_container(stale, at, before, words, node, slot, value);      /* where addresses are low, it may be each of them */
     }
     if (before > 2 && words > 1) {
         const uint64_t counts = plain_word(at - 24), type = plain_word(at - 16), length = plain_word(at - 8), capacity = plain_word(at + 8);
         if (length && length <= capacity && capacity < MOST_ROOM / 8 && counts - 1 < UINT32_MAX && type >= LEAST_ADDRESS && !(type & 7))
-            stale_body(stale, value, length, 8 * capacity, 0);          /* PyListObject: {count, type, length, block, capacity} */
+            stale_body(stale, value, length, 8 * capacity, WORDS);      /* PyListObject: {count, type, length, block, capacity} */
     }
     if (before < 2)
         return;
-    stale_look_ruby(stale, at, before, value);
+    stale_look_ruby(stale, at, before, node, slot, value);
     const uint64_t first = before > 2 ? plain_word(at - 24) : 0, second = plain_word(at - 16), third = plain_word(at - 8);
     if ((second == here && third < INLINE_BYTES) || (first == here - 8 && second < INLINE_BYTES))
         stale_word(stale, 0, 0, node, slot);                            /* characters */

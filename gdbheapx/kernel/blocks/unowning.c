@@ -30,15 +30,18 @@ static int set_unowning(struct graph *graph, uint64_t edge)
     return graph->unowning != NULL;
 }
 
-/* By block the first word that holds nothing + 1, as far as its owners agree that all behind it is so; FAR_WORDS: none. */
-static void find_ends(const struct graph *graph, uint16_t *ends)
+/* By block the first word that holds nothing + 1, as far as its owners agree that all behind it is so; FAR_WORDS: none. And whether it has
+   ENTRIES. */
+static void find_ends(const struct graph *graph, uint16_t *ends, struct spread *tables)
 {
     for (uint64_t i = 0; i < graph->stale.body_count; i++) {
         const struct stale_body *body = &graph->stale.bodies[i];
         const uint32_t id = block_for(graph, body->address, body->room);
         if (id == NO_NODE || graph->offsets[id] == graph->offsets[id + 1])
             continue;
-        const int is_live = body->is_text && slot_of(graph, graph->offsets[id]) < body->from;
+        if (body->kind == ENTRIES)
+            mark(tables, id);
+        const int is_live = body->kind == CHARACTERS && slot_of(graph, graph->offsets[id]) < body->from;
         const uint16_t end = is_live || body->from >= FAR_WORDS ? FAR_WORDS : (uint16_t) (body->from + 1);
         ends[id] = end > ends[id] ? end : ends[id];
     }
@@ -56,11 +59,12 @@ static int mark_bodies(struct graph *graph, const uint16_t *ends)
     return 1;
 }
 
-static int mark_words(struct graph *graph)
+static int mark_words(struct graph *graph, const struct spread *tables)
 {
     for (uint64_t i = 0; i < graph->stale.word_count; i++) {
         const struct stale_word *word = &graph->stale.words[i];
-        if (word->address && block_for(graph, word->address, word->room) == NO_NODE)
+        const int has_block = word->address != HOLE && word->address;
+        if (has_block ? block_for(graph, word->address, word->room) == NO_NODE : word->address && !is_marked(tables, word->node))
             continue;
         for (uint32_t edge = graph->offsets[word->node]; edge < graph->offsets[word->node + 1]; edge++)
             if (slot_of(graph, edge) == word->slot && !set_unowning(graph, edge))
@@ -304,22 +308,24 @@ static int keep_only_ways(struct graph *graph)
    NO_MEMORY. */
 int heapx_graph_find_unowning(struct graph *graph)
 {
-    int done = 1;
+    struct spread tables;
     mark_tables(graph);
     if (graph->stale.is_lost) {
         stale_free(&graph->stale);
         return 0;
     }
-    if (graph->stale.body_count) {
+    int done = spread_open(&tables, graph->nodes);
+    if (done && graph->stale.body_count) {
         uint16_t *ends = lazy_alloc((size_t) graph->index.blocks * sizeof *ends + 8);
         done = ends != NULL;
         if (done) {
-            find_ends(graph, ends);
+            find_ends(graph, ends, &tables);
             done = mark_bodies(graph, ends);
         }
         lazy_free(ends, (size_t) graph->index.blocks * sizeof *ends + 8);
     }
-    done = done && mark_words(graph) && mark_containers(graph) && (!graph->unowning || keep_only_ways(graph));
+    done = done && mark_words(graph, &tables) && mark_containers(graph) && (!graph->unowning || keep_only_ways(graph));
+    spread_close(&tables);
     stale_free(&graph->stale);
     return done ? 0 : NO_MEMORY;
 }

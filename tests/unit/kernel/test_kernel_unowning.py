@@ -91,7 +91,7 @@ def test_behind_a_length(c_kernel: CKernel) -> None:
     assert rule(graph, body, 4, other) == UNOWNING and rule(graph, body, 5, lonely) == RULE_START
     assert owner(graph, other) == node(graph, keeper) and owner(graph, lonely) == node(graph, body)
     assert graph.reached(node(graph, holder)).blocks == 3  # with its characters and what they alone hold
-    assert [one.rule for one in graph.referrers(node(graph, other), 5)] == [UNOWNING, RULE_START]
+    assert [one.rule for one in graph.referrers(node(graph, other), 5)] == [RULE_START, UNOWNING]
     assert graph.parents(graph.numbers().blocks)[node(graph, other)] == node(graph, keeper)
     assert graph.mark(graph.numbers().blocks)[RULE_START].blocks == graph.numbers().blocks
 
@@ -163,6 +163,47 @@ def test_slack_of_a_vector(c_kernel: CKernel) -> None:
     memory.root[:5] = [holder, 0, first, 0, second]
     graph = memory.graph(c_kernel)
     assert rule(graph, body, 0, first) == RULE_START and rule(graph, body, 2, second) == UNOWNING
+
+
+ARRAY, HASH, FLAGS_OF_TABLE = 7, 8, 1 << 15
+CLASS = 0x20000000
+
+
+def test_rest_of_an_array_of_ruby(c_kernel: CKernel) -> None:
+    """Behind its length; not where its elements are shared, and only in a block of its capacity."""
+    for flags, capacity, expected in ((ARRAY, 8, UNOWNING), (ARRAY | 1 << 14, 8, RULE_START), (ARRAY, 20, RULE_START), (5, 8, RULE_START)):
+        memory = Memory()
+        other, kept = memory.block(4), memory.block(4)
+        elements = memory.block(8, kept, 0, 0, other)
+        array = memory.block(5, flags, CLASS, 2, capacity, elements)
+        memory.root[:3] = [array, 0, other]
+        graph = memory.graph(c_kernel)
+        assert rule(graph, elements, 3, other) == expected and rule(graph, elements, 0, kept) == RULE_START
+
+
+def test_rest_of_a_small_hash_of_ruby(c_kernel: CKernel) -> None:
+    """Of eight pairs those behind its bound."""
+    for flags, expected in ((HASH | 3 << 20 | 2 << 16, UNOWNING), (HASH | 4 << 20 | 2 << 16, RULE_START), (HASH | FLAGS_OF_TABLE, RULE_START)):
+        memory = Memory()
+        other = memory.block(4)
+        pairs = memory.block(16, 0, 0, 0, 0, 0, other, 0, other)
+        hash_ = memory.block(5, flags, CLASS, pairs, 0, 0)
+        memory.root[:3] = [hash_, 0, other]
+        graph = memory.graph(c_kernel)
+        assert rule(graph, pairs, 7, other) == expected and rule(graph, pairs, 5, other) == RULE_START
+
+
+def test_holes_of_a_table_of_ruby(c_kernel: CKernel) -> None:
+    """An entry that was deleted, whose hash says so, and those behind the bound; of no other block with such a word."""
+    for count, expected in ((2, UNOWNING), (9, RULE_START)):
+        memory = Memory()
+        other, kept = memory.block(4), memory.block(4)
+        entries = memory.block(24, 1, kept, kept, 2**64 - 1, other, other, 3, kept, kept, 4, other, other)
+        table = memory.block(7, 3, CLASS, count, 0, 0, 3, entries)
+        memory.root[:5] = [table, 0, other, 0, kept]
+        graph = memory.graph(c_kernel)
+        assert [rule(graph, entries, slot, other) for slot in (4, 5, 10, 11)] == [expected] * 4
+        assert [rule(graph, entries, slot, kept) for slot in (1, 2, 7, 8)] == [RULE_START] * 4
 
 
 def test_an_inline_buffer(c_kernel: CKernel) -> None:

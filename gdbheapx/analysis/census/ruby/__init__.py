@@ -6,21 +6,11 @@ from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.census.ruby.layouts import RELEASES, USER, layout, release
-from gdbheapx.analysis.census.ruby.objects import (
-    CLASS,
-    DATA,
-    IMEMO,
-    OBJECT,
-    STRING,
-    STRUCT,
-    TYPE_MASK,
-    Objects,
-    Page,
-    object_class,
-)
+from gdbheapx.analysis.census.ruby.layouts import RELEASES, layout, release
+from gdbheapx.analysis.census.ruby.objects import CLASS, DATA, IMEMO, OBJECT, STRUCT, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.analysis.census.ruby.owning import by_flags, owning_of_class, owning_of_flags
 from gdbheapx.analysis.census.ruby.paths import TEXT, TYPES, RubyNamer
-from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, transient_heap
+from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, Transient, transient_heap
 from gdbheapx.analysis.census.world import ALL, CONTENT, EXACT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.records import Blocks
@@ -36,7 +26,6 @@ AT_ONCE = 256
 """Pages whose slots are looked at together."""
 
 
-LEAST_ADDRESS = 1 << 16
 BY_CLASS = (OBJECT, STRUCT, DATA)
 """Types whose objects are told by their class."""
 TEXT_ROW = SignatureRow(
@@ -80,7 +69,11 @@ class Ruby(Recogniser):
                 row = SignatureRow(
                     [is_flags, Condition(0, 8, EQUAL, kind, mask=TYPE_MASK), Condition(8, 8, IN_SET, 0)], size, size, key=(8, 8, ALL)
                 )
-                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29)
+                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29, owning=partial(owning_of_class, known, kind))
+            for kind, mask, number in by_flags(known.layout):
+                flags = [is_flags, Condition(0, 8, EQUAL, kind, mask=mask), Condition(8, 8, IN_SET, 0)]
+                row = SignatureRow(flags, size, size, key=(0, 8, TYPE_MASK | number))
+                yield Ask(row, self._name, [classes], order=29, owning=partial(owning_of_flags, known.layout))
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
             yield Ask(row, self._name, [classes], order=30)
             yield Ask(SignatureRow(others, size, size, key=key), self._name, [ranges], order=30)
@@ -98,6 +91,7 @@ class Ruby(Recogniser):
         return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
 
     def _name(self, key: int) -> Optional[Signature]:
+        key &= TYPE_MASK
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
@@ -128,8 +122,7 @@ class Ruby(Recogniser):
         return [slots_, *self._transient(world)]
 
     def _transient(self, world: World) -> Iterator[Inner]:
-        known = world.once(objects)
-        found = transient_heap(known) if known is not None and known.layout.has_transient_heap else None
+        found = world.once(transient)
         if found is not None:
             used = sum(size for _, size in found.pieces)
             addresses = array("Q", (address for address, _ in found.pieces))
@@ -142,15 +135,21 @@ class Ruby(Recogniser):
         """Where objects are laid out as in one of the known releases."""
         found = world.once(objects)
         top = object_class(found) if found is not None and found.symbols else None
-        if found is None or top is None:
-            return None
-        return RubyNamer(found, top, lambda classes: instances(world, classes), lambda: texts(world))
+        young = world.once(transient)
+        lists = [young.promoted] if young is not None else []
+        return RubyNamer(found, top, lambda classes: instances(world, classes), lists) if found is not None and top is not None else None
 
 
 def objects(world: World) -> Optional[Objects]:
     """As its namer and its transient heap read them; None where they are laid out in a way that is not known."""
     known = layout(world)
     return Objects(world, known, world.once(pages)) if known is not None else None
+
+
+def transient(world: World) -> Optional[Transient]:
+    """What young objects have beside their slots; None where there is no such memory."""
+    found = world.once(objects)
+    return transient_heap(found) if found is not None and found.layout.has_transient_heap else None
 
 
 def page_bytes(world: World) -> int:
@@ -197,26 +196,11 @@ def slots_of(some: Sequence[Page]) -> Blocks:
 
 def instances(world: World, classes: Sequence[int]) -> List[int]:
     """Objects of these classes: one pass over all slots in use."""
-    return slots_like(world, [SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
-
-
-def texts(world: World) -> List[int]:
-    """Strings with their characters in the slot (struct RString), of whose words one may be a pointer."""
-    is_text = Condition(0, 8, EQUAL, STRING, mask=TYPE_MASK | USER[1])
-    rows = [
-        SignatureRow([is_text, Condition(at, 8, EQUAL, 0, mask=0xFFFF000000000007), Condition(at, 8, AT_LEAST, LEAST_ADDRESS)])
-        for at in (16, 24, 32)
-    ]
-    return slots_like(world, rows, [])
-
-
-def slots_like(world: World, rows: Sequence[SignatureRow], sets: Sequence[NumberSet]) -> List[int]:
-    """Those in use that a row fits: one pass over them."""
     found: List[int] = []
     for blocks in world.once(slots).used:
-        signer = world.signer(rows, sets)
+        signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
         signer.stream(iter([blocks]))
-        known = [match.row < len(rows) for match in signer.found()]
+        known = [match.row == 0 for match in signer.found()]
         found.extend(address for address, label in zip(blocks.addresses, signer.labels()) if label and known[label - 1])
     return found
 

@@ -37,6 +37,8 @@ class Layout(NamedTuple):
     """Of a Class: the pointer to the values that its shape names; None: see Objects.extension()."""
     constants: int
     class_path: Optional[int]
+    most_variables: Optional[int]
+    """How many variables an object of the class had at most."""
     embeds_data: bool
     """What C code keeps may be in the slot, behind its head."""
     has_transient_heap: bool
@@ -62,6 +64,7 @@ RUBY_3_1 = Layout(
     class_variables=None,
     constants=3,
     class_path=None,
+    most_variables=None,
     embeds_data=False,
     has_transient_heap=True,
     frame_words=8,
@@ -83,6 +86,7 @@ RUBY_3_3 = Layout(
     class_variables=4,
     constants=5,
     class_path=19,
+    most_variables=18,
     embeds_data=True,
     has_transient_heap=False,
     frame_words=7,

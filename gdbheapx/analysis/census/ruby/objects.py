@@ -319,6 +319,11 @@ class Objects:
             if table is not None:
                 yield from (extension[0], table.address)
                 yield from (entry for _, entry in self.entries(table))
+    def most_variables(self, class_: int) -> Optional[int]:
+        """That an object of this class has had; None: it does not say (max_iv_count)."""
+        at = self.layout.most_variables
+        words = self.words(class_ + 8 * at, 1) if at is not None and self.type_of(class_) == CLASS else ()
+        return words[0] & 0xFFFFFFFF if words else None
 
     def class_variables(self, class_: int) -> Iterator[Tuple[str, int]]:
         """(name, value) of a class's or module's own variables: `@name`, `@@name`, and hidden ones without a sign."""
@@ -335,7 +340,10 @@ class Objects:
 
     def member_names(self, words: Sequence[int]) -> Sequence[str]:
         """Of a Struct: its class or one above has them."""
-        class_ = self.real_class(words)
+        return self.members_of(self.real_class(words))
+
+    def members_of(self, class_: int) -> Sequence[str]:
+        """The same, of its class."""
         for _ in range(MOST_ABOVE):
             values = dict(self.class_variables(class_))
             found = self.slot(class_)

@@ -5,10 +5,10 @@ outside.
 """
 
 from itertools import chain, islice
-from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.ruby.frames import FRAME_SELF, Context, captured, contexts, frames_of, locals_of
-from gdbheapx.analysis.census.ruby.layouts import USER, Layout
+from gdbheapx.analysis.census.ruby.layouts import USER
 from gdbheapx.analysis.census.ruby.objects import (
     ARRAY,
     CLASS,
@@ -25,6 +25,7 @@ from gdbheapx.analysis.census.ruby.objects import (
     Table,
     global_variables,
 )
+from gdbheapx.analysis.census.ruby.owning import HEAD, owning_words
 from gdbheapx.analysis.naming.namer import (
     ALL_WORDS,
     ATTRIBUTE,
@@ -52,18 +53,6 @@ TYPES.update({0x14: "Symbol", 0x1A: "internal (imemo)", 0x1B: "node of syntax", 
 """By ruby_value_type (include/ruby/internal/value_type.h)."""
 TEXT = "text"
 NUMBERS = {name: number for number, name in TYPES.items()}
-HEAD = 0b11
-"""Words of a slot that lead to nothing of its own: flags and class."""
-OWNING = {
-    **dict.fromkeys(("Class", "Module", "Float", "internal class", "node of syntax", TEXT), 0),
-    "String": 0b11000,
-    "Symbol": 0b1000,
-    "Hash": 0b1100,
-    "Data": 0b10000,
-    "internal (imemo)": 0b1100,
-}
-"""By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Behind
-a text lies what was there before."""
 BINDINGS = {"Proc": ".binding", "Binding": ""}
 BESIDE = {ARRAY: 32, STRUCT: 24, STRING: 24}
 """Of a slot: where the pointer to what it has beside itself stands."""
@@ -77,18 +66,11 @@ MOST_KEY = 60
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 VM_WORDS = 512
 """Of rb_vm_t: among them are top_self and frozen_strings."""
+COLLECTOR_WORDS, CHUNK_OBJECTS, MOST_CHUNKS = 256, 500, 1 << 16
+"""Of rb_objspace_t, and of its mark stack (gc.c: STACK_CHUNK_SIZE)."""
+MATCH, MOST_MATCHES = 13, 100_000
 THREAD_WORDS, THREAD_SELF, THREAD_VM = 5, 2, 4
 """Of rb_thread_t {node of a list (2 words), self, ractor, vm, ...}."""
-
-
-def owning_words(layout: Layout) -> Mapping[str, int]:
-    """Like OWNING, of one release."""
-    owning = dict(OWNING)
-    if layout.table is not None:
-        owning["Hash"] = ALL_WORDS & ~(HEAD | 1 << layout.table)
-    if layout.embeds_data:
-        owning["Data"] = ALL_WORDS & ~0b1111
-    return owning
 
 
 class Place(NamedTuple):
@@ -105,11 +87,10 @@ class RubyNamer(Namer):
 
     is_collected = True
 
-    def __init__(
-        self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], texts: Callable[[], Iterable[int]] = tuple
-    ) -> None:
-        """`top`: the class Object; `instances`: finds objects of some classes; `texts`: Strings that have their characters in the slot."""
-        self._objects, self._top, self._instances, self._texts = objects, top, instances, texts
+    def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()) -> None:
+        """`top`: the class Object; `instances`: finds objects of some classes; `lists`: blocks that keep none of the objects in them."""
+        self._lists = lists
+        self._objects, self._top, self._instances = objects, top, instances
         self._classes: Dict[int, str] = {}
         self._known_contexts: Optional[Sequence[Context]] = None
         self._known_threads: Optional[Sequence[int]] = None
@@ -181,11 +162,13 @@ class RubyNamer(Namer):
         return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
-        """Stacks of threads and fibers: what was in a frame stays there when it is gone; short Strings: what was in the slot before stands
-        behind the characters; the names of a class's variables, to which each of its objects points. And the table of all strings that are
-        the same."""
-        yield from self._texts()
+        """Stacks of threads and fibers: what was in a frame stays there when it is gone. The same of the stack of the collector. The names of
+        a class's variables, to which each of its objects points; the table of all strings that are the same; and numbers that a MatchData
+        has, in memory that nobody cleared."""
         yield from self._strings()
+        yield from self._mark_stack()
+        yield from self._lists
+        yield from self._matches()
         yield from self._objects.places_of_variables(self._classes)
         yield from (context.stack for context in self._contexts())
 
@@ -199,7 +182,8 @@ class RubyNamer(Namer):
         """Objects that are Threads or Fibers."""
         if self._known_threads is None:
             classes = dict(self._objects.constants(self._top))
-            self._known_threads = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
+            found = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
+            self._known_threads = [address for address in found if self._objects.type_of(address) == DATA]
         return self._known_threads
 
     def _strings(self) -> Iterator[int]:
@@ -210,12 +194,37 @@ class RubyNamer(Namer):
             if table is not None and first and all(key == value and self._objects.type_of(key) == STRING for key, value in first):
                 yield table.address
 
+    def _matches(self) -> Iterator[int]:
+        """struct rmatch {counts, begins, ends, offsets of characters, ...}, which a MatchData leads to."""
+        classes = dict(self._objects.constants(self._top))
+        found = self._instances([classes["MatchData"]]) if "MatchData" in classes else ()
+        for address in found[:MOST_MATCHES]:
+            slot = self._objects.slot(address)
+            if slot and slot[0] & TYPE_MASK == MATCH:
+                yield from filter(None, self._objects.words(slot[3] + 8, 3))
+
+    def _mark_stack(self) -> Iterator[int]:
+        """mark_stack_t {chunk, cache, index, limit, ...} of the collector, which the VM knows: each chunk is {objects, next}."""
+        for word in self._vm():
+            words = self._objects.words(word, COLLECTOR_WORDS) if word % 8 == 0 else ()
+            for at in range(len(words) - 2):
+                if words[at + 2] >> 32 == CHUNK_OBJECTS >= words[at + 2] & 0xFFFFFFFF:
+                    yield from chain(*(self._chunks(first) for first in words[at : at + 2]))
+
+    def _chunks(self, address: int) -> Iterator[int]:
+        for _ in range(MOST_CHUNKS):
+            following = self._objects.words(address + 8 * CHUNK_OBJECTS, 1)
+            if not following:
+                return
+            yield address
+            address = following[0]
+
     def _vm(self) -> Sequence[int]:
         """The first words of rb_vm_t, by a Thread: it knows its object, and the VM."""
         for address in self._threads():
             slot = self._objects.slot(address)
             words = self._objects.words(self._objects.data(address, slot), THREAD_WORDS) if slot else ()
-            if words and words[THREAD_SELF] == address:
+            if words and words[THREAD_SELF] == address and self._objects.words(words[0], 1):  # a Fiber is in no list
                 return self._objects.words(words[THREAD_VM], VM_WORDS)
         return ()
 

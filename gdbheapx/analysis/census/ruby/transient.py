@@ -10,7 +10,7 @@ HEAD_BYTES = 16
 MAGIC = 0xFEAB
 MOST_BLOCKS = 1024
 HEAP_WORDS = 9
-"""struct transient_heap: using_blocks, marked_blocks, free_blocks, counts, promoted objects, arena, arena_index."""
+"""struct transient_heap: using_blocks, marked_blocks, free_blocks, counts (2 words), promoted_objects, their counts, arena, arena_index."""
 
 
 class Transient(NamedTuple):
@@ -20,19 +20,21 @@ class Transient(NamedTuple):
     pieces: Sequence[Tuple[int, int]]
     """(address, bytes), by address."""
     free_bytes: int
+    promoted: int
+    """A list of objects that have left it, which keeps none of them."""
 
 
 def transient_heap(objects: Objects) -> Optional[Transient]:
     """By its account in the interpreter's data: all lists lead into the arena, and have as many blocks as it says."""
     for _, words in objects.data_words():
         for at in range(len(words) - HEAP_WORDS + 1):
-            using, marked, free, _, total, _, _, arena, index = words[at : at + HEAP_WORDS]
+            using, marked, free, _, total, promoted, _, arena, index = words[at : at + HEAP_WORDS]
             if not arena or arena % BLOCK_BYTES or not 0 < index & 0xFFFFFFFF <= MOST_BLOCKS:
                 continue
             lists = [_blocks(objects, first, arena) for first in (using, marked, free)]
             lengths = [len(blocks) for blocks in lists if blocks is not None]
             if len(lengths) == 3 and sum(lengths) == index & 0xFFFFFFFF and lengths[0] + lengths[1] == total & 0xFFFFFFFF:
-                return _pieces(objects, sorted([*(lists[0] or ()), *(lists[1] or ())]), sorted(lists[2] or ()))
+                return _pieces(objects, sorted([*(lists[0] or ()), *(lists[1] or ())]), sorted(lists[2] or ()), promoted)
     return None
 
 
@@ -47,7 +49,7 @@ def _blocks(objects: Objects, first: int, arena: int) -> Optional[List[int]]:
     return blocks
 
 
-def _pieces(objects: Objects, used: Sequence[int], unused: Sequence[int]) -> Transient:
+def _pieces(objects: Objects, used: Sequence[int], unused: Sequence[int], promoted: int) -> Transient:
     pieces: List[Tuple[int, int]] = []
     free_bytes = len(unused) * (BLOCK_BYTES - HEAD_BYTES)
     for block in used:
@@ -61,4 +63,4 @@ def _pieces(objects: Objects, used: Sequence[int], unused: Sequence[int]) -> Tra
             pieces.append((block + HEAD_BYTES + at + HEAD_BYTES, size - HEAD_BYTES))
             at += size
         free_bytes += BLOCK_BYTES - HEAD_BYTES - at
-    return Transient(sorted([*used, *unused]), pieces, free_bytes)
+    return Transient(sorted([*used, *unused]), pieces, free_bytes, promoted)
