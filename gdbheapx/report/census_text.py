@@ -117,6 +117,10 @@ def page(census: Census, limit: Optional[int]) -> Page:
     yield Table(columns_of(CensusRow), [_row(row, by_name) for row in shown])
     if len(shown) < len(census.rows):
         yield "%s: --limit N" % plural(len(census.rows) - len(shown), "more row")
+    unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
+    if unused:
+        yield ""
+        yield from (_unused(row) for row in unused)
     sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
     if sorts:
         yield ""
@@ -143,6 +147,12 @@ def _copies(copies: Copies) -> Page:
 def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Said:
     what = "Copies: %s (%s) have duplicate content, %s in all; removing duplicates would save %s"
     return say(what, plural(blocks, "block"), Size(bytes_), plural(contents, "content"), Size(spare_bytes))
+
+
+def _unused(row: CensusRow) -> Said:
+    """Of a row with a known content: what is 1 % of the memory in use or more is worth a line."""
+    unused_bytes = row.bytes - (row.content_bytes or 0)
+    return say("%s: %s of %s is capacity not used", row.signature or "not named", Size(unused_bytes), Size(row.bytes))
 
 
 def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:

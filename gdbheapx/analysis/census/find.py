@@ -25,8 +25,9 @@ from gdbheapx.analysis.naming.paths import Kind, Paths, Speaker, Told, listen
 from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add, hidden
 from gdbheapx.kernel.blocks import signatures
+from gdbheapx.kernel.blocks.fill import FillRule, fill
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Copied, Referring, SignatureRow, Signed, Signer
@@ -98,6 +99,9 @@ class CensusRow(NamedTuple):
     sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY)]
     owner: Annotated[Optional[str], Column("owner", TEXT, shown=IF_ANY)] = None
     """Who owns them, where that is asked."""
+    content_bytes: Annotated[Optional[int], hidden()] = None
+    """Of `bytes` what lengths in the blocks, or beside the pointers to them, say is in use, heads and a text's zero included. Blocks whose
+    length was not found, at most 1 % of a sort, count as full; None where it is more."""
 
 
 class Managed(NamedTuple):
@@ -195,14 +199,19 @@ class Tally:
 
     def __init__(self) -> None:
         self._rows: Dict[Tuple[Optional[str], str, str, Optional[int], int], List[int]] = {}
+        self._contents: Dict[Tuple[Optional[str], str, str, Optional[int], int], Optional[int]] = {}
         self.copies: Optional[Copies] = None
 
-    def add(self, signature: Optional[Signature], size_bytes: Optional[int], match: Signed, apart: int = 0) -> None:
-        """Some blocks more. `apart`: another number, another row."""
-        name, module, sure = signature if signature is not None else (None, "", "")
-        row = self._rows.setdefault((name, module, sure, size_bytes, apart), [0, 0, match.sample])
+    def add(
+        self, signature: Optional[Signature], size_bytes: Optional[int], match: Signed, apart: int = 0, content_bytes: Optional[int] = None
+    ) -> None:
+        """Some blocks more. `apart`: another number, another row; `content_bytes`: of them, None where it is unknown."""
+        key = (*(signature if signature is not None else (None, "", "")), size_bytes, apart)
+        row = self._rows.setdefault(key, [0, 0, match.sample])
         row[0] += match.blocks
         row[1] += match.bytes
+        if match.blocks:
+            self._contents[key] = add([self._contents.get(key, 0), content_bytes])
 
     def census(self, managed: Sequence[Managed], may_be_stale: bool) -> Census:
         """All of them."""
@@ -217,8 +226,9 @@ class Tally:
                 bytes=total,
                 share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
                 sample=Address(sample),
+                content_bytes=self._contents[name, module, sure, size, apart],
             )
-            for (name, module, sure, size, _), (blocks, total, sample) in self._rows.items()
+            for (name, module, sure, size, apart), (blocks, total, sample) in self._rows.items()
             if blocks
         ]
         rows.sort(key=lambda row: (-row.bytes, -row.blocks, row.signature or "", row.size_bytes or 0))
@@ -390,12 +400,14 @@ def _by_graph(
             watch(made.inner, graph.large(LARGE_BYTES))
 
     label_blocks = _told(session, made, then)
+    contents = _contents(session, world, label_blocks, made.signer)
     for label, match in label_blocks.found.items():
         name = label_blocks.names[label - 1]
         if name in SAME:
             tally.add(name, match.most_bytes, match, label)
         else:
-            tally.add(name, _one_size(match) if name is None and label > label_blocks.by_row else None, match)
+            size = _one_size(match) if name is None and label > label_blocks.by_row else None
+            tally.add(name, size, match, content_bytes=contents.get(label))
     tally.copies = _copies(label_blocks, made.signer.copied())
     within = made.signer.within(
         label_blocks.reach.graph, union(part for memory in made.inner if not memory.instead for part in memory.taken)
@@ -403,6 +415,27 @@ def _by_graph(
     sizes = (match.bytes - within[label - 1] for label, match in label_blocks.found.items())
     outside = _by_signature((label_blocks.names[label - 1] for label in label_blocks.found), sizes)
     return label_blocks, outside, own
+
+
+def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) -> Dict[int, int]:
+    """By label how much of the blocks is content, where they say so."""
+    reach = labels.reach
+    if not heap_graph.can_read_on(session.target) or session.budget.expired():
+        return {}
+    by_name: Dict[Tuple[str, str], List[int]] = {}
+    for label in labels.found:
+        name = labels.names[label - 1]
+        if name is not None:
+            by_name.setdefault((name.module, name.name), []).append(label)
+    rules = [
+        FillRule(label, one.pointer, one.at, one.length_bytes, one.unit_bytes, one.head_bytes, *one.test)
+        for recogniser in registry.here(world)
+        for one in recogniser.lengths(world)
+        for label in by_name.get((recogniser.module, one.name), ())
+    ]
+    bases = [node.start for node in reach.regions.nodes] + [root.start for root in reach.regions.roots]
+    session.budget.progress.stage = "looking how much of blocks is content"
+    return fill(signer, reach.graph, rules, bases, any(heap.shape.in_size_classes for heap in session.heaps.all()))
 
 
 def _one_size(match: Signed) -> Optional[int]:
@@ -580,7 +613,10 @@ def merged(rows: Iterable[CensusRow]) -> List[CensusRow]:
         before = sums.get(key)
         if before is not None:
             share = round(row.share_percent + before.share_percent, 1)
-            row = row._replace(blocks=row.blocks + before.blocks, bytes=row.bytes + before.bytes, share_percent=share)
+            content = add([row.content_bytes, before.content_bytes])
+            row = row._replace(
+                blocks=row.blocks + before.blocks, bytes=row.bytes + before.bytes, share_percent=share, content_bytes=content
+            )
         sums[key] = row
     return sorted(sums.values(), key=lambda row: -row.bytes)
 

@@ -6,10 +6,11 @@ Tried with 7.0 (server.h: robj; dict.h: dictEntry, dict; sds.h). A string of its
 
 from typing import Iterable, List, Mapping, Sequence, Tuple
 
-from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, Condition, NumberSet, SignatureRow
 
 ENTRY, DICT, RAW = "dict entry", "dict", "string object"
+EMBEDDED = "string object with its bytes"
 NUMBER = 0x10
 OBJECTS = {
     NUMBER: "string object (number)",
@@ -62,7 +63,7 @@ class Redis(Recogniser):
         sets = [NumberSet(ranges=writable), HEADS, COUNTS]
         counted = Condition(4, 4, IN_SET, COUNTS_SET)
         embedded = [Condition(0, 1, EQUAL, 0x80), counted, Condition(8, 8, EQUAL, 19, ADDRESS), Condition(18, 1, EQUAL, 1)]
-        yield self._ask(embedded, (20, 128), "string object with its bytes", sets, 1, EXACT)
+        yield self._ask(embedded, (20, 128), EMBEDDED, sets, 1, EXACT)
         yield self._ask([Condition(0, 1, EQUAL, 0), counted, *string(8)], (16, 24), RAW, sets)
         yield self._ask([Condition(0, 1, EQUAL, NUMBER), counted, Condition(0, 4, AT_LEAST, 1 << 8)], (16, 24), OBJECTS[NUMBER], sets)
         for kind in sorted(OBJECTS):
@@ -73,6 +74,10 @@ class Redis(Recogniser):
         data = [(start, start + len(content)) for module in world.modules()[:1] for start, content in world.data(module)]
         types = [Condition(0, 8, IN_RANGES, LAST_SET), pointer(8), Condition(24, 8, AT_MOST, MOST_ADDRESS)]
         yield self._ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
+
+    def lengths(self, world: World) -> Iterable[Length]:
+        """Of strings in their object's block (sdshdr8: the length, behind the object)."""
+        return (Length(EMBEDDED, 16, 20, length_bytes=1),)
 
     def _ask(
         self,

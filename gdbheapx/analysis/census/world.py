@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.blocks.fill import ITSELF
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, NumberSet, SignatureRow, Signed, Signer
 from gdbheapx.session import Session
@@ -151,6 +152,22 @@ class Inner(NamedTuple):
     """Nothing points to some of its blocks before the next collection: garbage, and no leak."""
 
 
+class Length(NamedTuple):
+    """Where blocks that are called so say how much of them, or of a block that they point to, is content."""
+
+    name: str
+    at: int
+    """Offset of the length in the block."""
+    head_bytes: int
+    unit_bytes: int = 1
+    """The content is head_bytes + unit_bytes * length."""
+    pointer: int = ITSELF
+    """Offset of the pointer to the block whose content it is; ITSELF: the block's own."""
+    length_bytes: int = 8
+    test: Tuple[int, int, int] = (0, 0, 0)
+    """(offset, mask, value): it holds for blocks whose four bytes there are, masked, the value."""
+
+
 class Recogniser:
     """One family of signatures: of a language, a runtime or a library. One small file each, or a row in runtimes.py."""
 
@@ -176,6 +193,10 @@ class Recogniser:
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """(what a block is, offset in it) of a pointer to what the block alone owns -> what that is."""
         return {}
+
+    def lengths(self, world: World) -> Iterable[Length]:
+        """What its blocks say of their own use. After asks()."""
+        return ()
 
     def namer(self, world: World) -> Optional[Namer]:
         """What gives its objects paths; None where it has none. After asks()."""

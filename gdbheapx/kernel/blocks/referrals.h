@@ -58,11 +58,16 @@ static inline int is_known(const struct referrals *work, uint32_t label)
 }
 
 /* So many bytes were asked for when the block was made, as far as its size tells. */
-static inline int may_hold(const struct referrals *work, uint64_t usable, uint64_t bytes)
+static inline int fits_block(uint64_t usable, uint64_t bytes, int has_classes)
 {
     const uint64_t rest = usable - bytes;
-    return bytes <= usable && (rest < 32 || usable == 24 || (work->has_classes && rest <= usable / 5 + 16)
+    return bytes <= usable && (rest < 32 || usable == 24 || (has_classes && rest <= usable / 5 + 16)
                                || (usable >= LEAST_MAPPED && rest < 2 * PAGE));
+}
+
+static inline int may_hold(const struct referrals *work, uint64_t usable, uint64_t bytes)
+{
+    return fits_block(usable, bytes, work->has_classes);
 }
 
 /* The block that begins there and may be a container's; NO_NODE: none. */

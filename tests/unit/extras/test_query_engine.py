@@ -116,7 +116,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
     header = list(COLUMNS)
     assert header == ["address", "size_bytes", "usable_bytes", "class", "status", "arena", "allocator"]
     text = b'0x7f0000000010,32,24,used,used,0,glibc\n0xffffffffff600000,64,,free,"a ""b"", c",,glibc#2\n'
-    classes = [["=cmd", "", "shape", None, 3, 72, 0.5, 1 << 63, None], [None, "mod", "", 24, 1, 24, None, None, "x"]]
+    classes = [["=cmd", "", "shape", None, 3, 72, 0.5, 1 << 63, None, 70], [None, "mod", "", 24, 1, 24, None, None, "x", None]]
     asked = asking(tmp_path, {"classes": classes}, text)
     assert list(asked.ask("select * from blocks order by address").rows) == [
         (0x7F0000000010, 32, 24, "used", "used", 0, "glibc"),

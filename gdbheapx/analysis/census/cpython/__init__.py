@@ -10,9 +10,9 @@ from gdbheapx.analysis.census.cpython import interpreter, type_names
 from gdbheapx.analysis.census.cpython import types as objects
 from gdbheapx.analysis.census.cpython.layout import NEWEST, layout_of
 from gdbheapx.analysis.census.cpython.paths import Paths
-from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LOW_HALF, OVERFLOW, Body, PyType, Types
+from gdbheapx.analysis.census.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, Body, PyType, Types
 from gdbheapx.analysis.census.cpython.values import Values
-from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
@@ -123,6 +123,11 @@ def memory_of_arenas(world: World, arenas: Sequence[Arena]) -> Inner:
     )
 
 
+STATE = 0x7C
+STATES = ((0x64, True, 1), (0x24, False, 1), (0x28, False, 2), (0x30, False, 4))
+"""Of a compact str: (kind, compact, ascii in its state; is ASCII; bytes of a character)."""
+
+
 class Python:
     """What was found in one process. Takes one pass over the heap."""
 
@@ -213,6 +218,22 @@ class CPython(Recogniser):
         if python is None:
             return {}
         return {(python.types.all[body.type].name, body.offset): body.name for body in python.bodies()}
+
+    def lengths(self, world: World) -> Iterator[Length]:
+        """Of str and bytes their characters, with their heads and a zero; of lists and bytearrays items and bytes in use."""
+        python = self.python(world)
+        if python is None or python.types.shifts != (0,):  # PYTHONMALLOC=debug writes before and behind each block
+            return
+        layout = layout_of(python.types, python.minor_version)
+        yield Length("bytes", 16, 33)
+        for state, text, unit in STATES:
+            yield Length("str", 16, (layout.ascii_text if text else layout.wide_text) + unit, unit, test=(32, STATE, state))
+        for py_type in python.types.all.values():
+            head = py_type.head_bytes
+            if py_type.flags & LIST:
+                yield Length(py_type.name, head + 16, 0, 8, head + 24)
+            elif any(kin.name == "bytearray" for kin in python.types.family(py_type)):
+                yield Length(py_type.name, head + 16, 1, 1, head + 32)
 
     def namer(self, world: World) -> Optional[Namer]:
         """Of objects by modules and frames."""

@@ -5,7 +5,7 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 from gdbheapx.analysis.census.php import pieces as php_pieces
 from gdbheapx.analysis.census.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
 from gdbheapx.analysis.census.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, TYPE_AND_MARKS, Globals, Values
-from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
 
@@ -74,6 +74,10 @@ class Php(Recogniser):
             key=(16, 8, (1 << 64) - 1),
         )
         yield Ask(row, lambda key: _named(classes.get(key), self.module), [NumberSet(sorted(classes))], order=40)
+
+    def lengths(self, world: World) -> Iterable[Length]:
+        """Of strings, with their heads and a zero."""
+        return (Length(STRING_NAME, 16, TEXT + 1),)
 
     def inner(self, world: World) -> Sequence[Inner]:
         """Its blocks, where they add up to what it says is in use; else its chunks: what lies in them is not told apart."""

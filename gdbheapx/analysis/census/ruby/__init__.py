@@ -6,12 +6,25 @@ from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis.census.ruby.layouts import RELEASES, layout, release
+from gdbheapx.analysis.census.ruby.layouts import RELEASES, USER, layout, release
 from gdbheapx.analysis.census.ruby.objects import CLASS, DATA, IMEMO, OBJECT, STRUCT, TYPE_MASK, Objects, Page, object_class
 from gdbheapx.analysis.census.ruby.owning import by_flags, owning_of_class, owning_of_flags
 from gdbheapx.analysis.census.ruby.paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, Transient, transient_heap
-from gdbheapx.analysis.census.world import ALL, CONTENT, EXACT, SHAPE, WEAK_ORDER, Ask, Inner, Recogniser, Signature, World, used_blocks
+from gdbheapx.analysis.census.world import (
+    ALL,
+    CONTENT,
+    EXACT,
+    SHAPE,
+    WEAK_ORDER,
+    Ask,
+    Inner,
+    Length,
+    Recogniser,
+    Signature,
+    World,
+    used_blocks,
+)
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
@@ -107,6 +120,11 @@ class Ruby(Recogniser):
             ("Object", 8 * known.variables): "variables",
             **{("Hash", offset): name for offset, name in tables.items()},
         }
+
+    def lengths(self, world: World) -> Iterable[Length]:
+        """Of Strings and Arrays whose memory is their own (ELTS_SHARED is not set)."""
+        own = (0, USER[2], 0)
+        return (Length("String", 16, 1, 1, 24, test=own), Length("Array", 16, 0, 8, 32, test=own))
 
     def inner(self, world: World) -> Sequence[Inner]:
         """The slots in use, by their flags; and what young objects have beside them."""
