@@ -27,6 +27,7 @@ pytestmark = pytest.mark.wild  # an interpreter that may not be here
 SAMPLES, LEAST_NAMED = 1000, 0.95
 ODD = (
     *("truth words", "truth reserved", "truth quoted", "truth accent", "truth empty", "truth minus 14", "truth argument", "truth inner 7"),
+    *("truth done first", "truth got"),
     *("truth true 14", "truth false", "truth half", "truth endless"),
 )
 """What keys of every sort and some variables lead to: asked for always."""
@@ -84,15 +85,15 @@ local function follow(value, rest)
     end
     return value
 end
-local function of_frame(where, name, rest)
-    for level = 2, 40 do
-        local info = debug.getinfo(level, "S")
+local function of_frame(thread, where, name, rest)
+    for level = 0, 40 do
+        local info = debug.getinfo(thread, level, "S")
         if info == nil then return end
         local own = info.linedefined > 0 and info.source:sub(2) .. ":" .. info.linedefined or info.source:sub(2)
         if own == where then
             local found
             for n = 1, 200 do
-                local title, held = debug.getlocal(level, n)
+                local title, held = debug.getlocal(thread, level, n)
                 if title == nil then break end
                 if title == name then found = held end
             end
@@ -102,11 +103,28 @@ local function of_frame(where, name, rest)
 end
 local function told(path)
     local where, name, rest = path:match("^frame (.-): ([%a_][%w_]*)(.*)$")
-    if where then return of_frame(where, name, rest) end
+    if where then return of_frame(coroutine.running(), where, name, rest) end
+    local of, there, called, after = path:match("^coroutine (0x%x+) frame (.-): ([%a_][%w_]*)(.*)$")
+    local _, wrapped = debug.getupvalue(co, 1)
+    for _, thread in ipairs {wrapped, thread} do
+        if tostring(thread):match("0x%x+") == of then return of_frame(thread, there, called, after) end
+    end
     for _, start in ipairs {"debug.getregistry()", "package.loaded", "_G"} do
         if path:sub(1, #start) == start then return follow(load("return " .. start)(), path:sub(#start + 1)) end
     end
 end
+local function task(name)
+    local rows, done = several(12000, 100), {"truth done " .. name}
+    while true do
+        local got = coroutine.yield(#rows)
+        done[#done + 1] = got
+    end
+end
+co = coroutine.wrap(task)
+co("first")
+co("truth got")
+thread = coroutine.create(function(...) local held = several(13000, 100) coroutine.yield(held[1].name) return held end)
+coroutine.resume(thread)
 local function waits(argument, ...)
     local own, gone = several(8000, 100), several(9000, 1)
     gone = nil
@@ -149,7 +167,7 @@ int main(int argc, char **argv)
 """
 
 
-PARTS = ("<upvalue seen>", "<metatable>", ": own[", ": rows[", ": argument", "package.loaded[", "debug.getregistry().own[", "_G.cache[")
+PARTS = (": done[", ": held[", "<upvalue seen>", "<metatable>", ": own[", ": rows[", ": argument", "package.loaded[", "debug.getregistry().own[", "_G.cache[")
 
 
 class Sample(NamedTuple):

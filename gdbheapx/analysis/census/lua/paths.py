@@ -10,6 +10,7 @@ from gdbheapx.analysis.census.lua.values import (
     LONG,
     LUA_FUNCTION,
     METATABLE_AT,
+    MOST_COROUTINES,
     NODE_AT,
     PROTO_AT,
     SHORT,
@@ -99,9 +100,11 @@ class LuaNamer(Namer):
             tables = [(state.globals.address, "_G"), (state.registry.address, "debug.getregistry()")]
             for address, name in [*tables, *([(loaded.data, "package.loaded")] if loaded.is_object else [])]:
                 yield Start(address, [*which, PathStep(VARIABLE, name, Address(address))])
-            for local in self._values.locals(state.state):
-                frame, end = PathStep(FRAME, "frame %s: " % local.frame, None), Address(local.value.data)
-                yield Start(local.value.data, [frame, *which, PathStep(LOCAL, local.name, end)])
+            for thread in (state.state, *state.coroutines[:MOST_COROUTINES]):
+                where = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
+                for local in self._values.locals(thread):
+                    frame, end = PathStep(FRAME, where % local.frame, None), Address(local.value.data)
+                    yield Start(local.value.data, [frame, *which, PathStep(LOCAL, local.name, end)])
 
     def owning_words(self, signature: Optional[str]) -> int:
         """Not the lists of the collector: of all objects, and of those to be looked at."""

@@ -7,7 +7,7 @@ from struct import pack, unpack
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.world import World
-from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, Condition, SignatureRow
+from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, Condition, NumberSet, SignatureRow
 
 SHORT, LONG, TABLE, LUA_FUNCTION, C_FUNCTION, USERDATA, THREAD, UPVALUE_OBJECT = 0x04, 0x14, 0x05, 0x06, 0x26, 0x07, 0x08, 0x09
 """Types with their variants (lobject.h), as they stand in the object's head {next, tt, marked}."""
@@ -43,6 +43,15 @@ STATE_ROW = SignatureRow(
     key=(EXTRA_BYTES + GLOBAL_AT, 8, (1 << 64) - 1),
 )
 """The block of lua_newstate {extra space, lua_State of the main thread, global_State}."""
+
+COROUTINE_ROW = SignatureRow(
+    [Condition(EXTRA_BYTES + 8, 1, EQUAL, THREAD), *(Condition(EXTRA_BYTES + at, 8, IN_RANGES, 0) for at in (GLOBAL_AT, CALL_AT, 48))],
+    *(192, 256),
+    key=(EXTRA_BYTES + 48, 8, (1 << 64) - 1),
+)
+"""The block of lua_newthread {extra space, lua_State}; a pointer into its stack tells them apart."""
+MOST_COROUTINES = 1000
+"""Whose variables have names."""
 
 
 class Layout(NamedTuple):
@@ -137,6 +146,8 @@ class State(NamedTuple):
     globals: Table
     layout: Layout
     stack: int
+    coroutines: Sequence[int] = ()
+    """lua_States of the others."""
 
 
 class Values:
@@ -282,15 +293,15 @@ class Values:
 
 def states(world: World) -> List[State]:
     """Those whose registry says so: it leads to the main thread and to the table of globals, which has itself as `_G`, and the release."""
+    writable = NumberSet(ranges=[(mapping.start, mapping.end) for mapping in world.target.mappings() if mapping.writable])
+    signed = world.find([STATE_ROW, COROUTINE_ROW], [writable])
     found: List[State] = []
-    for signed in world.find([STATE_ROW])[:MOST_STATES]:
-        block = signed.key
-        for layout in LAYOUTS:
-            made = _state(Values(world, layout), block)
-            if made is not None:
-                found.append(made)
-                break
-    return found
+    for block in [one.key for one in signed if one.row == 0][:MOST_STATES]:
+        made = (_state(Values(world, layout), block) for layout in LAYOUTS)
+        found += [state for state in made if state is not None][:1]
+    threads = [one.sample + EXTRA_BYTES for one in signed if one.row == 1] if found else []
+    belong = [(thread, world.words(thread + GLOBAL_AT, 1)) for thread in threads]
+    return [state._replace(coroutines=[thread for thread, words in belong if words == (state.globals_at,)]) for state in found]
 
 
 def _state(values: Values, globals_at: int) -> Optional[State]:
