@@ -312,7 +312,7 @@ class Objects:
         return self._variables[class_]
 
     def places_of_variables(self, classes: Iterable[int]) -> Iterator[int]:
-        """Where the tables of classes are that say which variable of an object stands where (iv_index_tbl), and what these have: up to 3.1."""
+        """Where the tables of classes are that say which variable of an object stands where (iv_index_tbl), and what they have: to 3.1."""
         for class_ in () if self.layout.has_shapes else classes:
             extension = self.extension(class_)
             table = self.st_table(extension[0]) if extension else None
