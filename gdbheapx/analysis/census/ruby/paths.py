@@ -162,9 +162,9 @@ class RubyNamer(Namer):
         return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
-        """Stacks of threads and fibers: what was in a frame stays there when it is gone. The same of the stack of the collector. The names of
-        a class's variables, to which each of its objects points; the table of all strings that are the same; and numbers that a MatchData
-        has, in memory that nobody cleared."""
+        """Stacks of threads and fibers: what was in a frame stays there when it is gone. The same of the stack of the collector. The names
+        of a class's variables, to which each of its objects points; the table of all strings that are the same; and numbers that a
+        MatchData has, in memory that nobody cleared."""
         yield from self._strings()
         yield from self._mark_stack()
         yield from self._lists
