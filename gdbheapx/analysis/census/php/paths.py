@@ -1,5 +1,6 @@
 """Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `App\\Limits::TABLE["a"]`. Of 8.2."""
 
+import functools
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.php.values import (
@@ -24,6 +25,8 @@ OWNING = {ARRAY_NAME: 0b100, STRING_NAME: 0, REFERENCE_NAME: 0b10}
 OBJECT_WORDS = ALL_WORDS & ~0b1111
 """Behind counts, number, class and handlers."""
 MOST_KEY = 60
+MOST_KNOWN = 1 << 14
+"""Moves that are kept: ways to neighbours begin alike, and each is gone twice."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -41,6 +44,7 @@ class PhpNamer(Namer):
 
     def __init__(self, values: Values, found: Globals) -> None:
         self._values, self._globals = values, found
+        self._moved = functools.lru_cache(MOST_KNOWN)(self._move)
 
     def starts(self) -> Iterable[Start]:
         """Values that are blocks of their own."""
@@ -85,7 +89,7 @@ class PhpNamer(Namer):
     def _walk(self, start: Start, hops: Sequence[Hop]) -> Tuple[List[PathStep], Optional[int]]:
         path, here = list(start.steps), self._first(start)
         for number, (hop, following) in enumerate(zip(hops, hops[1:])):
-            moved = self._move(here, hop.address + hop.offset, following) if here is not None and hop.offset is not None else None
+            moved = self._moved(here, hop.address + hop.offset, following) if here is not None and hop.offset is not None else None
             if moved is None:
                 return path, number
             here, step = moved
