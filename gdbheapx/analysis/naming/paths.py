@@ -1,5 +1,6 @@
 """Paths to the blocks of one graph: from what has a name by itself, or from a variable, along pointers that own what they lead to."""
 
+import functools
 from array import array
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -15,6 +16,8 @@ MOST_HOPS = 1000
 """Of a path; a longer one is a list that was followed, and no name."""
 
 
+MOST_KNOWN = 1 << 14
+"""Steps that are kept: ways to neighbours begin alike."""
 NO_KEY = "[...]"
 MOST_STALE = 64
 """Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
@@ -78,6 +81,7 @@ class Paths(graph_names.Paths):
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
         self.has_garbage = any(speaker.namer.is_collected for speaker in told.speakers.values())
+        self._hop = functools.lru_cache(MOST_KNOWN)(self._make_hop)
         self._stale = 0
         """Words left over that were found so far."""
         nothing: List[int] = []
@@ -141,6 +145,7 @@ class Paths(graph_names.Paths):
         """Roots of the graph are now these."""
         self._roots, self._parents = roots, None
         self._known.clear()
+        self._hop.cache_clear()
 
     def of(self, node: int) -> Optional[graph_names.Path]:
         """The path to a block; None where nothing gives it a name."""
@@ -195,6 +200,7 @@ class Paths(graph_names.Paths):
         first = (hop.offset or 0) // word
         self._stale += 1
         self._reach.graph.loosen(node, first)
+        self._hop.cache_clear()
         edges = self._reach.graph.edges(node) if hop.size_bytes <= MOST_REST_BYTES else []
         for edge in edges:
             is_way = parents is not None and edge.node < self._reach.numbers.blocks and parents[edge.node] == node
@@ -245,13 +251,13 @@ class Paths(graph_names.Paths):
         return self._reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
 
     def _hops(self, way: Sequence[int]) -> List[Hop]:
-        hops = []
-        for node, below in zip(way, [*way[1:], None]):
-            name = self._kind(node).name if node < self._reach.numbers.blocks else None
-            edge = self._reach.graph.edge_to(node, below) if below is not None else None
-            offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
-            hops.append(Hop(*self._place(node), name, offset))
-        return hops
+        return [self._hop(node, below) for node, below in zip(way, [*way[1:], None])]
+
+    def _make_hop(self, node: int, below: Optional[int]) -> Hop:
+        name = self._kind(node).name if node < self._reach.numbers.blocks else None
+        edge = self._reach.graph.edge_to(node, below) if below is not None else None
+        offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
+        return Hop(*self._place(node), name, offset)
 
 
 class Plain(Namer):

@@ -25,7 +25,7 @@ CLASSES = ("used", "cached", "free", "reserve", "overhead", "returned")
 """By CLASS_ of the blocks: the same for every allocator."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%s]" % DIRECTION)
 AT_ONCE, HELD_AT_ONCE = 1 << 15, 1 << 12
-MOST_PATHS_LETTERS = 64 << 20
+MOST_PATHS_LETTERS = 16 << 20
 """Of all paths together: lists whose nodes have names of a thousand steps would fill the disk."""
 FORMULA = ("=", "+", "-", "@")
 

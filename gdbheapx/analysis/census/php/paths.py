@@ -1,5 +1,6 @@
 """Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `frame handle(): $rows`. Of 8.2."""
 
+import functools
 import re
 from itertools import islice
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -44,6 +45,8 @@ OBJECT_WORDS = ALL_WORDS & ~0b1111
 """Behind counts, number, class and handlers."""
 WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*\Z")
 MOST_KEY = 60
+MOST_KNOWN = 1 << 14
+"""Moves that are kept: ways to neighbours begin alike, and each is gone twice."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -61,6 +64,7 @@ class PhpNamer(Namer):
 
     def __init__(self, values: Values, found: Globals) -> None:
         self._values, self._globals = values, found
+        self._moved = functools.lru_cache(MOST_KNOWN)(self._move)
 
     def starts(self) -> Iterable[Start]:
         """Values that are blocks of their own."""
@@ -107,7 +111,7 @@ class PhpNamer(Namer):
     def _walk(self, start: Start, hops: Sequence[Hop]) -> Tuple[List[PathStep], Optional[int]]:
         path, here = list(start.steps), self._first(start)
         for number, (hop, following) in enumerate(zip(hops, hops[1:])):
-            moved = self._move(here, hop.address + hop.offset, following) if here is not None and hop.offset is not None else None
+            moved = self._moved(here, hop.address + hop.offset, following) if here is not None and hop.offset is not None else None
             if moved is None:
                 return path, number
             here, step = moved
