@@ -13,7 +13,7 @@ struct task {
     uint64_t number;
     char name[16];
     const char *owner;
-    uint32_t references;
+    uint32_t references;        /* its last byte is no zero */
     char state[20];             /* behind a number of four bytes */
     struct task *previous;      /* to what begins with letters, and is no text */
     char rest[600];
@@ -32,7 +32,7 @@ int main(void)
         char *owner = malloc(32);
         snprintf(owner, 32, "view %d", i % 3);
         task->owner = owner;
-        task->references = 1;
+        task->references = 0xff000001;
         strcpy(task->state, i % 2 ? "running long" : "idle");
         strcpy(task->last, i % 5 ? "some" : "others");
         task->next = task->previous = first;

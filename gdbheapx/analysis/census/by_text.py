@@ -204,8 +204,9 @@ class _Objects:
         data = self._target.read_prefix(block.address, min(block.size_bytes, MOST_WORDS * word))
         after = 0
         for offset in range(0, len(data), INLINE_STEP):
-            may_begin = offset >= after and (not offset % word or not data[offset - 1])
-            text = self._at(block, offset, data[offset:], LEAST_INLINE) if may_begin else ""
+            before = data[max(offset - LEAST_INLINE, 0) : offset]
+            is_rest = len(before) == LEAST_INLINE and all(0x20 <= byte < 0x7F for byte in before)  # of a text that began elsewhere
+            text = self._at(block, offset, data[offset:], samples.MOST_BYTES + 1 if is_rest else LEAST_INLINE) if offset >= after else ""
             if text:
                 yield "+0x%x" % offset, text
                 after = offset + (len(text.encode()) if data[offset:].startswith(text.encode()) else 0)
