@@ -4,6 +4,7 @@ from typing import List, Optional, Sequence
 
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -15,6 +16,9 @@ Session; a place, no type), else only its size is told. `sure` says what a name 
 
 --copies: blocks of 64 usable bytes and more whose bytes are all the same, headers and unused bytes at their ends included, four of them
 or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes of memory for each block.
+
+--by-text: what --like names, grouped by a text that stands in the objects, to which they point, or that is an attribute of theirs.
+Texts are data of the program.
 """
 
 
@@ -28,6 +32,13 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
             help="what the rows distinguish (default: signature); size: of malloc's blocks alone",
         ),
         argument("--copies", action="store_true", help="contents that several blocks have, what one copy of each would save most first"),
+        argument(
+            "--by-text",
+            nargs="?",
+            const="",
+            metavar="FIELD",
+            help="with --like: by the text at FIELD (+0x18, attribute, or a text of one); else where texts tell most",
+        ),
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
         argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),
@@ -40,6 +51,7 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.by_owner",
+        "gdbheapx.analysis.census.by_text",
         "gdbheapx.analysis.census.copies",
         "gdbheapx.analysis.census.samples",
         "gdbheapx.report.census_text",
@@ -47,7 +59,7 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
-    from gdbheapx.analysis.census import by_owner, copies, find, samples
+    from gdbheapx.analysis.census import by_owner, by_text, copies, find, samples
     from gdbheapx.analysis.census.world import World
     from gdbheapx.report import census_text
 
@@ -65,9 +77,12 @@ def census(session: Session, options: Options) -> Answer:
         looks.append(find.take(session, world, owning=False))
         return looks[0].census
 
+    if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:
+        raise HeapxError("--copies, --by-text and --by cannot be combined", "use one of them", code=USAGE)
+    if options.by_text is not None:
+        by = by_text.by_text(session, options.like, options.by_text, world)
+        return Answer(lambda: census_text.by_text_data(by, limit), lambda style: census_text.by_text_lines(style, by, limit), read=True)
     if options.copies:
-        if options.by != find.SIGNATURE:
-            raise HeapxError("--copies and --by cannot be combined", "leave out one of them")
         found, looked = copies.find_copies(session, options.like, world)
         looks.append(looked)
         told = texts([samples.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])

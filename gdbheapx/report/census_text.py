@@ -3,6 +3,7 @@
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.census import by_text
 from gdbheapx.analysis.census.copies import CopyClass, CopyRow, Found
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.census.samples import Sample
@@ -79,6 +80,39 @@ def copies_page(found: Found, limit: Optional[int]) -> Page:
         yield ""
         what = "%s left out: a number made of their bytes is the same as of others, the bytes are not, or could not be read again"
         yield say(what, plural(found.unlike_blocks, "block"))
+
+
+def by_text_data(found: by_text.Found, limit: Optional[int]) -> Dict[str, Any]:
+    """The same of --by-text."""
+    return {**found._asdict(), "rows": list(found.rows[:limit]), "fields": list(found.fields)}
+
+
+def by_text_lines(style: Style, found: by_text.Found, limit: Optional[int]) -> Iterator[str]:
+    """The text of --by-text."""
+    yield from text.show(style, by_text_page(found, limit))
+
+
+def by_text_page(found: by_text.Found, limit: Optional[int]) -> Page:
+    """The objects, the texts of one field, and which others have some."""
+    names = ", ".join(found.names[:3]) + (" and others" if len(found.names) > 3 else "")
+    yield say("%s: %s (%s), by the text at %s", names, plural(found.blocks, "object"), Size(found.bytes), found.field)
+    if found.looked_blocks < found.blocks:
+        yield "counted: %s of them, chosen by chance" % plural(found.looked_blocks, "object")
+    most = limit if limit is not None else MOST_ROWS
+    rows = [{**row._asdict(), "sample": str(row.sample), "text": _text_of(row)} for row in found.rows[:most]]
+    yield ""
+    yield Table(columns_of(by_text.TextRow), rows)
+    if len(found.rows) > most:
+        yield "%s: --limit N" % plural(len(found.rows) - most, "more row")
+    others = [row for row in found.fields if row.field != found.field][:MOST_SAME]
+    if others:
+        yield ""
+        yield "Other fields with texts, in %s: --by-text FIELD" % plural(found.sampled_blocks, "object")
+        yield Table(columns_of(by_text.FieldRow), others)
+
+
+def _text_of(row: by_text.TextRow) -> str:
+    return "(none)" if row.text is None else '"%s"' % text.printable(row.text)
 
 
 def _copied(row: Dict[str, Any]) -> Dict[str, Any]:

@@ -103,11 +103,11 @@ def texts(target: Target, address: int, size_bytes: int) -> List[str]:
     return list(dict.fromkeys(one for one in found if one))[:MOST_TEXTS]
 
 
-def text(data: bytes) -> str:
+def text(data: bytes, least_bytes: int = LEAST_BYTES) -> str:
     """What the bytes begin with, up to a zero or the end; empty if that is no text."""
     begin, end, _ = data[:MOST_BYTES].partition(b"\0")
     try:
         made = begin.decode("utf-8")
     except UnicodeDecodeError:
         return ""
-    return made if len(begin) >= LEAST_BYTES and made.isprintable() and (end or len(begin) == MOST_BYTES) else ""
+    return made if len(begin) >= least_bytes and made.isprintable() and (end or len(begin) == MOST_BYTES) else ""

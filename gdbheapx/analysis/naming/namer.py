@@ -1,7 +1,7 @@
 """What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
 
 from codecs import utf_8_decode
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability.names import MODULE, PathStep
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
@@ -90,6 +90,10 @@ class Namer:
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
         """Texts of the program, for who asked for its data: of a string its characters, of a table its keys, of other blocks the strings
         that they lead to. Cut where they are long; of any block, also one that is none of the runtime's."""
+        return ()
+
+    def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
+        """(name, text) of the object's attributes that are strings, for who asked for them."""
         return ()
 
 

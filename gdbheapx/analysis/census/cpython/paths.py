@@ -7,7 +7,7 @@ What has a name by itself: modules of sys.modules by that name (`__main__` too),
 
 import functools
 from itertools import islice
-from typing import Callable, Iterable, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cpython import arrays, interpreter
 from gdbheapx.analysis.census.cpython.bodies import SET_ENTRY, SET_MASK
@@ -52,6 +52,8 @@ class Paths(Namer):
         self._interpreter = interpreter.find(values, memory)
         self._modules = list(interpreter.modules(values, self._interpreter)) if self._interpreter is not None else []
         dicts = [values.word(module + MODULE_DICT) for _, module in self._modules]
+        self._shared_keys: Dict[int, Sequence[Optional[str]]] = {}
+        """What instances of a class call their values, by where its keys are."""
         self._steps, self._masks, self._frames = Steps(values), Masks(values, dicts), Frames(values)
         self._follow = functools.lru_cache(MOST_KNOWN)(self._steps.follow)
 
@@ -225,6 +227,37 @@ class Paths(Namer):
         elif place.kind == OBJECT and place.view == ATTRIBUTES:
             yield from filter(None, (self._text(value) for _, value in islice(values.entries(at), TEXT_WORDS)))
         yield from filter(None, (self._text(values.word(at + number * WORD)) for number in range(min(count, TEXT_WORDS))))
+
+    def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterator[Tuple[str, str]]:
+        """See Namer. Of slots, of values without a dict, and of a dict of attributes."""
+        found, values = self._values.object_in(address), self._values
+        words = values.world.words(address, min(size_bytes, TEXT_WORDS * WORD) // WORD) if found is not None else None
+        for number, pointer in enumerate(words or ()):
+            at, py_type = address + number * WORD, values.type_of(pointer) if pointer else None
+            if not pointer or found is None or not (py_type.flags & (STR | BYTES | DICT) if py_type is not None else at < found[0]):
+                continue
+            text = self._text(pointer) if py_type is not None else None
+            move = self._steps.follow(thing(found[0]), at)
+            if text is not None and move.kind == ATTRIBUTE:
+                yield move.text[1:], text
+            elif move.place.kind == SPLIT:
+                yield from self._of_split(move.place)
+            elif move.place.view == ATTRIBUTES:
+                named = ((values.text(key), self._text(value)) for key, value in islice(values.entries(move.place.address), TEXT_WORDS))
+                yield from ((key, value) for key, value in named if key is not None and value is not None)
+
+    def _of_split(self, place: Place) -> Iterator[Tuple[str, str]]:
+        names = self._shared_keys.get(place.owner)
+        if names is None:
+            keys = self._values.keys(place.owner)
+            count = min(keys.entry_count, TEXT_WORDS) if keys is not None else 0
+            names = [self._values.text(self._values.key_of(place.owner, number)) for number in range(count)]
+            self._shared_keys[place.owner] = names
+        words = self._values.world.words(self._values.split_value(place.address, 0), len(names)) if names else None
+        for name, pointer in zip(names, words or ()):
+            text = self._text(pointer) if name is not None else None
+            if name is not None and text is not None:
+                yield name, text
 
     def _keys(self, at: int) -> Iterator[str]:
         for key, _ in islice(self._values.entries(at), TEXT_WORDS):

@@ -169,6 +169,15 @@ class PhpNamer(Namer):
         words = self._values.words(address, 3) if signature == STRING_NAME else ()
         return "string, {:,} bytes".format(words[2]) if words else None
 
+    def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
+        """See Namer. Of an object's declared properties."""
+        head = self._values.words(address, 3) if signature not in OWNING else ()
+        if not head or head[0] >> 32 & 0xF != OBJECT or self._values.class_name(head[2]) != signature:
+            return ()
+        named = ((name, self._values.value(address + offset)) for offset, name in self._values.property_names(head[2]).items())
+        texts = ((name, self._values.begin(value.data)) for name, value in named if value.type == STRING)
+        return [(name, text) for name, text in texts if text is not None]
+
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
         """See Namer. Of an array with names its keys, of one without its values."""
         own = self._values.begin(address) if signature == STRING_NAME else None

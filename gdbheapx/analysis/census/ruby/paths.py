@@ -379,6 +379,20 @@ class RubyNamer(Namer):
             values = self._objects.words(run.address, min(run.length, TEXT_WORDS))
         return (text for text in map(self._begin, values) if text is not None)
 
+    def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
+        """See Namer. Of instance variables, and of a Struct's members."""
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        if kind == OBJECT:
+            told: Iterable[Tuple[str, int]] = self._variables_of(address)
+        elif kind == STRUCT:
+            run = self._objects.members(address, slot)
+            told = zip(self._objects.member_names(slot), self._objects.words(run.address, min(run.length, TEXT_WORDS)))
+        else:
+            return ()
+        texts = ((name, self._begin(value)) for name, value in told)
+        return [(name, text) for name, text in texts if text is not None]
+
     def _begin(self, value: int) -> Optional[str]:
         """The first characters of a String, or a Symbol's name; None of other values."""
         slot = self._objects.slot(value)

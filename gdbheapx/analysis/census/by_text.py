@@ -1,0 +1,235 @@
+"""Objects of a class by a text that they have: `zone` in 32,000 tasks, `resolver` in 700. The user has asked for these texts."""
+
+import random
+from collections import Counter
+from itertools import islice
+from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census import find, registry, samples
+from gdbheapx.analysis.census.vtables import Images
+from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, World
+from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.columns import BYTES, TEXT, Column
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.signatures import STRING
+from gdbheapx.model import Address
+from gdbheapx.problems import NO_ANSWER, NOT_FOUND, USAGE
+from gdbheapx.session import Session
+
+MOST_BLOCKS, MOST_NAMED = 100_000, 20_000
+"""That are looked at, by an offset and by what a language calls a field: of more, some by chance."""
+SAMPLED, SAMPLED_BYTES = 256, 1 << 20
+"""Of which the field is chosen: so many, or less of large ones."""
+LEAST_SHARE = 4
+"""A field counts if one of so many of these has a text there."""
+INLINE_STEP = 4
+"""Bytes: an array of characters may begin anywhere, and behind numbers of four bytes mostly does so here."""
+LEAST_INLINE = 3
+"""Characters of a text that stands in the block itself."""
+MOST_TOLD = 8
+MOST_WORDS = 2048
+"""Of a block that are looked through."""
+Texts = Dict[str, str]
+"""Of one block, by field: `+0x18`, or as the language calls it."""
+
+
+class TextRow(NamedTuple):
+    """Objects with one text."""
+
+    text: Annotated[Optional[str], Column("text", TEXT)]
+    """Cut at samples.MOST_BYTES; None: they have none there."""
+    blocks: Annotated[int, Column("blocks")]
+    bytes: Annotated[int, Column("bytes", BYTES)]
+    share_percent: Annotated[float, Column("share", "percent")]
+    """Of the bytes that were looked at."""
+    sample: Annotated[Address, Column("for example", TEXT)]
+
+
+class FieldRow(NamedTuple):
+    """A place where objects of the class have texts."""
+
+    field: Annotated[str, Column("field", TEXT)]
+    objects: Annotated[int, Column("with a text")]
+    texts: Annotated[int, Column("texts")]
+    """That differ."""
+
+
+class Found(NamedTuple):
+    """The answer."""
+
+    rows: Sequence[TextRow]
+    """Those with most bytes first."""
+    field: str
+    """Whose texts these are."""
+    names: Sequence[str]
+    """What the objects are called in the census."""
+    blocks: int
+    bytes: int
+    looked_blocks: int
+    """Of them; the rows count these."""
+    fields: Sequence[FieldRow]
+    """All that a sample of them has."""
+    sampled_blocks: int
+
+
+class Block(NamedTuple):
+    """One object."""
+
+    address: int
+    size_bytes: int
+    signature: str
+
+
+def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[World]) -> Found:
+    """`like`: what the objects are called; `wanted`: a field, a text that one has, or empty: the field whose texts tell most groups.
+    HeapxError where there is no such object, no such text, or memory is not as it was."""
+    if world is None:
+        what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: --pid N or --core FILE"
+        raise HeapxError(what, next_step, code=NO_ANSWER)
+    if like is None:
+        what, next_step = "--by-text groups objects of a class: it needs --like", "`census` lists the classes: census --like Task --by-text"
+        raise HeapxError(what, next_step, code=USAGE)
+    looked = find.take(session, world, contents=False, owning=False)
+    if not heap_graph.can_read_on(session.target) or looked.labels is None:
+        what, next_step = "no text can be read: the process was not copied, and runs on", "take a core and ask that: gcore PID"
+        raise HeapxError(what, next_step, code=NO_ANSWER)
+    session.budget.progress.stage = "reading texts"
+    objects, ids = _Objects(session.target, world, looked.labels), _ids(looked.labels, like)
+    if not ids:
+        raise HeapxError("no class has %s in its name" % ascii(like), "`census` lists them", code=NOT_FOUND)
+    total = sum(size for _, size in looked.labels.reach.graph.blocks(ids))
+    most = max(1, min(SAMPLED, SAMPLED_BYTES * len(ids) // max(1, total)))
+    sampled = [objects.texts(block) for block in _blocks(looked.labels, _some(ids, most))]
+    fields = _fields(sampled)
+    field = _field(fields, sampled, wanted)
+    if field is None:
+        seen = ", ".join(row.field for row in fields[:MOST_TOLD])
+        next_step = "fields with texts: %s" % seen if seen else "their first %d words lead to no text" % MOST_WORDS
+        what = "no field of these objects is called %s, or has such a text" % ascii(wanted) if wanted else "these objects have no texts"
+        raise HeapxError(what, next_step, code=NOT_FOUND)
+    chosen = _some(ids, MOST_BLOCKS if field.startswith("+") else MOST_NAMED)
+    counts: Dict[Optional[str], List[int]] = {}
+    for number, block in enumerate(_blocks(looked.labels, chosen)):
+        row = counts.setdefault(objects.text(block, field), [0, 0, block.address])
+        row[0] += 1
+        row[1] += block.size_bytes
+        if not number % 1024:
+            heap_graph.check_time(session)
+    heap_graph.check_time(session)
+    whole = sum(row[1] for row in counts.values())
+    rows = [TextRow(text, row[0], row[1], round(100.0 * row[1] / whole, 1), Address(row[2])) for text, row in counts.items()]
+    rows.sort(key=lambda row: (-row.bytes, row.text or ""))
+    names = sorted({block.signature for block in _blocks(looked.labels, chosen)})
+    return Found(rows, field, names, len(ids), total, len(chosen), fields, len(sampled))
+
+
+def _ids(labels: find.LabelSet, like: str) -> List[int]:
+    """Blocks of the classes that have this in their name: of one that is called so, of that alone; and of classes rather than of places,
+    which are called by what leads there."""
+    named = {label: name for label, name in enumerate(labels.names, 1) if name is not None and find.has_in_name(name.name, like)}
+    exact = {label for label, name in named.items() if name.name.lower() == like.lower()}
+    wanted = exact or {label for label, name in named.items() if name.sure != PLACE} or set(named)
+    return [number for number, label in enumerate(labels.labels) if label in wanted]
+
+
+def _some(ids: Sequence[int], most: int) -> Sequence[int]:
+    """All, or so many of them by chance, always the same ones: each tenth may be one that is special."""
+    return ids if len(ids) <= most else sorted(random.Random(len(ids)).sample(ids, most))
+
+
+def _blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[Block]:
+    for number, (address, size) in zip(ids, labels.reach.graph.blocks(ids)):
+        name = labels.names[labels.labels[number] - 1]
+        yield Block(address, size, name.name if name is not None else "")
+
+
+def _fields(sampled: Sequence[Texts]) -> List[FieldRow]:
+    """Those whose texts tell most groups first: texts that several objects have. One text in all tells nothing, such as a magic number."""
+    counts: Dict[str, Counter[str]] = {}
+    for texts in sampled:
+        for field, text in texts.items():
+            counts.setdefault(field, Counter())[text] += 1
+    groups = {field: sum(number > 1 for number in texts.values()) if len(texts) > 1 else -1 for field, texts in counts.items()}
+    rows = [FieldRow(field, sum(texts.values()), len(texts)) for field, texts in counts.items()]
+    return sorted(rows, key=lambda row: (LEAST_SHARE * row.objects < len(sampled), -groups[row.field], -row.objects))
+
+
+def _field(fields: Sequence[FieldRow], sampled: Sequence[Texts], wanted: str) -> Optional[str]:
+    """The field that is meant; None: there is none."""
+    names = [row.field for row in fields]
+    if not wanted:
+        return names[0] if names else None
+    if wanted.startswith("+"):
+        try:
+            return "+0x%x" % int(wanted[1:], 0)
+        except ValueError:
+            return None
+    if wanted in names:
+        return wanted
+    return next((name for name in names if any(wanted in texts.get(name, "") for texts in sampled)), None)
+
+
+class _Objects:
+    """Reads texts of objects."""
+
+    def __init__(self, target: Target, world: World, labels: find.LabelSet) -> None:
+        self._target, self._images, self._labels = target, world.once(Images), labels
+        namers = (recogniser.namer(world) for recogniser in registry.here(world))
+        self._namers: List[Namer] = [namer for namer in namers if namer is not None]
+
+    def texts(self, block: Block) -> Texts:
+        """All of one block: as a runtime tells them, else by offset."""
+        named = self._named(block)
+        return named if named else dict(self._by_offset(block))
+
+    def text(self, block: Block, field: str) -> Optional[str]:
+        """Of one field."""
+        if not field.startswith("+"):
+            return self._named(block).get(field)
+        offset = int(field[1:], 16)
+        data = self._target.read_prefix(block.address + offset, min(samples.MOST_BYTES, max(block.size_bytes - offset, 0)))
+        return self._at(block, offset, data, 1) or None
+
+    def _named(self, block: Block) -> Texts:
+        for namer in self._namers:
+            told = {name: text[: samples.MOST_BYTES] for name, text in islice(namer.named_texts(*block), MOST_WORDS)}
+            if told:
+                return told
+        return {}
+
+    def _by_offset(self, block: Block) -> Iterable[Tuple[str, str]]:
+        word = self._target.word_bytes
+        data = self._target.read_prefix(block.address, min(block.size_bytes, MOST_WORDS * word))
+        after = 0
+        for offset in range(0, len(data), INLINE_STEP):
+            before = data[max(offset - LEAST_INLINE, 0) : offset]
+            is_rest = len(before) == LEAST_INLINE and all(0x20 <= byte < 0x7F for byte in before)  # of a text that began elsewhere
+            text = self._at(block, offset, data[offset:], samples.MOST_BYTES + 1 if is_rest else LEAST_INLINE) if offset >= after else ""
+            if text:
+                yield "+0x%x" % offset, text
+                after = offset + (len(text.encode()) if data[offset:].startswith(text.encode()) else 0)
+
+    def _at(self, block: Block, offset: int, data: bytes, least: int) -> str:
+        """The text that stands there, or to which the word there leads, a std::string's own characters too; empty: none."""
+        word = self._target.word_bytes
+        words = () if offset % word else self._target.words_in(data[: min(2 * word, len(data) // word * word)])
+        if not words or self._images.mapping_at(words[0]) is None:
+            return samples.text(data, least) if b"\0" in data[: samples.MOST_BYTES] else ""
+        at, pointer = block.address + offset, words[0]
+        if len(words) > 1 and pointer == at + 2 * word and words[1] < samples.INLINE_BYTES:
+            return samples.text(self._target.read_prefix(pointer, samples.INLINE_BYTES), 1)
+        is_own = block.address <= pointer < block.address + block.size_bytes
+        if is_own or self._is_object(pointer):
+            return ""
+        return samples.text(self._target.read_prefix(pointer, samples.MOST_BYTES), 1)
+
+    def _is_object(self, pointer: int) -> bool:
+        """Something else than a text begins there: the letters of a magic number are none."""
+        place = self._labels.reach.graph.find(pointer)
+        if place is None or place[1] or place[0] >= self._labels.reach.numbers.blocks:
+            return False
+        label = self._labels.labels[place[0]]
+        name = self._labels.names[label - 1] if label else None
+        return name is not None and name.sure in (EXACT, SHAPE) and name != find.BEYOND[STRING]
