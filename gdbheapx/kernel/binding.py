@@ -8,6 +8,8 @@ from gdbheapx.kernel.common import embedded
 from gdbheapx.kernel.common.library import LIBRARY, CommonBinding, Unusable, load, open_library
 
 if TYPE_CHECKING:  # few commands ask for any of these
+    from array import array
+
     from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
     from gdbheapx.kernel.blocks.graph import Graph, GraphShape
     from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
@@ -68,6 +70,12 @@ class CKernel(CommonBinding):
         from gdbheapx.kernel.blocks.pools import Pools
 
         return Pools(self.library, self.open(source), shape, budget)
+
+    def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
+        """See blocks.binding.cells."""
+        from gdbheapx.kernel.blocks.binding import cells
+
+        return cells(self.library, runs, labels)
 
     def pins(self, source: BulkSource, shape: "PinShape", labels: "PinLabels", first: int, budget: Budget) -> "Pins":
         """A look at what keeps free memory. `first`: where the labels of this heap begin, if they are by the order of used blocks."""

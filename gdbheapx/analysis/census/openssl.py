@@ -71,9 +71,10 @@ def tables(world: World) -> Tables:
         if "libssl" in name:
             methods += [at for at in places if is_method(images, at)]
         elif "libcrypto" in name:  # which has many constants: few words begin as one of these does, and only they are looked at
-            words = images.words(places.start, places.stop)[:: 8 // images.word_bytes]
-            known = words if len(words) == len(places) else [images.word(at) or 0 for at in places]
-            bios += [at for at, word in zip(places, known) if 0 < word <= MOST_BIO_KIND and is_bio(images, at)]
+            words = images.words(places.start, places.stop + 8)[:: 8 // images.word_bytes]
+            known = words if len(words) > len(places) else [images.word(at) or 0 for at in range(places.start, places.stop + 8, 8)]
+            pairs = zip(places, known, known[1:])
+            bios += [at for at, kind, name in pairs if 0 < kind <= MOST_BIO_KIND < name and is_bio(images, at)]
             begins = [at - FIRST_NUMBER for at, word in zip(places, known) if word & HALF == 1 or word >> 32 == 1]
             objects += next((found for found in (identifiers(images, at) for at in begins if at in places) if found), [])
     return Tables(methods, bios, objects)

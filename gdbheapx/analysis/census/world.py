@@ -123,6 +123,10 @@ class World:
         shape = (self.word_bytes, self.little_endian)
         return self.session.compiled.signer(heap_graph.block_source(self.target), shape, rows, sets, self.session.budget)
 
+    def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> Blocks:
+        """Cells in use. `runs`: (address of the first, bytes of each, how many); `labels`: of each, 0 where it is not in use."""
+        return used_blocks(*self.session.compiled.cells(runs, labels))
+
 
 def used_blocks(addresses: "array[int]", usable_bytes: "array[int]") -> Blocks:
     """Blocks in use, of no arena."""

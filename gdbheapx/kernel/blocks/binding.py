@@ -2,7 +2,7 @@
 
 from array import array
 from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockState, BlockStream, ListingEnd
@@ -19,9 +19,22 @@ int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t 
     uint8_t *kinds, uint32_t *arenas, uint64_t room);
 void heapx_blocks_state(const struct block_source *source, struct block_state *out);
 void heapx_blocks_free(struct block_source *source);
+uint64_t heapx_blocks_cells(const uint64_t *runs, uint64_t run_count, const uint32_t *labels, uint64_t *addresses, uint64_t *usable);
 """
 
 ROWS_AT_ONCE = 4096
+
+
+def cells(library: Any, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
+    """array('Q') of addresses and of usable bytes of cells side by side. `runs`: (address of the first, bytes of each, how many); `labels`:
+    array('I'), of the first ones: cells whose label is 0 or lacking are left out."""
+    total = sum(count for _, _, count in runs)
+    flat = array("Q", [number for run in runs for number in run])
+    addresses, usable = array("Q", bytes(8 * total)), array("Q", bytes(8 * total))
+    kept = None if labels is None else labels + array("I", bytes(4 * max(0, total - len(labels))))
+    places = (at(flat), len(runs), None if kept is None else at(kept), at(addresses), at(usable))
+    count = declared(library, PROTOTYPES).heapx_blocks_cells(*places)
+    return addresses[:count], usable[:count]
 
 
 class Listed:

@@ -154,3 +154,16 @@ struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, 
     listed->rows = rows;
     return &listed->source;
 }
+
+/* Cells side by side, of runs {address of the first, bytes of each, how many}: those with a label, all where `labels` is NULL. How many. */
+uint64_t heapx_blocks_cells(const uint64_t *runs, uint64_t run_count, const uint32_t *labels, uint64_t *addresses, uint64_t *usable)
+{
+    uint64_t count = 0, number = 0;
+    for (const uint64_t *run = runs; run < runs + 3 * run_count; run += 3)
+        for (uint64_t cell = 0; cell < run[2]; cell++, number++) {
+            addresses[count] = run[0] + cell * run[1];
+            usable[count] = run[1];
+            count += !labels || labels[number];
+        }
+    return count;
+}

@@ -4,6 +4,7 @@ Files: kernel/blocks/pools.py.
 """
 
 import random
+from array import array
 from typing import Dict, List, Tuple
 
 import pytest
@@ -101,3 +102,14 @@ def test_damaged_pools(c_kernel: CKernel, seed: int) -> None:
     sums, used = by_definition(there)
     assert list(pools.sums()) == list(sums.values())
     assert [pair for batch in pools.blocks() for pair in zip(batch.addresses, batch.usable_bytes)] == used
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cells_of_runs_are_those_with_a_label(c_kernel: CKernel, seed: int) -> None:
+    """Cells stand side by side, run after run; where labels are fewer than cells, the rest is left out; without labels all are told."""
+    rng = random.Random(seed)
+    runs = [(HERE + number * 0x10000, 8 * rng.randint(1, 80), rng.randrange(200)) for number in range(6)]
+    every = [(start + size * cell, size) for start, size, count in runs for cell in range(count)]
+    labels = array("I", [rng.choice((0, 0, 1, 7)) for _ in range(max(0, len(every) - 40))])
+    assert list(zip(*c_kernel.cells(runs))) == every
+    assert list(zip(*c_kernel.cells(runs, labels))) == [cell for cell, label in zip(every, labels) if label]

@@ -203,23 +203,14 @@ def batches(heap_pages: Sequence[Page]) -> Iterator[Sequence[Page]]:
         yield heap_pages[place : place + AT_ONCE]
 
 
-def slots_of(some: Sequence[Page]) -> Blocks:
-    """All slots."""
-    addresses, sizes = array("Q"), array("Q")
-    for page in some:
-        addresses.extend(range(page.first_slot, page.first_slot + page.slots * page.slot_bytes, page.slot_bytes))
-        sizes += array("Q", [page.slot_bytes]) * page.slots
-    return used_blocks(addresses, sizes)
-
-
 def instances(world: World, classes: Sequence[int]) -> List[int]:
     """Objects of these classes: one pass over all slots in use."""
     found: List[int] = []
     for blocks in world.once(slots).used:
         signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
         signer.stream(iter([blocks]))
-        known = [match.row == 0 for match in signer.found()]
-        found.extend(address for address, label in zip(blocks.addresses, signer.labels()) if label and known[label - 1])
+        known = [False, *(match.row == 0 for match in signer.found())]
+        found.extend(compress(blocks.addresses, map(known.__getitem__, signer.labels())))
     return found
 
 
@@ -228,7 +219,8 @@ def slots(world: World) -> Slots:
     used: List[Blocks] = []
     classes: List[int] = []
     for some in batches(world.once(pages)):
-        blocks = slots_of(some)
+        runs = [(page.first_slot, page.slot_bytes, page.slots) for page in some]
+        blocks = world.cells(runs)
         is_used = Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK)
         signer = world.signer([SignatureRow([is_used], least_usable=SLOT_BYTES[0], key=(0, 8, TYPE_MASK))])
         signer.stream(iter([blocks]))
@@ -236,7 +228,7 @@ def slots(world: World) -> Slots:
         class_label = next((number for number, found in enumerate(signer.found(), 1) if found.row == 0 and found.key == CLASS), 0)
         if class_label:
             classes.extend(address for address, label in zip(blocks.addresses, labels) if label == class_label)
-        used.append(used_blocks(*(array("Q", compress(column, labels)) for column in (blocks.addresses, blocks.usable_bytes))))
+        used.append(world.cells(runs, labels))
     return Slots(used, classes)
 
 
