@@ -1,5 +1,6 @@
 """Where Ruby keeps what, by release (gc.c, shape.h, internal/class.h, internal/hash.h, vm_core.h; include/ruby/internal/core)."""
 
+import re
 from struct import unpack
 from typing import NamedTuple, Optional, Tuple
 
@@ -8,6 +9,8 @@ from gdbheapx.analysis.census.world import World
 USER = [1 << (12 + number) for number in range(20)]
 """RUBY_FL_USER0 and the following: what they mean depends on the type."""
 VERSION_NUMBERS = 3
+LIBRARY = re.compile(r"^libruby[-.](?:so\.)?([0-9]{1,3})\.([0-9]{1,3})")
+"""`libruby-3.1.so.3.1.2`, and `libruby.so.3.1` of who has configured it otherwise."""
 
 
 class Layout(NamedTuple):
@@ -99,10 +102,14 @@ RELEASES = ", ".join("%d.%d" % release for release in sorted(LAYOUTS))
 
 
 def release(world: World) -> Optional[Tuple[int, int]]:
-    """Of the interpreter, by ruby_api_version, which it exports for extensions; None where that cannot be read."""
+    """Of the interpreter, by ruby_api_version, which it exports for extensions, or, where no file has that any more, by its library's name;
+    None where neither says it."""
     symbol = world.target.dynamic_symbol("ruby_api_version")
     data = world.read(symbol.address, 4 * VERSION_NUMBERS) if symbol is not None else b""
-    return unpack("<3i", data)[:2] if len(data) == 4 * VERSION_NUMBERS else None
+    if len(data) == 4 * VERSION_NUMBERS:
+        return unpack("<3i", data)[:2]
+    names = (LIBRARY.search(module.file_name) for module in world.modules())
+    return next(((int(name[1]), int(name[2])) for name in names if name), None)
 
 
 def layout(world: World) -> Optional[Layout]:
