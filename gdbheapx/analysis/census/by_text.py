@@ -92,16 +92,16 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
         what, next_step = "--by-text groups objects of a class: it needs --like", "`census` lists the classes: census --like Task --by-text"
         raise HeapxError(what, next_step, code=USAGE)
     looked = find.take(session, world, contents=False, owning=False)
-    if not heap_graph.can_read_on(session.target) or looked.labels is None:
+    if not heap_graph.can_read_on(session.target) or looked.told is None:
         what, next_step = "no text can be read: the process was not copied, and runs on", "take a core and ask that: gcore PID"
         raise HeapxError(what, next_step, code=NO_ANSWER)
     session.budget.progress.stage = "reading texts"
-    objects, ids = _Objects(session.target, world, looked.labels), _ids(looked.labels, like)
+    objects, ids = _Objects(session.target, world, looked.told), _ids(looked.told, like)
     if not ids:
         raise HeapxError("no class has %s in its name" % ascii(like), "`census` lists them", code=NOT_FOUND)
-    total = sum(size for _, size in looked.labels.reach.graph.blocks(ids))
+    total = sum(size for _, size in looked.told.reach.graph.blocks(ids))
     most = max(1, min(SAMPLED, SAMPLED_BYTES * len(ids) // max(1, total)))
-    sampled = [objects.texts(block) for block in _blocks(looked.labels, _some(ids, most))]
+    sampled = [objects.texts(block) for block in _blocks(looked.told, _some(ids, most))]
     fields = _fields(sampled)
     field = _field(fields, sampled, wanted)
     if field is None:
@@ -111,7 +111,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
         raise HeapxError(what, next_step, code=NOT_FOUND)
     chosen = _some(ids, MOST_BLOCKS if field.startswith("+") else MOST_NAMED)
     counts: Dict[Optional[str], List[int]] = {}
-    for number, block in enumerate(_blocks(looked.labels, chosen)):
+    for number, block in enumerate(_blocks(looked.told, chosen)):
         row = counts.setdefault(objects.text(block, field), [0, 0, block.address])
         row[0] += 1
         row[1] += block.size_bytes
@@ -121,7 +121,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     whole = sum(row[1] for row in counts.values())
     rows = [TextRow(text, row[0], row[1], round(100.0 * row[1] / whole, 1), Address(row[2])) for text, row in counts.items()]
     rows.sort(key=lambda row: (-row.bytes, row.text or ""))
-    names = sorted({block.signature for block in _blocks(looked.labels, chosen)})
+    names = sorted({block.signature for block in _blocks(looked.told, chosen)})
     return Found(rows, field, names, len(ids), total, len(chosen), fields, len(sampled))
 
 
