@@ -536,6 +536,25 @@ def test_pointers_to_any_place_inside_count_where_there_are_no_others(c_kernel: 
     assert shown[2] == (REFERRED, 3) and shown[4] == (REFERRED, 4) and [by for by, _ in shown[3::2]] == [SIZED] * 2
 
 
+def test_a_buffer_may_fill_its_block(c_kernel: CKernel) -> None:
+    """Where the length is the capacity, no byte behind them is asked for; a string that is not full has one."""
+    sizes = [136, 104, 104, 104]
+    places = [0x4000_0000 + 512 * number for number in range(len(sizes))]
+    words = [[1] * (size // 8) for size in sizes]
+    words[0] = [1, places[1], 104, 104, 104, places[2], 40, 104, 1, places[3], 40, 103, *[1] * 5]
+    source = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
+    signer = c_kernel.signer(BytesSource(((places[0], source),)), (8, True), [], [], Budget())
+    shape = make(0).shape._replace(heaps=[(places[0], places[0] + len(source))], mappings=[])
+    graph = c_kernel.graph(BytesSource(((places[0], source),)), shape, Budget())
+    graph.sign(signer)
+    graph.gather([iter([make_blocks([(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)])])])
+    graph.settle()
+    graph.resolve()
+    signer.refer(graph, [], Referring(0, graph.nodes, False, 0, CPLUSPLUS, []))
+    rows = [signer.found()[label - 1].row if label else -1 for label in signer.labels()]
+    assert [row == STRING for row in rows] == [False, True, False, True], rows
+
+
 def test_memory_that_a_core_left_out_has_zeros(c_kernel: CKernel, tmp_path: Path) -> None:
     """What has no place in the file is read as zeros, up to its end and between what has one."""
     (tmp_path / "core").write_bytes(b"\x07" * 256)
