@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.analysis.census.ruby import layouts
 from gdbheapx.analysis.census.ruby.layouts import RUBY_3_1, RUBY_3_3, USER, Layout
-from gdbheapx.analysis.census.ruby.objects import ARRAY, HASH, OBJECT, STRING
+from gdbheapx.analysis.census.ruby.objects import ARRAY, HASH, IMEMO, OBJECT, STRING
 from gdbheapx.analysis.census.ruby.owning import by_flags, owning_of_flags, owning_words
 
 
@@ -23,6 +23,7 @@ from gdbheapx.analysis.census.ruby.owning import by_flags, owning_of_flags, owni
         (RUBY_3_3, ARRAY | USER[1] | 78 << 15, list(range(2, 64))),
         (RUBY_3_3, HASH | 2 << 20, [2, 4, 5, 6, 7]),
         (RUBY_3_3, STRING, []),
+        (RUBY_3_3, IMEMO | 12 << 12, []),
     ],
 )
 def test_as_much_as_there_is(layout: Layout, flags: int, words: List[int]) -> None:

@@ -8,7 +8,7 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 from gdbheapx import problems
 from gdbheapx.analysis.census.ruby.layouts import RELEASES, USER, layout, release
 from gdbheapx.analysis.census.ruby.objects import CLASS, DATA, IMEMO, OBJECT, STRUCT, TYPE_MASK, Objects, Page, object_class
-from gdbheapx.analysis.census.ruby.owning import by_flags, owning_of_class, owning_of_flags
+from gdbheapx.analysis.census.ruby.owning import IMEMO_KINDS, SEQUENCE, by_flags, owning_of_class, owning_of_flags
 from gdbheapx.analysis.census.ruby.paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.ruby.transient import BLOCK_BYTES, Transient, transient_heap
 from gdbheapx.analysis.census.world import (
@@ -89,7 +89,11 @@ class Ruby(Recogniser):
                 yield Ask(row, self._name, [classes], order=29, owning=partial(owning_of_flags, known.layout))
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
             yield Ask(row, self._name, [classes], order=30)
-            yield Ask(SignatureRow(others, size, size, key=key), self._name, [ranges], order=30)
+            row = SignatureRow(others, size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
+            yield Ask(row, self._name, [ranges], order=30, owning=partial(owning_of_flags, known.layout))
+            code = Condition(0, 8, EQUAL, IMEMO | SEQUENCE << 12, mask=TYPE_MASK | IMEMO_KINDS)
+            row = SignatureRow([is_flags, code, Condition(8, 8, EQUAL, 0)], size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
+            yield Ask(row, self._name, order=30, owning=partial(owning_of_flags, known.layout))
         yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
 
     def _say_release(self, world: World) -> None:

@@ -18,6 +18,10 @@ ENVIRONMENT_WORDS = 2
 class Context(NamedTuple):
     """What one thread or fiber runs on."""
 
+    thread: int
+    """The object."""
+    address: int
+    """In what C code keeps of a fiber: a Thread's first one has no object."""
     stack: int
     end: int
     frame: int
@@ -38,20 +42,21 @@ def contexts(objects: Objects, threads: Iterable[int]) -> Iterator[Context]:
     seen = set()
     for address in threads:
         slot = objects.slot(address)
-        for context in _of(objects, objects.data(address, slot)) if slot and slot[0] & TYPE_MASK == DATA else ():
+        for context in _of(objects, address, objects.data(address, slot)) if slot and slot[0] & TYPE_MASK == DATA else ():
             if context.stack not in seen:
                 seen.add(context.stack)
                 yield context
 
 
-def _of(objects: Objects, address: int) -> Iterator[Context]:
+def _of(objects: Objects, thread: int, address: int) -> Iterator[Context]:
     """Of what a Thread or a Fiber has beside its slot: rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in it,
     a thread points to its own."""
     words = objects.words(address, CONTEXT_WORDS)
     for at in range(len(words) - 2):
-        for stack, size, frame in (words[at : at + 3], objects.words(words[at], 3) or (0, 0, 0)):
+        places = ((address + 8 * at, words[at : at + 3]), (words[at], objects.words(words[at], 3) or (0, 0, 0)))
+        for place, (stack, size, frame) in places:
             if stack and 0 < size <= MOST_STACK_WORDS and stack < frame <= stack + 8 * size and not (stack | frame) % 8:
-                yield Context(stack, stack + 8 * size, frame)
+                yield Context(thread, place, stack, stack + 8 * size, frame)
 
 
 def frames_of(objects: Objects, context: Context) -> Iterator[Sequence[int]]:
@@ -62,13 +67,14 @@ def frames_of(objects: Objects, context: Context) -> Iterator[Sequence[int]]:
 
 
 def locals_of(objects: Objects, context: Context) -> Iterator[Local]:
-    """Of all its frames, innermost first."""
+    """Of all its frames, innermost first; and the object whose method each one runs."""
     for words in frames_of(objects, context):
-        if words and objects.type_of(words[FRAME_ISEQ]) == IMEMO:
-            yield from _of_frame(objects, objects.slot(words[FRAME_ISEQ])[BODY], words[FRAME_EP])
+        sequence = objects.slot(words[FRAME_ISEQ]) if words else ()
+        if sequence and sequence[0] & TYPE_MASK == IMEMO:
+            yield from _of_frame(objects, sequence[BODY], words[FRAME_SELF], words[FRAME_EP])
 
 
-def _of_frame(objects: Objects, body: int, environment: int) -> Iterator[Local]:
+def _of_frame(objects: Objects, body: int, self: int, environment: int) -> Iterator[Local]:
     label, (table, size) = objects.words(body + LABEL, 1), _table(objects, body)
     name = objects.text(label[0]) if label else None
     values = objects.words(environment - 8 * (size + ENVIRONMENT_WORDS), size) if name is not None else ()
@@ -76,6 +82,8 @@ def _of_frame(objects: Objects, body: int, environment: int) -> Iterator[Local]:
         local = objects.id_name(number)
         if name is not None and local is not None and objects.type_of(value):
             yield Local(name, local, value)
+    if name is not None and objects.type_of(self):
+        yield Local(name, "self", self)
 
 
 def captured(objects: Objects, block: int, place: int) -> Optional[str]:

@@ -208,7 +208,9 @@ class Objects:
         return words[2] if self.layout.table is None else address + 8 * self.layout.table
 
     def data(self, address: int, words: Sequence[int]) -> int:
-        """Of what C code keeps in an object (struct RTypedData {type, flags, data}: TYPED_DATA_EMBEDDED)."""
+        """Of what C code keeps in an object (struct RTypedData {type, flags, data}: TYPED_DATA_EMBEDDED); 0: there is none."""
+        if not words:
+            return 0
         return address + 8 * DATA_HEAD_WORDS if self.layout.embeds_data and words[3] < 8 and words[3] & 2 else words[4]
 
     def st_table(self, address: int) -> Optional[Table]:

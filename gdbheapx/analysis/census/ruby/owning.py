@@ -3,7 +3,7 @@
 from typing import Iterator, Mapping, Optional, Tuple
 
 from gdbheapx.analysis.census.ruby.layouts import USER, Layout
-from gdbheapx.analysis.census.ruby.objects import ARRAY, DATA, HASH, OBJECT, STRING, STRUCT, TYPE_MASK, Objects
+from gdbheapx.analysis.census.ruby.objects import ARRAY, DATA, HASH, IMEMO, OBJECT, STRING, STRUCT, TYPE_MASK, Objects
 from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
 
 HEAD = 0b11
@@ -23,6 +23,8 @@ TABLE_WORDS = (3, 6)
 """Of an st_table: its bins and its entries."""
 EMBEDDED_LENGTH, BOUND = 15, 20
 """Bits of flags: of an Array in its slot (RARRAY_EMBED_LEN_SHIFT), of a Hash (RHASH_AR_TABLE_BOUND_SHIFT)."""
+IMEMO_KINDS, SEQUENCE, CALL_CACHE = 15 << 12, 7, 12
+"""Of flags (internal/imemo.h: imemo_iseq, imemo_callcache): code, which is no place of data, and methods that classes have."""
 MOST_PAIRS = 15
 VALUES = 2
 """Words before the values of an Array, Struct or Object in its slot."""
@@ -47,8 +49,10 @@ def by_flags(layout: Layout) -> Iterator[Tuple[int, int, int]]:
 
 
 def owning_of_flags(layout: Layout, key: int) -> Optional[int]:
-    """Of objects that by_flags() tells of. The characters of a String in its slot are no pointers."""
+    """Of objects that by_flags() tells of, and of the interpreter's own. The characters of a String in its slot are no pointers."""
     kind = key & TYPE_MASK
+    if kind == IMEMO and (key & IMEMO_KINDS) >> 12 in (SEQUENCE, CALL_CACHE):
+        return 0
     if kind == ARRAY:
         return _run(VALUES, key >> EMBEDDED_LENGTH)
     if kind == HASH and layout.pairs is not None:

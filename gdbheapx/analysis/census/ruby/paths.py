@@ -5,7 +5,7 @@ outside.
 """
 
 from itertools import chain, islice
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.ruby.frames import FRAME_SELF, Context, captured, contexts, frames_of, locals_of
 from gdbheapx.analysis.census.ruby.layouts import USER
@@ -68,7 +68,7 @@ VM_WORDS = 512
 """Of rb_vm_t: among them are top_self and frozen_strings."""
 COLLECTOR_WORDS, CHUNK_OBJECTS, MOST_CHUNKS = 256, 500, 1 << 16
 """Of rb_objspace_t, and of its mark stack (gc.c: STACK_CHUNK_SIZE)."""
-MATCH, MOST_MATCHES = 13, 100_000
+REGEXP, MATCH, MOST_MATCHES = 6, 13, 100_000
 THREAD_WORDS, THREAD_SELF, THREAD_VM = 5, 2, 4
 """Of rb_thread_t {node of a list (2 words), self, ractor, vm, ...}."""
 
@@ -93,6 +93,8 @@ class RubyNamer(Namer):
         self._objects, self._top, self._instances = objects, top, instances
         self._classes: Dict[int, str] = {}
         self._known_contexts: Optional[Sequence[Context]] = None
+        self._of_threads: Set[int] = set()
+        """What C code keeps of them."""
         self._known_threads: Optional[Sequence[int]] = None
         self._owning = owning_words(objects.layout)
 
@@ -115,6 +117,18 @@ class RubyNamer(Namer):
             for local in locals_of(self._objects, context):
                 first = PathStep(FRAME, "frame %s: " % local.frame, None)
                 yield Start(local.value, [first, PathStep(LOCAL, local.name, Address(local.value))])
+        for address in self._threads():
+            yield from self._of_thread(address, [address, self._objects.data(address, self._objects.slot(address))])
+        for context in self._contexts():
+            yield from self._of_thread(context.thread, [context.address])
+
+    def _of_thread(self, address: int, places: Sequence[int]) -> Iterator[Start]:
+        """The object and what C code keeps of it: saved registers, too, so that frames come first."""
+        slot = self._objects.slot(address)
+        name = (self._objects.class_path(self._objects.real_class(slot)) if slot else None) or TYPES[DATA]
+        for place in filter(None, places):
+            self._of_threads.add(place)
+            yield Start(place, [PathStep(FRAME, "%s 0x%x" % (name, address), Address(address))])
 
     def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
         """Its constants, and its own variables. Modules among them are put to the end of the walk."""
@@ -163,12 +177,13 @@ class RubyNamer(Namer):
 
     def owns_nothing(self) -> Iterable[int]:
         """Stacks of threads and fibers: what was in a frame stays there when it is gone. The same of the stack of the collector. The names
-        of a class's variables, to which each of its objects points; the table of all strings that are the same; and numbers that a
-        MatchData has, in memory that nobody cleared."""
+        of a class's variables, to which each of its objects points; the table of all strings that are the same; what a MatchData and a
+        Regexp have in memory that nobody cleared; and who locked a Mutex."""
         yield from self._strings()
         yield from self._mark_stack()
         yield from self._lists
         yield from self._matches()
+        yield from self._mutexes()
         yield from self._objects.places_of_variables(self._classes)
         yield from (context.stack for context in self._contexts())
 
@@ -195,13 +210,26 @@ class RubyNamer(Namer):
                 yield table.address
 
     def _matches(self) -> Iterator[int]:
-        """struct rmatch {counts, begins, ends, offsets of characters, ...}, which a MatchData leads to."""
+        """struct rmatch {counts, begins, ends, offsets of characters, ...}, which a MatchData leads to, and re_pattern_buffer, to which a
+        Regexp does and half of which is a table of characters that need not be there."""
         classes = dict(self._objects.constants(self._top))
-        found = self._instances([classes["MatchData"]]) if "MatchData" in classes else ()
+        found = self._instances([classes[name] for name in ("MatchData", "Regexp") if name in classes])
         for address in found[:MOST_MATCHES]:
             slot = self._objects.slot(address)
-            if slot and slot[0] & TYPE_MASK == MATCH:
+            kind = slot[0] & TYPE_MASK if slot else 0
+            if kind == MATCH:
                 yield from filter(None, self._objects.words(slot[3] + 8, 3))
+            elif kind == REGEXP:
+                yield slot[2]
+
+    def _mutexes(self) -> Iterator[int]:
+        """rb_mutex_t {fiber, thread, ...}: the last one stays there."""
+        thread = dict(self._objects.constants(self._top)).get("Thread", 0)
+        mutex = dict(self._objects.constants(thread)).get("Mutex")
+        for address in self._instances([mutex])[:MOST_MATCHES] if mutex is not None else ():
+            slot = self._objects.slot(address)
+            if slot and slot[0] & TYPE_MASK == DATA:
+                yield self._objects.data(address, slot)
 
     def _mark_stack(self) -> Iterator[int]:
         """mark_stack_t {chunk, cache, index, limit, ...} of the collector, which the VM knows: each chunk is {objects, next}."""
@@ -272,7 +300,7 @@ class RubyNamer(Namer):
     def _step(self, place: Place, value: int) -> Optional[PathStep]:
         """None: the pointer was left behind the end of an array or of a table, and means nothing."""
         slot = self._objects.slot(place.owner)
-        kind = slot[0] & TYPE_MASK if slot else 0
+        kind = slot[0] & TYPE_MASK if slot else DATA if place.owner in self._of_threads else 0
         step: Optional[Tuple[str, str]] = None
         if kind == OBJECT:
             step = self._variable(place, slot)
@@ -284,7 +312,7 @@ class RubyNamer(Namer):
         elif kind == HASH:
             step = self._entry(place, slot)
         elif kind in (DATA, IMEMO):  # written in C: how far in what it has beside its slot is not worth a word
-            step = self._captured(place, slot) if kind == DATA else None
+            step = self._captured(place, slot) if kind == DATA and slot else None
             step = step or (FIELD, ".<%s>" % TYPES[kind])
         if step is None:
             return None
