@@ -682,7 +682,8 @@ class Graph:
 
     def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[Joint]:
         """What blocks with many pointers lead to, such as tables of a dict, and such ones of these roots, and nothing else does: of the
-        `most` with most pointers, and of as many that lead to most that nobody owns alone, each without the others. Most bytes first."""
+        `most` with most pointers, and of as many that lead to most that nobody owns alone, each without the others. Most bytes first. Those
+        that would take too long are left out."""
         out = array("Q", bytes(2 * 8 * len(Joint._fields) * most))
         count = self._library.heapx_graph_joint(self._handle, at(tree.owners), at(tree.retained_bytes), *roots, at(out), most)
         if count < 0:

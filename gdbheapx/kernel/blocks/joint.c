@@ -2,6 +2,7 @@
 #include "marks.h"
 
 #define LEAST_POINTERS 4u               /* of an array; each object has a few */
+#define MOST_PASSES 8u                  /* over all blocks, in sum: where objects all lead to each other each one takes a whole one */
 
 /* Puts a node where its score belongs: `count` are there, of at most `room`. Returns how many there are then. */
 static uint64_t keep_most(uint32_t *nodes, uint64_t *scores, uint64_t count, uint64_t room, uint32_t node, uint64_t score)
@@ -42,7 +43,8 @@ static int close_to_others(const struct graph *graph, uint32_t first, uint32_t e
 
 /* Of the blocks and the roots [first, end) with most words that own blocks, and of those whose words lead to most that nobody owns alone,
    up to `room` of each: what can be reached from them without another one, and from nothing else: other roots of these, and what has a
-   name by itself. `owners` and `retained`: of the dominators. Returns how many; `out` has room for twice as many; or NO_MEMORY. */
+   name by itself. Those that would take too long are left out. `owners` and `retained`: of the dominators. Returns how many; `out` has room
+   for twice as many; or NO_MEMORY. */
 int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, const uint64_t *retained, uint32_t first, uint32_t end,
                           struct joint *out, uint64_t room)
 {
@@ -78,13 +80,14 @@ int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, con
         clear(open, nodes[i]);
     if (!made && !close_to_others(graph, first, end, open))
         made = NO_MEMORY;
-    for (uint64_t i = 0; i < count && made >= 0; i++) {
+    for (uint64_t i = 0, passed = 0; i < count && made >= 0 && passed <= MOST_PASSES * blocks; i++) {
         struct reached reached = {0, 0};
         struct spread spread;
         made = spread_open(&spread, graph->nodes) && spread_push(&spread, nodes[i]) ? made : NO_MEMORY;
         if (made >= 0 && spread_drain(graph, &spread, OWNED, open, &reached, 1e300))
             made = NO_MEMORY;
         spread_close(&spread);
+        passed += reached.blocks;
         if (made >= 0)
             out[made++] = (struct joint) {nodes[i], reached.bytes, reached.blocks};
     }
