@@ -13,6 +13,8 @@ from gdbheapx.kernel.blocks.graph import MAYBE, Others
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say
 
+MOST_HOLDERS = 2
+"""Of a suspect, by name."""
 WORDS = {
     "start": "",
     "tag": " (with tag bits)",
@@ -131,10 +133,10 @@ def together(row: Owned) -> str:
 
 def suspicion(suspect: Suspect) -> str:
     """Who keeps much, and where it piles up."""
-    what = "Suspect: %s keeps %s (%.1f %%)"
+    who = _called(suspect.owner, suspect.signature, suspect.containers)
     if suspect.kind == "shared":
-        what = "Suspect: %s, which several owners hold, keeps %s (%.1f %%)"
-    said = say(what, _called(suspect.owner, suspect.signature, suspect.containers), Size(suspect.retained_bytes), suspect.share_percent)
+        who = say("%s, which %s hold,", who, _several(suspect.holders))
+    said = say("Suspect: %s keeps %s (%.1f %%)", who, Size(suspect.retained_bytes), suspect.share_percent)
     point = suspect.accumulation
     if not point.children:
         return say("%s%s", said, _against(suspect.others))
@@ -148,6 +150,13 @@ def suspicion(suspect: Suspect) -> str:
         return said
     parts = ", ".join("%s (%.1f %%)" % (part.name, part.share_percent) for part in point.parts)
     return say("%s, most of it below %s", said, parts)
+
+
+def _several(holders: Sequence[str]) -> str:
+    """`server in redis-server and block 0x55e226c732a0 (48 bytes)`."""
+    more = [plural(len(holders) - MOST_HOLDERS, "other")] if len(holders) > MOST_HOLDERS else []
+    told = [*holders[:MOST_HOLDERS], *more]
+    return "%s and %s" % (", ".join(told[:-1]), told[-1]) if told[1:] else "several owners"
 
 
 def _against(others: Optional[Others]) -> str:

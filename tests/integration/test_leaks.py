@@ -3,6 +3,7 @@
 Files: analysis/reachability/leaks.py, analysis/reachability/heap_graph.py.
 """
 
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -193,6 +194,17 @@ def test_where_nobody_retains_much(stage: Stage, kind: str) -> None:
     assert all(row["reached_bytes"] >= 20_000 * 200 > row["retained_bytes"] for row in data["together"])
     for words in (("owners",), ("report", "--deep")):
         assert "%s leads to " % data["together"][0]["owner"] in heapx(target, *words).stdout.decode()
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_which_several_hold(stage: Stage, kind: str) -> None:
+    """A table that two variables hold is the suspect, and both are named."""
+    target = stage.start("both").target(kind)
+    (suspect,) = heapx(target, "owners", "--json").data["suspects"]
+    assert suspect["kind"] == "shared" and suspect["retained_bytes"] >= 20_000 * 200
+    assert set(suspect["holders"]) == {"by_one in both", "by_other in both"}
+    text = heapx(target, "owners").stdout.decode()
+    assert re.search(r"which by_o\w+ in both and by_o\w+ in both hold, keeps 4\.\d MiB", text), text
 
 
 def test_mappings_that_were_forgotten(stage: Stage, core: str) -> None:

@@ -7,7 +7,7 @@ from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, Others, Sum, Tree
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Others, Sum, Tree
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -37,6 +37,8 @@ MOST_VOTES, MOST_VOTED = 1000, 3
 """Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
 MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
 """Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
+MOST_HOLDERS = 16
+"""Pointers to a suspect that several hold."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -118,6 +120,8 @@ class Suspect(NamedTuple):
     containers: Sequence[Container] = ()
     others: Optional[Others] = None
     """What else leads to what it keeps, and speaks against it."""
+    holders: Sequence[str] = ()
+    """If several hold it: in whose memory pointers to it stand, who retains most first."""
 
 
 class Owners(NamedTuple):
@@ -350,7 +354,18 @@ class Tallied:
             parts=[Division(self.name(part), self.address(part), retained[part], self.share(retained[part])) for part in parts],
         )
         what = self.paths.contents(node) if self.paths is not None else None
-        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what)
+        holders = self._holders(node) if kind == SHARED else ()
+        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=holders)
+
+    def _holders(self, node: int) -> List[str]:
+        found: Dict[int, None] = {}
+        for referrer in self.graph.referrers(node, MOST_HOLDERS):
+            at = referrer.node
+            while at != node and self.tree.owners[at] != NO_NODE:
+                at = self.tree.owners[at]
+            if at != node and referrer.rule <= RULE_HABIT and not self.weak[0] <= at < self.weak[1]:
+                found[at] = None
+        return [self.name(one) for one in sorted(found, key=lambda one: -self.tree.retained_bytes[one])]
 
 
 def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
