@@ -22,7 +22,7 @@ from tests.support.tool import heapx
 pytestmark = pytest.mark.image  # the system's Python and C++ library
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
-SEVERAL, SMALL, REST = "[held by several owners]", "[small owners]", "[leaked, or small owners]"
+SEVERAL, SMALL, REST = "[held by several owners]", "[small owners]", "[several owners, small ones, or leaked]"
 SHOP = """
 import sys, types
 shop = sys.modules["shop"] = types.ModuleType("shop")
