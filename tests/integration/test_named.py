@@ -233,3 +233,33 @@ def test_owning_pointers_come_first(service: Process, kind: str) -> None:
     links = [chain[0]["evidence"] == "not-owning" for chain in chains]
     assert links == sorted(links) and 1 <= sum(links) < len(links)
     assert all(step["evidence"] != "not-owning" for step in chains[0])
+
+
+WEB = """
+import sys
+class Node:
+    def __init__(self, up, number, store):
+        self.up, self.children, self.store, self.text = up, [], store, "node %d" % number * 20
+        store[number] = self
+        if up:
+            up.children.append(self)
+def serve():
+    store = {}
+    root = Node(None, 0, store)
+    for number in range(1, 20000):
+        Node(store[number // 2], number, store)
+    del store
+    print("ready", flush=True)
+    sys.stdin.read()
+serve()
+"""
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_who_leads_to_what_leads_everywhere(stage: Stage, kind: str) -> None:
+    """Nodes that all point to each other are held by a variable of a function, by whichever of them it has."""
+    process = stage.spawn([sys.executable, "-c", WEB])
+    process.wait_ready()
+    data = heapx(process.target(kind), "owners", "--json").data
+    assert data["shared_bytes"] > 20_000 * 200 and "frame serve(): root" in data["together"][0]["owner"]
+    assert data["together"][0]["reached_bytes"] > 20_000 * 200

@@ -66,3 +66,31 @@ def test_ruby(stage: Stage, ruby: str) -> None:
         if has_transient:  # since then slots are as large as what is in them
             assert rows["table of a Hash"] >= 100000 and rows["characters"] >= 100000
             assert table(target, "Ruby")["malloc-owned"] > 100000 * (136 + 40)
+
+
+WEB = """
+class Node
+  def initialize(up, number, store)
+    @up, @children, @store, @name = up, [], store, "node #{number}" * 5
+    up.children << self if up
+  end
+  attr_reader :children
+end
+def build
+  store, list = {}, []
+  60000.times { |number| list << store[number] = Node.new(list[number / 3], number, store) }
+  list[0]
+end
+root = build
+puts "ready"; STDOUT.flush; STDIN.read
+"""
+
+
+def test_objects_that_all_lead_to_each_other(stage: Stage) -> None:
+    """No one owns them: the variable from which the shortest ways lead there is told."""
+    process = started(stage, "ruby", WEB)
+    for target in targets(process, process.folder):
+        data = heapx(target, "owners", "--json").data
+        assert 5 * data["shared_bytes"] > 2 * data["used"]["bytes"]
+        first = data["together"][0]
+        assert first["owner"].startswith("TOPLEVEL_BINDING") and first["reached_bytes"] > 60000 * 80, data["together"]

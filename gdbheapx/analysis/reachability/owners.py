@@ -139,7 +139,7 @@ class Owners(NamedTuple):
     together: Sequence[Owned] = ()
     """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Where runtimes give names,
     blocks with many pointers, such as dicts and lists, and what each leads to without the others and nothing else does; else variables
-    that lead to a fifth or more."""
+    that lead to a fifth or more, those first from which the shortest ways lead to most."""
 
 
 class Tallied:
@@ -216,6 +216,11 @@ class Tallied:
     def is_start(self, node: int) -> bool:
         """It has a name by itself."""
         return node in self._named
+
+    def is_variable(self, node: int) -> bool:
+        """It has a name by itself, and is no module, whose variables have such names."""
+        path = self.path(node) if self.is_start(node) else None
+        return path is not None and not path.is_module
 
     def name(self, node: int) -> str:
         """What it is called."""
@@ -478,10 +483,9 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     is_wanted = 0 < SUSPECT_SHARE * tallied.used.bytes <= shared
     others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
     told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
-    found = (_voted(tallied) if tallied.paths is None else _joint(tallied)) if is_wanted else []
+    found = ((tallied.paths is not None and _joint(tallied)) or _voted(tallied)) if is_wanted else []
     names = {suspect.owner for suspect in told}
-    largest = sorted(found, key=lambda row: -(row.reached_bytes or 0))
-    together = [row for row in largest if row.owner not in names][:MOST_TOGETHER]
+    together = [row for row in found if row.owner not in names][:MOST_TOGETHER]
     return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together)
 
 
@@ -502,15 +506,17 @@ def _joint(tallied: Tallied) -> List[Owned]:
 
 
 def _voted(tallied: Tallied) -> List[Owned]:
-    """Variables: those from which the shortest ways lead to most of what several hold, and those that own blocks with many pointers."""
-    parents, roots_from = tallied.graph.parents(tallied.reach.roots_from), tallied.reach.roots_from
-    votes: Dict[int, int] = {}
+    """Variables: those from which the shortest ways lead to most of what several hold, and those that own blocks with many pointers. Where
+    runtimes give names, what has one by itself is such a variable, but a module."""
+    roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
+    parents = (tallied.graph.parents if tallied.paths is None else tallied.graph.named_parents)(roots_from)
     for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
         at = node
         while at < roots_from and parents[at] != NO_NODE:
             at = parents[at]
         votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
-    chosen = sorted((node for node in votes if node >= roots_from), key=lambda node: -votes[node])[:MOST_VOTED]
+    variables = (node for node in votes if node >= roots_from or tallied.is_variable(node))
+    chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
     for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)[:MOST_VOTED]:
         at = joint.node
         while tallied.tree.owners[at] != NO_NODE:
