@@ -3,6 +3,7 @@
 Files: analysis/memory/depths.py.
 """
 
+import os
 from typing import Any, Dict, Sequence
 
 import pytest
@@ -13,6 +14,8 @@ from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # where the libc puts a stack, its guard and its control block
 
+HAS_GUARDS_INSIDE = [int(word) for word in os.confstr("CS_GNU_LIBC_VERSION").split()[1].split(".")[:2]] >= [2, 42]  # type: ignore[union-attr]
+"""Its guard pages are no mappings of their own (MADV_GUARD_INSTALL), so neighbouring stacks may be one."""
 PAGE = 4096
 NEAR_BYTES = 16 << 10
 """Of a few calls, and of what the libc has at the end of a stack."""
@@ -29,7 +32,7 @@ def check(row: Any, truth: Sequence[int], is_main: bool) -> None:
     start, end, lowest, now = truth
     touched = end - lowest
     assert touched - PAGE <= row["touched_bytes"] <= touched + NEAR_BYTES
-    assert is_main or row["size_bytes"] in (end - start, end - start - PAGE)
+    assert is_main or row["size_bytes"] in (end - start, end - start - PAGE, end - start + PAGE)
     if now:
         assert end - now - PAGE <= row["depth_bytes"] <= end - now + NEAR_BYTES
         assert abs(row["past_bytes"] - (touched - row["depth_bytes"])) <= NEAR_BYTES
@@ -46,10 +49,12 @@ def test_stacks_that_were_deeper(stage: Stage, way: str) -> None:
     data = heapx(target, "report", "--json").data
     stacks = data["memory"]["thread_stacks"]
     other = [lwp for lwp, (_, _, _, now) in truth.items() if not now]
-    assert (stacks["threads"], stacks["measured_threads"]) == (len(truth), len(truth) - len(other)) == (13, 9)
-    assert len(stacks["largest"]) == 5
     for row in stacks["largest"]:
         check(row, truth[row["lwp"]], row["lwp"] == process.pid)
+    if HAS_GUARDS_INSIDE and way == "live" and stacks["measured_threads"] < 9:
+        pytest.skip("the kernel has merged stacks whose guards lie inside: what was touched of each is not told")
+    assert (stacks["threads"], stacks["measured_threads"]) == (len(truth), len(truth) - len(other)) == (13, 9)
+    assert len(stacks["largest"]) == 5
     measured = [truth[lwp] for lwp in truth if lwp not in other]
     assert abs(stacks["touched_bytes"] - sum(end - lowest for _, end, lowest, _ in measured)) <= len(measured) * NEAR_BYTES
     assert abs(stacks["past_bytes"] - (stacks["touched_bytes"] - stacks["depth_bytes"])) <= len(measured) * NEAR_BYTES

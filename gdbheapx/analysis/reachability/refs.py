@@ -96,9 +96,10 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     return Refs(Address(start), offset, size, evidence, chains, len(referrers) == MOST_REFERRERS, path)
 
 
-def _order(chain: Chain) -> Tuple[bool, bool, int]:
-    """Those that hold first; of them those all of whose pointers own; then short ones."""
-    return not chain.is_held, any(step.evidence == EVIDENCE[UNOWNING] for step in chain.steps), chain.length
+def _order(chain: Chain) -> Tuple[bool, bool, bool, int]:
+    """Those that hold first; of them those whose pointer to the block owns, then those all of whose pointers do; then short ones."""
+    owns = [step.evidence != EVIDENCE[UNOWNING] for step in chain.steps]
+    return not chain.is_held, not owns[0], not all(owns), chain.length
 
 
 def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:

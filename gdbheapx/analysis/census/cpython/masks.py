@@ -45,6 +45,8 @@ GENERATORS = ("generator", "coroutine", "async_generator")
 WITH_FRAME = (*GENERATORS, "frame")
 GENERATOR_ITEM = {11: 56, 12: 48}
 """gi_exc_state.previous_item: in the caller's memory. The next word, of where a coroutine was made, is not always written."""
+LINKED_TASKS = 14
+"""Since then all tasks are in a list, by the last two words of each (TaskObj.task_node in Modules/_asynciomodule.c)."""
 FRAME_DATA, OLD_FRAME_PARTS = 24, {8: range(88, 360, WORD), 10: range(80, 352, WORD)}
 """A frame object's pointer to its data; up to 3.10 numbers, blocks that it is in, and its generator, which it does not
 count."""
@@ -142,6 +144,8 @@ class Masks:
             elif kin.name in GENERATORS and release >= 11:
                 item = GENERATOR_ITEM[min(release, 12)]
                 found |= {item, item + WORD, self._values.layout.generator_frame + self._values.layout.frame.previous}
+            if kin.name == "_asyncio.Task" and release >= LINKED_TASKS:
+                found |= {kin.basic_bytes - 2 * WORD, kin.basic_bytes - WORD}
             if kin.name == "module":
                 found.add(self._values.layout.module_state)
             if kin.name == "code":
