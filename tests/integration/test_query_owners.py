@@ -96,7 +96,8 @@ def test_blocks_have_owners(lasting: Lasting, kind: str, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_paths_are_those_of_refs(lasting: Lasting, core: str, way: str) -> None:
-    """Of 200 random blocks, and of 200 that have one: the path that the search of `refs` finds; three of them by `refs` itself."""
+    """Of 200 random blocks, and of 200 that have one: the path that the search of `refs` finds; six of them by `refs` itself. Words that are
+    left over count for all paths of one look (MOST_STALE), so that who asks for many may get none where who asks for one does."""
     target = lasting.of(core, started, way).target(core)
     told = {int(row["address"], 16): row["path"] for row in rows(target, "select address, path from held_blocks")}
     session = Session(open_elf_target(core=target[-1]))
@@ -105,14 +106,17 @@ def test_paths_are_those_of_refs(lasting: Lasting, core: str, way: str) -> None:
     chance = random.Random(7)
     with_path = [address for address in told if told[address]]
     chosen = chance.sample(sorted(told), 200) + chance.sample(with_path, min(200, len(with_path)))
+    lacking = 0
     for address in chosen:
         place = graph.reach.graph.find(address)
         path = graph.paths.of(place[0]) if graph.paths is not None and place is not None else None
-        assert told[address] == (csv_rows.clean(path.text) if path is not None else None)
+        lacking += told[address] is None and path is not None
+        assert told[address] in (None, csv_rows.clean(path.text) if path is not None else None)
+    assert 20 * lacking <= len(chosen)
     assert bool(with_path) == ("python" in way)
     for address in chosen[:3] + chosen[-3:]:
         shown = heapx(target, "refs", hex(address), "--json").data["path"]
-        assert told[address] == (csv_rows.clean(shown) if shown is not None else None)
+        assert told[address] in (None, csv_rows.clean(shown) if shown is not None else None)
 
 
 def test_paths_only_where_they_are_wanted(lasting: Lasting, kind: str) -> None:
