@@ -13,8 +13,8 @@ from gdbheapx.kernel.blocks.graph import MAYBE, Others
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say
 
-MOST_HOLDERS = 2
-"""Of a suspect, by name."""
+MOST_NAMED = 2
+"""Of those who hold a suspect."""
 WORDS = {
     "start": "",
     "tag": " (with tag bits)",
@@ -153,9 +153,8 @@ def suspicion(suspect: Suspect) -> str:
 
 
 def _several(holders: Sequence[str]) -> str:
-    """`server in redis-server and block 0x55e226c732a0 (48 bytes)`."""
-    more = [plural(len(holders) - MOST_HOLDERS, "other")] if len(holders) > MOST_HOLDERS else []
-    told = [*holders[:MOST_HOLDERS], *more]
+    """`server in redis-server and block 0x55e226c732a0 (48 bytes)`; how many others there are is not known."""
+    told = [*holders[:MOST_NAMED], *(["others"] if len(holders) > MOST_NAMED else [])]
     return "%s and %s" % (", ".join(told[:-1]), told[-1]) if told[1:] else "several owners"
 
 

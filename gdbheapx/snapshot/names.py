@@ -27,6 +27,7 @@ KEYS = {
     "signature": "type",
     "module": "module",
     "owner": "owner",
+    "holders": "owner",
     "file": "file",
     "object": "module",
     "executable": "program",

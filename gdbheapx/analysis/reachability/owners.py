@@ -7,7 +7,7 @@ from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Others, Sum, Tree
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Joint, Others, Sum, Tree
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -37,8 +37,8 @@ MOST_VOTES, MOST_VOTED = 1000, 3
 """Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
 MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
 """Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
-MOST_HOLDERS = 16
-"""Pointers to a suspect that several hold."""
+MOST_HOLDERS, MOST_POINTERS = 16, 1000
+"""Of a suspect that several hold: told by name, and pointers to it that are looked at."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
@@ -121,7 +121,7 @@ class Suspect(NamedTuple):
     others: Optional[Others] = None
     """What else leads to what it keeps, and speaks against it."""
     holders: Sequence[str] = ()
-    """If several hold it: in whose memory pointers to it stand, who retains most first."""
+    """If several hold it, some of them: in whose memory pointers to it stand, who retains most first."""
 
 
 class Owners(NamedTuple):
@@ -364,13 +364,13 @@ class Tallied:
 
     def _holders(self, node: int) -> List[str]:
         found: Dict[int, None] = {}
-        for referrer in self.graph.referrers(node, MOST_HOLDERS):
+        for referrer in self.graph.referrers(node, MOST_POINTERS):
             at = referrer.node
             while at != node and self.tree.owners[at] != NO_NODE:
                 at = self.tree.owners[at]
             if at != node and referrer.rule <= RULE_HABIT and not self.weak[0] <= at < self.weak[1]:
                 found[at] = None
-        return [self.name(one) for one in sorted(found, key=lambda one: -self.tree.retained_bytes[one])]
+        return [self.name(one) for one in sorted(found, key=lambda one: -self.tree.retained_bytes[one])[:MOST_HOLDERS]]
 
 
 def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
@@ -483,18 +483,22 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     is_wanted = 0 < SUSPECT_SHARE * tallied.used.bytes <= shared
     others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
     told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
-    found = ((tallied.paths is not None and _joint(tallied)) or _voted(tallied)) if is_wanted else []
-    names = {suspect.owner for suspect in told}
-    together = [row for row in found if row.owner not in names][:MOST_TOGETHER]
+    names = {name for suspect in told for name in (suspect.owner, *suspect.holders)}
+    together = [row for row in (_together(tallied) if is_wanted else []) if row.owner not in names][:MOST_TOGETHER]
     return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together)
 
 
-def _joint(tallied: Tallied) -> List[Owned]:
+def _together(tallied: Tallied) -> List[Owned]:
+    joints = tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)
+    return (tallied.paths is not None and _joint(tallied, joints)) or _voted(tallied, joints)
+
+
+def _joint(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
     """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other. What their
     owners keep is not held by others."""
     found: Dict[str, Owned] = {}
     owners = {node for node, _ in tallied.tops(MOST_KEEPING)}
-    for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT):
+    for joint in joints:
         at = joint.node
         while at not in owners and tallied.tree.owners[at] != NO_NODE:
             at = tallied.tree.owners[at]
@@ -505,7 +509,7 @@ def _joint(tallied: Tallied) -> List[Owned]:
     return list(found.values())
 
 
-def _voted(tallied: Tallied) -> List[Owned]:
+def _voted(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
     """Variables: those from which the shortest ways lead to most of what several hold, and those that own blocks with many pointers. Where
     runtimes give names, what has one by itself is such a variable, but a module."""
     roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
@@ -517,7 +521,7 @@ def _voted(tallied: Tallied) -> List[Owned]:
         votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
     variables = (node for node in votes if node >= roots_from or tallied.is_variable(node))
     chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
-    for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)[:MOST_VOTED]:
+    for joint in joints[:MOST_VOTED]:
         at = joint.node
         while tallied.tree.owners[at] != NO_NODE:
             at = tallied.tree.owners[at]

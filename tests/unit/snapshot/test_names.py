@@ -76,6 +76,13 @@ def test_names_of_contexts_and_tasks_are_numbers() -> None:
     )
 
 
+def test_holders_are_names() -> None:
+    """Who holds a suspect may stand in no other row."""
+    record = record_with("keeper")._replace(models={"owners": {"suspects": [{"owner": "block", "holders": ["kept by secret", "sly in secret"]}]}})
+    holders = names.without(record, []).models["owners"]["suspects"][0]["holders"]
+    assert len(set(holders)) == 2 and not any("secret" in one or "sly" in one for one in holders)
+
+
 def test_sentences_stay_readable() -> None:
     """A type of the name of a unit is a number where it stands for itself; sentences keep their words."""
     made = names.without(record_with("bytes"), [])
