@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from tests.support.php_ruby import started
+from tests.support.interpreters import started
 from tests.support.processes import Stage
 from tests.support.tool import heapx
 

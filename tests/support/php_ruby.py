@@ -1,10 +1,4 @@
-"""Programs of PHP and Ruby, started, with what they say of themselves."""
-
-import shutil
-
-import pytest
-
-from tests.support.processes import Process, Stage
+"""Programs of PHP and Ruby that write into a file `truth` what they say of themselves."""
 
 PHP = """<?php
 $a = []; for ($i = 0; $i < 100000; $i++) $a[] = ["n" => $i, "s" => str_repeat("x", $i % 90)];
@@ -12,7 +6,7 @@ $b = []; for ($i = 0; $i < 100000; $i++) $b[] = str_repeat("y", 100);
 $b = null;
 $h = str_repeat("z", 20 << 20);
 gc_collect_cycles();
-file_put_contents($argv[1], memory_get_usage() . " " . memory_get_usage(true));
+file_put_contents($argv[1] . "/truth", memory_get_usage() . " " . memory_get_usage(true));
 echo "ready\\n"; flush();
 function waits(array $rows) { $kept = [$rows[1], "kept"]; while (fgets(STDIN)); }
 waits($a);
@@ -30,14 +24,3 @@ puts "ready"
 STDOUT.flush
 STDIN.read
 """
-
-
-def started(stage: Stage, name: str, text: str) -> Process:
-    """The interpreter at rest, with what it says of itself in `truth`."""
-    program, folder = shutil.which(name), stage.folder()
-    if program is None:
-        pytest.skip("%s is not installed" % name)
-    (folder / "program").write_text(text)
-    process = stage.spawn([program, str(folder / "program"), str(folder / "truth")], folder)
-    process.wait_ready()
-    return process

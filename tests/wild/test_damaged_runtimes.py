@@ -13,9 +13,9 @@ from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.naming.namer import Hop, Namer, Start
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
-from tests.support import rubies
 from tests.support.gcores import gcore
-from tests.support.php_ruby import PHP, RUBY, started
+from tests.support.interpreters import releases, started
+from tests.support.php_ruby import PHP, RUBY
 from tests.support.processes import Process, Stage
 
 pytestmark = pytest.mark.wild  # interpreters that may not be here
@@ -64,10 +64,13 @@ def ask(namer: Namer, starts: List[Start], random_: random.Random) -> None:
         namer.contents(start.address, 56, random_.choice(SIGNATURES))
 
 
-@pytest.mark.parametrize("name, text, recogniser", [*((name, RUBY, Ruby) for name in rubies.NAMES), ("php", PHP, Php), ("lua5.4", LUA, Lua)])
+@pytest.mark.parametrize(
+    "name, text, recogniser",
+    [*((name, RUBY, Ruby) for name in releases("ruby")), *((name, PHP, Php) for name in releases("php")), ("lua5.4", LUA, Lua)],
+)
 def test_no_walk_fails(stage: Stage, name: str, text: str, recogniser: Callable[[], Recogniser]) -> None:
     """Of one core, damaged in other ways at each look."""
-    process: Process = (rubies.started if recogniser is Ruby else started)(stage, name, text)
+    process: Process = started(stage, name, text)
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
     for seed in range(LOOKS):

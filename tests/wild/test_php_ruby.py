@@ -6,8 +6,8 @@ from typing import Any, Dict, List
 
 import pytest
 
-from tests.support import rubies
-from tests.support.php_ruby import PHP, RUBY, started
+from tests.support.interpreters import releases, started
+from tests.support.php_ruby import PHP, RUBY
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -38,9 +38,10 @@ def table(target: List[str], name: str) -> Dict[str, int]:
     return sums
 
 
-def test_php(stage: Stage) -> None:
+@pytest.mark.parametrize("php", releases("php"))
+def test_php(stage: Stage, php: str) -> None:
     """memory_get_usage(), to the byte of the call before."""
-    process = started(stage, "php", PHP)
+    process = started(stage, php, PHP)
     used, taken = truth(process)
     for target in targets(process, process.folder):
         (managed,) = heapx(target, "census", "--json").data["managed"]
@@ -49,10 +50,10 @@ def test_php(stage: Stage) -> None:
         assert table(target, "PHP")["runtime-used"] == managed["used_bytes"]
 
 
-@pytest.mark.parametrize("ruby", rubies.NAMES)
+@pytest.mark.parametrize("ruby", releases("ruby"))
 def test_ruby(stage: Stage, ruby: str) -> None:
     """Pages and slots as GC.stat and ObjectSpace count them; each Hash has its table."""
-    process = rubies.started(stage, ruby, RUBY)
+    process = started(stage, ruby, RUBY)
     pages, slots, free, hashes, strings, slot_bytes, page_bytes, has_transient = truth(process)
     for target in targets(process, process.folder):
         data: Any = heapx(target, "census", "--json").data

@@ -14,13 +14,9 @@ from gdbheapx.analysis.census.named import make as made_graph
 from gdbheapx.analysis.census.ruby import layouts
 from gdbheapx.analysis.naming.namer import FIELD, FRAME
 from gdbheapx.analysis.reachability.names import NamedGraph
-from gdbheapx.copying import Copying
-from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.problems import RUNTIME_UNREAD
-from gdbheapx.session import Session
-from tests.support.gcores import gcore
-from tests.support.processes import Process, Stage
-from tests.support.rubies import NAMES, started
+from tests.support.interpreters import releases, session_of, started
+from tests.support.processes import Stage
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
 
@@ -182,21 +178,6 @@ def contents(graph: NamedGraph, sample: Sample) -> Optional[str]:
     return graph.paths.contents(place[0])
 
 
-def session_of(process: Process, kind: str) -> Session:
-    """On a copy of the process, or on a core of it by gdb."""
-    target = open_elf_target(pid=process.pid) if kind == "live" else open_elf_target(core=str(gcore(process)))
-    session = Session(target)
-    session.prepare()
-    if kind == "live":
-        table = target.page_table()
-        assert table is not None
-        copying = Copying(session.compiled, session.compiled.copy(table))
-        copying.prepare(target)
-        target.stop()
-        assert copying.take(target) is None
-    return session
-
-
 def classes(folder: Path) -> Dict[str, int]:
     """Objects by class, as the program counts them."""
     return {name: int(count) for name, count in (line.split() for line in (folder / "classes").read_text().splitlines())}
@@ -213,7 +194,7 @@ def of_class(graph: NamedGraph, name: str) -> int:
 WORDS = {"HASH": "Hash of {:,} entries", "ARRAY": "Array of {:,}", "STRING": "String, {:,} bytes", "STRUCT": "Struct of {:,}"}
 
 
-@pytest.mark.parametrize("ruby", NAMES)
+@pytest.mark.parametrize("ruby", releases("ruby"))
 @pytest.mark.parametrize("kind, age, seed", [("core", "young", 1), ("core", "old", 2), ("live", "old", 3)])
 def test_the_program_finds_its_objects_by_them(stage: Stage, ruby: str, kind: str, age: str, seed: int) -> None:
     """1,000 of them, by identity: none is wrong."""
@@ -232,7 +213,7 @@ def test_the_program_finds_its_objects_by_them(stage: Stage, ruby: str, kind: st
     assert (good, wrong, failed) == (sum(map(bool, paths)), 0, 0)
 
 
-@pytest.mark.parametrize("ruby", NAMES)
+@pytest.mark.parametrize("ruby", releases("ruby"))
 def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage, ruby: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of its memory is told apart."""
     monkeypatch.setattr(layouts, "LAYOUTS", {})

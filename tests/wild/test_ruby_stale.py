@@ -8,8 +8,8 @@ from typing import Any, Dict
 import pytest
 
 from tests.support.gcores import gcore
+from tests.support.interpreters import releases, started
 from tests.support.processes import Process, Stage
-from tests.support.rubies import NAMES, started
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
@@ -61,7 +61,7 @@ def truth(process: Process) -> Dict[str, int]:
     return {name: int(size) for name, size in (line.split() for line in (process.folder / "truth").read_text().splitlines())}
 
 
-@pytest.mark.parametrize("ruby", NAMES)
+@pytest.mark.parametrize("ruby", releases("ruby"))
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_each_has_what_is_its_own(stage: Stage, ruby: str, kind: str) -> None:
     """Retained bytes as ObjectSpace counts them; next to nothing has several owners."""
