@@ -1,24 +1,26 @@
 """Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
 
-Files: analysis/census/php/paths.py, analysis/census/php/frames.py, analysis/census/php/values.py, analysis/census/php/pieces.py.
+Files: analysis/census/php/paths.py, analysis/census/php/frames.py, analysis/census/php/values.py, analysis/census/php/layouts.py,
+analysis/census/php/pieces.py.
 """
 
 import json
 import random
 import re
-import shutil
 from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
 
+from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.named import make as made_graph
-from gdbheapx.analysis.census.php.values import OBJECT, STRING, Values
+from gdbheapx.analysis.census.php import layouts, reader, tables
+from gdbheapx.analysis.census.php.values import OBJECT, STRING
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD
 from gdbheapx.analysis.reachability.names import NamedGraph
-from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.problems import RUNTIME_UNREAD
 from gdbheapx.session import Session
-from tests.support.gcores import gcore
+from tests.support.interpreters import releases, session_of, started
 from tests.support.processes import Process, Stage
 
 pytestmark = pytest.mark.wild  # an interpreter that may not be here
@@ -109,9 +111,10 @@ class Shop {
         $used = ["truth used " . getmypid()];
         $apart = made(12000, 200);
         $inner = function ($argument) use ($list, &$used) {
+            $GLOBALS["closure"] = (new \Exception)->getTrace()[0]["function"];
             $mine = made(5000, 200);
             foreach (running() as $value) { $seen = [$value]; }
-            CHECK(App\Shop::App\{closure})
+            CHECK(App\Shop::CLOSURE)
             return $mine;
         };
         $kept = $inner(["truth argument " . getmypid()]);
@@ -121,7 +124,7 @@ class Shop {
 }
 function running() {
     $state = made(6000, 200);
-    yield "truth first " . getmypid();
+    yield "first";
     $later = including("truth given " . getmypid());
     CHECK(App\running)
     yield $later;
@@ -130,7 +133,7 @@ function including($given) {
     $swapped = made(7000, 200); $left = made(8000, 200);
     extract(["taken" => ["truth extracted " . getmypid()]]);
     ${"odd" . "name"} = "truth odd " . getmypid();
-    include $GLOBALS["argv"][1] . "/included.php";
+    include $GLOBALS["argv"][1] . "/included";
     return $later;
 }
 function main() {
@@ -142,7 +145,7 @@ function main() {
 $asked = $told = [];
 main();
 ksort($told);
-file_put_contents($argv[1] . "/told", json_encode($told, JSON_FORCE_OBJECT));
+file_put_contents($argv[1] . "/told", json_encode(["closure" => $closure] + $told));
 echo "ready\n"; flush(); fgets(STDIN);
 """
 INCLUDED = r"""<?php
@@ -165,35 +168,26 @@ class Sample(NamedTuple):
 def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
     """Strings that begin with `truth` and are no constants of the code, and objects of the program's classes."""
     found, world = graph.reach.graph, World(session)
-    reader = Values(world)
-    tables = reader.globals()
-    assert tables is not None
-    classes = {value.data: reader.class_name(value.data) for name, value in reader.named(tables.classes) if name.startswith("app\\")}
+    reading, known = world.once(reader), world.once(tables)
+    assert reading is not None and known is not None
+    classes = {value.data: reading.class_name(value.data) for name, value in reading.named(known.classes) if name.startswith("app\\")}
     for node, (address, size) in enumerate(found.blocks(list(range(graph.reach.numbers.blocks)))):
-        words = reader.words(address, 4) if size >= 32 else ()
+        words = reading.words(address, 4) if size >= 32 else ()
         kind = words[0] >> 32 if words else 0
         if kind & 0xF == STRING and not kind & IMMUTABLE and words[3].to_bytes(8, "little").startswith(b"truth "):
-            yield Sample(node, str(reader.text(address)))
+            yield Sample(node, str(reading.text(address)))
         elif kind & 0xF == OBJECT and words[2] in classes:
             yield Sample(node, "%s %d" % (classes[words[2]], words[1] & 0xFFFFFFFF))
 
 
-def started(stage: Stage, **files: str) -> Process:
-    """PHP at rest with these files, the first of which is its program."""
-    php, folder = shutil.which("php"), stage.folder()
-    if php is None:
-        pytest.skip("php is not installed")
-    for name, text in files.items():
-        (folder / (name + ".php")).write_text(re.sub(r"CHECK\((.*)\)", lambda match: CHECKS.replace("OWN", "'%s'" % match[1]), text))
-    process = stage.spawn([php, str(folder / "program.php"), str(folder)], folder)
-    process.wait_ready()
-    return process
+def checked(text: str) -> str:
+    """The program, which asks for its paths where it says so."""
+    return re.sub(r"CHECK\((.*)\)", lambda match: CHECKS.replace("OWN", "'%s'" % match[1].replace("CLOSURE", "' . $GLOBALS['closure'] . '")), text)
 
 
-def sampled(process: Process) -> Tuple[List[Sample], List[str]]:
-    """1,000 values of its core, and their paths; empty for those that have none."""
-    session = Session(open_elf_target(core=str(gcore(process))))
-    session.prepare()
+def sampled(process: Process, kind: str) -> Tuple[List[Sample], List[str]]:
+    """1,000 of its values, and their paths; empty for those that have none."""
+    session = session_of(process, kind)
     graph = made_graph(session)
     assert graph.paths is not None
     every = list(values(session, graph))
@@ -207,10 +201,12 @@ def sampled(process: Process) -> Tuple[List[Sample], List[str]]:
     return samples, texts
 
 
-def test_the_program_finds_its_values_by_them(stage: Stage) -> None:
-    """1,000 strings, arrays and objects of a core: strings by their text, which each has alone; objects by their number."""
-    process = started(stage, program=PROGRAM)
-    samples, texts = sampled(process)
+@pytest.mark.parametrize("kind", ["live", "core"])
+@pytest.mark.parametrize("php", releases("php"))
+def test_the_program_finds_its_values_by_them(stage: Stage, php: str, kind: str) -> None:
+    """1,000 strings, arrays and objects: strings by their text, which each has alone; objects by their number."""
+    process = started(stage, php, PROGRAM)
+    samples, texts = sampled(process, kind)
     told = (process.folder / "told").read_text().split("\n")
     assert [(text, words) for text, words in zip(texts, told) if text] == [
         (text, sample.told) for text, sample in zip(texts, samples) if text
@@ -219,14 +215,32 @@ def test_the_program_finds_its_values_by_them(stage: Stage) -> None:
     assert {words.split(" ")[0] for words in told} >= {"truth", "App\\Item", "App\\Later"}
 
 
-def test_functions_find_theirs(stage: Stage) -> None:
+@pytest.mark.parametrize("kind", ["live", "core"])
+@pytest.mark.parametrize("php", releases("php"))
+def test_functions_find_theirs(stage: Stage, php: str, kind: str) -> None:
     """Variables of functions, methods, closures and generators that have not returned, and of one that includes a file, which has changed them:
     each function evaluates its paths itself, where it goes on."""
-    process = started(stage, program=FRAMES, included=INCLUDED)
-    samples, texts = sampled(process)
+    process = started(stage, php, checked(FRAMES), included=checked(INCLUDED))
+    samples, texts = sampled(process, kind)
     told = json.loads((process.folder / "told").read_text())
     assert [(text, told[str(number)]) for number, text in enumerate(texts) if text] == [
         (text, sample.told) for text, sample in zip(texts, samples) if text
     ]
-    functions = {text.partition("(): ")[0] for text in texts if text}
-    assert functions == {"frame App\\%s" % name for name in ("Shop::handle", "Shop::fill", "Shop::App\\{closure}", "running", "including", "main")}
+    functions = {re.sub(r"\(\): (?!.*\(\): ).*", "", text) for text in texts if text}
+    own = ("App\\Shop::handle", "App\\Shop::fill", "App\\Shop::" + told["closure"], "App\\running", "App\\including", "App\\main")
+    assert functions == {"frame " + name for name in own}
+
+
+@pytest.mark.parametrize("php", releases("php"))
+def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage, php: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has taken is told all the same."""
+    process = started(stage, php, PROGRAM)
+    monkeypatch.setattr(layouts, "LAYOUTS", {})
+    session = session_of(process, "core")
+    graph = made_graph(session)
+    assert graph.paths is None
+    (problem,) = (problem for problem in session.problems if problem.code == RUNTIME_UNREAD)
+    assert re.match(r"PHP 8\.\d+\.\d+", problem.what)
+    found = find.find(session)
+    assert not any(row.module == "php" for row in found.rows)
+    assert [memory.module for memory in found.managed] == ["php"]

@@ -1,8 +1,10 @@
-"""PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c, 8.2)."""
+"""PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c)."""
 
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx import problems
 from gdbheapx.analysis.census.php import pieces as php_pieces
+from gdbheapx.analysis.census.php.layouts import RELEASES, layout, release
 from gdbheapx.analysis.census.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
 from gdbheapx.analysis.census.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, TYPE_AND_MARKS, Globals, Values
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, Signature, World
@@ -12,10 +14,8 @@ from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT
 CHUNK_BYTES = 2 << 20
 HEAP_OFFSET = 64
 """Of zend_mm_heap in the main chunk; a chunk begins with {heap, next, prev}."""
-SIZE, FREE_SLOTS, BINS = 16, 32, 30
-"""Of zend_mm_heap: size, peak, free_slot[30], then real_size."""
-REAL_SIZE = FREE_SLOTS + 8 * BINS
-HEAP_WORDS = 48
+SIZE, FREE_SLOTS, BINS, HEAP_WORDS = 2, (4, 5), 30, 48
+"""Of zend_mm_heap, in words: size, peak, from 8.4 on shadow_key, free_slot[30], real_size, ..., huge_list, main_chunk, cached_chunks."""
 MOST_MEMBERS = 1 << 16
 NAME = "Zend memory manager"
 MOST_HEAPS = 8
@@ -61,12 +61,13 @@ class Php(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """What is counted, by its type; objects by their classes."""
-        found = world.once(tables)
-        if found is None or world.once(manager) is None:
+        if layout(world) is None:
+            self._say_release(world)
+        found, values = world.once(tables), world.once(reader)
+        if found is None or values is None or world.once(manager) is None:
             return
         for row, name in ((STRING_ROW, STRING_NAME), (ARRAY_ROW, ARRAY_NAME), (REFERENCE_ROW, REFERENCE_NAME)):
             yield Ask(row, lambda key, name=name: Signature(name, self.module, SHAPE), order=40)  # type: ignore[misc]
-        values = world.once(Values)
         classes = {value.data: values.class_name(value.data) for _, value in values.named(found.classes) if value.type == POINTER}
         row = SignatureRow(
             [COUNTED, Condition(4, 4, EQUAL, OBJECT, mask=TYPE_IN_COUNTS), Condition(16, 8, IN_SET, 0)],
@@ -74,6 +75,14 @@ class Php(Recogniser):
             key=(16, 8, (1 << 64) - 1),
         )
         yield Ask(row, lambda key: _named(classes.get(key), self.module), [NumberSet(sorted(classes))], order=40)
+
+    def _say_release(self, world: World) -> None:
+        """It is none of those that are known."""
+        found = world.once(release)
+        if found is not None:
+            which = found.version or "with interface %d" % found.interface
+            what = "PHP %s: its values are not told apart; gdbheapx knows those of PHP %s" % (which, RELEASES)
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, "see `report` for all of PHP's memory as one", partial=False)
 
     def lengths(self, world: World) -> Iterable[Length]:
         """Of strings, with their heads and a zero."""
@@ -96,17 +105,24 @@ class Php(Recogniser):
 
     def namer(self, world: World) -> Optional[Namer]:
         """Where the tables of the interpreter are found."""
-        found = world.once(tables) if world.once(manager) is not None else None
-        return PhpNamer(world.once(Values), found) if found is not None else None
+        found, values = world.once(tables), world.once(reader)
+        return PhpNamer(values, found) if found is not None and values is not None and world.once(manager) is not None else None
 
 
 def _named(name: Optional[str], module: str) -> Optional[Signature]:
     return Signature(name, module) if name is not None else None
 
 
+def reader(world: World) -> Optional[Values]:
+    """Of values; None where they are laid out in a way that is not known."""
+    known = layout(world)
+    return Values(world, known) if known is not None else None
+
+
 def tables(world: World) -> Optional[Globals]:
     """Of the interpreter."""
-    return world.once(Values).globals()
+    values = world.once(reader)
+    return values.globals() if values is not None else None
 
 
 def manager(world: World) -> Optional[Manager]:
@@ -132,19 +148,19 @@ def _of_heap(world: World, heap: int) -> Optional[Manager]:
     chunks = _ring(world, main, heap)
     if words is None or chunks is None:
         return None
-    size, real = words[SIZE // 8], words[REAL_SIZE // 8]
     taken = [(chunk, chunk + CHUNK_BYTES) for chunk in chunks]
     # cached chunks count in real_size and are in no ring; the list of huge blocks stands before the pointer to the main chunk
-    place = next((at for at in range(REAL_SIZE // 8 + 1, HEAP_WORDS) if words[at] == main), None)
-    if place is None or size > real:
+    place = next((at for at in range(FREE_SLOTS[-1] + BINS + 1, HEAP_WORDS) if words[at] == main), None)
+    if place is None:
         return None
     huge = _huge(world, words[place - 1])
     taken += huge
     if place + 1 < HEAP_WORDS:
         taken += [(chunk, chunk + CHUNK_BYTES) for chunk in _cached(world, words[place + 1])]
     whole = sorted(set(taken))
-    free_slots = words[FREE_SLOTS // 8 : FREE_SLOTS // 8 + BINS]
-    return Manager(whole, size, chunks, huge, free_slots) if sum(end - start for start, end in whole) == real else None
+    real = sum(end - start for start, end in whole)
+    slots = next((words[at : at + BINS] for at in FREE_SLOTS if words[at + BINS] == real), None)
+    return Manager(whole, words[SIZE], chunks, huge, slots) if slots is not None and words[SIZE] <= real else None
 
 
 def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:

@@ -1,4 +1,4 @@
-"""Blocks that PHP's memory manager has handed out, by the map of pages that each of its chunks has (Zend/zend_alloc.c, 8.2)."""
+"""Blocks that PHP's memory manager has handed out, by the map of pages that each of its chunks has (Zend/zend_alloc.c)."""
 
 from array import array
 from struct import unpack

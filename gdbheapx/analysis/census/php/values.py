@@ -1,4 +1,4 @@
-"""Values of PHP 8.2 as they lie in memory: arrays, objects, classes, and the tables of globals.
+"""Values of PHP as they lie in memory: arrays, objects, classes, and the tables of globals.
 
 Layouts: Zend/zend_types.h, zend.h, zend_globals.h, zend_gc.c.
 """
@@ -6,6 +6,7 @@ Layouts: Zend/zend_types.h, zend.h, zend_globals.h, zend_gc.c.
 from struct import unpack
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.php.layouts import Layout, data
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import TEXT_BYTES, decoded
 
@@ -22,8 +23,8 @@ TEXT = 24
 """Of zend_string {counts, hash, length, characters}: where these begin."""
 PROPERTIES, PROPERTY_TABLE = 32, 40
 """Of zend_object {counts, handle, class, handlers, properties, table}."""
-NAME, DEFAULT_STATICS, STATICS, PROPERTIES_INFO, CONSTANTS = 8, 48, 56, 120, 176
-"""Of zend_class_entry: name; static members as declared, and where those of now are; tables of properties and constants."""
+NAME, PROPERTIES_INFO, CONSTANTS = 8, 72, 128
+"""Of zend_class_entry: name; behind Layout.statics: tables of properties and constants."""
 HALF = (1 << 32) - 1
 STACK_BYTES, LEAST_ROOTS, LEAST_THRESHOLD = 256 << 10, 16 << 10, 10_001
 """ZEND_VM_STACK_PAGE_SIZE; of the collector's buffer, in roots."""
@@ -82,8 +83,8 @@ class Globals(NamedTuple):
 class Values:
     """Reads values of one target."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, layout: Layout) -> None:
+        self.world, self.layout = world, layout
         self._offsets: Dict[int, Dict[int, str]] = {}
         self._map = self._map_base()
 
@@ -156,7 +157,7 @@ class Values:
     def property_names(self, class_: int) -> Dict[int, str]:
         """Of instances: by offset in the object."""
         if class_ not in self._offsets:
-            table = self.table(class_ + PROPERTIES_INFO)
+            table = self.table(class_ + self.layout.statics + PROPERTIES_INFO)
             found = self._properties(table) if table is not None else ()
             self._offsets[class_] = {offset: name for name, offset, is_static in found if not is_static}
         return self._offsets[class_]
@@ -169,7 +170,7 @@ class Values:
 
     def statics(self, class_: int) -> Iterator[Tuple[str, Value]]:
         """(name, value) of a class's static properties."""
-        info, places = self.table(class_ + PROPERTIES_INFO), self.words(class_ + DEFAULT_STATICS, 2)
+        info, places = self.table(class_ + self.layout.statics + PROPERTIES_INFO), self.words(class_ + self.layout.statics, 2)
         if info is None or not places or not places[0]:
             return
         place = places[1]
@@ -181,14 +182,14 @@ class Values:
 
     def class_constants(self, class_: int) -> Iterator[Tuple[str, Value]]:
         """(name, value)."""
-        table = self.table(class_ + CONSTANTS)
+        table = self.table(class_ + self.layout.statics + CONSTANTS)
         for name, value in self.named(table) if table is not None else ():
             if value.type == POINTER:
                 yield name, self.value(value.data)
 
     def globals(self) -> Optional[Globals]:
         """executor_globals, by a table in the interpreter's data that has `_GET`, and those behind it."""
-        for words, start in self._data():
+        for words, start in data(self.world):
             for at in range(len(words) - 7):
                 # a table's counts, size and mask, before anything is read: nTableMask is minus twice nTableSize, or of a packed one -2
                 size = words[at + 4] & 0xFFFFFFFF
@@ -234,14 +235,6 @@ class Values:
         words = self.words(symbol.address, (size or 4096) // 8) if symbol is not None else ()
         pairs = zip(words, words[1:])
         return next((after for before, after in pairs if before > 4096 and before % 8 == 0 and after == before - 1), 0)
-
-    def _data(self) -> Iterator[Tuple[Sequence[int], int]]:
-        for module in self.world.modules():
-            if "php" in module.file_name:
-                for start, _, end in self.world.target.writable_segments(module):
-                    start = -(-start // 8) * 8
-                    data = self.world.read(start, end - start)
-                    yield unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8]), start
 
 
 def _are_roots(first_unused: int, threshold: int, size: int, number: int) -> bool:
