@@ -64,6 +64,18 @@ $odd = ["a\"b\$c\\" => "truth quoted " . getmypid(), "\u{e9}" => "truth accent "
 \define("CONF", ["x" => ["truth conf " . getmypid()]]);
 $object = new \stdClass; $object->field = ["truth field " . getmypid()]; $object->{"0"} = "truth zero " . getmypid();
 $object->{"two words"} = "truth words " . getmypid(); ${"odd name"} = ["truth odd " . getmypid()];
+if (\PHP_VERSION_ID >= 80400) {
+    eval('namespace App; class Modern extends Item {
+        public private(set) array $set = []; public $hooked { set => ["$value"]; } public string $virtual { get => "none"; }
+        function __construct(int $i) { parent::__construct($i + 9000); $this->set = ["truth set $i"]; $this->hooked = "truth hooked $i"; }
+    }');
+    $class = new \ReflectionClass("App\\Modern");
+    for ($i = 0; $i < 200; $i++) {
+        $modern[] = $i % 2 ? new Modern($i) : $class->newLazyGhost(function ($ghost) use ($i) { $ghost->__construct($i); });
+        if ($i % 4 == 0) $modern[$i]->set;
+        if ($i % 10 == 0) ($lazy[$i] = $class->newLazyProxy(fn() => new Modern($i + 300)))->set;
+    }
+}
 unset($i);
 echo "ready\n"; flush(); fgets(STDIN);
 function told($path) {

@@ -1,11 +1,12 @@
 """PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c)."""
 
+from functools import partial
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis.census.php import pieces as php_pieces
 from gdbheapx.analysis.census.php.layouts import RELEASES, layout, release
-from gdbheapx.analysis.census.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer
+from gdbheapx.analysis.census.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer, owning_of_class
 from gdbheapx.analysis.census.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, TYPE_AND_MARKS, Globals, Values
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
@@ -74,7 +75,8 @@ class Php(Recogniser):
             least_usable=40,
             key=(16, 8, (1 << 64) - 1),
         )
-        yield Ask(row, lambda key: _named(classes.get(key), self.module), [NumberSet(sorted(classes))], order=40)
+        numbers, owning = [NumberSet(sorted(classes))], partial(owning_of_class, values)
+        yield Ask(row, lambda key: _named(classes.get(key), self.module), numbers, order=40, owning=owning)
 
     def _say_release(self, world: World) -> None:
         """It is none of those that are known."""

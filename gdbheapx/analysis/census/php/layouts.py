@@ -19,8 +19,14 @@ FIRST_DAY, LAST_DAY = 2000_00_00, 2100_00_00
 class Layout(NamedTuple):
     """One release."""
 
+    properties: int
+    """Of zend_class_entry: default_properties_count."""
     statics: int
     """Of zend_class_entry: static members as declared, and where those of now are; tables of properties and constants follow."""
+    create: int
+    """Of zend_class_entry: create_object."""
+    guards: int
+    """ZEND_ACC_USE_GUARDS: instances have one more value behind their properties."""
     variables: int
     """The word of zend_op_array whose upper half is last_var; what follows it is alike."""
 
@@ -34,10 +40,11 @@ class Release(NamedTuple):
     """`8.4.27`; None where the file is lacking that says it."""
 
 
-PHP_8_2 = Layout(statics=48, variables=9)
-PHP_8_4 = PHP_8_2._replace(variables=11)
-PHP_8_6 = PHP_8_4._replace(statics=56)
-LAYOUTS = {20220829: PHP_8_2, 20240924: PHP_8_4, 20250925: PHP_8_4, 20260924: PHP_8_6}
+PHP_8_2 = Layout(properties=32, statics=48, create=376, guards=1 << 11, variables=9)
+PHP_8_4 = PHP_8_2._replace(create=384, variables=11)
+PHP_8_5 = PHP_8_4._replace(guards=1 << 30)
+PHP_8_6 = PHP_8_5._replace(properties=36, statics=56, create=392)
+LAYOUTS = {20220829: PHP_8_2, 20240924: PHP_8_4, 20250925: PHP_8_5, 20260924: PHP_8_6}
 RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 

@@ -15,6 +15,7 @@ from gdbheapx.analysis.census.php.values import (
     PROPERTY_TABLE,
     REFERENCE,
     STRING,
+    VALUE_BYTES,
     Entry,
     Globals,
     Table,
@@ -28,6 +29,7 @@ from gdbheapx.analysis.naming.namer import (
     FRAME,
     INDEX,
     KEY,
+    LAST_BIT,
     LOCAL,
     TEXT_WORDS,
     TYPE,
@@ -48,6 +50,13 @@ MOST_KEY = 60
 MOST_KNOWN = 1 << 14
 """Moves that are kept: ways to neighbours begin alike, and each is gone twice."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def owning_of_class(values: Values, class_: int) -> Optional[int]:
+    """Of its instances: nothing that is left over behind their last property. None where the class is written in C."""
+    count = values.count(class_)
+    end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
+    return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
 
 
 class Here(NamedTuple):

@@ -23,8 +23,10 @@ TEXT = 24
 """Of zend_string {counts, hash, length, characters}: where these begin."""
 PROPERTIES, PROPERTY_TABLE = 32, 40
 """Of zend_object {counts, handle, class, handlers, properties, table}."""
-NAME, PROPERTIES_INFO, CONSTANTS = 8, 72, 128
-"""Of zend_class_entry: name; behind Layout.statics: tables of properties and constants."""
+NAME, CLASS_FLAGS, PROPERTIES_INFO, CONSTANTS = 8, 28, 72, 128
+"""Of zend_class_entry {type, name, ...}: name, ce_flags; behind Layout.statics: tables of properties and constants."""
+USER_CLASS = 2
+MOST_PROPERTIES = 1 << 16
 HALF = (1 << 32) - 1
 STACK_BYTES, LEAST_ROOTS, LEAST_THRESHOLD = 256 << 10, 16 << 10, 10_001
 """ZEND_VM_STACK_PAGE_SIZE; of the collector's buffer, in roots."""
@@ -153,6 +155,18 @@ class Values:
         """As it was declared."""
         words = self.words(class_ + NAME, 1)
         return self.text(words[0]) if words else None
+
+    def count(self, class_: int) -> Optional[int]:
+        """Values that instances have behind PROPERTY_TABLE, where the class is written in PHP and nobody else makes them; else None."""
+        type_, flags = (self._number(class_ + at) for at in (0, CLASS_FLAGS))
+        count, create = self._number(class_ + self.layout.properties), self.words(class_ + self.layout.create, 1)
+        if type_ is None or flags is None or count is None or type_ & 0xFF != USER_CLASS or count > MOST_PROPERTIES or create != (0,):
+            return None
+        return count + bool(flags & self.layout.guards)
+
+    def _number(self, address: int) -> Optional[int]:
+        words = self.words(address & -8, 1)
+        return words[0] >> address % 8 * 8 & HALF if words else None
 
     def property_names(self, class_: int) -> Dict[int, str]:
         """Of instances: by offset in the object."""
