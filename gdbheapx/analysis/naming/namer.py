@@ -1,10 +1,12 @@
 """What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
 
+import functools
 from codecs import utf_8_decode
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability.names import MODULE, PathStep
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
+from gdbheapx.model import Address
 
 __all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decoded", "text_of"]
 
@@ -18,6 +20,10 @@ VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
 )
 """Kinds of steps. FIELD: a word at an offset, where nothing knows more."""
 
+MOST_KEY = 60
+"""Characters of a key in a path."""
+MOST_KNOWN = 1 << 14
+"""Moves that are kept: ways to neighbours begin alike, and each is gone twice."""
 TEXT_BYTES, TEXT_WORDS = 240, 64
 """Of a text, and of a block, that are looked at for Namer.texts."""
 
@@ -95,6 +101,62 @@ class Namer:
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
         """(name, text) of the object's attributes that are strings, for who asked for them."""
         return ()
+
+
+class Here(NamedTuple):
+    """What a way has come to."""
+
+    kind: int
+    """Of the object, as its runtime numbers them."""
+    address: int
+    is_beside: bool = False
+    """What an object has beside itself: the entries of the table of that address, the table of an object's properties."""
+
+
+Step = Optional[Tuple[str, str]]
+"""Kind and name of one; None: the pointer has none."""
+Moved = Optional[Tuple[Here, Step]]
+"""What a pointer leads to; None: it means nothing."""
+
+
+class WalkingNamer(Namer):
+    """One that goes from object to object by the pointer that leads on."""
+
+    def __init__(self) -> None:
+        self._moved = functools.lru_cache(MOST_KNOWN)(self._move)
+
+    def _kind(self, address: int) -> int:
+        """Of the object there, from which a way begins."""
+        raise NotImplementedError
+
+    def _move(self, here: Here, place: int, below: int) -> Moved:
+        """By the pointer at `place`, which leads into the block `below`."""
+        raise NotImplementedError
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """From object to object; what an object has beside itself has no step."""
+        path, stale = self._walk(start, hops)
+        return path if stale is None else []
+
+    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
+        """Behind the end of an array, a key, or a place that is not in use."""
+        return self._walk(start, hops)[1]
+
+    def _walk(self, start: Start, hops: Sequence[Hop]) -> Tuple[List[PathStep], Optional[int]]:
+        path, here = list(start.steps), Here(self._kind(start.address), start.address)
+        for number, (hop, below) in enumerate(zip(hops, hops[1:])):
+            moved = self._moved(here, hop.address + hop.offset, below.address) if hop.offset is not None else None
+            if moved is None:
+                return path, number
+            here, step = moved
+            path += [PathStep(*step, Address(here.address))] if step is not None else []
+        return path, None
+
+
+def quoted(text: str, escapes: Mapping[str, str]) -> str:
+    """As a literal of the language that has these escapes and `\\u{e9}`, cut where it is long."""
+    written = "".join(escapes.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
+    return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")
 
 
 def decoded(data: bytes) -> str:

@@ -1,7 +1,7 @@
 """Paths of Lua's values, as Lua writes them: `_G.cache["u:1"].items[3]`, `frame app.lua:12: rows`; `.<upvalue rows>`, `.<metatable>`."""
 
 import re
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.lua.values import (
     ARRAY_AT,
@@ -32,10 +32,13 @@ from gdbheapx.analysis.naming.namer import (
     KEY,
     LOCAL,
     VARIABLE,
-    Hop,
-    Namer,
+    Here,
+    Moved,
     PathStep,
     Start,
+    Step,
+    WalkingNamer,
+    quoted,
 )
 from gdbheapx.model import Address
 
@@ -43,7 +46,6 @@ TABLE_NAME, STRING_NAME, LUA_NAME, C_NAME, PROTO_NAME = "table", "string", "func
 UPVALUE_NAME, USERDATA_NAME, COROUTINE_NAME, STATE_NAME = "upvalue", "userdata", "coroutine", "Lua state"
 UPVALUE, CODE, PART = -1, -2, -3
 """Of Here.kind, beside the types of values; PART: what a userdata leads to, where nothing has a name of its own."""
-MOST_KEY = 60
 RESERVED = frozenset(
     [
         "and",
@@ -72,24 +74,15 @@ RESERVED = frozenset(
 )
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-Step = Optional[Tuple[str, str]]
 
 
-class Here(NamedTuple):
-    """What the way has come to."""
-
-    kind: int
-    address: int
-    """Of the object; of what a table or code has beside itself, that of the table or the code."""
-    is_entries: bool = False
-
-
-class LuaNamer(Namer):
+class LuaNamer(WalkingNamer):
     """Globals first, then the registry, then variables of functions that have not returned."""
 
     is_collected = True
 
     def __init__(self, values: Values, states: Sequence[State]) -> None:
+        super().__init__()
         self._values, self._states = values, states
 
     def starts(self) -> Iterable[Start]:
@@ -125,30 +118,15 @@ class LuaNamer(Namer):
         """The state, with its table of strings, and its stack."""
         return [address for state in self._states for address in (state.block, state.stack)]
 
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
-        """From value to value; what a table has beside itself, and what holds a captured variable, have no step."""
-        path, stale = self._walk(start, hops)
-        return path if stale is None else []
+    def _kind(self, address: int) -> int:
+        """See WalkingNamer."""
+        return self._values.kind(address)
 
-    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
-        """A key, or a place that is not in use."""
-        return self._walk(start, hops)[1]
-
-    def _walk(self, start: Start, hops: Sequence[Hop]) -> Tuple[List[PathStep], Optional[int]]:
-        path, here = list(start.steps), Here(self._values.kind(start.address), start.address)
-        for number, hop in enumerate(hops[:-1]):
-            moved = self._move(here, hop.address + hop.offset) if hop.offset is not None else None
-            if moved is None:
-                return path, number
-            here, step = moved
-            path += [PathStep(*step, Address(here.address))] if step is not None else []
-        return path, None
-
-    def _move(self, here: Here, place: int) -> Optional[Tuple[Here, Step]]:
-        """By the pointer at `place`; None where it means nothing."""
+    def _move(self, here: Here, place: int, below: int) -> Moved:
+        """See WalkingNamer."""
         offset = place - here.address
         if here.kind == TABLE:
-            return self._entry(here, place) if here.is_entries else self._of_table(here, offset)
+            return self._entry(here, place) if here.is_beside else self._of_table(here, offset)
         if here.kind in (LUA_FUNCTION, C_FUNCTION):
             return self._captured(here, offset)
         if here.kind == UPVALUE:
@@ -162,18 +140,18 @@ class LuaNamer(Namer):
         words = self._values.words(place, 1)
         return (Here(PART, words[0]), None) if here.kind == PART and words else None
 
-    def _to(self, place: int, step: Step) -> Optional[Tuple[Here, Step]]:
+    def _to(self, place: int, step: Step) -> Moved:
         value = self._values.value(place)
         return (Here(value.kind, value.data), step) if value.is_object else None
 
-    def _of_table(self, here: Here, offset: int) -> Optional[Tuple[Here, Step]]:
+    def _of_table(self, here: Here, offset: int) -> Moved:
         if offset == METATABLE_AT:
             words = self._values.words(here.address + offset, 1)
             return (Here(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")) if words else None
         is_held = offset in (ARRAY_AT, NODE_AT) and not self._values.has_weak_values(here.address)
-        return (here._replace(is_entries=True), None) if is_held else None
+        return (here._replace(is_beside=True), None) if is_held else None
 
-    def _entry(self, here: Here, place: int) -> Optional[Tuple[Here, Step]]:
+    def _entry(self, here: Here, place: int) -> Moved:
         table, layout = self._values.table(here.address), self._values.layout
         if table is None:
             return None
@@ -194,9 +172,9 @@ class LuaNamer(Namer):
             name = None
         if name is None:
             return FIELD, "[?]"
-        return (ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (KEY, "[%s]" % _quoted(name))
+        return (ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (KEY, "[%s]" % quoted(name, ESCAPES))
 
-    def _captured(self, here: Here, offset: int) -> Optional[Tuple[Here, Step]]:
+    def _captured(self, here: Here, offset: int) -> Moved:
         head, place = self._values.words(here.address, 2), here.address + offset
         number, rest = divmod(offset - CAPTURED_AT, VALUE_BYTES if here.kind == C_FUNCTION else 8)
         is_captured = bool(head) and 0 <= number < head[1] >> 16 & 0xFF and not rest
@@ -210,22 +188,22 @@ class LuaNamer(Namer):
         name = self._values.captured_name(here.address, number)
         return Here(UPVALUE, words[0]), (CLOSURE, ".<upvalue %s>" % (name.decode("utf-8", "replace") if name is not None else "?"))
 
-    def _of_code(self, here: Here, place: int) -> Optional[Tuple[Here, Step]]:
+    def _of_code(self, here: Here, place: int) -> Moved:
         """Constants, and functions that are made in it."""
         layout = self._values.layout
         proto = self._values.words(here.address, layout.proto_bytes // 8)
         if not proto:
             return None
         constants, inner = (proto[word] for word in layout.owning[:2])
-        if not here.is_entries:
+        if not here.is_beside:
             is_known = (place - here.address) // 8 in layout.owning
-            return (here._replace(is_entries=True), None) if is_known else None
+            return (here._replace(is_beside=True), None) if is_known else None
         if 0 <= place - constants < VALUE_BYTES * (proto[2] >> 32):
             return self._to(place, None) if not (place - constants) % VALUE_BYTES else None
         words = self._values.words(place, 1) if 0 <= place - inner < 8 * (proto[4] & 0xFFFFFFFF) else ()
         return (Here(CODE, words[0]), None) if words else None
 
-    def _of_userdata(self, here: Here, offset: int) -> Optional[Tuple[Here, Step]]:
+    def _of_userdata(self, here: Here, offset: int) -> Moved:
         layout, words = self._values.layout, self._values.words(here.address + offset, 1)
         if offset == layout.user_metatable and words:
             return Here(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")
@@ -240,9 +218,3 @@ class LuaNamer(Namer):
         words = self._values.words(address, 3) if signature == STRING_NAME else ()
         length = {SHORT: words[1] >> 24 & 0xFF, LONG: words[2]}.get(words[1] & 0xFF) if words else None
         return "string, {:,} bytes".format(length) if length is not None else None
-
-
-def _quoted(text: str) -> str:
-    """As a literal of Lua's, cut where it is long."""
-    written = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
-    return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")

@@ -1,9 +1,8 @@
 """Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `frame handle(): $rows`."""
 
-import functools
 import re
 from itertools import islice
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, Iterator, List, Optional, Tuple
 
 from gdbheapx.analysis.census.php.frames import current, locals_of
 from gdbheapx.analysis.census.php.values import (
@@ -34,10 +33,12 @@ from gdbheapx.analysis.naming.namer import (
     TEXT_WORDS,
     TYPE,
     VARIABLE,
-    Hop,
-    Namer,
+    Here,
+    Moved,
     PathStep,
     Start,
+    WalkingNamer,
+    quoted,
 )
 from gdbheapx.model import Address
 
@@ -46,9 +47,6 @@ OWNING = {ARRAY_NAME: 0b100, STRING_NAME: 0, REFERENCE_NAME: 0b10}
 OBJECT_WORDS = ALL_WORDS & ~0b1111
 """Behind counts, number, class and handlers."""
 WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*\Z")
-MOST_KEY = 60
-MOST_KNOWN = 1 << 14
-"""Moves that are kept: ways to neighbours begin alike, and each is gone twice."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -59,21 +57,12 @@ def owning_of_class(values: Values, class_: int) -> Optional[int]:
     return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
 
 
-class Here(NamedTuple):
-    """What the way has come to."""
-
-    address: int
-    type: int
-    is_properties: bool = False
-    """The table of an object that has more properties than its class."""
-
-
-class PhpNamer(Namer):
+class PhpNamer(WalkingNamer):
     """Global variables first, then what classes keep, then constants, then variables of functions."""
 
     def __init__(self, values: Values, found: Globals) -> None:
+        super().__init__()
         self._values, self._globals = values, found
-        self._moved = functools.lru_cache(MOST_KNOWN)(self._move)
 
     def starts(self) -> Iterable[Start]:
         """Values that are blocks of their own."""
@@ -108,53 +97,33 @@ class PhpNamer(Namer):
         """The list of all objects and its like."""
         return self._globals.weak
 
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
-        """From value to value; the data of an array have no step."""
-        path, stale = self._walk(start, hops)
-        return path if stale is None else []
+    def _kind(self, address: int) -> int:
+        """See WalkingNamer."""
+        words = self._values.words(address, 1)
+        return words[0] >> 32 & 0xF if words else 0
 
-    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
-        """Behind the end of an array, or a place in it that is not in use."""
-        return self._walk(start, hops)[1]
-
-    def _walk(self, start: Start, hops: Sequence[Hop]) -> Tuple[List[PathStep], Optional[int]]:
-        path, here = list(start.steps), self._first(start)
-        for number, (hop, following) in enumerate(zip(hops, hops[1:])):
-            moved = self._moved(here, hop.address + hop.offset, following) if here is not None and hop.offset is not None else None
-            if moved is None:
-                return path, number
-            here, step = moved
-            path += [PathStep(*step, Address(here.address))] if step is not None else []
-        return path, None
-
-    def _first(self, start: Start) -> Optional[Here]:
-        words = self._values.words(start.address, 1)
-        kind = words[0] >> 32 & 0xF if words else 0
-        return Here(start.address, kind) if kind in COUNTED else None
-
-    def _move(self, here: Here, place: int, following: Hop) -> Optional[Tuple[Here, Optional[Tuple[str, str]]]]:
-        """By the pointer at `place`; None where it means nothing."""
-        if here.type == REFERENCE and place == here.address + 8:
+    def _move(self, here: Here, place: int, below: int) -> Moved:
+        """See WalkingNamer."""
+        if here.kind == REFERENCE and place == here.address + 8:
             value = self._values.value(place)
-            return (Here(value.data, value.type), None) if value.type in COUNTED else None
-        if here.type == OBJECT and place == here.address + PROPERTIES:
-            return Here(following.address, ARRAY, True), None
-        if here.type == OBJECT and place >= here.address + PROPERTY_TABLE:
-            return self._property(here, place, following)
-        table = self._values.table(here.address) if here.type == ARRAY else None
+            return (Here(value.type, value.data), None) if value.type in COUNTED else None
+        if here.kind == OBJECT and place == here.address + PROPERTIES:
+            return Here(ARRAY, below, True), None
+        if here.kind == OBJECT and place >= here.address + PROPERTY_TABLE:
+            return self._property(here, place, below)
+        table = self._values.table(here.address) if here.kind == ARRAY else None
         if table is None or place == here.address + 16:
             return None if table is None else (here, None)
-        return self._entry(table, place, here.is_properties)
+        return self._entry(table, place, here.is_beside)
 
-    def _property(self, here: Here, place: int, following: Hop) -> Optional[Tuple[Here, Tuple[str, str]]]:
+    def _property(self, here: Here, place: int, below: int) -> Moved:
         class_, value = self._values.words(here.address + 16, 1), self._values.value(place)
         name = self._values.property_names(class_[0]).get(place - here.address) if class_ else None
         if name is not None:
-            return (Here(value.data, value.type), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
-        words = self._values.words(following.address, 1)  # of a class that is written in C
-        return Here(following.address, words[0] >> 32 & 0xF if words else 0), (FIELD, "->?")
+            return (Here(value.type, value.data), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
+        return Here(self._kind(below), below), (FIELD, "->?")  # of a class that is written in C
 
-    def _entry(self, table: Table, place: int, is_properties: bool) -> Optional[Tuple[Here, Tuple[str, str]]]:
+    def _entry(self, table: Table, place: int, is_properties: bool) -> Moved:
         number, rest = divmod(place - table.data, table.step)
         if not 0 <= number < table.used or rest:  # a key
             return None
@@ -165,10 +134,10 @@ class PhpNamer(Namer):
         text = self._values.text(entry.key) if entry.key else None
         if entry.key and text is None:
             return None
-        key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else _quoted(text)
+        key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else quoted(text, ESCAPES)
         if is_properties and text is not None:
-            return Here(value.data, value.type), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
-        return Here(value.data, value.type), (INDEX if text is None else KEY, "[%s]" % key)
+            return Here(value.type, value.data), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
+        return Here(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """Of an array or a string."""
@@ -203,10 +172,4 @@ class PhpNamer(Namer):
 
 def _word(name: str) -> str:
     """A variable or a property: any text may be one's name."""
-    return name if WORD.match(name) else "{%s}" % _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    """As a literal of PHP's, cut where it is long."""
-    written = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
-    return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")
+    return name if WORD.match(name) else "{%s}" % quoted(name, ESCAPES)

@@ -44,6 +44,7 @@ from gdbheapx.analysis.naming.namer import (
     PathStep,
     Start,
     decoded,
+    quoted,
 )
 from gdbheapx.model import Address
 
@@ -61,8 +62,6 @@ TABLE_POINTERS = (24, 48)
 SHAREABLE = 1 << 8
 """RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
 MOST_CLASSES = 1 << 17
-MOST_KEY = 60
-"""Characters of a key."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 VM_WORDS = 512
 """Of rb_vm_t: among them are top_self and frozen_strings."""
@@ -371,9 +370,9 @@ class RubyNamer(Namer):
             return "%d" % ((key >> 1) - (key >> 63 << 63))
         name = self._objects.symbol(key)
         if name is not None:
-            return ":" + name if name.isidentifier() else ":" + quoted(name)
+            return ":" + name if name.isidentifier() else ":" + quoted(name, ESCAPES)
         text = self._objects.text(key)
-        return quoted(text) if text is not None else None
+        return quoted(text, ESCAPES) if text is not None else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """Of the object that begins there."""
@@ -428,12 +427,6 @@ class RubyNamer(Namer):
             return self._objects.symbol(value)
         place, size = self._objects.bytes_of(slot, value)
         return decoded(self._objects.world.read(place, min(size, TEXT_BYTES)))
-
-
-def quoted(text: str) -> str:
-    """As a literal of Ruby's, cut where it is long."""
-    written = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
-    return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")
 
 
 def _place(address: int, first: int, count: int) -> Optional[int]:
