@@ -52,6 +52,8 @@ class Manager(NamedTuple):
     """In use, as memory_get_usage() says."""
     chunks: Sequence[int]
     huge: Sequence[Tuple[int, int]]
+    notes: Sequence[int]
+    """Blocks of its own: the list of huge ones."""
     free_slots: Sequence[int]
 
 
@@ -96,10 +98,10 @@ class Php(Recogniser):
         if memory is None:
             return ()
         taken = sum(end - start for start, end in memory.taken)
-        pieces = php_pieces.find(world, memory.chunks, memory.huge, memory.free_slots)
-        if pieces is None or pieces.bytes != memory.size_bytes:
+        pieces = php_pieces.find(world, memory.chunks, memory.huge, memory.free_slots, memory.notes)
+        if pieces is None or pieces.bytes + pieces.notes_bytes != memory.size_bytes:
             return [Inner(iter(()), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
-        return [Inner(iter(pieces.blocks), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, UNIT_BYTES)]
+        return [Inner(iter(pieces.blocks), self.module, NAME, memory.taken, taken - memory.size_bytes, pieces.notes_bytes, UNIT_BYTES)]
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """What an array has beside itself."""
@@ -155,14 +157,15 @@ def _of_heap(world: World, heap: int) -> Optional[Manager]:
     place = next((at for at in range(FREE_SLOTS[-1] + BINS + 1, HEAP_WORDS) if words[at] == main), None)
     if place is None:
         return None
-    huge = _huge(world, words[place - 1])
+    noted = dict(_list(world, words[place - 1], 3))  # zend_mm_huge_list: {ptr, size, next}
+    huge = [(start, start + size_bytes) for start, size_bytes, _ in noted.values()]
     taken += huge
     if place + 1 < HEAP_WORDS:
         taken += [(chunk, chunk + CHUNK_BYTES) for chunk in _cached(world, words[place + 1])]
     whole = sorted(set(taken))
     real = sum(end - start for start, end in whole)
     slots = next((words[at : at + BINS] for at in FREE_SLOTS if words[at + BINS] == real), None)
-    return Manager(whole, words[SIZE], chunks, huge, slots) if slots is not None and words[SIZE] <= real else None
+    return Manager(whole, words[SIZE], chunks, huge, list(noted), slots) if slots is not None and words[SIZE] <= real else None
 
 
 def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
@@ -181,11 +184,6 @@ def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
 def _cached(world: World, first: int) -> List[int]:
     """Chunks kept for reuse: a list by their second word."""
     return [chunk for chunk, _ in _list(world, first, 2) if not chunk % CHUNK_BYTES]
-
-
-def _huge(world: World, first: int) -> List[Tuple[int, int]]:
-    """zend_mm_huge_list: {ptr, size, next}."""
-    return [(words[0], words[0] + words[1]) for _, words in _list(world, first, 3)]
 
 
 def _list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:

@@ -29,22 +29,28 @@ class Pieces(NamedTuple):
     blocks: Sequence[Blocks]
     """Of one chunk each, then those that have a mapping of their own; all by address."""
     bytes: int
+    notes_bytes: int
+    """Of the manager's own blocks, which are not among them: they lead to what others own."""
 
 
-def find(world: World, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int]) -> Optional[Pieces]:
-    """`free_slots`: the first free element of each bin. None where a map or a list is damaged."""
+def find(
+    world: World, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int], notes: Sequence[int]
+) -> Optional[Pieces]:
+    """`free_slots`: the first free element of each bin; `notes`: the manager's own blocks. None where a map or a list is damaged."""
     free = _free(world, free_slots)
     if free is None:
         return None
     rows: List[Tuple[int, Blocks]] = []
+    own, notes_bytes = set(notes), 0
     for chunk in chunks:
-        blocks = _of_chunk(world, chunk, free)
-        if blocks is None:
+        found = _of_chunk(world, chunk, free, own)
+        if found is None:
             return None
-        rows.append((chunk, blocks))
+        rows.append((chunk, found[0]))
+        notes_bytes += found[1]
     rows += [(start, used_blocks(array("Q", [start]), array("Q", [end - start]))) for start, end in huge]
     ordered = [blocks for _, blocks in sorted(rows, key=lambda row: row[0])]
-    return Pieces(ordered, sum(sum(blocks.usable_bytes) for blocks in ordered))
+    return Pieces(ordered, sum(sum(blocks.usable_bytes) for blocks in ordered), notes_bytes)
 
 
 def _free(world: World, heads: Sequence[int]) -> Optional[Set[int]]:
@@ -60,18 +66,21 @@ def _free(world: World, heads: Sequence[int]) -> Optional[Set[int]]:
     return free
 
 
-def _of_chunk(world: World, chunk: int, free: Set[int]) -> Optional[Blocks]:
+def _of_chunk(world: World, chunk: int, free: Set[int], own: Set[int]) -> Optional[Tuple[Blocks, int]]:
+    """What is handed out, and bytes of the manager's own blocks."""
     head = world.read(chunk, HEAD_BYTES)
     words = unpack("<%dI" % (len(head) // 4), head)
     place = next((at for at in range(16, len(words) - PAGES + 1) if words[at] == FIRST), None)
     if place is None:
         return None
-    addresses, sizes = array("Q"), array("Q")
+    addresses, sizes, own_bytes = array("Q"), array("Q"), 0
     for start, size, count in _runs(chunk, words[place : place + PAGES]):
         elements = [address for address in range(start, start + size * count, size) if address not in free]
-        addresses.extend(elements)
-        sizes.extend([size] * len(elements))
-    return used_blocks(addresses, sizes)
+        others = [address for address in elements if address not in own] if own else elements
+        addresses.extend(others)
+        sizes.extend([size] * len(others))
+        own_bytes += size * (len(elements) - len(others))
+    return used_blocks(addresses, sizes), own_bytes
 
 
 def _runs(chunk: int, pages: Sequence[int]) -> Iterator[Tuple[int, int, int]]:
