@@ -100,7 +100,7 @@ BEAM = Runtime(  # OTP 25: carriers of the allocators of erts
     rest="single-block carriers and other",
 )
 
-PHP = Runtime(  # PHP 8.2: chunks of 2 MiB (Zend/zend_alloc.c: ZEND_MM_CHUNK_SIZE)
+PHP = Runtime(  # PHP 8.2 to 8.6: chunks of 2 MiB (Zend/zend_alloc.c: ZEND_MM_CHUNK_SIZE)
     "PHP",
     ("php", "libphp"),
     shapes=(Shape("Zend memory manager", align_bytes=2 * MIB, min_bytes=2 * MIB),),
