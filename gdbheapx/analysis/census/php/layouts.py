@@ -1,7 +1,7 @@
 """Where PHP keeps what, by release (Zend/zend.h, zend_compile.h, zend_modules.h)."""
 
 from collections import Counter
-from struct import unpack
+from struct import unpack_from
 from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
@@ -50,7 +50,7 @@ RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 def release(world: World) -> Optional[Release]:
     """By the modules that the interpreter has built in, which all have the number of its interface; None where there are none."""
-    entries = [entry for words, _ in data(world) for entry in _modules(words)]
+    entries = [entry for content, _ in data(world) for entry in _modules(content)]
     numbers = Counter(entry[0] >> 32 for entry in entries).most_common(1)
     if not numbers or numbers[0][1] < LEAST_MODULES:
         return None
@@ -64,18 +64,21 @@ def layout(world: World) -> Optional[Layout]:
     return LAYOUTS.get(known.interface) if known is not None else None
 
 
-def data(world: World) -> Iterator[Tuple[Sequence[int], int]]:
-    """Words of the interpreter's data, and where they begin."""
+def data(world: World) -> Iterator[Tuple[bytes, int]]:
+    """The interpreter's data, in words, and where they begin."""
     for module in world.modules():
         if "php" in module.file_name:
             for start, _, end in world.target.writable_segments(module):
                 start = -(-start // 8) * 8
                 content = world.read(start, end - start)
-                yield unpack("<%dQ" % (len(content) // 8), content[: len(content) & -8]), start
+                yield content[: len(content) & -8], start
 
 
-def _modules(words: Sequence[int]) -> Iterator[Sequence[int]]:
-    for at in range(len(words) - MODULE_WORDS):
-        word = words[at]
-        if word & 0xFFFFFFFF == MODULE_BYTES and FIRST_DAY < word >> 32 < LAST_DAY:
-            yield words[at : at + MODULE_WORDS]
+def _modules(content: bytes) -> Iterator[Sequence[int]]:
+    begin = MODULE_BYTES.to_bytes(4, "little")
+    at = content.find(begin)
+    while 0 <= at <= len(content) - 8 * MODULE_WORDS:
+        entry = unpack_from("<%dQ" % MODULE_WORDS, content, at)
+        if not at % 8 and FIRST_DAY < entry[0] >> 32 < LAST_DAY:
+            yield entry
+        at = content.find(begin, at + 1)

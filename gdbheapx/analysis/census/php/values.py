@@ -203,10 +203,11 @@ class Values:
 
     def globals(self) -> Optional[Globals]:
         """executor_globals, by a table in the interpreter's data that has `_GET`, and those behind it."""
-        for words, start in data(self.world):
-            for at in range(len(words) - 7):
-                # a table's counts, size and mask, before anything is read: nTableMask is minus twice nTableSize, or of a packed one -2
-                size = words[at + 4] & 0xFFFFFFFF
+        for content, start in data(self.world):
+            words = unpack("<%dQ" % (len(content) // 8), content)
+            # a table's size and mask, before anything is read: nTableMask is minus twice nTableSize, or of a packed one -2
+            for at in [at - 1 for at, word in enumerate(words) if word >> 63 and 1 <= at <= len(words) - 7]:
+                size = words[at + 4] & HALF
                 if not size or size & (size - 1) or words[at + 1] >> 32 != (1 << 32) - 2 * size:
                     continue
                 symbols = _table(start + 8 * at, words[at : at + 5])
