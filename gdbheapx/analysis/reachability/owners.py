@@ -515,9 +515,12 @@ def _voted(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
     roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
     parents = (tallied.graph.parents if tallied.paths is None else tallied.graph.named_parents)(roots_from)
     for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
-        at = node
+        at, passed = node, []
         while at < roots_from and parents[at] != NO_NODE:
+            passed.append(at)
             at = parents[at]
+        for one in passed:  # the next node of a long list does not go all the way again
+            parents[one] = at
         votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
     variables = (node for node in votes if node >= roots_from or tallied.is_variable(node))
     chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]

@@ -92,6 +92,20 @@ static const uint8_t *joined_lend(const struct block_source *self, uint64_t addr
     return bytes;
 }
 
+/* Where only one has any. */
+static int joined_split(const struct block_source *self, unsigned most, struct block_source **out, uint64_t *begins)
+{
+    const struct joined *joined = (const struct joined *) self;
+    const struct block_source *one = NULL;
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < joined->count; i++)
+        if (!joined->lanes[i].source->state(joined->lanes[i].source).ended) {
+            one = joined->lanes[i].source;
+            left++;
+        }
+    return left == 1 && one->split ? one->split(one, most, out, begins) : 0;
+}
+
 static void joined_free(struct block_source *self)
 {
     free(self);
@@ -103,7 +117,7 @@ struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count)
     struct joined *joined = calloc(1, sizeof *joined + (size_t) count * sizeof *joined->lanes);
     if (!joined)
         return NULL;
-    struct block_source source = {0, joined_next, joined_state, joined_free, joined_lend, 0, NULL};
+    struct block_source source = {0, joined_next, joined_state, joined_free, joined_lend, 0, joined_split};
     joined->source = source;
     joined->count = count;
     for (uint64_t i = 0; i < count; i++) {

@@ -2,11 +2,12 @@
    pointers mangled with the guard of the thread's control block. Only pointers to the start of such a block count. */
 #include "../common/threads.h"
 #include "marks.h"
+#include "weak_sieve.h"
 
 #define WEAK_READ (128u << 10)
 #define WEAK_BLOCKS 65536u          /* one thread reads so many before it takes others */
+#define NO_GROUP UINT64_MAX
 #define PIECES_EACH 16u             /* of few blocks it takes fewer, so that no thread waits for another */
-#define ADDRESS_BITS 48u
 
 enum { WEAK_MASKED, WEAK_UNALIGNED, WEAK_MANGLED, WEAK_RULES };
 
@@ -18,6 +19,7 @@ struct weak_part {
     uint64_t at, end;               /* what is left of the one before */
     uint8_t *buffer;
     uint64_t begin, length;         /* what the buffer has */
+    uint64_t group, bits;           /* of its words those of this group that may be addresses; NO_GROUP: it is not known of any */
     double deadline;
     int is_taken, has_ended;        /* in this slice by a thread; no blocks are left */
     int failed;
@@ -26,9 +28,7 @@ struct weak_part {
 struct weak {
     const struct graph *graph;
     uint8_t *found;                 /* by node that is leaked: WEAK_ rule + 1, or 0 */
-    uint64_t guard;
-    unsigned turn;                  /* how far the C library rotates what it mangles; 0: no guard is known */
-    uint64_t not_below, not_above;  /* for all eight bytes of a word at once: see in_range(). Both 0: not known */
+    struct weak_sieve sieve;
     uint32_t next, at_once;         /* blocks that no part has yet */
     unsigned threads;
     struct weak_part parts[MAX_THREADS];
@@ -56,22 +56,17 @@ static void hit(struct weak *weak, uint64_t value, unsigned rule)
         note(&weak->found[id], rule);
 }
 
-static inline uint64_t unmangled(const struct weak *weak, uint64_t value)
-{
-    return (value >> weak->turn | value << (-weak->turn & 63)) ^ weak->guard;
-}
-
 /* What may be a pointer in the word `value` by its upper bits or by the guard. */
 static void look_at_word(struct weak *weak, uint64_t value)
 {
-    const uint64_t low = weak->graph->index.low, span = weak->graph->index.span;
-    const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1), packed = value >> (64 - ADDRESS_BITS);
-    if (masked != value && masked - low < span)
+    const struct weak_sieve *sieve = &weak->sieve;
+    const uint64_t masked = value & (UINT64_MAX >> (64 - ADDRESS_BITS)), packed = value >> (64 - ADDRESS_BITS);
+    if (masked != value && weak_is_in(sieve, masked))
         hit(weak, masked & ~7ull, WEAK_MASKED);
-    if (packed - low < span && packed != value)
+    if (weak_is_in(sieve, packed))
         hit(weak, packed, WEAK_MASKED);
-    if (weak->turn && unmangled(weak, value) - low < span)
-        hit(weak, unmangled(weak, value), WEAK_MANGLED);
+    if (sieve->turn && weak_is_in(sieve, weak_unmangled(sieve, value)))
+        hit(weak, weak_unmangled(sieve, value), WEAK_MANGLED);
 }
 
 static void look_at_bytes(struct weak *weak, const uint8_t *bytes, uint64_t size)
@@ -79,60 +74,72 @@ static void look_at_bytes(struct weak *weak, const uint8_t *bytes, uint64_t size
     const struct graph *graph = weak->graph;
     for (uint64_t at = 1; at < 8 && at + 8 <= size; at++) {
         const uint64_t value = load_word(bytes + at, 8, graph->swap);
-        if (value - graph->index.low < graph->index.span)
+        if (weak_is_in(&weak->sieve, value))
             hit(weak, value, WEAK_UNALIGNED);
     }
 }
 
-#define EACH_BYTE 0x0101010101010101ull
-#define UPPER_BITS (0x80 * EACH_BYTE)
-
-/* The upper bit of each byte that is one which addresses of heaps have as their sixth: no byte carries into the next. */
-static inline uint64_t in_range(const struct weak *weak, uint64_t bytes)
+/* Bytes of the part's buffer. Where their words are this machine's, few are looked at. */
+static void look_at(struct weak_part *part, const uint8_t *bytes, uint64_t size)
 {
-    const uint64_t low = bytes & ~UPPER_BITS;
-    return (low + weak->not_below) & ~(low + weak->not_above) & ~bytes & UPPER_BITS;
-}
-
-/* The upper bit of each byte that is zero. */
-static inline uint64_t zeros(uint64_t bytes)
-{
-    return ~(((bytes & ~UPPER_BITS) + ~UPPER_BITS) | bytes) & UPPER_BITS;
-}
-
-/* 0: at none of the seven odd places from the second byte of `value` on stands an address of a heap: none has such a sixth byte, and two
-   zeros behind it. */
-static inline uint64_t may_be_unaligned(const struct weak *weak, uint64_t value, uint64_t next)
-{
-    const uint64_t sixth = value >> 48 | next << 16, seventh = value >> 56 | next << 8;
-    return in_range(weak, sixth) & zeros(seventh | next) & (UPPER_BITS >> 8);
-}
-
-/* Nearly all words are none in any way: that is found out without a branch for each way. */
-static inline int may_be_any(const struct weak *weak, uint64_t value, uint64_t next)
-{
-    const uint64_t low = weak->graph->index.low, span = weak->graph->index.span;
-    const uint64_t masked = value & ((1ull << ADDRESS_BITS) - 1);
-    unsigned any = (masked - low < span) & (masked != value);
-    any |= (value >> (64 - ADDRESS_BITS)) - low < span;
-    any |= (unmangled(weak, value) - low < span) & (weak->turn != 0);
-    if (weak->not_below)
-        return (int) any || may_be_unaligned(weak, value, next);
-    for (unsigned shift = 8; shift < 64; shift += 8)
-        any |= (value >> shift | next << (64 - shift)) - low < span;
-    return (int) any;
-}
-
-static void look_at(struct weak *weak, const uint8_t *bytes, uint64_t size)
-{
-    const unsigned swap = weak->graph->swap, is_plain = weak->graph->plain_words;
-    for (uint64_t at = 0; at + 8 <= size; at += 8) {
-        const uint64_t value = load_word(bytes + at, 8, swap), next = at + 16 <= size ? load_word(bytes + at + 8, 8, swap) : 0;
-        if (is_plain && at + 16 <= size && !may_be_any(weak, value, next))
-            continue;
-        look_at_word(weak, value);
+    struct weak *weak = part->weak;
+    const uint64_t away = (uint64_t) (bytes - part->buffer), end = (away + size) / 8;
+    const int is_plain = weak->graph->plain_words && away % 8 == 0;
+    for (uint64_t word = away / 8, next; is_plain && word < end; word = next) {
+        if (part->group != word / WEAK_GROUP) {
+            part->group = word / WEAK_GROUP;
+            part->bits = weak_sieve_words(&weak->sieve, part->buffer + 8 * WEAK_GROUP * part->group);
+        }
+        next = (part->group + 1) * WEAK_GROUP < end ? (part->group + 1) * WEAK_GROUP : end;
+        uint64_t left = part->bits >> word % WEAK_GROUP << word % WEAK_GROUP;
+        left &= next % WEAK_GROUP ? (1ull << next % WEAK_GROUP) - 1 : UINT64_MAX;
+        for (; left; left &= left - 1) {
+            const uint64_t at = 8 * (part->group * WEAK_GROUP + (unsigned) __builtin_ctzll(left)) - away;
+            look_at_word(weak, load_word(bytes + at, 8, 0));
+            look_at_bytes(weak, bytes + at, size - at);
+        }
+    }
+    for (uint64_t at = 0; !is_plain && at + 8 <= size; at += 8) {
+        look_at_word(weak, load_word(bytes + at, 8, weak->graph->swap));
         look_at_bytes(weak, bytes + at, size - at);
     }
+}
+
+/* Some block that begins in the slot is leaked. */
+static int has_leaked(const struct graph *graph, const struct slot *slot)
+{
+    for (uint32_t id = slot->rank_before; id < slot->rank_after; id = (id | 63) + 1) {
+        uint64_t some = leaked_of(graph->marks, id >> 6) >> (id & 63);
+        if (slot->rank_after - id < 64 - (id & 63))
+            some &= (1ull << (slot->rank_after - id)) - 1;
+        if (some)
+            return 1;
+    }
+    return 0;
+}
+
+/* The ranges are those where leaked blocks may begin: two, with the widest gap of all between them. */
+static void find_ranges(const struct graph *graph, struct weak_sieve *sieve)
+{
+    const struct index *index = &graph->index;
+    uint64_t first = 0, last = 0, below = 0, above = 0;
+    for (uint32_t i = 0; i < index->slot_count; i++) {
+        const struct slot *slot = index->in_order[i];
+        if (slot->rank_before == slot->rank_after || !has_leaked(graph, slot))
+            continue;
+        const uint64_t begin = slot->begin + ((uint64_t) slot->first << (index->shift + 6));
+        if (!last) {
+            first = begin;
+        } else if (begin - last > above - below) {
+            below = last;
+            above = begin;
+        }
+        last = slot->begin + ((uint64_t) slot->end << (index->shift + 6));
+    }
+    if (last)
+        weak_sieve_add(sieve, first, above ? below : last);
+    if (above)
+        weak_sieve_add(sieve, above, last);
 }
 
 /* After the marks were made, of a graph of 64-bit words. `turn`: 0: no guard is known. NULL: no memory. */
@@ -141,14 +148,11 @@ struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned 
     struct weak *weak = calloc(1, sizeof *weak);
     if (!weak)
         return NULL;
-    const uint64_t low = graph->index.low >> 40, high = (graph->index.low + graph->index.span - 1) >> 40;
     weak->graph = graph;
-    weak->guard = guard;
-    weak->turn = turn;
-    if (graph->index.span && high < 128) {
-        weak->not_below = (128 - low) * EACH_BYTE;
-        weak->not_above = (127 - high) * EACH_BYTE;
-    }
+    weak->sieve.guard = guard;
+    weak->sieve.turn = turn;
+    weak->sieve.is_wide = graph->sieve.is_wide;
+    find_ranges(graph, &weak->sieve);
     weak->threads = threads < 1 || !source_is_parallel(graph->memory) ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     weak->at_once = (uint32_t) (graph->index.blocks / (PIECES_EACH * weak->threads)) + 1;
     if (weak->at_once > WEAK_BLOCKS)
@@ -156,7 +160,8 @@ struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned 
     weak->found = calloc((size_t) graph->index.blocks + 1, 1);
     for (unsigned i = 0; i < weak->threads; i++) {
         weak->parts[i].weak = weak;
-        weak->parts[i].buffer = malloc(WEAK_READ);
+        weak->parts[i].group = NO_GROUP;
+        weak->parts[i].buffer = calloc(WEAK_READ + WEAK_SLACK, 1);
     }
     return weak;
 }
@@ -181,6 +186,7 @@ static const uint8_t *bytes_at(struct weak_part *part, uint64_t at, uint64_t end
         const uint64_t size = source_ahead(memory, at, asked, WEAK_READ);
         const int64_t read = source_read(memory, at, part->buffer, size);
         *interrupted = read < 0;
+        part->group = NO_GROUP;
         part->begin = at;
         part->length = read > 0 ? (uint64_t) read : 0;
     }
@@ -207,7 +213,7 @@ static int weak_range(struct weak_part *part, uint64_t *at, uint64_t end, double
         if (interrupted)
             return INTERRUPTED;
         if (bytes)
-            look_at(weak, bytes, got);
+            look_at(part, bytes, got);
         if (!bytes)                         /* a hole: on with the next page */
             *at = (*at | 4095) + 1;
         else                                /* a pointer may lie across two reads */

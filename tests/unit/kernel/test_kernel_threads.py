@@ -18,7 +18,10 @@ from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
 from gdbheapx.kernel.blocks.signatures import ALL, AT_MOST, UNKNOWN, Condition, Referring, SignatureRow, Signer
 from gdbheapx.kernel.glibc.records import STATUS_USED, Listed
 from gdbheapx.kernel.glibc.walkers import chunk_walker
-from tests.support.builders import heap
+from gdbheapx.kernel.jemalloc.records import BLOCK_USED
+from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from tests.support.builders import heap, rtree, rtree_truth
+from tests.support.builders.extent_cases import PADDED
 
 ROOT, IMAGE, APART = 0x60000000, 0x70000000, 0x7F0000000010
 MEGABYTES = 24
@@ -208,3 +211,55 @@ def test_nor_where_memory_is_read_by_calls(monkeypatch: pytest.MonkeyPatch, c_ke
         return b""
 
     alike(monkeypatch, made, c_kernel, CallSource(read))
+
+
+class MadeExtents:
+    """A heap of jemalloc's of some MiB, with pointers in it; of the damaged one some structures are at random."""
+
+    def __init__(self, seed: int, is_damaged: bool) -> None:
+        rng = random.Random(seed)
+        slab = [rtree.Spec(0, rtree.ACTIVE, 0, rng.randrange(rtree.BINS), rng.getrandbits(300)) for _ in range(2500)]
+        large = [rtree.Spec(rng.choice((1, 4, 30, 300)), rng.choice((rtree.ACTIVE, rtree.ACTIVE, rtree.DIRTY)), 0, rtree.BINS + 1) for _ in range(150)]
+        specs = slab + large
+        rng.shuffle(specs)
+        self.built = rtree.build(specs, rtree.Variant())
+        self.used = [row[:2] for row in rtree_truth.blocks(self.built, [], PADDED) if row[2] == BLOCK_USED]
+        self.begin, self.end = min(begin for _, begin, _ in self.built.placed), max(end for _, _, end in self.built.placed)
+        words = array("Q", bytes(self.end - self.begin))
+        for address, size in self.used:
+            for _ in range(rng.randrange(4)):
+                words[(address - self.begin) // 8 + rng.randrange(size // 8)] = rng.choice(self.used)[0] + rng.choice((0, 0, 0, 8))
+        for number in rng.sample(range(len(specs)), 25 if is_damaged else 0):
+            self.built.put(self.built.struct_of(number) + 8 * rng.randrange(4), rng.getrandbits(40), 8)
+        pieces = [(address, bytes(data)) for address, data in self.built.pieces.items()]
+        self.source = BytesSource(tuple(sorted([*pieces, (self.begin, words.tobytes())])))
+
+    def graph(self, kernel: CKernel) -> Graph:
+        """Everything is read and resolved; beside a heap of glibc's that has no arena."""
+        graph = kernel.graph(self.source, GraphShape([(self.begin, self.end)], [], 8, True, 8, True), Budget())
+        nothing = chunk_walker(kernel, self.source, heap.LP64, Budget()).blocks([], [])
+        graph.gather([extent_walker(kernel, self.source, self.built.heap(), Budget()).blocks([]), nothing])
+        graph.settle()
+        graph.resolve()
+        return graph
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nor_does_one_of_jemalloc(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, seed: int, is_damaged: bool) -> None:
+    """Each part walks over the same extents; the first graph has the blocks that were built."""
+    made = MadeExtents(seed, is_damaged)
+    first: Optional[Dict[str, Any]] = None
+    reads = set()
+    for threads in (1, 2, 3, 8):
+        monkeypatch.setattr(graph_module, "usable_cpus", lambda threads=threads: threads)
+        graph = made.graph(c_kernel)
+        reads.add(graph.numbers().bytes_read)
+        found = told(graph)
+        first = first or found
+        assert [key for key in first if found[key] != first[key]] == [], threads
+    assert first is not None and len(reads) > 1, "it was read in parts"
+    if is_damaged:
+        assert 0 < first["numbers"].blocks < len(made.used)
+    else:
+        assert first["numbers"].blocks == len(made.used)

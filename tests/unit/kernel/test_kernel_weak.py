@@ -107,9 +107,19 @@ def expected(one: Made) -> Dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("rooms", [(HEAP,), (0x555500000000,), (0x555500000000, 0x7E0000000000), (0x910000000000,)])
+ROOMS = (
+    (HEAP,),
+    (0x555500000000,),
+    (0x555500000000, 0x7E0000000000),
+    (0x910000000000,),
+    (0x1A30000, 0x7E0000000000),
+    (0x2A300000, 0x555500000000, 0x910000000000),
+)
+
+
+@pytest.mark.parametrize("rooms", ROOMS)
 def test_any_number_of_threads_finds_what_the_definition_gives(c_kernel: CKernel, rooms: Sequence[int]) -> None:
-    """Heaps of one sixth byte, of many, of one that is none of a program's."""
+    """Heaps of one sixth byte, of many, of one that is none of a program's; of addresses with fewer bytes; in three places."""
     seen: Set[int] = set()
     for seed in range(12):
         one = made(seed, rooms)
@@ -142,7 +152,7 @@ def test_a_look_in_many_slices_forgets_no_part(c_kernel: CKernel) -> None:
     assert slices < 1000 and {address for address in one.lost if graph.evidence(graph.find(address)[0]) != LEAKED} == set(expected(one))  # type: ignore[index]
 
 
-@pytest.mark.parametrize("room", [HEAP, 0x555500000000, 0x7E0000000000, 0x910000000000])
+@pytest.mark.parametrize("room", [HEAP, 0x1A30000, 0x2A300000, 0x555500000000, 0x7E0000000000, 0x910000000000])
 @pytest.mark.parametrize("filler", [0, 0x55, 0xFF])
 def test_one_pointer_is_found_at_every_odd_place(c_kernel: CKernel, room: int, filler: int) -> None:
     """Whatever stands around it, each by itself; not where it reaches beyond its block."""
