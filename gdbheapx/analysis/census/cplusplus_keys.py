@@ -18,7 +18,7 @@ HASHED_AT, ORDERED_AT = 8, 32
 """Where the key begins in a node of an unordered map, and of a map."""
 MOST_STRING, MOST_KEY = 4096, 60
 """Bytes of a string that is looked at, and letters of one that are shown."""
-SAMPLES, MOST_STEPS = 24, 64
+SAMPLES, TOP_NODES, MOST_STEPS = 24, 63, 64
 LEAST_BITS = 12
 """By which chance is excluded: so many has a bucket's number, all together."""
 LEAST_ORDERED = 7
@@ -110,6 +110,7 @@ class Keys:
         self._world, self._containers = world, containers
         self._samples: Dict[int, List[int]] = {}
         """By head."""
+        self._tops: Dict[int, List[int]] = {}
         self.string = functools.lru_cache(1 << 14)(self._string)
 
     def _string(self, address: int) -> Optional[bytes]:
@@ -208,6 +209,7 @@ class Keys:
         words = [word for some in found for word in some if word is not None]
         if len(words) != len(near) + len(sample) or not _may_be_integers(words, len(set(near) | set(sample))):
             return None
+        words += [word for one in self._top(head) for word in self._world.words(one + ORDERED_AT, 1) or ()]
         for reading in INTEGERS:
             if all(_is_ordered([reading(word or 0) for word in some]) for some in found) and _fits(reading, words):
                 return Key("%d" % reading(self._word(node + ORDERED_AT) or 0), node + ORDERED_AT + 8)
@@ -219,6 +221,16 @@ class Keys:
         while node is not None and node != head and self._containers.size(node) is not None:
             yield node
             node = self._beside(head, node, True)
+
+    def _top(self, head: int) -> List[int]:
+        """The first nodes from the root down: of all sizes and ages, where the first ones in order may be of one."""
+        if head not in self._tops:
+            nodes = [word for word in (self._word(head + 8),) if word]
+            for node in nodes:
+                below = self._world.words(node + 16, 2) if len(nodes) < TOP_NODES else None
+                nodes += [word for word in below or () if self._containers.size(word) is not None]
+            self._tops[head] = nodes
+        return self._tops[head]
 
     def _beside(self, head: int, node: int, is_next: bool) -> Optional[int]:
         """The next node in order, or the one before: the last of the other side below it, else above it where that is on the other side."""
@@ -259,7 +271,8 @@ def _may_be_integers(words: Sequence[int], nodes: int) -> bool:
 def _fits(reading: Callable[[int], int], words: Sequence[int]) -> bool:
     """They are no fractions, texts or pairs; behind four bytes lies what most often does, nothing or a part of an address."""
     if reading is _wide:
-        return all(-MOST_WIDE < _wide(word) < MOST_WIDE for word in words) and not _are_fractions([word for word in words if word < 1 << 32])
+        narrow = [word for word in words if word < 1 << 32]
+        return all(-MOST_WIDE < _wide(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)
     behind = sum(not word >> 32 or PADDING[0] <= word >> 32 <= PADDING[1] for word in words)
     return 2 * behind > len(words) and not _are_fractions([_unsigned(word) for word in words])
 

@@ -23,6 +23,10 @@ from gdbheapx.session import Session
 UNORDERED, ORDERED, LIST, DEQUE, VECTOR = "unordered map or set", "map or set", "list", "deque", "vector"
 BYTES = {UNORDERED: 56, ORDERED: 40, LIST: 24, DEQUE: 80, VECTOR: 24}
 """Of the heads as libstdc++ has them: libc++'s are not named."""
+WAYS = {UNORDERED: (0, 2), ORDERED: (1, 2, 3), LIST: (0, 1), DEQUE: (0, 2, 3, 5, 6, 7, 9), VECTOR: (0,)}
+"""Words of heads that lead to their blocks: an end may be where another block begins."""
+MOST_NAMES = 32
+"""Steps of a path: more are a list of the program's own that was followed, and no name."""
 MOST_KNOWN = 1 << 14
 PAGE_BYTES, MOST_PAGES, MOST_STATES = 1024, 1 << 13, 1 << 16
 MOST_BYTES, SLACK_BYTES = 1 << 62, 24
@@ -139,6 +143,8 @@ class ContainerNamer:
         if moved is None:
             return None
         path = (*state.path, *moved[1]) if moved[1] else state.path
+        if len(path) > MOST_NAMES:
+            return None
         if moved[0].form == POINTED:  # what an element that is a pointer leads to is called as it is
             path = (*path[:-1], path[-1]._replace(address=Address(blocks[number])))
         return State(moved[0], path, state.is_named or moved[0].container is not None)
@@ -176,13 +182,12 @@ class ContainerNamer:
         steps = [PathStep(FIELD, here.form % (begin - here.base), Address(begin))] if begin > here.base or here.form == ELEMENT else []
         word, kind = (place - found.address) // 8, _kind(found)
         is_table = (kind == UNORDERED and word == 0) or (kind == DEQUE and word in (0, 5, 9))
-        is_way = kind in (DEQUE, VECTOR, LIST) or word in ((0, 2) if kind == UNORDERED else (1, 2, 3))
-        return (Here(begin, begin, MEMBER, found, is_table), steps) if is_way else None
+        return (Here(begin, begin, MEMBER, found, is_table), steps) if word in WAYS[kind] else None
 
     def _is_proven(self, here: Here, place: int, below: int) -> bool:
         """The word is no rest: a class's object has it, or a string, nobody else leads there, or other nodes have pointers there."""
         left = self._left(place)
-        if here.block and self._elements.is_comparison(place):
+        if self._is_end(place, below) or (here.block and self._elements.is_comparison(place)):
             return False
         if not here.block or (left >= STRING_BYTES and self._keys.string(place) is not None):
             return True
@@ -196,6 +201,13 @@ class ContainerNamer:
         words = [self._world.words(node + place - here.block, 1) or (1,) for node in here.beside]
         pointers = [word for (word,) in words if word and self._containers.size(word) is not None]
         return 2 * len(pointers) > len(words) and all(not word or word in pointers for (word,) in words)
+
+    def _is_end(self, place: int, below: int) -> bool:
+        """The end of a vector without elements, or of its room: where its block ends another one may begin."""
+        words = self._world.words(place - 16, 4) or (0,) * 4
+        begin = words[0] if words[0] <= words[1] <= below else words[1] if words[2] == words[3] else 0
+        usable = self._containers.size(begin) if begin else None
+        return usable is not None and begin + usable == below
 
     def _inner(self, here: Here, container: Container, block: int, place: int) -> Moved:
         kind = _kind(container)
