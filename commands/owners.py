@@ -10,7 +10,8 @@ HELP = """What holds the used memory: global variables, threads, mappings, and t
 
 `retained` is what would be lost with an owner: nothing else leads there. `reached` is all that it leads to, others too. What several
 owners hold is retained by none of them; it is shown as `shared` where one block stands above it. A suspect keeps a fifth of the heap or
-more; it is followed down to the block where the memory piles up.
+more; it is followed down to the block where the memory piles up. A block is called by its path where names lead there, such as
+`g_sessions["u:1234"][3]`.
 """
 
 

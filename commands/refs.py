@@ -9,7 +9,8 @@ from gdbheapx.stops import Reads
 HELP = """What points to a block, and what points there, back to the roots: why it is held.
 
 Each line is one pointer; the chain ends at a global variable, a stack, thread-local storage or a register, or where nothing
-leads on (the block is lost with all that is in the chain).
+leads on (the block is lost with all that is in the chain). Where names lead there, `Path` says how the program itself gets to the block:
+`shop._cache["u:1234"].items[3]` in Python, `g_sessions["u:1234"][3]` through containers of C++.
 """
 
 

@@ -5,6 +5,7 @@ As the C++ libraries have them (libstdc++: hashtable.h, stl_tree.h, stl_list.h, 
 nodes of a header lead back to it, a table has as many places as its length says. What only may be one is not told.
 """
 
+import functools
 import struct
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
@@ -19,6 +20,8 @@ MOST_BYTES = 4096
 MOST_WORDS = 11
 """Of a container."""
 MOST_COUNT = 1 << 40
+MOST_KNOWN = 1 << 14
+"""Addresses of which it is kept which block has them."""
 MOST_STEPS = 100
 """Of a chain or list that are followed."""
 MOST_CONTROL_BYTES = 1 << 20
@@ -49,6 +52,8 @@ class Containers:
         if redis.RECOGNISERS[0].is_here(world):
             self._ways.append(self._dict)
         self._ways += [self._vector, self._string]
+        self.inside = functools.lru_cache(MOST_KNOWN)(self._find)
+        """(begin, usable bytes) of the block that has an address; None where none has it."""
 
     def within(self, start: int, end: int) -> List[Container]:
         """Those in a range of memory: what has most elements first."""
@@ -58,6 +63,12 @@ class Containers:
         """The one that has the word at the address, and begins at `start` or behind it."""
         near = self._each(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS)
         return next((one for one in near if one.address <= address < one.address + one.size_bytes), None)
+
+    def at(self, address: int) -> Optional[Container]:
+        """The one that begins there."""
+        words = self._world.target.words_in(self._world.read(address, 8 * MOST_WORDS))
+        found = self._at(address, words) if self._world.word_bytes == 8 else None
+        return None if found is None else Container(found[0], Address(address), 8 * found[1], found[2], found[3])
 
     def _each(self, start: int, end: int) -> Iterator[Container]:
         size = self._world.word_bytes
@@ -74,19 +85,18 @@ class Containers:
     def _at(self, address: int, these: Sequence[int]) -> Found:
         return next((found for found in (way(address, these) for way in self._ways) if found is not None), None)
 
-    def _size(self, address: int) -> Optional[int]:
+    def size(self, address: int) -> Optional[int]:
         """Usable bytes of the block that begins there; None where none does."""
-        inside = self._inside(address)
+        inside = self.inside(address)
         return inside[1] if inside is not None and inside[0] == address else None
 
-    def _inside(self, address: int) -> Optional[Tuple[int, int]]:
-        """(begin, usable bytes) of the block that has the address."""
+    def _find(self, address: int) -> Optional[Tuple[int, int]]:
         place = self._graph.find(address)
         return None if place is None or place[0] >= self._blocks else self._graph.blocks([place[0]])[0]
 
-    def _fits(self, address: int, wanted_bytes: int) -> bool:
+    def fits(self, address: int, wanted_bytes: int) -> bool:
         """A block begins there that was made for so many bytes, as far as its size tells."""
-        usable = self._size(address)
+        usable = self.size(address)
         return usable is not None and wanted_bytes <= usable and usable - wanted_bytes < max(SLACK_BYTES, usable // 5 + 16)
 
     def _word(self, address: int, place: int = 0) -> Optional[int]:
@@ -101,16 +111,16 @@ class Containers:
         table, buckets, first, count, load = these[:5]
         (factor,) = struct.unpack("<f", (load & 0xFFFFFFFF).to_bytes(4, "little"))
         is_single = buckets == 1 and table == at + 48
-        if not LEAST_LOAD <= factor <= MOST_LOAD or not (is_single or self._fits(table, 8 * buckets)) or not self._chain(first, count):
+        if not LEAST_LOAD <= factor <= MOST_LOAD or not (is_single or self.fits(table, 8 * buckets)) or not self._chain(first, count):
             return None
         is_libstdcxx = len(these) >= 7 and (is_single or these[6] == 0) and count <= these[5] + 1 <= MOST_COUNT
         return "unordered map or set", 7 if is_libstdcxx else 5, count, None
 
     def _chain(self, node: int, count: int) -> bool:
         """So many blocks of one size, each with a pointer to the next one at its begin."""
-        usable = self._size(node)
+        usable = self.size(node)
         for _ in range(min(count, MOST_STEPS)):
-            if usable is None or self._size(node) not in (usable, usable + 16, usable - 16):
+            if usable is None or self.size(node) not in (usable, usable + 16, usable - 16):
                 return False
             node = self._word(node) or 0
         return count > MOST_STEPS or not node
@@ -120,14 +130,14 @@ class Containers:
         if len(these) < 5 or these[0] & 0xFFFFFFFF or not 0 < these[4] <= self._blocks:
             return None
         _, root, first, last, count = these[:5]
-        if None in (self._size(root), self._size(first), self._size(last)) or (count == 1) != (first == last):
+        if None in (self.size(root), self.size(first), self.size(last)) or (count == 1) != (first == last):
             return None
         proves = self._word(root, 1) == at and self._word(first, 2) == 0 and self._word(last, 3) == 0
         return ("map or set", 5, count, None) if proves else None
 
     def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> Found:
         """libc++'s std::map: first, root, how many; a node is left, right, parent, and the root's parent the word that leads to it."""
-        if len(these) < 3 or not 0 < these[2] <= self._blocks or self._size(these[0]) is None or self._size(these[1]) is None:
+        if len(these) < 3 or not 0 < these[2] <= self._blocks or self.size(these[0]) is None or self.size(these[1]) is None:
             return None
         proves = self._word(these[1], 2) == at + 8 and self._word(these[0], 0) == 0
         return ("map or set", 3, these[2], None) if proves else None
@@ -138,11 +148,11 @@ class Containers:
         if len(these) < 3 or not 0 < these[2] <= self._blocks or (these[2] == 1) != (these[0] == these[1]):
             return None
         one, other, count = these[:3]
-        if self._size(one) is None or self._size(other) is None or self._word(one, 1) != at or self._word(other, 0) != at:
+        if self.size(one) is None or self.size(other) is None or self._word(one, 1) != at or self._word(other, 0) != at:
             return None
         before, node = at, one
         for _ in range(min(count, MOST_STEPS)):
-            if self._size(node) is None or self._word(node, 1) != before:
+            if self.size(node) is None or self._word(node, 1) != before:
                 return None
             before, node = node, self._word(node) or 0
         return ("list", 3, count, None) if count > MOST_STEPS or node == at else None
@@ -154,9 +164,9 @@ class Containers:
         table, length, current, first, last, node, end, end_first, end_last, end_node = these[:10]
         each, buffers = last - first, (end_node - node) // 8
         is_ordered = first <= current < last and end_first <= end < end_last and end_last - end_first == each
-        if not is_ordered or not table <= node <= end_node < table + 8 * length or not self._fits(table, 8 * length):
+        if not is_ordered or not table <= node <= end_node < table + 8 * length or not self.fits(table, 8 * length):
             return None
-        if self._size(first) is None or self._word(node) != first or self._word(end_node) != end_first:
+        if self.size(first) is None or self._word(node) != first or self._word(end_node) != end_first:
             return None
         used_bytes = buffers * each + (end - end_first) - (current - first)
         return ("deque", 10, None, used_bytes) if used_bytes > 0 else None
@@ -166,7 +176,7 @@ class Containers:
         if len(these) < 4 or not 0 < these[3] < MOST_COUNT or not any(one >= 3 and not one & (one + 1) for one in these[:2]):
             return None
         control, mask = these[:2] if not these[1] & (these[1] + 1) else (these[1], these[0])
-        places, inside = mask + 1, self._inside(control)
+        places, inside = mask + 1, self.inside(control)
         most = places // 8 * 7 if places > 8 else mask
         if inside is None or control % GROUP_BYTES or places > MOST_COUNT or these[2] + these[3] > most:
             return None
@@ -184,11 +194,11 @@ class Containers:
         """Rust's BTreeMap: root, height, how many; the root has no parent, and its children lead back to it, the last of a node's words."""
         if len(these) < 3 or not 0 < these[1] < MOST_HEIGHT or not BTREE_CAPACITY < these[2] < MOST_COUNT:
             return None
-        usable = self._size(these[0])
+        usable = self.size(these[0])
         if usable is None or usable > MOST_BYTES or not rust.is_used(self._world):
             return None
         node = self._world.words(these[0], usable // 8) or ()
-        children = [word for word in node[1:] if self._size(word) is not None and self._word(word) == these[0]]
+        children = [word for word in node[1:] if self.size(word) is not None and self._word(word) == these[0]]
         return ("BTreeMap or BTreeSet", 3, these[2], None) if node and not node[0] and len(children) >= 2 else None
 
     def _dict(self, at: int, these: Sequence[int]) -> Found:
@@ -198,20 +208,20 @@ class Containers:
             return None
         if these[1] and 0 < these[3] < MOST_COUNT and these[2] == these[4] == 0 and these[5] == (1 << 64) - 1:
             power = these[6] >> 16 & 0xFF
-            if power < 40 and self._fits(these[1], 8 << power):
+            if power < 40 and self.fits(these[1], 8 << power):
                 return "dict", 7, these[3], None
         is_old = these[3] and these[4] == these[3] - 1 and not these[3] & these[4] and 0 < these[5] < MOST_COUNT
-        return ("dict", 11, these[5], None) if is_old and self._fits(these[2], 8 * these[3]) else None
+        return ("dict", 11, these[5], None) if is_old and self.fits(these[2], 8 * these[3]) else None
 
     def _vector(self, at: int, these: Sequence[int]) -> Found:
         """std::vector: begin, end, end of the room; of one with pointers to blocks or strings alone it is known how many there are."""
-        if len(these) < 3 or not these[0] < these[1] <= these[2] < these[0] + MOST_COUNT or not self._fits(these[0], these[2] - these[0]):
+        if len(these) < 3 or not these[0] < these[1] <= these[2] < these[0] + MOST_COUNT or not self.fits(these[0], these[2] - these[0]):
             return None
         if not cplusplus.is_used(self._world):
             return None
         size_bytes = these[1] - these[0]
         first = self._world.words(these[0], min(size_bytes // 8, MOST_STEPS)) or ()
-        if size_bytes % 8 == 0 and len(first) >= 2 and len(set(first)) == len(first) and all(self._size(one) is not None for one in first):
+        if size_bytes % 8 == 0 and len(first) >= 2 and len(set(first)) == len(first) and all(self.size(one) is not None for one in first):
             return "vector of pointers", 3, size_bytes // 8, None
         strings = range(0, len(first) // STRING_WORDS * STRING_WORDS, STRING_WORDS)
         if size_bytes % (8 * STRING_WORDS) == 0 and strings and all(self._is_string(these[0] + 8 * at, first[at:]) for at in strings):
@@ -222,11 +232,11 @@ class Containers:
         """libstdc++'s std::string: its characters are its own, or a block's."""
         if these[0] == at + 16:
             return these[1] < GROUP_BYTES
-        return these[1] <= these[2] < MOST_COUNT and self._fits(these[0], these[2] + 1)
+        return these[1] <= these[2] < MOST_COUNT and self.fits(these[0], these[2] + 1)
 
     def _string(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::string with a block of its own: that, length, capacity; a zero ends it."""
-        if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self._fits(these[0], these[2] + 1):
+        if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self.fits(these[0], these[2] + 1):
             return None
         is_ended = self._world.read(these[0] + these[1], 1) == b"\0"
         return ("string", 3, None, these[1]) if is_ended and cplusplus.is_used(self._world) else None

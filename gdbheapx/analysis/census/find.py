@@ -5,6 +5,7 @@ from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping,
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, pieces, registry, rust, slabs
+from gdbheapx.analysis.census.cplusplus_paths import ContainerNamer
 from gdbheapx.analysis.census.world import (
     CONTENT,
     EXACT,
@@ -307,8 +308,10 @@ def paths(
     owning: Mapping[int, Optional[int]],
 ) -> Optional[Paths]:
     """What the blocks of a graph are called; `names`: by label, from 1 on; `owning`: which words own, where a label tells that. None where
-    no runtime says."""
-    if not speakers_:
+    nothing says."""
+    world = World(session)
+    structures = ContainerNamer(session, reach) if world.word_bytes == 8 and world.little_endian and cplusplus.is_used(world) else None
+    if not speakers_ and structures is None:
         return None
     kinds = [Kind("", None)]
     for label, name in enumerate(names, 1):
@@ -317,7 +320,15 @@ def paths(
     return Paths(
         reach,
         called,
-        Told(labels, kinds, speakers_, heap_graph.can_read_on(session.target), not session.without_names, not session.without_keys),
+        Told(
+            labels=labels,
+            kinds=kinds,
+            speakers=speakers_,
+            can_read=heap_graph.can_read_on(session.target),
+            has_names=not session.without_names,
+            has_keys=not session.without_keys,
+            structures=structures,
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """The graph of blocks with what runtimes call their objects."""
 
+from array import array
 from typing import Dict, Optional, Sequence
 
 from gdbheapx.analysis.census import find, pieces, registry
@@ -27,7 +28,9 @@ def make(session: Session) -> NamedGraph:
     speakers = find.speakers(recognisers, world)
     if not speakers:
         reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
-        return NamedGraph(reach, Names(session.target, reach), None)
+        names = Names(session.target, reach)
+        labels = array("I", [0]) * reach.numbers.blocks
+        return NamedGraph(reach, names, find.paths(session, reach, names, labels, [], {}, {}))
     signer = world.signer(asked.rows, asked.sets)
     read = heap_graph.gather(session, True, names=True, signer=signer, further=further)
     matches = signer.found()

@@ -204,7 +204,7 @@ def paths_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> 
     is_leaked = bytearray(blocks)
     for node, _ in graph.with_evidence((LEAKED,), 0, blocks):
         is_leaked[node] = 1
-    paths_of_owners = {node: tallied.path(node) for node, _ in tallied.tops(owners.MOST_OWNERS)}
+    paths_of_owners = {node: tallied.path(node) for node, _ in (tallied.tops(owners.MOST_OWNERS) if tallied.has_starts else ())}
     called = {node: Frame(path.text) for node, path in paths_of_owners.items() if path is not None}
     names = [Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names]
     paths, at = Paths(), array("I", [NO_PATH]) * len(above)

@@ -2,7 +2,7 @@
 
 import functools
 from array import array
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, KEY, VARIABLE, Hop, Namer, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
@@ -54,6 +54,22 @@ class Told(NamedTuple):
     """Paths are wanted; if not, runtimes tell only what owns what."""
     has_keys: bool = True
     """Keys, which are data, are told in them."""
+    structures: "Optional[Structures]" = None
+    """Of blocks that are no runtime's; None: each pointer is an offset."""
+
+
+class Structures(Protocol):
+    """Tells the steps through containers of blocks that are no runtime's."""
+
+    def begin(self, place: int, start: int) -> Optional[int]:
+        """Of the container that has the word at `place`, and begins at `start` or behind it; None where there is none."""
+
+    def forget(self) -> None:
+        """Ways are others from now on."""
+
+    def steps(self, start: Start, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]) -> List[PathStep]:
+        """From the start to the last of these blocks, the first of which the word at `place` leads to. `offset`: in a block of which number
+        the pointer to the next one stands: looked for when it is asked for, in a large table."""
 
 
 class Speaker(NamedTuple):
@@ -82,6 +98,8 @@ class Paths(graph_names.Paths):
         self._contents: Dict[int, Optional[str]] = {}
         self.has_garbage = any(speaker.namer.is_collected for speaker in told.speakers.values())
         self._hop = functools.lru_cache(MOST_KNOWN)(self._make_hop)
+        self._offset = functools.lru_cache(MOST_KNOWN)(self._make_offset)
+        self._start = functools.lru_cache(MOST_KNOWN)(self._make_start)
         self._stale = 0
         """Words left over that were found so far."""
         nothing: List[int] = []
@@ -91,6 +109,8 @@ class Paths(graph_names.Paths):
                 if node is not None:
                     self._starts.setdefault(node, (speaker.namer, start))
             nothing += [node for address in speaker.nothing for node in self._nodes(address)]
+        if not told.speakers:
+            return
         ordered = sorted(self._starts, key=self._comes_later)
         masks, modules = [self._mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._comes_later, ordered))
         speakers = [told.speakers.get(kind.runtime) for kind in told.kinds]
@@ -145,7 +165,13 @@ class Paths(graph_names.Paths):
         """Roots of the graph are now these."""
         self._roots, self._parents = roots, None
         self._known.clear()
+        self._forget()
+
+    def _forget(self) -> None:
         self._hop.cache_clear()
+        self._offset.cache_clear()
+        if self._told.structures is not None:
+            self._told.structures.forget()
 
     def of(self, node: int) -> Optional[graph_names.Path]:
         """The path to a block; None where nothing gives it a name."""
@@ -174,7 +200,12 @@ class Paths(graph_names.Paths):
 
     def _find(self, node: int) -> Optional[graph_names.Path]:
         while True:
-            known = self._begin(node)
+            way = self._way(node)
+            if way is not None and self._told.structures is not None and self._is_plain(way):
+                path = self._through(self._told.structures, way)
+                if path is not None or not self._told.speakers:
+                    return path
+            known = self._begin(way) if way is not None else None
             if known is None:
                 return None
             namer, start, way = known
@@ -200,7 +231,7 @@ class Paths(graph_names.Paths):
         first = (hop.offset or 0) // word
         self._stale += 1
         self._reach.graph.loosen(node, first)
-        self._hop.cache_clear()
+        self._forget()
         edges = self._reach.graph.edges(node) if hop.size_bytes <= MOST_REST_BYTES else []
         for edge in edges:
             is_way = parents is not None and edge.node < self._reach.numbers.blocks and parents[edge.node] == node
@@ -210,28 +241,55 @@ class Paths(graph_names.Paths):
                     self._reach.graph.loosen(node, edge.slot)
         self._parents = None
 
-    def _begin(self, node: int) -> Optional[Tuple[Namer, Start, List[int]]]:
-        """Who tells the path to a block, where that begins, and all blocks on the way."""
-        way = self._way(node)
-        if way is None:
+    def _is_plain(self, way: Sequence[int]) -> bool:
+        """From a variable to a block that is no runtime's."""
+        return way[0] not in self._starts and self._speaker(way[1]) is None
+
+    def _speaker(self, node: int) -> Optional[Speaker]:
+        return self._told.speakers.get(self._kind(node).runtime) if node < self._reach.numbers.blocks else None
+
+    def _through(self, structures: Structures, way: Sequence[int]) -> Optional[graph_names.Path]:
+        """The path along containers; where there are symbols, from the variable's begin on."""
+        root = self._roots[way[0] - self._reach.roots_from]
+        offset = self._offset(way[0], way[1]) if self._told.can_read and root.kind == regions.DATA else None
+        if root.module is None or offset is None:
             return None
+        place = root.start + offset
+        variable = self._names.variable(root.module, place)
+        if variable is None:
+            begin = structures.begin(place, root.start)
+            begin = place if begin is None else begin
+            start, name = begin, "%s+0x%x" % (root.module.file_name, begin - root.module.base)
+        else:
+            start, name = variable.start, variable.name
+        begun, nodes = Start(start, [PathStep(VARIABLE, name, Address(start))]), way[1:]
+        blocks = [self._start(node) for node in nodes]
+        return self._path(begun, structures.steps(begun, place, blocks, lambda number: self._offset(nodes[number], nodes[number + 1])))
+
+    def _begin(self, way: List[int]) -> Optional[Tuple[Namer, Start, List[int]]]:
+        """Who tells the path to a block, where that begins, and all blocks on the way."""
         if way[0] in self._starts:
             return (*self._starts[way[0]], way)
         begun = self._variable(way[0], way[1])
         if begun is None:
             return None
-        speaker = self._told.speakers.get(self._kind(way[1]).runtime) if way[1] < self._reach.numbers.blocks else None
+        speaker = self._speaker(way[1])
         return speaker.namer if speaker is not None else Plain(), begun, way[1:]
 
     def _way(self, node: int) -> Optional[List[int]]:
         """Nodes from a start or a root down to the block; None where there is none."""
         if self._parents is None:
-            self._parents = self._reach.graph.named_parents(self._reach.roots_from)
-        way = [node]
-        while way[-1] < self._reach.roots_from and not (way[-1] in self._starts and self._parents[way[-1]] == NO_NODE):
-            if self._parents[way[-1]] == NO_NODE or len(way) > MOST_HOPS:
+            data = sum(root.kind == regions.DATA for root in self._roots)
+            self._parents = self._reach.graph.named_parents(self._reach.roots_from, data=data)
+        way, parents, starts, roots_from = [node], self._parents, self._starts, self._reach.roots_from
+        while node < roots_from:
+            above = parents[node]
+            if above == NO_NODE and node in starts:
+                break
+            if above == NO_NODE or len(way) > MOST_HOPS:
                 return None
-            way.append(self._parents[way[-1]])
+            way.append(above)
+            node = above
         return way[::-1]
 
     def _variable(self, root: int, below: int) -> Optional[Start]:
@@ -255,9 +313,14 @@ class Paths(graph_names.Paths):
 
     def _make_hop(self, node: int, below: Optional[int]) -> Hop:
         name = self._kind(node).name if node < self._reach.numbers.blocks else None
-        edge = self._reach.graph.edge_to(node, below) if below is not None else None
-        offset = None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
-        return Hop(*self._place(node), name, offset)
+        return Hop(*self._place(node), name, self._make_offset(node, below) if below is not None else None)
+
+    def _make_offset(self, node: int, below: int) -> Optional[int]:
+        edge = self._reach.graph.edge_to(node, below)
+        return None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
+
+    def _make_start(self, node: int) -> int:
+        return self._place(node)[0]
 
 
 class Plain(Namer):

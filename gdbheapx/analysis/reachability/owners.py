@@ -150,6 +150,8 @@ class Tallied:
         self._sums = self.graph.mark(reach.roots_from)
         self.parts = self._split()
         self._named = frozenset(paths.starts() if paths is not None else ())
+        self.has_starts = bool(self._named)
+        """Runtimes give names, and say which words own: else only what containers tell has paths."""
         if paths is not None:
             paths.split([part.root for part in self.parts])
         strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
@@ -250,7 +252,7 @@ class Tallied:
 
     def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
         """One row."""
-        bound = self.graph.reached(node, self.tree if self.paths is not None else None) if reached else None
+        bound = self.graph.reached(node, self.tree if self.has_starts else None) if reached else None
         retained, path = self.tree.retained_bytes[node], self.path(node)
         return Owned(
             owner=self.name(node),
@@ -268,7 +270,7 @@ class Tallied:
 
     def is_told(self, node: int) -> bool:
         """A runtime says what the block is, or has a path for it."""
-        return self.paths is not None and (self.paths.contents(node) is not None or self.path(node) is not None)
+        return self.has_starts and self.paths is not None and (self.paths.contents(node) is not None or self.path(node) is not None)
 
     def contents_of(self, steps: Optional[Sequence[PathStep]]) -> Optional[str]:
         """What the object is that a path leads to; None where it is no container."""
@@ -329,7 +331,7 @@ class Tallied:
         found: List[Tuple[int, str]] = []
         for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
             is_start, is_small = self.is_start(node), self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes
-            path = self.path(node) if is_start or not is_small else None
+            path = self.path(node) if self.has_starts and (is_start or not is_small) else None
             kind = THREAD if path is not None and path.is_local else GLOBAL
             if node >= self.reach.roots_from:
                 found.append((node, self.kind(node)))
@@ -472,7 +474,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
             continue
         is_large = tallied.tree.retained_bytes[node] >= LEAST_SHARED * tallied.used.bytes
-        row = tallied.owned(node, kind, reached=number < MOST_REACHED and (is_large or tallied.paths is None))
+        row = tallied.owned(node, kind, reached=number < MOST_REACHED and (is_large or not tallied.has_starts))
         if len(rows) < limit:
             rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
@@ -490,7 +492,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
 
 def _together(tallied: Tallied) -> List[Owned]:
     joints = tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)
-    return (tallied.paths is not None and _joint(tallied, joints)) or _voted(tallied, joints)
+    return (tallied.has_starts and _joint(tallied, joints)) or _voted(tallied, joints)
 
 
 def _joint(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
@@ -513,7 +515,7 @@ def _voted(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
     """Variables: those from which the shortest ways lead to most of what several hold, and those that own blocks with many pointers. Where
     runtimes give names, what has one by itself is such a variable, but a module."""
     roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
-    parents = (tallied.graph.parents if tallied.paths is None else tallied.graph.named_parents)(roots_from)
+    parents = (tallied.graph.named_parents if tallied.has_starts else tallied.graph.parents)(roots_from)
     for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
         at, passed = node, []
         while at < roots_from and parents[at] != NO_NODE:

@@ -58,7 +58,8 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
     const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
-int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, int is_any, uint32_t *parents);
+void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders);
+int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents);
 int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t *owners, const uint32_t *first, const uint32_t *next,
     uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
@@ -637,12 +638,18 @@ class Graph:
         """After own(): these words of a block own nothing, whatever its label says: up to before `end`; None: the first alone."""
         self._library.heapx_graph_loosen(self._handle, node, first, first + 1 if end is None else end)
 
-    def named_parents(self, roots_from: int, is_any: bool = False) -> "array[int]":
+    def named_parents(self, roots_from: int, is_any: bool = False, data: int = 0) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own.
-        `is_any`: from whichever is nearest."""
+        `is_any`: from whichever is nearest; `data`: the first roots, so many, come before the others."""
         out = array("I", [NO_NODE]) * self.nodes
-        if self._library.heapx_graph_named_parents(self._handle, roots_from, is_any, at(out)):
+        if self._library.heapx_graph_named_parents(self._handle, roots_from, data, is_any, at(out)):
             raise MemoryError()
+        return out
+
+    def only_holders(self) -> "array[int]":
+        """array('I') by node: the only one from which words lead there, whether they own or not; NO_NODE: none, or several."""
+        out = array("I", [NO_NODE]) * self.nodes
+        self._library.heapx_graph_only_holders(self._handle, at(out))
         return out
 
     def split(self, places: Sequence[Tuple[int, int]]) -> None:

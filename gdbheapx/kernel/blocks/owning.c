@@ -95,6 +95,22 @@ int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t targe
     return 1;
 }
 
+/* `holders`: of each node the only one from which words lead there, whether they own or not; NO_NODE: none, or several. */
+void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders)
+{
+    const uint32_t several = NO_NODE - 1;
+    memset(holders, 0xff, (size_t) graph->nodes * sizeof *holders);
+    for (uint32_t node = 0; node < graph->nodes; node++)
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            uint32_t *holder = &holders[EDGE_ID(graph->to[edge])];
+            if (EDGE_ID(graph->to[edge]) != node && *holder != node)
+                *holder = *holder == NO_NODE ? node : several;
+        }
+    for (uint32_t node = 0; node < graph->nodes; node++)
+        if (holders[node] == several)
+            holders[node] = NO_NODE;
+}
+
 /* Nodes that have a way already, and those whose edges are followed next. */
 struct ways {
     const struct graph *graph;
@@ -133,9 +149,9 @@ static void follow(struct ways *ways, unsigned most_rule)
 }
 
 /* `parents`: NO_NODE for every node; becomes the node before each on a shortest way by words that own: from what has a name by itself, in
-   its order; else from a root, by pointers that are enough to hold a block; else by any. `is_any`: from whichever is nearest. 0, or
-   NO_MEMORY. */
-int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, int is_any, uint32_t *parents)
+   its order; else from a root, by pointers that are enough to hold a block; else by any. `is_any`: from whichever is nearest. The first
+   roots, so many as `data`, come before the others: variables have names. 0, or NO_MEMORY. */
+int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents)
 {
     struct ways ways = {graph, roots_from, parents, NULL, 0, 0, NULL};
     ways.queue = lazy_alloc((size_t) graph->nodes * sizeof *ways.queue + 8);
@@ -149,6 +165,10 @@ int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, in
     if (is_room) {
         if (!is_any)
             follow(&ways, RULES);
+        for (uint32_t node = roots_from; node < roots_from + data && node < graph->nodes; node++)
+            begin_at(&ways, node);
+        if (data)
+            follow(&ways, RULE_HABIT);
         for (unsigned weak = 0; weak < 2; weak++) {
             ways.begin = weak || is_any ? 0 : ways.end;
             for (uint32_t node = roots_from; node < graph->nodes; node++)

@@ -178,6 +178,36 @@ def test_the_first_starts_give_names_first(c_kernel: CKernel, seed: int) -> None
     assert graph.named_parents(first)[below] != parents[below]
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_data_come_before_other_roots(c_kernel: CKernel, seed: int) -> None:
+    """What the first root leads to is called by it, though another may be nearer; all others have the ways that they had."""
+    world = make(seed)
+    graph, plain_ = build(c_kernel, world, [world.rows[0][0]]), PlainGraph(world, [world.rows[0][0]])
+    first = roots_from(graph, world)
+    graph.mark(first)
+    parents, all_alike = graph.named_parents(first, data=1), graph.named_parents(first)
+    strong = [[edge.node for edge in some if edge.rule <= RULE_HABIT] for some in plain_.edges]
+    reached = {node for node in plain_.reachable([first], strong) if node < first}
+    assert reached or seed == 7
+    for node in range(first):
+        way = way_up(parents, node, first, [])
+        assert (way is None) == (way_up(all_alike, node, first, []) is None)
+        assert way is None or node not in reached or way[-1] == first
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_only_holders(c_kernel: CKernel, seed: int) -> None:
+    """Of each node the other one whose pointers lead there, if there is only one."""
+    world = make(seed)
+    graph, plain_ = build(c_kernel, world, []), PlainGraph(world, [])
+    holders: List[Set[int]] = [set() for _ in range(graph.nodes)]
+    for node, some in enumerate(plain_.edges):
+        for edge in some:
+            holders[edge.node] |= {node} - {edge.node}
+    expected = [next(iter(some)) if len(some) == 1 else NO_NODE for some in holders]
+    assert list(graph.only_holders()) == expected and len(set(expected)) > 1
+
+
 def way_up(parents: Sequence[int], node: int, first: int, starts: Sequence[int]) -> Optional[List[int]]:
     """From a node to a start or a root."""
     way = [node]

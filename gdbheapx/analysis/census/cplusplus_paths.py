@@ -1,0 +1,278 @@
+"""Paths through the containers of libstdc++: `g_sessions["u:1234"][3] -> +0x18`, without debug information.
+
+A way enters a container by one of its own words (containers.py), goes along its table and nodes, which have no name, and leaves it from an
+element: that is called by its key (cplusplus_keys.py) or its place (cplusplus_elements.py). Where neither is proven it is `[...]`, or the
+bytes from the first element on: `[+0x88]`.
+"""
+
+import functools
+import struct
+from array import array
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.census.containers import Containers
+from gdbheapx.analysis.census.cplusplus_elements import TREE_AT, Elements
+from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, Keys
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, PathStep, Start
+from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.held import Container
+from gdbheapx.model import Address
+from gdbheapx.session import Session
+
+UNORDERED, ORDERED, LIST, DEQUE, VECTOR = "unordered map or set", "map or set", "list", "deque", "vector"
+BYTES = {UNORDERED: 56, ORDERED: 40, LIST: 24, DEQUE: 80, VECTOR: 24}
+"""Of the heads as libstdc++ has them: libc++'s are not named."""
+WAYS = {UNORDERED: (0, 2), ORDERED: (1, 2, 3), LIST: (0, 1), DEQUE: (0, 2, 3, 5, 6, 7, 9), VECTOR: (0,)}
+"""Words of heads that lead to their blocks: an end may be where another block begins."""
+MOST_NAMES = 32
+"""Steps of a path: more are a list of the program's own that was followed, and no name."""
+MOST_KNOWN = 1 << 14
+PAGE_BYTES, MOST_PAGES, MOST_STATES = 1024, 1 << 13, 1 << 16
+MOST_BYTES, SLACK_BYTES = 1 << 62, 24
+"""Of a variable; and at the end of a block what a program may not have asked for."""
+MEMBER, POINTED, ELEMENT, UNKNOWN = ".+0x%x", " -> +0x%x", "[+0x%x]", "[...]"
+NODES = {UNORDERED: (HASHED_AT, (0,)), ORDERED: (ORDERED_AT, (8, 16, 24)), LIST: (16, (0, 8))}
+"""Where the element begins in a node, and pointers to other nodes."""
+
+
+class Here(NamedTuple):
+    """What the way has come to."""
+
+    base: int
+    """Offsets count from here."""
+    low: int
+    """Containers begin here or behind."""
+    form: str = MEMBER
+    """Of an offset."""
+    container: Optional[Container] = None
+    """In whose own memory the way is."""
+    is_table: bool = False
+    """In the table of an unordered map or a deque, which leads to the others."""
+    block: int = 0
+    """Of a node or an object, which has less than its block: what leads on may be left over from who had the memory before."""
+    beside: Sequence[int] = ()
+    """Other nodes of the same container."""
+
+
+class State(NamedTuple):
+    """A block on a way."""
+
+    here: Here
+    path: Tuple[PathStep, ...]
+    is_named: bool
+    """There was a container."""
+
+
+Moved = Optional[Tuple[Here, Sequence[PathStep]]]
+
+
+class Paged(World):
+    """A world that is asked for a few words here and there, most of them near each other."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._page = functools.lru_cache(MOST_PAGES)(self._read_page)
+
+    def _read_page(self, number: int) -> bytes:
+        return super().read(number * PAGE_BYTES, PAGE_BYTES)
+
+    def read(self, address: int, size_bytes: int) -> bytes:
+        """See World."""
+        number, away = divmod(address, PAGE_BYTES)
+        if away + size_bytes > PAGE_BYTES:
+            return super().read(address, size_bytes)
+        return self._page(number)[away : away + size_bytes]
+
+    def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
+        """See World."""
+        data = self.read(address, 8 * count)
+        return struct.unpack("<%dQ" % count, data) if len(data) == 8 * count else None
+
+
+class ContainerNamer:
+    """Of blocks that are no runtime's, in a target of 64 bits that is little-endian."""
+
+    def __init__(self, session: Session, reach: Reach) -> None:
+        world = Paged(session)
+        containers = Containers(world, reach)
+        self._world, self._graph, self._containers, self._keys = world, reach.graph, containers, Keys(world, containers)
+        self._holders: Optional[array[int]] = None
+        self._states: Dict[int, Optional[State]] = {}
+        """By block: all ways to it begin alike."""
+        self._elements = Elements(world, containers, self._keys)
+        self._around = functools.lru_cache(MOST_KNOWN)(containers.around)
+
+    def begin(self, place: int, start: int) -> Optional[int]:
+        """Of the container that has the word at `place`, and begins at `start` or behind it."""
+        found = self._head(place, start)
+        return None if found is None else _begin(found)
+
+    def forget(self) -> None:
+        """See Structures."""
+        self._states.clear()
+
+    def steps(self, start: Start, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]) -> List[PathStep]:
+        """See Structures. None where no container is on the way: that is a chain of offsets."""
+        known = next((number for number in range(len(blocks) - 1, -1, -1) if blocks[number] in self._states), None)
+        begun = State(Here(start.address, start.address), tuple(start.steps), False)
+        state = begun if known is None else self._states[blocks[known]]
+        for number in range(0 if known is None else known + 1, len(blocks)):
+            state = self._next(state, number, place, blocks, offset) if state is not None else None
+            if len(self._states) >= MOST_STATES:
+                self._states.clear()
+            self._states[blocks[number]] = state
+        if state is None or not state.is_named:
+            return []
+        container = state.here.container
+        is_node = container is not None and _kind(container) in NODES and not state.here.is_table
+        return [*state.path, *([self._entry(container, blocks[-1])[0]] if container is not None and is_node else [])]
+
+    def _next(
+        self, state: State, number: int, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]
+    ) -> Optional[State]:
+        """One pointer further."""
+        here, moved = state.here, None
+        if here.is_table and here.container is not None and _kind(here.container) == UNORDERED:
+            return state._replace(here=here._replace(is_table=False))
+        if not number:
+            moved = self._move(here, 0, place, blocks[0])
+        else:
+            away = offset(number - 1)
+            moved = self._move(here, blocks[number - 1], blocks[number - 1] + away, blocks[number]) if away is not None else None
+        if moved is None:
+            return None
+        path = (*state.path, *moved[1]) if moved[1] else state.path
+        if len(path) > MOST_NAMES:
+            return None
+        if moved[0].form == POINTED:  # what an element that is a pointer leads to is called as it is
+            path = (*path[:-1], path[-1]._replace(address=Address(blocks[number])))
+        return State(moved[0], path, state.is_named or moved[0].container is not None)
+
+    def _head(self, place: int, low: int) -> Optional[Container]:
+        found = self._around(place, low)
+        if found is None or BYTES.get(_kind(found)) != found.size_bytes:
+            return None
+        return found if self._left(found.address) >= found.size_bytes else None
+
+    def _left(self, address: int) -> int:
+        """Bytes from there to the end of the block; all, of a variable."""
+        inside = self._containers.inside(address)
+        return MOST_BYTES if inside is None else inside[0] + inside[1] - address
+
+    def _move(self, here: Here, block: int, place: int, below: int) -> Moved:
+        if here.container is None:
+            return self._leave(here, place, below)
+        inner = self._inner(here, here.container, block, place)
+        if inner is None or inner[0].container is not None:
+            return inner
+        left = self._leave(inner[0], place, below)
+        return None if left is None else (left[0], [*inner[1], *left[1]])
+
+    def _leave(self, here: Here, place: int, below: int) -> Moved:
+        """By a pointer of a variable, an object or an element: a container's, or one by itself."""
+        found = self._head(place, here.low)
+        if found is None:
+            away = place - here.base
+            if not self._is_proven(here, place, below):
+                return None
+            steps = [PathStep(FIELD, here.form % away, Address(below))] if away or here.form != MEMBER else []
+            return (Here(below, below, POINTED, block=below), steps) if away >= 0 else None
+        begin = _begin(found)
+        steps = [PathStep(FIELD, here.form % (begin - here.base), Address(begin))] if begin > here.base or here.form == ELEMENT else []
+        word, kind = (place - found.address) // 8, _kind(found)
+        is_table = (kind == UNORDERED and word == 0) or (kind == DEQUE and word in (0, 5, 9))
+        return (Here(begin, begin, MEMBER, found, is_table), steps) if word in WAYS[kind] else None
+
+    def _is_proven(self, here: Here, place: int, below: int) -> bool:
+        """The word is no rest: a class's object has it, or a string, nobody else leads there, or other nodes have pointers there."""
+        left = self._left(place)
+        if self._is_end(place, below) or (here.block and self._elements.is_comparison(place)):
+            return False
+        if not here.block or (left >= STRING_BYTES and self._keys.string(place) is not None):
+            return True
+        if left > SLACK_BYTES and here.form == POINTED and self._elements.vtable(here.block):
+            return True
+        if self._holders is None:
+            self._holders = self._graph.only_holders()
+        block, held = self._graph.find(here.block), self._graph.find(below)
+        if block is not None and held is not None and self._holders[held[0]] == block[0]:
+            return True
+        words = [self._world.words(node + place - here.block, 1) or (1,) for node in here.beside]
+        pointers = [word for (word,) in words if word and self._containers.size(word) is not None]
+        return 2 * len(pointers) > len(words) and all(not word or word in pointers for (word,) in words)
+
+    def _is_end(self, place: int, below: int) -> bool:
+        """The end of a vector without elements, or of its room: where its block ends another one may begin."""
+        words = self._world.words(place - 16, 4) or (0,) * 4
+        begin = words[0] if words[0] <= words[1] <= below else words[1] if words[2] == words[3] else 0
+        usable = self._containers.size(begin) if begin else None
+        return usable is not None and begin + usable == below
+
+    def _inner(self, here: Here, container: Container, block: int, place: int) -> Moved:
+        kind = _kind(container)
+        if here.is_table:
+            return (here._replace(is_table=False), []) if self._is_used(container, place) else None
+        if kind in (VECTOR, DEQUE):
+            return (self._of_vector if kind == VECTOR else self._of_deque)(container, block, place)
+        element_at, links = NODES[kind]
+        if place - block in links:
+            return here, []
+        step, end = self._entry(container, block)
+        if place - block < element_at:
+            return None
+        if end is not None and place < end:  # the key's own characters
+            return Here(place, place), [step._replace(name=".<key %s>" % step.name[1:-1])]
+        at = end if end is not None else block + element_at
+        if kind == LIST and place == at:
+            return Here(at, at), [step]
+        return Here(at, at, block=block, beside=self._beside(container)), [step]
+
+    def _is_used(self, container: Container, place: int) -> bool:
+        """Of the table of a deque, whose rest has what was there before."""
+        words = self._world.words(container.address, 10)
+        return words is not None and words[5] <= place <= words[9]
+
+    def _beside(self, container: Container) -> Sequence[int]:
+        return () if _kind(container) == LIST else self._keys.sample(container.address, _kind(container) == ORDERED)
+
+    def _entry(self, container: Container, node: int) -> Tuple[PathStep, Optional[int]]:
+        """The step to a node's element, and where the value begins behind the key; None where that is not known."""
+        if _kind(container) == LIST:
+            place = self._elements.place_in_list(container.address, node)
+            return PathStep(INDEX, UNKNOWN if place is None else "[%d]" % place, Address(node)), None
+        read = self._keys.hashed if _kind(container) == UNORDERED else self._keys.ordered
+        key = read(container.address, node)
+        return PathStep(KEY, UNKNOWN if key is None else "[%s]" % key.text, Address(node)), None if key is None else key.end
+
+    def _of_vector(self, container: Container, block: int, place: int) -> Moved:
+        words = self._world.words(container.address, 2)
+        if words is None or not words[0] <= place < words[1]:
+            return None
+        return self._element(words[0], place - words[0], place, self._elements.stride(*words))
+
+    def _of_deque(self, container: Container, block: int, place: int) -> Moved:
+        words = self._world.words(container.address, 10)
+        if words is None:
+            return None
+        current, first, last, node, end, end_first, end_node = (words[number] for number in (2, 3, 4, 5, 6, 7, 9))
+        number = self._elements.place_of_buffer(node, end_node, block)
+        is_used = number is not None and (number or place >= current) and (block != end_first or place < end)
+        if not is_used or number is None:
+            return None
+        stride = self._elements.stride(current, end if end_first == first else last, last - first)
+        return self._element(block, number * (last - first) + place - block - (current - first), place, stride)
+
+    def _element(self, first: int, away: int, place: int, stride: Optional[int]) -> Moved:
+        if stride is None:
+            return Here(place - away, first, ELEMENT), []
+        begin = place - away % stride
+        return Here(begin, begin), [PathStep(INDEX, "[%d]" % (away // stride), Address(begin))]
+
+
+def _kind(container: Container) -> str:
+    return container.kind.partition(" of ")[0]
+
+
+def _begin(container: Container) -> int:
+    return container.address - (TREE_AT if _kind(container) == ORDERED else 0)
