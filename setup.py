@@ -149,6 +149,11 @@ setup(
             "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
             "mkdocs-material>=9.7; python_version >= '3.10'",  # make site: the pages of docs/
             "gunicorn>=20",  # a server that forks, as a test's victim
+            "pandas>=1.5",  # frames of answers
+            "pyarrow>=12",
+            "polars>=0.20; python_version >= '3.10'",  # reads Arrow's streams
+            "nbclient>=0.7",  # runs the notebook of docs/
+            "ipykernel>=6",
         ],
         "dist": [
             "docker>=7",
