@@ -188,7 +188,7 @@ class Heap:
             found = model.read(session, status)
             return command.Answer(lambda: found, lambda style: [], read=True)
 
-        return self._perform(_own("blocks", Reads.BLOCKS, run))
+        return self.look("blocks", Reads.BLOCKS, run)
 
     def census(self, by: str = "signature", like: Optional[str] = None) -> "Answer[Census]":
         """What the blocks in use are, by class. `by`: `signature`, `size`, `owner`; `like`: those with this in their class's name."""
@@ -233,7 +233,7 @@ class Heap:
                 tables = asking.find(session, asked)
                 return command.Answer(lambda: tables, lambda style: [], read=True)
 
-            answer: Answer[Dict[str, Any]] = self._perform(_own("query", Reads.CENSUS, run))
+            answer: Answer[Dict[str, Any]] = self.look("query", Reads.CENSUS, run)
             found.append(answer._found)
             return answer.data or {}
 
@@ -255,6 +255,10 @@ class Heap:
         """What any command answers, with options as a command line has them, in the types of JSON: ask("chunks", "--min-size", "64K")."""
         answer = self._ask(name, *options, as_json=True)
         return answer
+
+    def look(self, name: str, reads: Reads, run: Callable[[Session, command.Options], command.Answer]) -> Answer[Any]:
+        """For this package: what a function finds in one look."""
+        return self._perform(_own(name, reads, run))
 
     @contextmanager
     def stopped(self, max_s: float = 2.0) -> Iterator["Heap"]:

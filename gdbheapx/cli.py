@@ -168,7 +168,7 @@ def dispatch(words: List[str]) -> int:
 
 def render(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
-    from gdbheapx.command import HTML
+    from gdbheapx.command import EXPLORE, HTML
     from gdbheapx.invocation import Shell
 
     def failed(error: "HeapxError", has_document: bool) -> int:
@@ -178,6 +178,8 @@ def render(invocation: "Invocation", renderer: str) -> int:
     try:
         if renderer == HTML:
             from gdbheapx.extras.html.command import make
+        elif renderer == EXPLORE:
+            from gdbheapx.extras.explore.command import make
         else:
             from gdbheapx.extras.query.command import make
     except ImportError:  # the single file

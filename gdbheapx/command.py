@@ -18,7 +18,7 @@ from gdbheapx.stops import Reads
 
 Options = argparse.Namespace
 """The parsed options of a command."""
-HTML, SQL = "html", "sql"
+HTML, SQL, EXPLORE = "html", "sql", "explore"
 """What the shell makes, outside gdb, of what one look has found."""
 READ_STOP_S, ACT_STOP_S = 2.0, 5.0
 """How long a live process may stand still at a time: for what reads it, and for what changes it."""

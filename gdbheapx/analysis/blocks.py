@@ -30,17 +30,17 @@ class Blocks(Sequence[Block]):
     """Blocks as columns of equal length, by address in each allocator; an element of it is a Block."""
 
     def __init__(self) -> None:
-        self.addresses: "array[int]" = array("Q")
+        self.addresses: array[int] = array("Q")
         """array('Q'): what malloc returned, or would return."""
-        self.usable_bytes: "array[int]" = array("Q")
+        self.usable_bytes: array[int] = array("Q")
         """array('Q'): what the program may use there; without headers."""
-        self.status_codes: "array[int]" = array("B")
+        self.status_codes: array[int] = array("B")
         """array('B'): places in `statuses`."""
         self.statuses: List[str] = []
         """`used`, `free` and so on, as `chunks` calls them."""
-        self.arenas: "array[int]" = array("I")
+        self.arenas: array[int] = array("I")
         """array('I'): indexes, as in `arenas`; 2**32 - 1 for a block that belongs to none."""
-        self.allocator_codes: "array[int]" = array("B")
+        self.allocator_codes: array[int] = array("B")
         """array('B'): places in `allocators`."""
         self.allocators: List[str] = []
         """Their ids."""
