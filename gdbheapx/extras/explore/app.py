@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Sequence
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.containers import ScrollableContainer
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
@@ -69,7 +69,7 @@ class Below(Screen[None]):
         for place, _ in enumerate(self.tables):
             yield Table("below-%d" % place)
         if self.lines:
-            yield VerticalScroll(Static("\n".join(map(plain, self.lines)), markup=False))
+            yield ScrollableContainer(Static("\n".join(map(plain, self.lines)), markup=False))
         yield Footer()
 
     def on_mount(self) -> None:
@@ -86,7 +86,12 @@ class Explorer(App[None]):
     """One core or snapshot, and perhaps an older one beside it."""
 
     TITLE = "gdbheapx explore"
-    CSS = ".title { background: $boost; padding: 0 1; } Input { height: 3; } DataTable { height: 1fr; } Tree { height: 1fr; }"
+    CSS = """
+    .title { background: $boost; padding: 0 1; }
+    TabbedContent, ContentSwitcher, TabPane, DataTable, Tree { height: 1fr; }
+    TabPane { padding: 0; }
+    ScrollableContainer Static { width: auto; }
+    """
     BINDINGS = [
         *(Binding(str(place), "show('%s')" % name, name, show=False) for place, name in enumerate(TABS, 1)),
         Binding("slash", "focus_input", "filter"),
@@ -112,9 +117,9 @@ class Explorer(App[None]):
         yield Static(plain(self.about), markup=False, classes="title")
         with TabbedContent(initial="overview"):
             with TabPane("1 overview", id="overview"):
-                yield VerticalScroll(Static("", id="report", markup=False))
+                yield ScrollableContainer(Static("", id="report", markup=False))
             with TabPane("2 arenas", id="arenas"):
-                yield VerticalScroll(Static("", id="arena-text", markup=False))
+                yield ScrollableContainer(Static("", id="arena-text", markup=False))
             with TabPane("3 owners", id="owners"):
                 yield Tree("what nobody owns, most first", id="tree")
             with TabPane("4 census", id="census"):
@@ -177,8 +182,8 @@ class Explorer(App[None]):
 
     def _show_classes(self) -> None:
         rows = self.view.classes(self.like, SORTS[self.sort_by])
-        columns = ("what", "whose", "size bytes", "blocks", "bytes", "share %")
-        cells = [(row.signature, row.module, row.size_bytes, row.blocks, row.bytes, "%.1f" % row.share_percent) for row in rows]
+        columns = ("bytes", "share %", "blocks", "size bytes", "what", "whose")
+        cells = [(row.bytes, "%.1f" % row.share_percent, row.blocks, row.size_bytes, row.signature, row.module) for row in rows]
         self.query_one("#classes", Table).show(Shown(columns, cells, [row.signature for row in rows]))
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -212,7 +217,7 @@ class Explorer(App[None]):
         elif isinstance(key, str):
             owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
             tables = [
-                Shown(("owner", "blocks", "bytes"), [(row.owner, row.blocks, row.bytes) for row in owners], [None] * len(owners)),
+                Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners]),
                 Shown(("address", "usable"), blocks, [address for address, _ in blocks]),
             ]
             self.push_screen(Below("%s: who owns them, and the first of them" % key, tables))

@@ -87,9 +87,9 @@ def changes(older: str, heap: api.Heap, asked: Any) -> Shown:
     shown: List[List[Any]] = []
     for kind in ("states", "classes", "owners", "held", "leaks"):
         for row in getattr(found, kind) or ():
-            shown.append([kind, row.what, row.old_bytes, row.new_bytes, row.diff_bytes])
-    shown.sort(key=lambda row: -abs(row[4] or 0))
-    return Shown(("kind", "what", "old bytes", "new bytes", "grown bytes"), shown)
+            shown.append([row.diff_bytes, row.old_bytes, row.new_bytes, kind, row.what])
+    shown.sort(key=lambda row: -abs(row[0] or 0))
+    return Shown(("grown bytes", "old bytes", "new bytes", "kind", "what"), shown)
 
 
 def written(path: str, page: str) -> str:

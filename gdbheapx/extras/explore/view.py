@@ -140,20 +140,20 @@ class View:
             address = int(text, 16 if text[:2] in ("0x", "0X") else 10)
         except ValueError:
             address = -1
-        rows: List[Tuple[str, str, Optional[int]]] = []
+        rows: List[Tuple[Optional[int], str, str]] = []
         keys: List[Any] = []
         if address >= 0:
             place = self.tallied.graph.find(address)
             if place is not None and place[0] < self.tallied.reach.numbers.blocks:
                 start, size = self.tallied.graph.blocks([place[0]])[0]
-                rows.append(("block", "0x%x%s" % (start, "+%d" % place[1] if place[1] else ""), size))
+                rows.append((size, "block", "0x%x%s" % (start, "+%d" % place[1] if place[1] else "")))
                 keys.append(Address(start))
         wanted = text.lower()
         for node in self.tops() if wanted else ():
             if wanted in node.owned.owner.lower():
-                rows.append(("owner", node.owned.owner, node.owned.retained_bytes))
+                rows.append((node.owned.retained_bytes, "owner", node.owned.owner))
                 keys.append(node.owned.address)
         for row in self.classes(text) if wanted else ():
-            rows.append(("class", row.signature or "", row.bytes))
+            rows.append((row.bytes, "class", row.signature or ""))
             keys.append(row.signature)
-        return Shown(("what", "name", "bytes"), rows[:MOST_ROWS], keys[:MOST_ROWS])
+        return Shown(("bytes", "what", "name"), rows[:MOST_ROWS], keys[:MOST_ROWS])
