@@ -1,4 +1,4 @@
-"""The explorer's screens: what a key shows comes from view.py, and is there at once; SQL and differences are asked for in another thread."""
+"""The explorer's screens: what a key shows comes from view.py, and is there at once; SQL and differences come from another thread."""
 
 import csv
 import os
@@ -52,7 +52,9 @@ def cell(name: str, value: Any) -> str:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int):
         return plain(value)
-    return size(value, False) if "bytes" in name or name in ("retained", "usable") else "0x%x" % value if name == "address" else number(value)
+    if name == "address":
+        return "0x%x" % value
+    return size(value, False) if "bytes" in name or name == "usable" else number(value)
 
 
 class Below(Screen[None]):
@@ -79,7 +81,8 @@ class Below(Screen[None]):
 
     def action_export(self) -> None:
         """The first table, or the text."""
-        explorer(self.app).export(self.tables[0] if self.tables else Shown(("line",), [(line,) for line in self.lines]), "explore-below.csv")
+        lines = Shown(("line",), [(line,) for line in self.lines])
+        explorer(self.app).export(self.tables[0] if self.tables else lines, "explore-below.csv")
 
 
 class Explorer(App[None]):
@@ -141,7 +144,8 @@ class Explorer(App[None]):
         """The first screen; the others are filled when they are opened."""
         notes = self.view.notes()
         told = ["", "Notes:", *("  " + note for note in notes)] if notes else []
-        self.query_one("#report", Static).update("\n".join(plain(line) for line in [*self.view.text("report", "--no-deep").split("\n"), *told]))
+        lines = [*self.view.text("report", "--no-deep").split("\n"), *told]
+        self.query_one("#report", Static).update("\n".join(map(plain, lines)))
         tree = self.query_one("#tree", Tree)
         for node in self.view.tops():
             self._add(tree.root, node)

@@ -36,7 +36,7 @@ def _explore(invocation: Invocation, shell: Shell) -> int:
     path = options.file or asked.core or asked.snapshot
     if path is None:
         raise UsageError("explore requires a core or a snapshot", "gdbheapx explore FILE", code=NO_TARGET)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (os.isatty(0) and os.isatty(1)):
         raise HeapxError("explore requires a terminal", "in scripts: gdbheapx report, owners, census, refs", code=SHELL_ONLY)
     try:
         from gdbheapx.extras.explore.app import Explorer

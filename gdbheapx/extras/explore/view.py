@@ -4,7 +4,7 @@ from array import array
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import command
-from gdbheapx.analysis.census import by_owner, find, named
+from gdbheapx.analysis.census import by_owner, find
 from gdbheapx.analysis.reachability import memory_budget, owners, refs
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
@@ -46,11 +46,12 @@ class View:
         memory_budget.check(session)
         self._session = session
         self._texts: Dict[str, str] = {}
-        self._of_class: Optional[List[find.CensusRow]] = None
         self.told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
         self.tallied = owners.tally(session, self.told.reach, self.told.called, self.told.paths)
         self.census: find.Census = self._record("census")
-        _ = self.tallied.tree
+        self._marks = refs.Marks(self.told.reach, self.told.paths)
+        self._held = list(by_owner.by_owner(session).rows)
+        self.text("report", "--no-deep")
 
     def _record(self, *words: str) -> Any:
         """What a command finds in this look."""
@@ -106,9 +107,7 @@ class View:
 
     def owners_of(self, signature: str) -> List[find.CensusRow]:
         """Who owns blocks of a class, most first."""
-        if self._of_class is None:
-            self._of_class = list(by_owner.by_owner(self._session).rows)
-        return sorted((row for row in self._of_class if row.signature == signature), key=lambda row: -row.bytes)
+        return sorted((row for row in self._held if row.signature == signature), key=lambda row: -row.bytes)
 
     def blocks_of(self, signature: str) -> List[Tuple[Address, int]]:
         """The first blocks of a class, with usable bytes."""
@@ -128,8 +127,7 @@ class View:
     def block(self, address: int) -> List[str]:
         """What is there, and its paths to roots."""
         lines = self.text("whatis", "0x%x" % address, "--no-holders").split("\n")
-        graph = named.make(self._session)
-        answer = refs.find(graph.reach, graph.names, address, paths=graph.paths)
+        answer = refs.find(self.told.reach, self.told.called, address, self._marks, self.told.paths)
         if answer is None:
             return lines
         return [*lines, "", *reach_text.lines(PLAIN, answer, MOST_CHAINS, MOST_STEPS)]
