@@ -92,6 +92,7 @@ lint: ## ruff, mypy, vermin, and the site where its package can be installed
 docs: ## reference, man page and completion from the declarations of the commands, docs/reference/support.md from docker/matrix.py
 	@$(SETUP) test
 	@$(PYTHON) -m tools.make_reference
+	@$(PYTHON) -m tools.make_api_reference
 	@$(PYTHON) -m tools.make_support
 	@$(PYTHON) -m tools.make_manual
 	@$(PYTHON) -m tools.make_completion

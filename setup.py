@@ -92,6 +92,11 @@ QUERY = [
     "duckdb>=1.4",
 ]
 
+EXPLORE = [
+    # explore; the tests were run with 8
+    "textual>=1",
+]
+
 DASK = [
     # fleet --dask
     "distributed>=2022.12.1",  # Debian 12's; the tests pass with it, 2024.8 (the last for Python 3.9) and 2026.8
@@ -130,11 +135,13 @@ setup(
         "html": HTML,
         "query": QUERY,
         "dask": DASK,
+        "explore": EXPLORE,
         "dev": [
             *CORES,
             *HTML,
             *QUERY,
             *DASK,
+            *EXPLORE,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "coverage>=7",  # make coverage
@@ -149,6 +156,11 @@ setup(
             "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
             "mkdocs-material>=9.7; python_version >= '3.10'",  # make site: the pages of docs/
             "gunicorn>=20",  # a server that forks, as a test's victim
+            "pandas>=1.5",  # frames of answers
+            "pyarrow>=12",
+            "polars>=0.20; python_version >= '3.10'",  # reads Arrow's streams
+            "nbclient>=0.7",  # runs the notebook of docs/
+            "ipykernel>=6",
         ],
         "dist": [
             "docker>=7",

@@ -37,4 +37,4 @@ def arenas(session: Session, options: Options) -> Answer:
             style, [(heap.info, allocators.named(heap.info.name, heap.rows).arenas_page(heap.rows, heap.totals)) for heap in heaps]
         )
 
-    return Answer(data, text, read=True)
+    return Answer(data, text, read=True, record=lambda: heaps)

@@ -23,4 +23,5 @@ def bins(session: Session, options: Options) -> Answer:
 
         return pages.of_heaps(style, [(info, allocators.named(info.name, rows).page("bins", rows)) for info, rows in heaps])
 
-    return Answer(lambda: {"bins": [row for _, rows in heaps for row in rows]}, text, read=True)
+    found = [row for _, rows in heaps for row in rows]
+    return Answer(lambda: {"bins": found}, text, read=True, record=lambda: found)

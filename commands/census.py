@@ -95,4 +95,9 @@ def census(session: Session, options: Options) -> Answer:
         answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
     told = texts(samples.of_census(answer, shown))
-    return Answer(lambda: census_text.data(answer, limit, told), lambda style: census_text.lines(style, answer, limit, told), read=True)
+    return Answer(
+        lambda: census_text.data(answer, limit, told),
+        lambda style: census_text.lines(style, answer, limit, told),
+        read=True,
+        record=lambda: answer,
+    )

@@ -21,5 +21,9 @@ def check(session: Session, options: Options) -> Answer:
 
     rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.attempts, session.problem))
     return Answer(
-        lambda: {"findings": rules.rows}, lambda style: pages.broken_rules(style, rules.rows), finding=rules.is_finding, read=True
+        lambda: {"findings": rules.rows},
+        lambda style: pages.broken_rules(style, rules.rows),
+        finding=rules.is_finding,
+        read=True,
+        record=lambda: rules.rows,
     )

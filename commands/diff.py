@@ -1,8 +1,9 @@
 """heapx diff"""
 
-from gdbheapx.command import HTML, SIZE_HELP, Answer, Options, argument, command, count, size
+from gdbheapx.command import HTML, SHORT_STOP, SIZE_HELP, Answer, Options, argument, command, count, size
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
 HELP = """What grew from one look to a later one: by part of the memory, class and owner.
 
@@ -24,8 +25,10 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
         argument("--fail-on-growth", type=size, metavar="SIZE", help=GATE),
         argument("--of", choices=("all", "malloc", "rss"), default="all", help=OF),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
+        *SHORT_STOP,
     ],
     needs_target=False,
+    reads=lambda options: Reads.SNAPSHOT if options.new is None else Reads.STATE,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.owned", "gdbheapx.report.diff_text"),
@@ -60,4 +63,5 @@ def diff(session: Session, options: Options) -> Answer:
         lambda style: diff_text.lines(style, answer, options.limit),
         finding=failed,
         read=True,
+        record=lambda: answer,
     )

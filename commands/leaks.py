@@ -77,4 +77,5 @@ def leaks(session: Session, options: Options) -> Answer:
         lambda style: leaks_text.lines(style, answer, rows, options.limit, has_blocks),
         finding=is_over and not answer.is_upper_bound,
         read=True,
+        record=lambda: answer,
     )

@@ -33,4 +33,7 @@ def pins(session: Session, options: Options) -> Answer:
     from gdbheapx.report import pins_text
 
     kept = session.kept("pins", model.Kept, lambda: model.find(session, not options.no_owners))
-    return Answer(lambda: pins_text.data(kept, options.limit), lambda style: pins_text.lines(style, kept, options.limit), read=True)
+    limit = options.limit
+    return Answer(
+        lambda: pins_text.data(kept, limit), lambda style: pins_text.lines(style, kept, limit), read=True, record=lambda: kept
+    )

@@ -57,4 +57,5 @@ def refs(session: Session, options: Options) -> Answer:
         lambda: reach_text.data(answer, options.limit, options.depth),
         lambda style: reach_text.lines(style, answer, options.limit, options.depth),
         read=True,
+        record=lambda: answer,
     )

@@ -21,4 +21,5 @@ def tcache(session: Session, options: Options) -> Answer:
 
         return pages.of_heaps(style, [(info, pages.tcache(rows)) for info, rows in heaps])
 
-    return Answer(lambda: {"threads": [row for _, rows in heaps for row in rows]}, text, read=True)
+    found = [row for _, rows in heaps for row in rows]
+    return Answer(lambda: {"threads": found}, text, read=True, record=lambda: found)

@@ -1,3 +1,18 @@
 """Tells where a process's memory went, from gdb, without rebuilding, restarting or recording anything."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gdbheapx.api import Answer, Block, Blocks, Heap, HeapxError, Problem, UsageError, current, open
+
 __version__ = "1.0.0rc1"
+__all__ = ["Answer", "Block", "Blocks", "Heap", "HeapxError", "Problem", "UsageError", "__version__", "current", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    """What Python programs use is imported when it is asked for: a command line pays for nothing of it."""
+    if name not in __all__:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    from gdbheapx import api
+
+    return getattr(api, name)

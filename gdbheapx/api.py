@@ -1,90 +1,442 @@
-"""For scripts in gdb's Python: `from gdbheapx import api`. Answers are those of the commands with --json.
+"""A process, a core or a snapshot, asked from Python: gdbheapx.open(), and gdbheapx.current() in gdb. The command line stands on the same.
 
-They are about the process or core that gdb has selected. Errors are HeapxError, whose line() has the cause and the next step.
-docs/reference/python-api.md says what stays the same.
+Answers are records: their fields are those of JSON, with units in their names, addresses are numbers, and None is unknown. Errors are
+HeapxError, whose line() has the cause and the next step. docs/reference/python-api.md says what stays the same.
 """
 
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+import logging
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, TypeVar
 
+from gdbheapx import command, direct, runner
+from gdbheapx.analysis.blocks import Block, Blocks
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.model import Problem
-from gdbheapx.problems import NO_TARGET
+from gdbheapx.inferior.base import Target
+from gdbheapx.invocation import GlobalOptions, prepare_core
+from gdbheapx.model import AllocatorInfo, HistogramRow, Problem, ThreadCache
+from gdbheapx.problems import NO_TARGET, SHELL_ONLY
+from gdbheapx.runner import IN_GDB
+from gdbheapx.session import Session
+from gdbheapx.stops import Reads
 
-__all__ = ["Answer", "Block", "HeapxError", "Problem", "UsageError", "ask", "blocks"]
+if TYPE_CHECKING:
+    from gdbheapx.allocators.records import HeapArenas
+    from gdbheapx.analysis.census.find import Census
+    from gdbheapx.analysis.locate import Location
+    from gdbheapx.analysis.overview import Overview
+    from gdbheapx.analysis.pins import Kept
+    from gdbheapx.analysis.reachability.leaks import Leaks
+    from gdbheapx.analysis.reachability.owners import Owners
+    from gdbheapx.analysis.reachability.refs import Refs
+    from gdbheapx.extras.query.ask import Rows
+    from gdbheapx.extras.query.table_rows import LookRequest
+    from gdbheapx.snapshot.diff import Diff
+
+__all__ = ["Answer", "Block", "Blocks", "Heap", "HeapxError", "Problem", "UsageError", "ask", "blocks", "current", "open"]
+
+Data = TypeVar("Data")
+NAME = "heap"
+"""As errors name who asks."""
+log = logging.getLogger("gdbheapx")
+"""What a command line says on standard error: that a process will stand still for long, and why."""
+NO_ANSWER = command.Answer(lambda: None, lambda style: [], read=True)
+ROWS = ("split", "rows", "groups", "owners", "chains", "classes", "places", "suspects", "threads", "checks")
+"""Fields with the rows that an answer is mainly about, the first that there is."""
 
 
-class Answer(NamedTuple):
-    """What a command answered."""
+class Answer(Generic[Data]):
+    """What was found, and what is missing in it."""
 
-    data: Any
-    """The member `data` of its JSON: dicts, lists, numbers, texts; None is unknown. Addresses are hex texts."""
-    is_partial: bool
-    """Something is missing in it: `problems` says what and why."""
-    is_finding: bool
-    """The command would end with exit code 3: a broken rule, a blind thread, more leaked than allowed."""
-    problems: Sequence[Problem]
-    allocators: Sequence[Mapping[str, Any]]
-    """Which allocators were found in the target, as the envelope has them."""
+    def __init__(self, found: runner.Found, is_finding: bool) -> None:
+        self.data: Data = found.data
+        """The answer itself: a record, a list of records, or the columns of blocks."""
+        self.is_partial: bool = found.is_partial
+        """Something is missing in it: `problems` says what and why."""
+        self.is_finding: bool = is_finding
+        """The command would end with exit code 3: a broken rule, a blind thread, more leaked than allowed."""
+        self.problems: Sequence[Problem] = found.problems
+        self.allocators: Sequence[AllocatorInfo] = found.allocators
+        """Which allocators were found, with version and build-id."""
+        self.target: Mapping[str, Any] = found.target
+        """What was asked: kind, pid, executable, core, snapshot; for how long it stood still."""
+        self.tool: Mapping[str, Any] = found.tool
+        self._found = found
+
+    @property
+    def stopped_ms(self) -> Optional[float]:
+        """How long the process stood still at a time, at most; 0 where it did not, None for a core."""
+        told: Optional[float] = self.target["stopped_ms"]
+        return told
+
+    @property
+    def rows(self) -> Sequence[Any]:
+        """The records that it is mainly about: arenas, classes, groups of leaked blocks, owners."""
+        data: Any = self.data
+        if isinstance(data, Blocks):
+            return data
+        members = data if isinstance(data, Mapping) else data._asdict() if hasattr(data, "_fields") else {"rows": data}
+        rows = next((members[name] for name in ROWS if isinstance(members.get(name), (list, tuple))), [data])
+        return [row for heap in rows for row in heap.rows] if rows and hasattr(rows[0], "totals") else rows
+
+    def document(self) -> Any:
+        """The whole in the types that json knows, as --json has it: addresses are hex texts."""
+        from gdbheapx.report.json import jsonable
+
+        data: Any = self.data
+        told = list(data) if isinstance(data, Blocks) else data
+        parts = {"partial": self.is_partial, "problems": self.problems, "target": self.target, "allocators": self.allocators}
+        return jsonable({"data": told, **parts, "tool": self.tool})
+
+    def text(self, plain_bytes: bool = False) -> str:
+        """What the command line shows."""
+        lines = self._found.answer.text(command.Style(plain_bytes, False))
+        return "\n".join([*lines, *("%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self.problems)])
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table of the rows. HeapxError where pyarrow is not installed."""
+        from gdbheapx.extras import frames
+
+        return frames.arrow(self.rows)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame of the rows. HeapxError where pandas is not installed."""
+        from gdbheapx.extras import frames
+
+        return frames.pandas(self.rows)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """For polars, DuckDB and whatever else takes Arrow's streams."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of the rows, or the text where they are no table."""
+        from gdbheapx.extras import frames
+
+        rows = self.rows
+        return frames.html(rows, [one.what for one in self.problems], self.is_partial) if frames.is_table(rows) else frames.pre(self.text())
+
+    def __repr__(self) -> str:
+        about = "%d rows" % len(self.rows) + (", partial" if self.is_partial else "")
+        return "<%s: %s>" % (type(self).__name__, about)
 
 
-class Block(NamedTuple):
-    """A block of malloc's."""
+class Heap:
+    """A process, core or snapshot. Nothing is read, and no process stopped, before it is asked something; each answer says how long the
+    process stood still for it."""
 
-    address: int
-    """What malloc returned, or would return."""
-    usable_bytes: int
-    status: str
-    """`used`, `free` and so on, as `chunks` calls it."""
-    arena: Optional[int]
-    """Its index, as in `arenas`; None for a block that belongs to none."""
-    allocator: str
-    """The id, as in `allocators`."""
+    def __init__(
+        self,
+        opener: Callable[[], Optional[Target]],
+        settings: runner.Settings = runner.Settings(),  # noqa: B008
+        words: Sequence[str] = (),
+        names: bool = True,
+        short_stop: bool = False,
+        name: str = NAME,
+        runs: bool = False,
+        path: Optional[str] = None,
+    ) -> None:
+        """Made by open() and current(). `runs`: it is a process that runs meanwhile; `path`: the snapshot's file."""
+        self._opener, self._settings, self._words, self._name = opener, settings, list(words), name
+        self._names, self._short_stop, self._runs, self._path = names, short_stop, runs, path
+        self._target: Optional[Target] = None
+        self._is_stopped = False
+        self._told: List[Problem] = []
+        """What was wrong with the stop."""
+
+    def __enter__(self) -> "Heap":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of files and of the process that holds others stopped. It can be asked again."""
+        self._target = None
+        if self._runs:
+            from gdbheapx.inferior.live import keeper
+
+            keeper.end()
+
+    def report(self, deep: Optional[bool] = None) -> "Answer[Overview]":
+        """Where the memory went: its split by owner, a verdict with its evidence, arenas, what to do next. `deep`: read every used block
+        (default: of cores with up to 2 GiB of heap)."""
+        return self._ask("report", *([] if deep is None else ["--deep" if deep else "--no-deep"]))
+
+    def arenas(self) -> "Answer[List[HeapArenas]]":
+        """Totals of each arena, by allocator: used, cached, free, and what a trim or purge would return."""
+        return self._ask("arenas")
+
+    def bins(self) -> Answer[List[Any]]:
+        """What is free and in use by bin or size class, in the allocator's own words."""
+        return self._ask("bins")
+
+    def tcache(self) -> Answer[List[ThreadCache]]:
+        """What each thread's cache holds."""
+        return self._ask("tcache")
+
+    def histogram(self) -> Answer[List[HistogramRow]]:
+        """Blocks by size class."""
+        return self._ask("chunks", "--histogram")
+
+    def blocks(self, status: Optional[str] = None) -> Answer[Blocks]:
+        """Every block as columns (arrays), or those with this status (`used`, `free` and so on, as `chunks` calls it). A snapshot has those
+        in use."""
+        from gdbheapx.analysis import blocks as model
+
+        def run(session: Session, options: command.Options) -> command.Answer:
+            found = model.read(session, status)
+            return command.Answer(lambda: found, lambda style: [], read=True)
+
+        return self.look("blocks", Reads.BLOCKS, run)
+
+    def census(self, by: str = "signature", like: Optional[str] = None) -> "Answer[Census]":
+        """What the blocks in use are, by class. `by`: `signature`, `size`, `owner`; `like`: those with this in their class's name."""
+        return self._ask("census", "--by", by, *([] if like is None else ["--like", like]))
+
+    def leaks(self) -> "Answer[Leaks]":
+        """Which blocks in use nothing points to, and which are held."""
+        return self._ask("leaks")
+
+    def owners(self, of: Optional[Any] = None, depth: int = 1, limit: int = 20) -> "Answer[Owners]":
+        """What holds the used memory, with retained and reached bytes. `of`: a block's address, a global variable or a path."""
+        words = ["--depth", str(depth), "--limit", str(limit)]
+        return self._ask("owners", *([] if of is None else ["--of", _place(of)]), *words)
+
+    def refs(self, address: int) -> "Answer[Refs]":
+        """Who points to a block: chains up to a root, and its path where a runtime or symbols tell one."""
+        return self._ask("refs", _place(address))
+
+    def whatis(self, address: int) -> "Answer[Location]":
+        """What is at an address: block, mapping, thread, variable."""
+        return self._ask("whatis", _place(address))
+
+    def pins(self) -> "Answer[Kept]":
+        """Which blocks in use keep free memory from being returned."""
+        return self._ask("pins")
+
+    def check(self) -> Answer[List[Any]]:
+        """Broken rules of the allocator's structures; none is what one wants."""
+        return self._ask("check")
+
+    def query(self, sql: str) -> "Answer[Rows]":
+        """One SELECT over blocks, owners, arenas, classes, threads, leaks, answered by DuckDB; outside gdb."""
+        if self._name == IN_GDB:
+            raise HeapxError("query is answered outside gdb", "gdbheapx.open(pid=...) or open(core=...) there", code=SHELL_ONLY)
+        from gdbheapx.extras.query import ask as asking
+
+        found: List[runner.Found] = []
+
+        def look(asked: "LookRequest") -> Dict[str, Any]:
+            def run(session: Session, options: command.Options) -> command.Answer:
+                session.without_names = not self._names
+                tables = asking.find(session, asked)
+                return command.Answer(lambda: tables, lambda style: [], read=True)
+
+            answer: Answer[Dict[str, Any]] = self.look("query", Reads.CENSUS, run)
+            found.append(answer._found)
+            return answer.data or {}
+
+        rows = asking.ask(sql, look)
+        return Answer((found[0] if found else _nothing())._replace(data=rows), False)
+
+    def diff(self, newer: "Heap") -> "Answer[Diff]":
+        """What grew from this one to a newer one, whoever of them is a snapshot, a core or a process."""
+        with _as_file(self) as old:
+            if newer._path is not None:
+                return Heap(lambda: None, name=self._name)._ask("diff", old, newer._path)
+            return newer._ask("diff", old)
+
+    def snapshot(self, path: str) -> Answer[Any]:
+        """Write a file that answers most questions without the process: open(snapshot=path). Readable only by you."""
+        return self._ask("snapshot", os.fspath(path))
+
+    def ask(self, name: str, *options: str) -> Answer[Any]:
+        """What any command answers, with options as a command line has them, in the types of JSON: ask("chunks", "--min-size", "64K")."""
+        answer = self._ask(name, *options, as_json=True)
+        return answer
+
+    def look(self, name: str, reads: Reads, run: Callable[[Session, command.Options], command.Answer]) -> Answer[Any]:
+        """For this package: what a function finds in one look."""
+        return self._perform(_own(name, reads, run))
+
+    @contextmanager
+    def stopped(self, max_s: float = 2.0) -> Iterator["Heap"]:
+        """Ask several questions of one moment. The process is copied in one stop of at most `max_s` seconds and runs on, where there is
+        room for a copy; else it stands still until the block ends, at most for so long. What is read later is missing in its answer."""
+        if not self._runs:
+            yield self
+            return
+        target = self._opener()
+        assert target is not None
+        asked = _own("stopped", Reads.CENSUS, lambda session, options: NO_ANSWER)
+        options = command.parser_of(asked, self._name).parse_args([*self._own_words(), "--max-stop", "%g" % max_s])
+        try:
+            run = runner.Run(command.Parsed(asked, options, None), self._host(lambda: target))
+            self._told = list(run.hold(target).problems)
+            self._target, self._is_stopped = target, True
+            yield self
+        finally:
+            target.held_by_caller = False
+            target.let_go()
+            target.forget()
+            self._target, self._is_stopped, self._told = None, False, []
+
+    def _host(self, opener: Callable[[], Optional[Target]], keep: Any = None) -> runner.Host:
+        def nowhere(text: str) -> None:
+            """Nothing is written."""
+
+        return runner.Host(
+            self._name, nowhere, log.warning, opener, self._settings, keep=keep, tell=log.info
+        )
+
+    def _opened(self) -> Optional[Target]:
+        """A core or snapshot is opened once, a process that runs anew for each question: what is loaded may change."""
+        if self._target is None or (self._runs and not self._is_stopped) or self._name == IN_GDB:
+            self._target = self._opener()
+        return self._target
+
+    def _ask(self, name: str, *options: str, as_json: bool = False) -> Answer[Any]:
+        """The answer of a declared command."""
+        command.load_commands(name)
+        words = [name, *options]
+        declared = command.find(name)
+        if declared is not None:
+            flags = {flag for argument in declared.arguments for flag in argument.flags}
+            words += self._words
+            words += ["--no-names"] if "--no-names" in flags and not self._names else []
+            words += self._short_words() if "--short-stop" in flags else []
+        parsed = command.parse(words, self._name)
+        if parsed.help is not None or command.wants(words, "-o", "--output"):
+            raise UsageError("%s: neither --help nor -o FILE is for scripts" % name, "read `data` of the answer")
+        if parsed.command.repeats or parsed.command.renders is not None and parsed.command.renders(parsed.options):
+            raise UsageError("%s is for the command line" % name, "run: gdbheapx %s" % name, code=SHELL_ONLY)
+        return self._perform(parsed.command, parsed.options, as_json)
+
+    def _short_words(self) -> List[str]:
+        return ["--short-stop", "--yes"] if self._short_stop and self._runs and not self._is_stopped else []
+
+    def _own_words(self) -> List[str]:
+        """For a question that no command line asks."""
+        return [*self._words, *self._short_words()]
+
+    def _perform(self, declared: command.Command, options: Any = None, as_json: bool = False) -> Answer[Any]:
+        """Have the runner answer."""
+        if options is None:
+            options = command.parser_of(declared, self._name).parse_args(self._own_words())
+        found: List[runner.Found] = []
+        run = declared.run
+        if as_json:
+            declared = declared._replace(run=lambda session, given: _as_json(run(session, given)))
+        ended = runner.perform(command.Parsed(declared, options, None), self._host(self._opened, found.append))
+        if ended.error is not None:
+            raise ended.error
+        told = found[0]
+        problems = [*self._told, *(one for one in told.problems if one not in self._told)]
+        return Answer(told._replace(problems=problems, is_partial=told.is_partial), ended.code == runner.FINDING)
 
 
-def ask(command: str, *options: str) -> Answer:
-    """What `heapx COMMAND OPTIONS --json` answers: ask("chunks", "--min-size", "64K"). HeapxError where there is no answer, UsageError for
-    a command or option that does not exist."""
-    import json
+def open(
+    *,
+    pid: Optional[int] = None,
+    core: Optional[str] = None,
+    snapshot: Optional[str] = None,
+    exe: Optional[str] = None,
+    sysroot: Optional[str] = None,
+    debug_dirs: Sequence[str] = (),
+    symbols: Sequence[str] = (),
+    debug_info: bool = True,
+    names: bool = True,
+    allocator: Optional[str] = None,
+    short_stop: bool = False,
+    max_stop_s: Optional[float] = None,
+    max_seconds: Optional[float] = None,
+    read_swap: bool = False,
+) -> Heap:
+    """One of a process, a core (also a compressed one) and a snapshot, read without gdb. Options are those of the command line;
+    `short_stop` agrees to the two system calls that a process makes for it. Nothing is stopped or read of a process yet."""
+    given = [name for name, value in (("pid", pid), ("core", core), ("snapshot", snapshot)) if value is not None]
+    if len(given) != 1:
+        cause = "%s cannot be combined" % " and ".join(given) if given else "open() requires a process, a core or a snapshot"
+        raise UsageError(cause, "give one of pid=N, core=FILE, snapshot=FILE", code=NO_TARGET)
+    paths = [None if path is None else os.fspath(path) for path in (core, snapshot, exe, sysroot)]
+    asked = GlobalOptions(pid, paths[0], paths[1], paths[2], None, paths[3], list(debug_dirs), list(symbols), not debug_info, False)
+    words: List[str] = []
+    for flag, value in (("--allocator", allocator), ("--max-stop", max_stop_s), ("--max-seconds", max_seconds)):
+        words += [] if value is None else [flag, str(value)]
+    words += ["--read-swap"] if read_swap else []
 
-    from gdbheapx import runner
-    from gdbheapx.command import load_commands, parse, wants
-    from gdbheapx.report.text import escaped
+    def opener() -> Optional[Target]:
+        refused = prepare_core(asked.core) if asked.core is not None else None
+        if refused is not None:
+            raise refused
+        return direct.open_any(asked)
 
-    pieces: List[str] = []
-    load_commands(command)
-    words = [command, *options, "--json"]
-    parsed = parse(words, "heapx")
-    if parsed.help is not None or wants(words, "-o", "--output"):
-        raise UsageError("%s: neither --help nor -o FILE is for scripts" % command, "read `data` of the answer")
-    host = runner.Host("heapx", pieces.append, lambda line: None, lambda: _selected(parsed.command.needs_target), runner.Settings())
-    ended = runner.run(words, host)
-    if ended.error is not None:
-        raise ended.error
-    try:
-        said = json.loads("".join(pieces))
-    except ValueError:
-        raise UsageError("%s has no JSON" % escaped(" ".join(words[:-1])), "the command reference says which options write another form")
-    problems = [Problem(problem["code"], problem["where"], problem["what"], problem["hint"]) for problem in said["problems"]]
-    return Answer(said["data"], said["partial"], ended.code == runner.FINDING, problems, said["allocators"])
+    made = Heap(opener, direct.settings(asked), words, names, short_stop, NAME, pid is not None, paths[1])
+    if pid is None:
+        made._opened()  # what is no core or snapshot is told now
+    else:
+        from gdbheapx.inferior.live import procfs
+
+        procfs.check_alive(pid)
+    return made
+
+
+def current() -> Heap:
+    """The process or core that gdb has selected, in gdb's own Python. The process must stand still, as gdb leaves it."""
+    return Heap(lambda: _selected(True), name=IN_GDB)
+
+
+def ask(command: str, *options: str) -> Answer[Any]:
+    """In gdb: what `heapx COMMAND OPTIONS --json` answers, as current().ask() does; for commands that need no process, too."""
+    return Heap(lambda: _selected(False), name=IN_GDB).ask(command, *options)
 
 
 def blocks(status: Optional[str] = None, allocator: Optional[str] = None) -> Iterator[Block]:
-    """Every block of malloc's, or those with this status, by address in each allocator: for what takes too many of them for JSON.
-
-    The process must stand still, as gdb leaves it, until the last was taken. After the last HeapxError says what could not be read, if
-    anything could not.
-    """
-    from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
-    from gdbheapx.session import Session
-
-    session = Session(_selected(), allocator_id=allocator)
-    for heap in session.heaps.all():
-        words, name = heap.shape.words, heap.info.id
-        for batch in heap.blocks(BlockFilter(None if status is None else {kind for kind, word in enumerate(words) if word == status})):
-            for address, usable_bytes, kind, arena in zip(batch.addresses, batch.usable_bytes, batch.kinds, batch.arenas):
-                yield Block(address, usable_bytes, words[kind], None if arena == NO_ARENA else arena, name)
-    for problem in session.problems if session.partial else ():
+    """In gdb: every block of malloc's, or those with this status, by address in each allocator. HeapxError says what could not be read, if
+    anything could not."""
+    words = [] if allocator is None else ["--allocator", allocator]
+    answer = Heap(lambda: _selected(True), words=words, name=IN_GDB).blocks(status)
+    yield from answer.data
+    for problem in answer.problems if answer.is_partial else ():
         raise HeapxError("not all blocks could be read: " + problem.what, problem.hint, code=problem.code)
+
+
+def _own(name: str, reads: Reads, run: Callable[[Session, command.Options], command.Answer]) -> command.Command:
+    """A question that no command line asks."""
+    return command.Command(name, command.SHORT_STOP, run, name, True, True, reads=lambda options: reads, snapshot=True)
+
+
+def _nothing() -> runner.Found:
+    """Of an answer without a look."""
+    return runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool(None, None))
+
+
+def _as_json(answer: command.Answer) -> command.Answer:
+    """The same whose record is what JSON has."""
+    import json
+
+    from gdbheapx.report import json as documents
+
+    return answer._replace(record=lambda: json.loads(documents.text(answer.data())))
+
+
+def _place(place: Any) -> str:
+    return "0x%x" % place if isinstance(place, int) else str(place)
+
+
+@contextmanager
+def _as_file(heap: Heap) -> Iterator[str]:
+    """A file that `diff` takes: the snapshot itself, or one that is taken now."""
+    if heap._path is not None:
+        yield heap._path
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="gdbheapx-") as folder:
+        path = os.path.join(folder, "old.snap")
+        heap.snapshot(path)
+        yield path
 
 
 def _selected(needs_target: bool = True) -> Any:
@@ -92,9 +444,7 @@ def _selected(needs_target: bool = True) -> Any:
     try:
         from gdbheapx.inferior.gdb import target
     except ImportError:
-        raise HeapxError("this Python does not run inside gdb", "outside gdb: gdbheapx --core FILE COMMAND --json", code=NO_TARGET)
-    from gdbheapx import runner
-
+        raise HeapxError("this Python does not run inside gdb", "outside gdb: gdbheapx.open(core=FILE) or open(pid=N)", code=NO_TARGET)
     runner.set_debugger_version(target.version())
     try:
         return target.selected_target()

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, UNPACKED, Wrong, pack, split
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, Wrong, pack, prepare_core, split
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -168,7 +168,7 @@ def dispatch(words: List[str]) -> int:
 
 def render(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
-    from gdbheapx.command import HTML
+    from gdbheapx.command import EXPLORE, HTML
     from gdbheapx.invocation import Shell
 
     def failed(error: "HeapxError", has_document: bool) -> int:
@@ -178,6 +178,8 @@ def render(invocation: "Invocation", renderer: str) -> int:
     try:
         if renderer == HTML:
             from gdbheapx.extras.html.command import make
+        elif renderer == EXPLORE:
+            from gdbheapx.extras.explore.command import make
         else:
             from gdbheapx.extras.query.command import make
     except ImportError:  # the single file
@@ -304,30 +306,6 @@ def end_keeper() -> None:
     from gdbheapx.inferior.live import keeper
 
     keeper.end()
-
-
-def prepare_core(core: str) -> Optional["HeapxError"]:
-    """Unpack a compressed core, for whoever reads it then; the error where that fails. What is no core, or cannot be opened, is told when
-    it is read."""
-    os.environ.pop(UNPACKED, None)
-    from gdbheapx.inferior.core import packed
-
-    form = packed.find(core)
-    if form is None:
-        return None
-    from gdbheapx.inferior.core import unpacking
-    from gdbheapx.problems import CANNOT_UNPACK
-
-    try:
-        unpacked = unpacking.unpack(core, form)
-    except unpacking.CannotUnpack as error:
-        return refusal(error.cause, error.hint, CANNOT_UNPACK)
-    except Exception as error:  # of a library, which may raise whatever it likes
-        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
-        return refusal("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core), CANNOT_UNPACK)
-    os.set_inheritable(unpacked.descriptor, True)
-    os.environ[UNPACKED] = pack([str(unpacked.descriptor), unpacked.trouble])
-    return None
 
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:

@@ -18,7 +18,7 @@ from gdbheapx.stops import Reads
 
 Options = argparse.Namespace
 """The parsed options of a command."""
-HTML, SQL = "html", "sql"
+HTML, SQL, EXPLORE = "html", "sql", "explore"
 """What the shell makes, outside gdb, of what one look has found."""
 READ_STOP_S, ACT_STOP_S = 2.0, 5.0
 """How long a live process may stand still at a time: for what reads it, and for what changes it."""
@@ -97,6 +97,12 @@ class Answer(NamedTuple):
     """The text is a file for other programs: what is to be said beside it goes where errors go."""
     pieces: bool = False
     """With `document`: the text comes in pieces of the file, not in lines. They are written as they are: what makes them escapes names."""
+    record: Optional[Callable[[], Any]] = None
+    """Gives what was found as the record that both forms are made from; None: `data` is that."""
+
+    def found(self) -> Any:
+        """For who asks from Python."""
+        return self.data() if self.record is None else self.record()
 
 
 class Style(NamedTuple):

@@ -69,15 +69,24 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
     def open_target() -> Optional[Target]:
         if refusal is not None:
             raise refusal
-        if asked.snapshot is not None:
-            from gdbheapx.snapshot.target import Snapshot
-
-            return cast(Target, Snapshot(asked.snapshot))  # the runner asks of it what it asks of a target
-        return open_alone(asked) if asked.pid is not None or asked.core is not None else None
+        return open_any(asked)
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
-    settings = runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
-    return runner.perform(invocation.parsed, runner.Host("gdbheapx", out.write, fail, open_target, settings, out.flush))
+    return runner.perform(invocation.parsed, runner.Host("gdbheapx", out.write, fail, open_target, settings(asked), out.flush))
+
+
+def open_any(asked: GlobalOptions) -> Optional[Target]:
+    """The process, core or snapshot; None where none is named."""
+    if asked.snapshot is not None:
+        from gdbheapx.snapshot.target import Snapshot
+
+        return cast(Target, Snapshot(asked.snapshot))  # the runner asks of it what it asks of a target
+    return open_alone(asked) if asked.pid is not None or asked.core is not None else None
+
+
+def settings(asked: GlobalOptions) -> runner.Settings:
+    """Where packs and debug files are looked for."""
+    return runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
 
 
 def open_alone(asked: GlobalOptions) -> ElfTarget:

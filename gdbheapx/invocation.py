@@ -128,6 +128,30 @@ def unpack(text: str) -> List[str]:
     return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]
 
 
+def prepare_core(core: str) -> Optional[HeapxError]:
+    """Unpack a compressed core, for whoever reads it then; the error where that fails. What is no core, or cannot be opened, is told when
+    it is read."""
+    os.environ.pop(UNPACKED, None)
+    from gdbheapx.inferior.core import packed
+
+    form = packed.find(core)
+    if form is None:
+        return None
+    from gdbheapx.inferior.core import unpacking
+    from gdbheapx.problems import CANNOT_UNPACK
+
+    try:
+        unpacked = unpacking.unpack(core, form)
+    except unpacking.CannotUnpack as error:
+        return HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
+    except Exception as error:  # of a library, which may raise whatever it likes
+        what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
+        return HeapxError("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core), code=CANNOT_UNPACK)
+    os.set_inheritable(unpacked.descriptor, True)
+    os.environ[UNPACKED] = pack([str(unpacked.descriptor), unpacked.trouble])
+    return None
+
+
 class Shell(NamedTuple):
     """What the shell lends to a renderer."""
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optiona
 
 from gdbheapx import __version__, command, problems, stops, units
 from gdbheapx import kernel as kernels
-from gdbheapx.budget import PAUSE_S, Attempts, Budget, Interrupts
+from gdbheapx.budget import PAUSE_S, Attempts, Budget, Interrupts, Progress
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Target
+from gdbheapx.model import AllocatorInfo, Problem
 from gdbheapx.output import CannotWrite, Sink, Spool, Write
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -40,8 +41,8 @@ TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
 
-SHELL = "gdbheapx"
-"""The name of the command in a shell."""
+SHELL, IN_GDB = "gdbheapx", "heapx"
+"""The name of the command in a shell, and of the one that gdb has."""
 
 
 class Settings(NamedTuple):
@@ -70,6 +71,22 @@ class Host(NamedTuple):
     settings: Settings
     flush: Callable[[], None] = lambda: None
     """Hands on what `write` keeps back."""
+    keep: "Optional[Callable[[Found], None]]" = None
+    """Takes the answer as it was found, for who calls this from Python: nothing is written then."""
+    tell: Optional[Callable[[str], None]] = None
+    """Shows how far a long answer is; None: standard error does."""
+
+
+class Found(NamedTuple):
+    """An answer as records, with what its envelope says."""
+
+    answer: Answer
+    data: Any
+    is_partial: bool
+    problems: Sequence[Problem]
+    target: Dict[str, Any]
+    allocators: Sequence[AllocatorInfo]
+    tool: Dict[str, Any]
 
 
 class Ended(NamedTuple):
@@ -308,9 +325,7 @@ class Run:
             what, how = "%s runs from a shell, not inside gdb", "run: gdbheapx --pid N %s"
             raise HeapxError(what % self.command.name, how % self.command.name, code=problems.SHELL_ONLY)
         self.target = self.host.open()
-        if self.target is not None:
-            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._acts() else command.READ_STOP_S)
-        self._accept_swap()
+        self._set_limits()
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
@@ -332,7 +347,7 @@ class Run:
                 self._allocators()
                 self._let_go()
             spool = self.spool if held else None
-            show = self._json if self.options.json and not answer.live else self._text
+            show = self._records if self.host.keep is not None else self._json if self.options.json and not answer.live else self._text
             finish = show(session, answer, spool)
             if not answer.read:
                 self._check_death()
@@ -357,8 +372,26 @@ class Run:
         finish()
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
-    def _accept_swap(self) -> None:
-        """With --read-swap pages in swap are read whatever there is room for."""
+    def hold(self, target: Target) -> Session:
+        """Stop this process for several commands, whose caller holds it from now on: they read what is copied in one stop, or the
+        process while it stands still. The session knows what there is to say of that. HeapxError where it cannot be stopped."""
+        self.target = target
+        self._set_limits()
+        try:
+            with self.interrupts:
+                self._hold()
+        finally:
+            if self.collects_garbage:
+                gc.enable()
+            if self.spool is not None:
+                self.spool.close()
+        target.held_by_caller = True
+        return self.session or self._new_session()
+
+    def _set_limits(self) -> None:
+        """How long the process may stand still. With --read-swap pages in swap are read whatever there is room for."""
+        if self.target is not None and not self.target.held_by_caller:
+            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._acts() else command.READ_STOP_S)
         room = self.target.swap_room() if self.target is not None and self.options.read_swap else None
         if room is not None:
             room.accept()
@@ -373,6 +406,8 @@ class Run:
         """One for all looks; what interrupted the preparation counts."""
         limit = self.options.max_seconds if self.options.max_seconds is not None else self.host.settings.max_seconds
         reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
+        if self.host.tell is not None:
+            self.budget.progress = Progress(self.host.tell)
         self.budget.reason = reason
 
     def _acts(self) -> bool:
@@ -385,7 +420,7 @@ class Run:
         discovery = self.target.discovery if self.target is not None else None
         session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.attempts, discovery)
         session.debugger_version = debugger_version(self.target)
-        session.in_gdb = self.host.name != SHELL
+        session.in_gdb = self.host.name == IN_GDB
         session.pack_directories = self.host.settings.symbols_path
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
@@ -405,10 +440,10 @@ class Run:
 
     def _hold(self) -> bool:
         """Stop a process that the user does not hold stopped himself, with everything looked up beforehand."""
-        stop = getattr(self.target, "stop", None)
-        if stop is None or self.target is None or self.target.kind != "live" or getattr(self.target, "held_by_gdb", True):
+        target, stop = self.target, getattr(self.target, "stop", None)
+        if stop is None or target is None or target.kind != "live" or target.held_by_caller or getattr(target, "held_by_gdb", True):
             return False
-        if not self.options.json:
+        if not self.options.json and self.host.keep is None:
             from gdbheapx.report import text
 
             text.preload()
@@ -434,7 +469,7 @@ class Run:
                         self.stood_s = time.monotonic() - began
                     break
                 self._let_go()
-                self.target.forget()
+                target.forget()
             finally:
                 if short is not None:
                     short.end()
@@ -581,7 +616,9 @@ class Run:
         self.attempts.has_rehearsed = True
         try:
             answer = self.command.run(session.rehearsal(), self.options)
-            if self.options.json and not answer.live:
+            if self.host.keep is not None:
+                answer.found()
+            elif self.options.json and not answer.live:
                 from gdbheapx.report import json
 
                 json.write(answer.data(), lambda text: None, rehearsed)
@@ -591,6 +628,20 @@ class Run:
         except Exception as error:  # whatever else is wrong shows again, and is told, when it counts
             if getattr(error, "code", None) == problems.KERNEL_MISSING:
                 raise
+
+    def _records(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
+        """Hand the answer over as it is."""
+        data: List[Any] = []
+        self._guard(lambda: data.append(answer.found()))
+
+        def finish() -> None:
+            self._finish(session, None)
+            found = data[0] if data else None
+            parts = session.partial, list(session.problems), self._target(), self._allocators(), self._tool()
+            if self.host.keep is not None:
+                self.host.keep(Found(answer, found, *parts))
+
+        return finish
 
     def _json(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """Write the answer, or keep it back; what is left to do once no further look is wanted."""

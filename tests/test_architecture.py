@@ -24,7 +24,7 @@ ALLOWED = {
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "command", "snapshot"},
-    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "extras"},
+    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "api", "extras"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
     "commands": {"allocators", "layout", "analysis", "snapshot", "extras", "report", "actions", "session", "command"},
@@ -100,6 +100,10 @@ LIBRARIES = {
     "jinja2": {"extras/html/render.py"},
     "markupsafe": {"extras/html/render.py"},
     "duckdb": {"extras/query/engine.py"},
+    "pandas": {"extras/frames.py"},
+    "rich": {"extras/explore/app.py"},
+    "textual": {"extras/explore/app.py"},
+    "pyarrow": {"extras/frames.py"},
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},
 }
@@ -121,8 +125,10 @@ def test_pages_are_made_outside_gdb() -> None:
 
 
 def test_sql_is_answered_outside_gdb() -> None:
-    """Only extras/query/command.py imports the engine, and only cli.py imports that: what runs inside gdb never does."""
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.query.engine")} == {"extras/query/command.py"}
+    """Only the shell's and Python's way to ask import the engine, and only cli.py and api.py import those: what runs inside gdb never does."""
+    by_engine = {one.file for one in ALL if "gdbheapx.extras.query.engine" in one.module}
+    assert by_engine == {"extras/query/command.py", "extras/query/ask.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.query.ask")} == {"api.py"}
     assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.query.command")} == {"cli.py"}
 
 

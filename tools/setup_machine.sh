@@ -42,6 +42,7 @@ if [ "$what" = test ]; then
   command -v musl-gcc >/dev/null || lack musl-tools
   command -v gdbserver >/dev/null || lack gdbserver
   command -v zsh >/dev/null || lack zsh
+  command -v tmux >/dev/null || lack tmux
   command -v mandoc >/dev/null || lack mandoc
   # Programs of other architectures. The packages gcc-multilib and gcc-aarch64-linux-gnu exclude each other, those with a version do not.
   if [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then

@@ -924,6 +924,8 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     """Version of the gdb that serves, such as `13.1`; None without gdb."""
     discovery: Any = None
     """What its recorded answers tell of allocators (allocators/discovery.py)."""
+    held_by_caller = False
+    """Who asks from Python has it stopped, or copied, for several questions: it is neither stopped nor let go for one of them."""
     is_kept = False
     """A process that runs on, of which all is read as it was while it stood still."""
 

@@ -526,12 +526,13 @@ class ElfTarget(Target):
     def death(self) -> Optional[Diagnostic]:
         if not self.source.has_ended():
             return None
+        self.held_by_caller = False
         self.let_go()  # who holds it learns how it ended
         return self.source.cause_of_death()
 
     def let_go(self) -> None:
         stopper = self._stopper
-        if stopper is None:
+        if stopper is None or self.held_by_caller:
             return
         try:
             if not self.still.is_over:

@@ -40,7 +40,7 @@ class ListedChunk(NamedTuple):
 
 def histogram_answer(rows: Sequence[HistogramRow]) -> Answer:
     """The answer of `chunks --histogram`."""
-    return Answer(lambda: {"histogram": rows}, lambda style: text.show(style, pages.histogram(rows)), read=True)
+    return Answer(lambda: {"histogram": rows}, lambda style: text.show(style, pages.histogram(rows)), read=True, record=lambda: rows)
 
 
 def chunk_answer(mallocs: Sequence[Any], selection: Selection) -> Answer:

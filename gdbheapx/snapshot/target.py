@@ -41,7 +41,7 @@ class Snapshot(Usage, Process, WithoutMemory):
     kind = "snapshot"
     has_memory = False
     debugger_version: Optional[str] = None
-    held_by_gdb = True
+    held_by_gdb, held_by_caller = True, False
     stop = still = None
     """It cannot be stopped."""
 

@@ -10,6 +10,7 @@ from typing import List, Sequence
 
 import pytest
 
+import gdbheapx
 from gdbheapx import api
 from tests.support import jemallocs
 from tests.support.paths import GDB, GDBINIT, ROOT
@@ -121,7 +122,7 @@ def test_outside_gdb() -> None:
     """Another Python has no target: HeapxError with the way that works there."""
     with pytest.raises(api.HeapxError) as refused:
         api.ask("arenas")
-    assert "--json" in refused.value.line()
+    assert "gdbheapx.open(" in refused.value.line()
     with pytest.raises(api.HeapxError):
         next(api.blocks())
 
@@ -153,9 +154,6 @@ def test_a_damaged_heap_is_not_silent(stage: Stage, kind: str, tmp_path: Path) -
 
 @pytest.mark.once
 def test_page_names_what_is_there() -> None:
-    """docs/reference/python-api.md has every name of the API, every member of its records, and no other."""
-    named = set(re.findall(r"`(?:api|Answer)\.(\w+)", PAGE))
-    records = set(api.Answer._fields)
-    assert records <= named
-    assert named - records <= set(api.__all__) | {"ask", "blocks"} and {"ask", "blocks", "HeapxError", "UsageError"} <= named
+    """docs/reference/python-api.md has every name of the API, and each member of Block; a test of docs holds the rest."""
+    assert not [name for name in {*gdbheapx.__all__, *api.__all__} - {"__version__"} if not re.search(r"\b%s\b" % name, PAGE)]
     assert all("`%s`" % field in PAGE for field in api.Block._fields)

@@ -1,0 +1,29 @@
+"""heapx explore"""
+
+from gdbheapx.command import EXPLORE, Answer, Options, argument, command
+from gdbheapx.errors import HeapxError
+from gdbheapx.problems import SHELL_ONLY
+from gdbheapx.session import Session
+
+HELP = """A core or snapshot in the terminal: who owns what, opened node by node; classes, blocks, paths, SQL.
+
+Keys: 1 to 7 choose overview, arenas, owners, census, search, SQL, differences; Enter opens a row (a class leads to its owners and blocks,
+a block to its paths to roots), Escape goes back; / filters, s sorts, e exports the table as CSV, w writes the page of `report --html`,
+q ends. --against OLD shows what grew since an older snapshot or core. It works over ssh, in 80 columns and more, and requires Textual
+(pip install 'gdbheapx[explore]'). Of a process take a snapshot first: `gdbheapx --pid N snapshot FILE`.
+"""
+
+
+@command(
+    "explore",
+    arguments=[
+        argument("file", metavar="FILE", nargs="?", help="core or snapshot; omitted: that of --core or --snapshot"),
+        argument("--against", metavar="OLD", help="an older snapshot or core, to see what grew"),
+    ],
+    needs_target=False,
+    renders=lambda options: EXPLORE,
+    help=HELP,
+)
+def explore(session: Session, options: Options) -> Answer:
+    """The command `explore`: the shell's process shows it."""
+    raise HeapxError("explore runs from a shell, not inside gdb", "run: gdbheapx explore FILE", code=SHELL_ONLY)

@@ -1,0 +1,317 @@
+"""The explorer's screens: what a key shows comes from view.py, and is there at once; SQL and differences come from another thread."""
+
+import csv
+import os
+from typing import Any, Callable, Optional, Sequence
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import ScrollableContainer
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.extras.explore.view import Node, Shown, View
+from gdbheapx.output import open_private
+from gdbheapx.report.text import escaped
+from gdbheapx.units import number, size
+
+SORTS = ("bytes", "blocks", "size", "name")
+TABS = ("overview", "arenas", "owners", "census", "search", "sql", "diff")
+
+FOCUS = {"owners": "#tree", "census": "#classes", "search": "#wanted", "sql": "#statement", "diff": "#changes"}
+"""Where keys go on each tab."""
+
+
+def plain(text: object) -> str:
+    """Names of the target as a terminal may have them."""
+    return escaped(str(text))
+
+
+class Table(DataTable[str]):
+    """A table of a Shown; Enter opens what stands behind a row."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name, cursor_type="row", zebra_stripes=True)
+        self.shown = Shown((), ())
+
+    def show(self, shown: Shown) -> None:
+        """These rows instead of those."""
+        self.shown = shown
+        self.clear(columns=True)
+        for name in shown.columns:
+            self.add_column(plain(name))
+        for row in shown.rows:
+            self.add_row(*(cell(name, value) for name, value in zip(shown.columns, row)))
+
+
+def cell(name: str, value: Any) -> str:
+    """Bytes as people read them."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int):
+        return plain(value)
+    if name == "address":
+        return "0x%x" % value
+    return size(value, False) if "bytes" in name or name == "usable" else number(value)
+
+
+class Below(Screen[None]):
+    """What a row leads to; Escape goes back."""
+
+    BINDINGS = [Binding("escape", "app.pop_screen", "back"), Binding("e", "export", "export")]
+
+    def __init__(self, title: str, tables: Sequence[Shown] = (), lines: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.told, self.tables, self.lines = title, tables, lines
+
+    def compose(self) -> ComposeResult:
+        yield Static(plain(self.told), markup=False, classes="title")
+        for place, _ in enumerate(self.tables):
+            yield Table("below-%d" % place)
+        if self.lines:
+            yield ScrollableContainer(Static("\n".join(map(plain, self.lines)), markup=False))
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Fill them."""
+        for place, shown in enumerate(self.tables):
+            self.query_one("#below-%d" % place, Table).show(shown)
+
+    def action_export(self) -> None:
+        """The first table, or the text."""
+        lines = Shown(("line",), [(line,) for line in self.lines])
+        explorer(self.app).export(self.tables[0] if self.tables else lines, "explore-below.csv")
+
+
+class Explorer(App[None]):
+    """One core or snapshot, and perhaps an older one beside it."""
+
+    TITLE = "gdbheapx explore"
+    CSS = """
+    .title { background: $boost; padding: 0 1; }
+    TabbedContent, ContentSwitcher, TabPane, DataTable, Tree { height: 1fr; }
+    TabPane { padding: 0; }
+    ScrollableContainer Static { width: auto; }
+    """
+    BINDINGS = [
+        *(Binding(str(place), "show('%s')" % name, name, show=False) for place, name in enumerate(TABS, 1)),
+        Binding("slash", "focus_input", "filter"),
+        Binding("s", "sort", "sort"),
+        Binding("e", "export", "export"),
+        Binding("w", "page", "page"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(
+        self,
+        view: View,
+        about: str,
+        sql: Callable[[str], Shown],
+        difference: Optional[Callable[[], Shown]] = None,
+        page: Optional[Callable[[str], str]] = None,
+    ) -> None:
+        super().__init__()
+        self.view, self.about, self._sql, self._difference, self._page = view, about, sql, difference, page
+        self.sort_by, self.like = 0, ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(plain(self.about), markup=False, classes="title")
+        with TabbedContent(initial="overview"):
+            with TabPane("1 overview", id="overview"):
+                yield ScrollableContainer(Static("", id="report", markup=False))
+            with TabPane("2 arenas", id="arenas"):
+                yield ScrollableContainer(Static("", id="arena-text", markup=False))
+            with TabPane("3 owners", id="owners"):
+                yield Tree("what nobody owns, most first", id="tree")
+            with TabPane("4 census", id="census"):
+                yield Input(placeholder="class", id="like")
+                yield Table("classes")
+            with TabPane("5 search", id="search"):
+                yield Input(placeholder="address, or a part of a name", id="wanted")
+                yield Table("found")
+            with TabPane("6 sql", id="sql"):
+                yield Input(placeholder="SELECT class, count(*), sum(usable_bytes) FROM blocks GROUP BY ALL", id="statement")
+                yield Static("", id="sql-said", markup=False)
+                yield Table("rows")
+            with TabPane("7 diff", id="diff"):
+                yield Static("", id="diff-said", markup=False)
+                yield Table("changes")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """The first screen; the others are filled when they are opened."""
+        notes = self.view.notes()
+        told = ["", "Notes:", *("  " + note for note in notes)] if notes else []
+        lines = [*self.view.text("report", "--no-deep").split("\n"), *told]
+        self.query_one("#report", Static).update("\n".join(map(plain, lines)))
+        tree = self.query_one("#tree", Tree)
+        for node in self.view.tops():
+            self._add(tree.root, node)
+        tree.root.expand()
+        self._show_classes()
+
+    def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
+        """What takes a moment is made when it is looked at."""
+        if event.pane.id == "arenas":
+            self.query_one("#arena-text", Static).update("\n".join(map(plain, self.view.text("arenas").split("\n"))))
+        elif event.pane.id == "diff":
+            self._ask_difference()
+
+    def _add(self, above: Any, node: Node) -> None:
+        owned = node.owned
+        label = "%10s  %5.1f%%  %s%s" % (
+            size(owned.retained_bytes, False),
+            owned.share_percent,
+            plain(owned.owner),
+            "  (%s)" % plain(owned.signature) if owned.signature else "",
+        )
+        from rich.text import Text
+
+        (above.add if node.can_open else above.add_leaf)(Text(label), data=node)
+
+    def on_tree_node_expanded(self, event: "Tree.NodeExpanded[Node]") -> None:
+        """What it owns, the first time."""
+        node = event.node
+        if node.data is not None and not node.children:
+            for below in self.view.below(node.data.number):
+                self._add(node, below)
+
+    def on_tree_node_selected(self, event: "Tree.NodeSelected[Node]") -> None:
+        """A leaf leads to its paths."""
+        node = event.node.data
+        if node is not None and not node.can_open and node.owned.address is not None:
+            self.open_block(node.owned.address)
+
+    def _show_classes(self) -> None:
+        rows = self.view.classes(self.like, SORTS[self.sort_by])
+        columns = ("bytes", "share %", "blocks", "size bytes", "what", "whose")
+        cells = [(row.bytes, "%.1f" % row.share_percent, row.blocks, row.size_bytes, row.signature, row.module) for row in rows]
+        self.query_one("#classes", Table).show(Shown(columns, cells, [row.signature for row in rows]))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """The filter works while it is typed."""
+        if event.input.id == "like":
+            self.like = event.value
+            self._show_classes()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Search, or ask SQL."""
+        if event.input.id == "wanted":
+            self.query_one("#found", Table).show(self.view.search(event.value.strip()))
+            self.query_one("#found", Table).focus()
+        elif event.input.id == "statement":
+            self.query_one("#sql-said", Static).update("asking ...")
+            self._ask(event.value)
+        elif event.input.id == "like":
+            self.query_one("#classes", Table).focus()
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Go on to what stands behind it."""
+        self.open_row(event)
+
+    def open_row(self, event: DataTable.RowSelected) -> None:
+        """A class leads to its owners and blocks, an address to its paths."""
+        table = event.data_table
+        keys = table.shown.keys if isinstance(table, Table) else ()
+        key = keys[event.cursor_row] if event.cursor_row < len(keys) else None
+        if isinstance(key, int):
+            self.open_block(key)
+        elif isinstance(key, str):
+            owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
+            tables = [
+                Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners]),
+                Shown(("address", "usable"), blocks, [address for address, _ in blocks]),
+            ]
+            self.push_screen(Below("%s: who owns them, and the first of them" % key, tables))
+
+    def open_block(self, address: int) -> None:
+        """What it is, and its paths."""
+        try:
+            lines = self.view.block(address)
+        except HeapxError as error:
+            lines = [error.line()]
+        self.push_screen(Below("0x%x" % address, lines=lines))
+
+    @work(thread=True, exclusive=True, group="sql")
+    def _ask(self, sql: str) -> None:
+        try:
+            shown, told = self._sql(sql), ""
+        except HeapxError as error:
+            shown, told = Shown((), ()), error.line()
+        self.call_from_thread(self._told, "#sql-said", "#rows", told, shown)
+
+    @work(thread=True, exclusive=True, group="diff")
+    def _ask_difference(self) -> None:
+        told, shown = "give an older snapshot or core behind the first one: gdbheapx explore NEW OLD", Shown((), ())
+        if self._difference is not None:
+            try:
+                told, shown = "", self._difference()
+            except HeapxError as error:
+                told = error.line()
+        self.call_from_thread(self._told, "#diff-said", "#changes", told, shown)
+
+    def _told(self, said: str, table: str, told: str, shown: Shown) -> None:
+        self.query_one(said, Static).update(plain(told))
+        self.query_one(table, Table).show(shown)
+
+    def action_show(self, name: str) -> None:
+        """One of the tabs."""
+        self.query_one(TabbedContent).active = name
+        if name in FOCUS:
+            self.call_after_refresh(self.query_one(FOCUS[name]).focus)
+
+    def action_focus_input(self) -> None:
+        """Where to type on this tab."""
+        active = self.query_one(TabbedContent).active
+        name = {"census": "#like", "search": "#wanted", "sql": "#statement"}.get(active)
+        if name is not None:
+            self.query_one(name, Input).focus()
+
+    def action_sort(self) -> None:
+        """The census by the next column."""
+        self.sort_by = (self.sort_by + 1) % len(SORTS)
+        self._show_classes()
+        self.notify("census by %s" % SORTS[self.sort_by])
+
+    def action_export(self) -> None:
+        """The table that is shown, as CSV."""
+        active = self.query_one(TabbedContent).active
+        name = {"census": "#classes", "search": "#found", "sql": "#rows", "diff": "#changes"}.get(active)
+        if name is None:
+            rows = [(node.owned.owner, node.owned.retained_bytes, node.owned.share_percent) for node in self.view.tops()]
+            self.export(Shown(("owner", "retained_bytes", "share_percent"), rows), "explore-owners.csv")
+        else:
+            self.export(self.query_one(name, Table).shown, "explore-%s.csv" % active)
+
+    def export(self, shown: Shown, path: str) -> None:
+        """Write a table; a cell that a spreadsheet would run begins with a quote."""
+        from gdbheapx.extras.export.csv_rows import FORMULA
+
+        try:
+            with open_private(path) as file:
+                out = csv.writer(file)
+                out.writerow(shown.columns)
+                for row in shown.rows:
+                    out.writerow(["'" + value if isinstance(value, str) and value.startswith(FORMULA) else value for value in row])
+            self.notify("written: %s" % os.path.abspath(path))
+        except HeapxError as error:
+            self.notify(error.line(), severity="error")
+
+    def action_page(self) -> None:
+        """The page of `report --html` of the same."""
+        self._write_page("explore.html")
+
+    @work(thread=True, exclusive=True, group="page")
+    def _write_page(self, path: str) -> None:
+        told = self._page(path) if self._page is not None else "no page of this"
+        self.call_from_thread(self.notify, told)
+
+
+def explorer(app: App[Any]) -> Explorer:
+    """The app as what it is."""
+    assert isinstance(app, Explorer)
+    return app
+
+

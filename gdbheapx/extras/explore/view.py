@@ -1,0 +1,157 @@
+"""What the explorer asks for: everything is made of one look, and kept; opening a node or a class reads no more than is shown."""
+
+from array import array
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import command
+from gdbheapx.analysis.census import by_owner, find
+from gdbheapx.analysis.reachability import memory_budget, owners, refs
+from gdbheapx.command import Style
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import Address
+from gdbheapx.report import reach_text
+from gdbheapx.session import Session
+from gdbheapx.snapshot.record import Taking
+
+MOST_ROWS = 200
+"""Below one node, and of one class."""
+MOST_CHAINS, MOST_STEPS = 8, 40
+PLAIN = Style(False, False)
+
+
+class Node(NamedTuple):
+    """A row of the dominator tree."""
+
+    number: int
+    owned: owners.Owned
+    can_open: bool
+    """It owns others."""
+
+
+class Shown(NamedTuple):
+    """A table."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    keys: Sequence[Any] = ()
+    """What stands behind each row: a class, an address."""
+
+
+class View:
+    """One look at a core or snapshot."""
+
+    def __init__(self, session: Session) -> None:
+        """HeapxError where there is no room for the graph of all blocks."""
+        session.store = session.store or Taking()
+        memory_budget.check(session)
+        self._session = session
+        self._texts: Dict[str, str] = {}
+        self.told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
+        self.tallied = owners.tally(session, self.told.reach, self.told.called, self.told.paths)
+        self.census: find.Census = self._record("census")
+        self._marks = refs.Marks(self.told.reach, self.told.paths)
+        self._held = list(by_owner.by_owner(session).rows)
+        self.text("report", "--no-deep")
+
+    def _record(self, *words: str) -> Any:
+        """What a command finds in this look."""
+        command.load_commands(words[0])
+        parsed = command.parse(words, "gdbheapx")
+        return parsed.command.run(self._session, parsed.options).found()
+
+    def text(self, *words: str) -> str:
+        """What a command shows."""
+        asked = " ".join(words)
+        if asked not in self._texts:
+            command.load_commands(words[0])
+            parsed = command.parse(words, "gdbheapx")
+            try:
+                self._texts[asked] = "\n".join(parsed.command.run(self._session, parsed.options).text(PLAIN))
+            except HeapxError as error:
+                self._texts[asked] = error.line()
+        return self._texts[asked]
+
+    def notes(self) -> List[str]:
+        """What is missing."""
+        return ["%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self._session.problems]
+
+    def tops(self) -> List[Node]:
+        """What nobody owns, most first."""
+        return self._nodes(self.tallied.tops(MOST_ROWS))
+
+    def below(self, number: int) -> List[Node]:
+        """What this node owns, most first."""
+        return self._nodes([(node, None) for node in self.tallied.below(number, MOST_ROWS)])
+
+    def _nodes(self, nodes: Iterable[Tuple[int, Optional[str]]]) -> List[Node]:
+        tallied, made = self.tallied, []
+        for number, kind in nodes:
+            row = tallied.owned(number, kind)
+            label = self.told.labels[number] if number < len(self.told.labels) else 0
+            signature = self.told.names[label - 1] if label and row.signature is None else None
+            row = row._replace(signature=row.signature or (signature.name if signature is not None else None))
+            own = tallied.graph.blocks([number])[0][1] if number < tallied.reach.numbers.blocks else 0
+            made.append(Node(number, row, row.retained_bytes > own))
+        return made
+
+    def classes(self, like: str = "", by: str = "bytes") -> List[find.CensusRow]:
+        """Those with this in their names; by `bytes`, `blocks`, `size` or `name`."""
+        rows = [row for row in self.census.rows if like.lower() in (row.signature or "").lower()]
+        order: Dict[str, Callable[[find.CensusRow], Any]] = {
+            "bytes": lambda row: -row.bytes,
+            "blocks": lambda row: -row.blocks,
+            "size": lambda row: -(row.size_bytes or 0),
+            "name": lambda row: row.signature or "",
+        }
+        return sorted(rows, key=order[by])
+
+    def owners_of(self, signature: str) -> List[find.CensusRow]:
+        """Who owns blocks of a class, most first."""
+        return sorted((row for row in self._held if row.signature == signature), key=lambda row: -row.bytes)
+
+    def blocks_of(self, signature: str) -> List[Tuple[Address, int]]:
+        """The first blocks of a class, with usable bytes."""
+        labels = {number for number, name in enumerate(self.told.names, 1) if name is not None and name.name == signature}
+        found: List[int] = []
+        for label in labels:
+            place = -1
+            while len(found) < MOST_ROWS:
+                try:
+                    place = self.told.labels.index(label, place + 1)
+                except (ValueError, TypeError):
+                    break
+                found.append(place)
+        addresses, sizes = self.told.reach.graph.columns(array("I", found))
+        return sorted(((Address(address), size) for address, size in zip(addresses, sizes)), key=lambda row: -row[1])
+
+    def block(self, address: int) -> List[str]:
+        """What is there, and its paths to roots."""
+        lines = self.text("whatis", "0x%x" % address, "--no-holders").split("\n")
+        answer = refs.find(self.told.reach, self.told.called, address, self._marks, self.told.paths)
+        if answer is None:
+            return lines
+        return [*lines, "", *reach_text.lines(PLAIN, answer, MOST_CHAINS, MOST_STEPS)]
+
+    def search(self, text: str) -> Shown:
+        """Blocks by address, owners and classes by name."""
+        try:
+            address = int(text, 16 if text[:2] in ("0x", "0X") else 10)
+        except ValueError:
+            address = -1
+        rows: List[Tuple[Optional[int], str, str]] = []
+        keys: List[Any] = []
+        if address >= 0:
+            place = self.tallied.graph.find(address)
+            if place is not None and place[0] < self.tallied.reach.numbers.blocks:
+                start, size = self.tallied.graph.blocks([place[0]])[0]
+                rows.append((size, "block", "0x%x%s" % (start, "+%d" % place[1] if place[1] else "")))
+                keys.append(Address(start))
+        wanted = text.lower()
+        for node in self.tops() if wanted else ():
+            if wanted in node.owned.owner.lower():
+                rows.append((node.owned.retained_bytes, "owner", node.owned.owner))
+                keys.append(node.owned.address)
+        for row in self.classes(text) if wanted else ():
+            rows.append((row.bytes, "class", row.signature or ""))
+            keys.append(row.signature)
+        return Shown(("bytes", "what", "name"), rows[:MOST_ROWS], keys[:MOST_ROWS])

@@ -1,0 +1,216 @@
+"""`explore`: its keys by Textual's own driver, and itself in a real terminal; what it shows is what the commands say.
+
+Files: extras/explore/app.py, extras/explore/command.py, extras/explore/view.py
+"""
+
+import asyncio
+import csv
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Coroutine, List
+
+import pytest
+
+from gdbheapx import invocation
+from tests.support import hostile
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx, tool_command
+
+textual = pytest.importorskip("textual", reason="textual is not installed")
+from gdbheapx.extras.explore import command as exploring  # noqa: E402
+from gdbheapx.extras.explore.app import Explorer, Table  # noqa: E402
+from gdbheapx.extras.explore.view import View  # noqa: E402
+
+pytestmark = pytest.mark.once  # the terminal is the same everywhere
+ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], [], False, False)
+PYTHON = "held = [{'k%d' % i: 'x' * 300} for i in range(2000)]; print('ready', flush=True); import time; time.sleep(600)"
+
+
+@pytest.fixture(scope="module")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> List[str]:
+    """Of a Python program that holds some thousand objects."""
+    folder = tmp_path_factory.mktemp("explored")
+    process = subprocess.Popen([sys.executable, "-c", PYTHON], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        paths = [str(folder / name) for name in ("old.snap", "new.snap")]
+        for path in paths:
+            assert heapx(["--pid", str(process.pid)], "snapshot", path).code in (0, 4)
+        return paths
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout
+        process.stdout.close()
+
+
+def driven(path: str, drive: Callable[[Explorer, View, Any], Coroutine[Any, Any, None]], older: str = "", width: int = 80) -> None:
+    """The explorer on that file, with these keys."""
+    with exploring.opened(path, ASKED) as heap:
+        view = exploring.loaded(heap)
+        app = Explorer(view, path, lambda sql: exploring.rows(heap, sql), (lambda: exploring.changes(older, heap, ASKED)) if older else None)
+
+        async def run() -> None:
+            async with app.run_test(size=(width, 24)) as pilot:
+                await drive(app, view, pilot)
+
+        asyncio.run(run())
+
+
+async def until(pilot: Any, true: Callable[[], bool]) -> None:
+    """Wait for another thread's answer."""
+    for _ in range(600):
+        await pilot.pause(0.05)
+        if true():
+            return
+    raise AssertionError("it does not come")
+
+
+def test_from_the_largest_owner_to_what_it_owns(snapshots: List[str]) -> None:
+    """The tree begins with what `owners` says; Enter opens what a node owns, with the bytes that it retains."""
+    rows = heapx(["--snapshot", snapshots[1]], "owners", "--depth", "2", "--limit", "5", "--json").data["owners"]
+
+    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+        await pilot.press("3", "down", "enter")
+        await pilot.pause()
+        shown = app.query_one("#tree").root.children  # type: ignore[attr-defined]
+        told = [(node.data.owned.owner, node.data.owned.retained_bytes) for node in shown[: len(rows)]]
+        assert told == [(row["owner"], row["retained_bytes"]) for row in rows]
+        below = [(node.data.owned.owner, node.data.owned.retained_bytes) for node in shown[0].children[:5]]
+        assert below == [(row["owner"], row["retained_bytes"]) for row in rows[0]["children"]] and below
+
+    driven(snapshots[1], drive)
+
+
+def test_from_a_class_to_its_owners_to_a_block_to_its_paths(snapshots: List[str]) -> None:
+    """The filter works while it is typed; Enter leads on, Escape back; each figure is that of the command."""
+    rows = heapx(["--snapshot", snapshots[1]], "census", "--like", "dict", "--json").data["rows"]
+
+    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+        await pilot.press("4", "slash", *"dict", "enter")
+        await pilot.pause()
+        table = app.query_one("#classes", Table)
+        assert [(row[0], row[4]) for row in table.shown.rows] == [(row["bytes"], row["signature"]) for row in rows]
+        await pilot.press("enter")
+        await pilot.pause()
+        owners, blocks = app.screen.query_one("#below-0", Table).shown, app.screen.query_one("#below-1", Table).shown
+        assert sum(row[1] for row in owners.rows) == rows[0]["blocks"] and len(blocks.rows) > 1
+        app.screen.query_one("#below-1", Table).focus()
+        await pilot.press("enter")
+        await pilot.pause()
+        address = blocks.keys[0]
+        assert any(line.startswith("Block 0x%x " % address) for line in app.screen.lines)  # type: ignore[attr-defined]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.screen.query("#below-1")
+        await pilot.press("escape")
+        await pilot.pause()
+        sizes = [row[0] for row in app.query_one("#classes", Table).shown.rows]
+        await pilot.press("s")
+        await pilot.pause()
+        counts = [row[2] for row in app.query_one("#classes", Table).shown.rows]
+        assert sizes == sorted(sizes, reverse=True) and counts == sorted(counts, reverse=True)
+
+    driven(snapshots[1], drive)
+
+
+def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By address inside a block, by a part of a name; SQL's rows and its errors in one line; what grew; the table as CSV."""
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+
+    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+        address = view.blocks_of("dict")[0][0]
+        for text, kind in ((hex(address + 8), "block"), ("__main__", "owner"), ("dict", "class")):
+            app.action_show("search")
+            await pilot.pause()
+            app.query_one("#wanted").value = text  # type: ignore[attr-defined]
+            app.query_one("#wanted").focus()
+            await pilot.press("enter")
+            await pilot.pause()
+            assert kind in {row[1] for row in app.query_one("#found", Table).shown.rows}, (text, app.query_one("#found", Table).shown)
+        app.action_show("sql")
+        await pilot.pause()
+        for sql, is_right in (("select count(*) as n from blocks", True), ("drop table blocks", False)):
+            app.query_one("#statement").value = sql  # type: ignore[attr-defined]
+            app.query_one("#statement").focus()
+            app.query_one("#rows", Table).show(type(app.query_one("#rows", Table).shown)((), ()))
+            await pilot.press("enter")
+            await until(pilot, lambda: "asking" not in str(app.query_one("#sql-said").render()))
+            assert bool(app.query_one("#rows", Table).shown.rows) == is_right
+            assert bool(str(app.query_one("#sql-said").render()).strip()) != is_right
+        app.action_show("diff")
+        await until(pilot, lambda: bool(app.query_one("#changes", Table).shown.columns))
+        app.query_one("#changes").focus()
+        await pilot.press("e")
+        await pilot.pause()
+        (head, *_) = csv.reader((tmp_path / "explore-diff.csv").open())
+        assert head[0] == "grown bytes" and os.stat(tmp_path / "explore-diff.csv").st_mode & 0o777 == 0o600
+
+    driven(snapshots[1], drive, snapshots[0])
+
+
+def test_each_tab_fits_eighty_columns(snapshots: List[str]) -> None:
+    """Every tab is there by its number, in 80 columns and in 200."""
+
+    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+        for name in ("overview", "arenas", "owners", "census", "search", "sql", "diff"):
+            app.action_show(name)
+            await pilot.pause()
+            assert app.query_one("TabbedContent").active == name  # type: ignore[attr-defined]
+        assert "leak-like" in str(app.query_one("#report").render()) or "Verdict" in str(app.query_one("#report").render())
+
+    for width in (80, 200):
+        driven(snapshots[1], drive, width=width)
+
+
+def test_a_core_with_hostile_names(stage: Stage, tmp_path: Path) -> None:
+    """Names of a target are data: none is markup or moves the cursor."""
+    process: Process = hostile.start(stage, tmp_path / "record", hostile.HOSTILE[2])
+
+    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+        for name in ("overview", "arenas", "owners", "census"):
+            app.action_show(name)
+            await pilot.pause()
+        assert "\x1b" not in str(app.query_one("#report").render())
+
+    driven(str(process.core()), drive)
+
+
+@pytest.mark.parametrize("words, why", [(["explore"], "requires a core or a snapshot"), (["explore", "/nowhere"], "terminal"), (["--pid", "1", "explore"], "looks at files")])
+def test_what_it_refuses(words: List[str], why: str) -> None:
+    """One line with the next step, and an exit code."""
+    done = subprocess.run([*tool_command(), *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode in (1, 2) and why in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="no tmux")
+def test_in_a_real_terminal(snapshots: List[str], tmp_path: Path) -> None:
+    """In 80 columns of tmux: the first screen, the tree opened, and q gives the terminal back with exit code 0."""
+    tmux = ["tmux", "-L", tmp_path.name, "-f", "/dev/null"]
+    command = "%s explore %s; echo ended with $?; sleep 60" % (shlex.join(tool_command()), shlex.quote(snapshots[1]))
+    subprocess.run([*tmux, "new-session", "-d", "-s", "x", "-x", "80", "-y", "24", command], check=True, env={**os.environ, "TERM": "xterm-256color", "TMUX": ""})
+
+    def shows(text: str) -> bool:
+        screen = ""
+        for _ in range(200):
+            screen = subprocess.run([*tmux, "capture-pane", "-p", "-t", "x"], capture_output=True, text=True).stdout
+            if text in screen:
+                assert max(map(len, screen.splitlines())) <= 80
+                return True
+            time.sleep(0.2)
+        raise AssertionError(screen)
+
+    try:
+        assert shows("Memory in RAM (RSS)")
+        subprocess.run([*tmux, "send-keys", "-t", "x", "3"], check=True)
+        assert shows("__main__.held")
+        subprocess.run([*tmux, "send-keys", "-t", "x", "q"], check=True)
+        assert shows("ended with 0")
+    finally:
+        subprocess.run([*tmux, "kill-server"])
