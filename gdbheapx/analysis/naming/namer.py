@@ -75,8 +75,8 @@ class Namer:
         return ()
 
     def items(self, signature: Optional[str]) -> Tuple[int, int]:
-        """Where in a block that is called so the items begin of an object that counts them as CPython does, and how long each is: behind the
-        last one it holds nothing. (0, 0): it has none."""
+        """Where in a block that is called so the items begin of an object that counts them as CPython does, and how long each is: behind
+        the last one it holds nothing. (0, 0): it has none."""
         return 0, 0
 
     def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:

@@ -138,8 +138,8 @@ class Owners(NamedTuple):
     """Something that may hold blocks was not read."""
     together: Sequence[Owned] = ()
     """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Of a runtime whose objects have
-    no names its heap, and what its words lead to at once. Where runtimes give names, blocks with many pointers, such as dicts and lists, and
-    what each leads to without the others and nothing else does; else variables that lead to a fifth or more, those first from which the
+    no names its heap, and what its words lead to at once. Where runtimes give names, blocks with many pointers, such as dicts and lists,
+    and what each leads to without the others and nothing else does; else variables that lead to a fifth or more, those first from which the
     shortest ways lead to most."""
 
 
@@ -498,8 +498,8 @@ def _together(tallied: Tallied) -> List[Owned]:
 
 
 def _from_heaps(tallied: Tallied) -> List[Owned]:
-    """Heaps of runtimes whose objects have no names here, and what their words lead to at once: the program's objects are what holds it, and
-    other ways, such as lists of all buffers, pass through the runtime."""
+    """Heaps of runtimes whose objects have no names here, and what their words lead to at once: the program's objects are what holds it,
+    and other ways, such as lists of all buffers, pass through the runtime."""
     reach, owners = tallied.reach, tallied.tree.owners
     tops: Dict[str, Set[int]] = {}
     for place, heap in enumerate(reach.regions.nodes):

@@ -55,7 +55,8 @@ void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t r
 uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, const uint64_t *ends,
-    uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
+    uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count,
+    uint64_t first_count);
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
 int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, int is_any, uint32_t *parents);

@@ -47,8 +47,8 @@ void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint
         }
 }
 
-/* Behind its last item an object owns nothing. `ends`: of each label where its items begin, in bytes, << 8, and how long each is; 0: it has
-   none, or no count of them. */
+/* Behind its last item an object owns nothing. `ends`: of each label where its items begin, in bytes, << 8, and how long each is; 0: it
+   has none, or no count of them. */
 static void end_objects(struct graph *graph, const uint32_t *labels, const uint64_t *ends, uint64_t label_count)
 {
     for (uint64_t i = 0; i < graph->stale.tail_count; i++) {
@@ -64,7 +64,8 @@ static void end_objects(struct graph *graph, const uint32_t *labels, const uint6
    `nothing`: nodes that own nothing, whatever they are. `starts`: blocks that have a name by themselves, the first
    `first_count` of which give names to all that they lead to before the others. 0, or NO_MEMORY. */
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, const uint64_t *ends,
-                    uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count)
+                    uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count,
+                    uint64_t first_count)
 {
     const size_t room = (size_t) graph->edges / 64 + 1;
     if (!graph->loose) {
