@@ -1,22 +1,20 @@
 """What threads have touched of their stacks, and how deep they are in them, against a program that recorded both.
 
-Files: analysis/memory/depths.py.
+Files: analysis/memory/depths.py, analysis/memory/stacks.py.
 """
 
-import os
 from typing import Any, Dict, Sequence
 
 import pytest
 
 from tests.support.gcores import gcore
-from tests.support.processes import Process, Stage
+from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # where the libc puts a stack, its guard and its control block
 
-HAS_GUARDS_INSIDE = [int(word) for word in os.confstr("CS_GNU_LIBC_VERSION").split()[1].split(".")[:2]] >= [2, 42]  # type: ignore[union-attr]
-"""Its guard pages are no mappings of their own (MADV_GUARD_INSTALL), so neighbouring stacks may be one."""
 PAGE = 4096
+HELD_BYTES = 54321
 NEAR_BYTES = 16 << 10
 """Of a few calls, and of what the libc has at the end of a stack."""
 
@@ -40,10 +38,12 @@ def check(row: Any, truth: Sequence[int], is_main: bool) -> None:
         assert row["depth_bytes"] is None and row["past_bytes"] is None, "it runs on another stack"
 
 
+@pytest.mark.parametrize("mib", [(), ("4",), ("8",)], ids=["apart", "in 48 MiB", "in 96 MiB"])
 @pytest.mark.parametrize("way", ["live", "gcore", "core"])
-def test_stacks_that_were_deeper(stage: Stage, way: str) -> None:
-    """Of each thread both figures; of those on a coroutine's or a signal handler's stack no depth. The report says what stays."""
-    process = stage.start("deepened")
+def test_stacks_that_were_deeper(stage: Stage, way: str, mib: Sequence[str]) -> None:
+    """Of each thread both figures, also where all stacks are one mapping; of those on a coroutine's or a signal handler's stack no depth.
+    The report says what stays."""
+    process = stage.start("deepened", *mib)
     target = ["--core", str(gcore(process))] if way == "gcore" else process.target("live" if way == "live" else "core")
     truth = told(process)
     data = heapx(target, "report", "--json").data
@@ -51,8 +51,6 @@ def test_stacks_that_were_deeper(stage: Stage, way: str) -> None:
     other = [lwp for lwp, (_, _, _, now) in truth.items() if not now]
     for row in stacks["largest"]:
         check(row, truth[row["lwp"]], row["lwp"] == process.pid)
-    if HAS_GUARDS_INSIDE and stacks["measured_threads"] < 9:
-        pytest.skip("the kernel has merged stacks whose guards lie inside: what was touched of each is not told")
     assert (stacks["threads"], stacks["measured_threads"]) == (len(truth), len(truth) - len(other)) == (13, 9)
     assert len(stacks["largest"]) == 5
     measured = [truth[lwp] for lwp in truth if lwp not in other]
@@ -61,6 +59,15 @@ def test_stacks_that_were_deeper(stage: Stage, way: str) -> None:
     assert [one["code"] for one in data["findings"] if one["code"] == "stacks-were-deeper"]
     text = heapx(target, "report").stdout.decode()
     assert "touched by 9 threads" in text and "Thread stacks of which most was touched:" in text
+
+
+@pytest.mark.parametrize("mib", ["4", "8"])
+def test_what_lies_beside_joined_stacks_is_none_of_them(lasting: Lasting, kind: str, mib: str) -> None:
+    """A table in the mapping that all stacks are in holds a block: it does, and no thread's stack."""
+    target = lasting.of(kind, Stage.start, "deepened", mib).target(kind)
+    (block,) = (row for row in heapx(target, "chunks", "--json").data["chunks"] if HELD_BYTES <= row["usable_bytes"] < HELD_BYTES + 16)
+    (chain,) = heapx(target, "refs", block["address"], "--json").data["chains"]
+    assert [step["root"] is None for step in chain] == [True, False] and chain[1]["root"].startswith("table in ")
 
 
 @pytest.mark.once  # the tool's own sentences

@@ -44,3 +44,21 @@ def test_buffers_and_heap(stage: Stage, kind: str) -> None:
     split = heapx(target, "report", "--json").data["split"]
     found = sum(part["resident_bytes"] or part["dumped_bytes"] or 0 for part in split if part["program"] == "V8")
     assert said["heap"]["used_heap_size"] <= found <= 1.02 * said["heap"]["total_physical_size"]
+
+
+KEPT = """
+function make() { const kept = []; return { add: n => kept.push(Buffer.allocUnsafeSlow(20000).fill(n & 255)), size: () => kept.length }; }
+const service = make();
+for (let n = 0; n < 2000; n++) service.add(n);
+console.log("ready");
+setInterval(() => service.size(), 100000);
+"""
+
+
+def test_who_holds_buffers(stage: Stage, kind: str) -> None:
+    """Each Buffer is reached from its JavaScript object, and from the runtime's lists: what is told is the heap that the objects are in."""
+    process = stage.spawn([shutil.which("node") or pytest.skip("node is not installed"), "-e", KEPT])
+    process.wait_ready()
+    together = heapx(process.target(kind), "owners", "--json").data["together"]
+    assert [(row["owner"], row["kind"]) for row in together] == [("V8: JavaScript heap", "mapping")]
+    assert together[0]["reached_bytes"] >= 0.9 * 2000 * 20000

@@ -10,7 +10,7 @@ from gdbheapx.analysis.memory.places import Places
 from gdbheapx.arch import Architecture
 from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.model import LIKELY
-from gdbheapx.ranges import Range, Ranges
+from gdbheapx.ranges import Range, Ranges, union
 
 MAX_GUARD_BYTES = 1 << 20
 """Above a larger gap lies no stack, but a part of some reservation."""
@@ -19,6 +19,8 @@ MAX_USUAL_GUARD_BYTES = 64 << 10
 MAX_UNGUARDED_BYTES = 64 << 20
 TCB_ALIGN, TOP_BYTES = 64, 4096
 """allocate_stack (nptl/allocatestack.c) puts struct pthread into the last bytes of the stack, aligned so."""
+LEAST_PTHREAD_BYTES = 2048
+"""Every release's struct pthread is longer."""
 MAX_PROBES = 3000
 """nptl keeps at most 40 MiB of them, of at least MIN_BYTES each (nptl/allocatestack.c: stack_cache_maxsize)."""
 MIN_BYTES = 16 << 10
@@ -49,19 +51,30 @@ class Stacks(NamedTuple):
     """lwp -> the mapping of the thread's own stack, wherever it runs just now, and an address in that stack."""
     blocks: Sequence[Tuple[int, int]] = ()
     """(control block, end of its stack) of living and ended threads, sorted; empty where control blocks lie elsewhere."""
+    told: Mapping[int, Range] = MappingProxyType({})
+    """By its control block the stack that this tells, without its guard."""
+    apart: Mapping[int, Sequence[Range]] = MappingProxyType({})
+    """Of mappings all of whose stacks are told, these with their guards: what else lies there is none of theirs."""
 
     def ranges(self, places: Places) -> List[Tuple[Owner, Ranges]]:
         """The addresses of each sort."""
         spans: Dict[Owner, List[Range]] = {}
         for place, owner in self.sorts.items():
-            mapping = places.uses[place].mapping
-            spans.setdefault(owner, []).append((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))))
+            spans.setdefault(owner, []).extend(self.parts(places, place))
         return [(owner, Ranges(ranges)) for owner, ranges in spans.items()]
+
+    def parts(self, places: Places, place: int) -> Sequence[Range]:
+        """What of a mapping that is a stack, or begins with one, is stacks."""
+        mapping = places.uses[place].mapping
+        return self.apart.get(place, ((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))),))
 
     def bounds(self, places: Places, place: int, address: int) -> Range:
         """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (libc 2.42 on Linux 6.13),
-        and then the control blocks of other threads tell where theirs end."""
+        and then its control block tells where it lies, or those of other threads where theirs end."""
         mapping = places.uses[place].mapping
+        for low, high in self.told.values():
+            if low <= address < high:
+                return max(low, mapping.start), min(high, mapping.end)
         start, end = mapping.start, min(mapping.end, self.ends.get(place, mapping.end))
         for _, top_ in self.blocks[bisect_left(self.blocks, (start, 0)) : bisect_left(self.blocks, (end, 0))]:
             if start < top_ <= address:
@@ -80,12 +93,14 @@ def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
     labelled = next((place for place in owners if places.uses[place].mapping.name == MAIN), None)
     if main is not None and labelled is not None:
         owns[main] = labelled, places.uses[labelled].mapping.start
+    blocks = Blocks(places, read if storage.is_pthread else None, target.page_bytes)
     for thread in threads:
-        own = _own(places, thread, main, unguarded)
+        own = _own(places, thread, main, unguarded, blocks)
         if own is not None:
             owners[own], owns[thread.lwp] = LIVING, (own, thread.thread_pointer or 0)
             if storage.is_pthread and not _is_named(places.uses[own].mapping.name):
                 ends[own] = max(ends.get(own, 0), top(thread.thread_pointer or 0, target.arch))
+                blocks.take(own, thread.thread_pointer or 0)
     sizes = {places.uses[place].mapping.size_bytes for place in owners if places.guard_bytes(place)}
     kept = set(_kept(threads, main, read, storage.list_at)) if storage.is_pthread else set()
     for pointer in kept:
@@ -93,15 +108,67 @@ def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
         if place is not None and places.is_plain(place):
             owners.setdefault(place, ENDED)
             ends[place] = max(ends.get(place, 0), top(pointer, target.arch))
+            blocks.take(place, pointer)
     labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
     for thread in threads:
         where = _where_it_runs(places, thread, thread.lwp == main and not labelled, unguarded)
         if where is not None and owners.setdefault(*where) == where[1] == LIVING:
             owns.setdefault(thread.lwp, (where[0], thread.stack_pointer or 0))
+            if where[0] not in ends:  # nothing else tells where it lies in the mapping
+                blocks.unknown.add(where[0])
     kept.update(_without_thread(places, owners, sizes, read if storage.is_pthread else None))
     living = {thread.thread_pointer for thread in threads if thread.thread_pointer}
-    blocks = [(pointer, top(pointer, target.arch)) for pointer in sorted(living | kept)] if storage.is_pthread else []
-    return Stacks(owners, ends, sorted(kept), owns, blocks)
+    tops = [(pointer, top(pointer, target.arch)) for pointer in sorted(living | kept)] if storage.is_pthread else []
+    return Stacks(owners, ends, sorted(kept), owns, tops, blocks.told, blocks.apart())
+
+
+class Blocks:
+    """Where control blocks say that their stacks lie: allocate_stack writes begin, size and guard side by side into struct pthread
+    (nptl/descr.h: stackblock, stackblock_size, guardsize), whose end is that of the stack. Which words of it these are nobody needs to
+    know: no others fit."""
+
+    def __init__(self, places: Places, read: Optional[Read], page_bytes: int) -> None:
+        self._places, self._read, self._page = places, read, page_bytes
+        self._asked: Dict[int, Optional[Tuple[Range, int]]] = {}
+        self._of: Dict[int, List[Range]] = {}
+        self.told: Dict[int, Range] = {}
+        self.unknown: Set[int] = set()
+        """Mappings with a stack of which nothing is told."""
+
+    def at(self, pointer: int) -> Optional[Tuple[Range, int]]:
+        """(the stack that this control block tells of, without its guard, in the mapping where both lie; bytes of the guard)."""
+        if pointer not in self._asked:
+            self._asked[pointer] = self._find(pointer)
+        return self._asked[pointer]
+
+    def _find(self, pointer: int) -> Optional[Tuple[Range, int]]:
+        place = self._places.at(pointer)
+        if self._read is None or place is None:
+            return None
+        mapping, least = self._places.uses[place].mapping, pointer + LEAST_PTHREAD_BYTES
+        data = self._read(pointer, LEAST_PTHREAD_BYTES)
+        words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8])
+        for start, size, guard in zip(words, words[1:], words[2:]):
+            low, end = start + guard, start + size
+            if start % self._page or size % self._page or guard % self._page or guard > MAX_GUARD_BYTES or not size:
+                continue
+            if mapping.start - MAX_GUARD_BYTES <= low < pointer and least <= end <= min(least + TOP_BYTES, mapping.end):
+                return (max(low, mapping.start), end), guard
+        return None
+
+    def take(self, place: int, pointer: int) -> None:
+        """The stack of this control block lies in that mapping."""
+        found = self.at(pointer)
+        if found is None:
+            self.unknown.add(place)
+            return
+        (low, end), guard = found
+        self.told[pointer] = low, end
+        self._of.setdefault(place, []).append((max(low - guard, self._places.uses[place].mapping.start), end))
+
+    def apart(self) -> Dict[int, Sequence[Range]]:
+        """Of mappings all of whose stacks are told, these with their guards."""
+        return {place: union(ranges) for place, ranges in self._of.items() if place not in self.unknown}
 
 
 def top(pointer: int, arch: Architecture) -> int:
@@ -155,14 +222,14 @@ def _has_guard(places: Places, place: int) -> bool:
     return 0 < places.guard_bytes(place) <= MAX_GUARD_BYTES
 
 
-def _own(places: Places, thread: Thread, main: Optional[int], unguarded: bool) -> Optional[int]:
+def _own(places: Places, thread: Thread, main: Optional[int], unguarded: bool, blocks: Blocks) -> Optional[int]:
     """The mapping of the thread's own stack: its control block lies at the upper end of it, wherever it runs just now."""
     block, runs = places.at(thread.thread_pointer), places.at(thread.stack_pointer)
     if thread.lwp == main or block is None:  # the main thread's stack is named, or in a core found by the auxiliary vector
         return None
     if not places.is_plain(block):
         return None
-    if _has_guard(places, block):
+    if _has_guard(places, block) or blocks.at(thread.thread_pointer or 0) is not None:
         return block
     size = places.uses[block].mapping.size_bytes
     if unguarded and runs == block and (thread.stack_pointer or 0) < (thread.thread_pointer or 0) and size <= MAX_UNGUARDED_BYTES:

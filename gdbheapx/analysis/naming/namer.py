@@ -74,6 +74,11 @@ class Namer:
         data of objects: a runtime's own variables keep what has no better owner."""
         return ()
 
+    def items(self, signature: Optional[str]) -> Tuple[int, int]:
+        """Where in a block that is called so the items begin of an object that counts them as CPython does, and how long each is: behind
+        the last one it holds nothing. (0, 0): it has none."""
+        return 0, 0
+
     def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
         """Who says of a block that is called so, by its address, where its words end that hold something, such as a generator's stack;
         it says None where all hold. None: such blocks have no end of their own."""

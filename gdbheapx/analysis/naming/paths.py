@@ -115,7 +115,8 @@ class Paths(graph_names.Paths):
         masks, modules = [self._mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._comes_later, ordered))
         speakers = [told.speakers.get(kind.runtime) for kind in told.kinds]
         begins = [0 if one is None else one.namer.object_offset(kind.name) for one, kind in zip(speakers, told.kinds)]
-        reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules, begins))
+        items = [(0, 0) if one is None else one.namer.items(kind.name) for one, kind in zip(speakers, told.kinds)]
+        reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules, begins, items))
         if told.can_read:
             self._end_blocks()
 

@@ -1,6 +1,6 @@
 """Who keeps the used memory alive: dominators of the graph, from globals and threads down to where the memory piles up."""
 
-from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -137,9 +137,10 @@ class Owners(NamedTuple):
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
     together: Sequence[Owned] = ()
-    """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Where runtimes give names,
-    blocks with many pointers, such as dicts and lists, and what each leads to without the others and nothing else does; else variables
-    that lead to a fifth or more, those first from which the shortest ways lead to most."""
+    """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Of a runtime whose objects have
+    no names its heap, and what its words lead to at once. Where runtimes give names, blocks with many pointers, such as dicts and lists,
+    and what each leads to without the others and nothing else does; else variables that lead to a fifth or more, those first from which the
+    shortest ways lead to most."""
 
 
 class Tallied:
@@ -491,8 +492,31 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
 
 
 def _together(tallied: Tallied) -> List[Owned]:
+    heaps = _from_heaps(tallied) if tallied.paths is None else []
+    if heaps:
+        return heaps
     joints = tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)
     return (tallied.has_starts and _joint(tallied, joints)) or _voted(tallied, joints)
+
+
+def _from_heaps(tallied: Tallied) -> List[Owned]:
+    """Heaps of runtimes whose objects have no names here, and what their words lead to at once: the program's objects are what holds it,
+    and other ways, such as lists of all buffers, pass through the runtime."""
+    reach, owners = tallied.reach, tallied.tree.owners
+    tops: Dict[str, Set[int]] = {}
+    for place, heap in enumerate(reach.regions.nodes):
+        for edge in tallied.graph.edges(reach.numbers.blocks + place) if heap.whose is not None else ():
+            at = edge.node
+            while edge.rule <= RULE_HABIT and owners[at] != NO_NODE:
+                at = owners[at]
+            if edge.rule <= RULE_HABIT and at < reach.roots_from:
+                tops.setdefault(heap.whose or "" if reach.mapping(at) is None else tallied.name(at), set()).add(at)
+    found = []
+    for whose, nodes in tops.items():
+        sizes = [sum(column[node] for node in nodes) for column in (tallied.tree.retained_bytes, tallied.tree.retained_blocks)]
+        if sizes[0] >= SUSPECT_SHARE * tallied.used.bytes:
+            found.append(Owned(whose, MAPPING, None, 0, 0.0, 0, sizes[0], sizes[1]))
+    return sorted(found, key=lambda row: -(row.reached_bytes or 0))
 
 
 def _joint(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:

@@ -7,7 +7,7 @@ from gdbheapx.analysis.memory import kinds, shapes, stacks
 from gdbheapx.analysis.memory.places import Places
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Target, Thread
 from gdbheapx.model import GUESS
-from gdbheapx.ranges import Range, Ranges
+from gdbheapx.ranges import Range, Ranges, subtract
 
 MOST_STATIC_BYTES = 64 << 10
 """Static thread-local storage below the thread pointer, with what dlopen may add."""
@@ -87,11 +87,12 @@ class Finder:
         images = self._images()
         dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, stacks.ENDED)}
         for place, use in enumerate(self._uses):
-            start, end = use.mapping.start, use.mapping.end
-            if place in dead:  # of a living one what is in use is a root already
-                start = max(start, self._stacks.ends.get(place, end))
-            for low, high in own.outside(start, end) if self._may_point(use) else ():
-                self._add(use, low, high, images)
+            whole = [(use.mapping.start, use.mapping.end)]
+            # of a living stack what is in use is a root already
+            left = subtract(whole, self._stacks.parts(self._places, place)) if place in dead else whole
+            for start, end in left if self._may_point(use) else ():
+                for low, high in own.outside(start, end):
+                    self._add(use, low, high, images)
         order = {kind: number for number, kind in enumerate(STRONG_FIRST)}
         self._roots.sort(key=lambda root: (order[root.kind], root.start))
         return Regions(self._roots, self._nodes, self._unknown)

@@ -54,8 +54,9 @@ uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t fr
 void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
 uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
-int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, uint64_t label_count,
-    const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count);
+int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, const uint64_t *ends,
+    uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count,
+    uint64_t first_count);
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
 void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders);
@@ -167,6 +168,9 @@ class Owning(NamedTuple):
     """So many of them give names to all that they lead to before the others, such as variables of frames, do; None: all at once."""
     begins: Sequence[int] = ()
     """Of each label where the object begins in its block, in bytes: a pointer there is one to the block; none: at the start."""
+    items: Sequence[Tuple[int, int]] = ()
+    """Of each label where in the block the items begin of an object that counts them, as CPython's do, and how long each is: a last word
+    behind them owns nothing. (0, 0): it has none; none: no label has any."""
 
 
 class GraphShape(NamedTuple):
@@ -627,10 +631,11 @@ class Graph:
         """After resolve(): pointers that own nothing are weak for dominators(), and no way for named_parents()."""
         masks, nothing, starts = array("Q", told.masks), array("I", told.nothing), array("I", told.starts)
         begins = array("Q", told.begins or [0] * len(masks))
-        if len(told.labels) < self.numbers().blocks or len(begins) != len(masks):
+        ends = array("Q", [start << 8 | size for start, size in told.items or [(0, 0)] * len(masks)])
+        if len(told.labels) < self.numbers().blocks or not len(begins) == len(ends) == len(masks):
             raise ValueError("a label for each block")
         first = len(starts) if told.first_starts is None else told.first_starts
-        numbers = (at(told.labels), at(masks), at(begins), len(masks), at(nothing), len(nothing), at(starts), len(starts), first)
+        numbers = (at(told.labels), at(masks), at(begins), at(ends), len(masks), at(nothing), len(nothing), at(starts), len(starts), first)
         if self._library.heapx_graph_own(self._handle, *numbers):
             raise MemoryError()
 

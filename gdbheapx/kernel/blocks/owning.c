@@ -37,11 +37,35 @@ static void own_objects(struct graph *graph, const uint32_t *labels, const uint6
     }
 }
 
+/* The words of a block from this slot to before that one own nothing, whatever its label says. */
+void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end)
+{
+    for (uint32_t edge = graph->offsets[node]; graph->loose && edge < graph->offsets[node + 1]; edge++)
+        if (slot_of(graph, edge) >= first && slot_of(graph, edge) < end) {
+            set_bit(graph->loose, edge);
+            clear_bit(graph->sure, edge);
+        }
+}
+
+/* Behind its last item an object owns nothing. `ends`: of each label where its items begin, in bytes, << 8, and how long each is; 0: it
+   has none, or no count of them. */
+static void end_objects(struct graph *graph, const uint32_t *labels, const uint64_t *ends, uint64_t label_count)
+{
+    for (uint64_t i = 0; i < graph->stale.tail_count; i++) {
+        const struct stale_tail *tail = &graph->stale.tails[i];
+        const uint64_t end = tail->node < graph->index.blocks && labels[tail->node] < label_count ? ends[labels[tail->node]] : 0;
+        const uint64_t count = (uint64_t) (tail->count < 0 ? -(int64_t) tail->count : tail->count);
+        if (end && 8 * (uint64_t) tail->slot >= (end >> 8) + (end & 0xff) * count)
+            heapx_graph_loosen(graph, tail->node, tail->slot, tail->slot + UINT64_C(1));
+    }
+}
+
 /* `labels`: of each block, `masks` of each label, 0 first: bit n is its word n, the last one all behind; OWNS_ALL: nothing is known.
    `nothing`: nodes that own nothing, whatever they are. `starts`: blocks that have a name by themselves, the first
    `first_count` of which give names to all that they lead to before the others. 0, or NO_MEMORY. */
-int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, uint64_t label_count,
-                    const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count, uint64_t first_count)
+int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, const uint64_t *ends,
+                    uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count,
+                    uint64_t first_count)
 {
     const size_t room = (size_t) graph->edges / 64 + 1;
     if (!graph->loose) {
@@ -58,6 +82,7 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
             own_words(graph, node, masks[labels[node]]);
     graph->is_told = 1;
     own_objects(graph, labels, begins, label_count);
+    end_objects(graph, labels, ends, label_count);
     for (uint64_t i = 0; i < nothing_count; i++)
         if (nothing[i] < graph->nodes)
             own_words(graph, nothing[i], 0);
@@ -67,16 +92,6 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
             graph->first_starts += i < first_count;
         }
     return 0;
-}
-
-/* The words of a block from this slot to before that one own nothing, whatever its label says. */
-void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end)
-{
-    for (uint32_t edge = graph->offsets[node]; graph->loose && edge < graph->offsets[node + 1]; edge++)
-        if (slot_of(graph, edge) >= first && slot_of(graph, edge) < end) {
-            set_bit(graph->loose, edge);
-            clear_bit(graph->sure, edge);
-        }
 }
 
 /* The first pointer from one node to another by which a way may lead: one that owns, where there is one. 0: there is none. */

@@ -55,12 +55,29 @@ void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t 
     stale->tables[stale->table_count++] = (struct stale_table) {control, (uint32_t) node, 64u - (unsigned) __builtin_clzll(mask)};
 }
 
-void stale_free(struct stale *stale)
+void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count)
 {
+    if (stale->tail_count == stale->tail_room && !grow((void **) &stale->tails, &stale->tail_room, sizeof *stale->tails)) {
+        stale->is_lost = 1;
+        return;
+    }
+    stale->tails[stale->tail_count++] = (struct stale_tail) {(uint32_t) node, (uint32_t) slot, count};
+}
+
+void stale_settle(struct stale *stale)
+{
+    struct stale tails = {.tails = stale->tails, .tail_count = stale->tail_count, .tail_room = stale->tail_room};
     free(stale->tables);
     free(stale->containers);
     free(stale->bodies);
     free(stale->words);
+    *stale = tails;
+}
+
+void stale_free(struct stale *stale)
+{
+    stale_settle(stale);
+    free(stale->tails);
     memset(stale, 0, sizeof *stale);
 }
 
@@ -77,5 +94,7 @@ void stale_join(struct stale *stale, const struct stale *part, uint64_t node)
     }
     for (uint64_t i = 0; i < part->table_count; i++)
         stale_table(stale, part->tables[i].control, (UINT64_C(1) << part->tables[i].power) - 1, node + part->tables[i].node);
+    for (uint64_t i = 0; i < part->tail_count; i++)
+        stale_tail(stale, node + part->tails[i].node, part->tails[i].slot, part->tails[i].count);
     stale->is_lost |= part->is_lost;
 }

@@ -48,7 +48,15 @@ struct stale_table {
     uint32_t node, power;
 };
 
+/* The last word of a block that may be an object of CPython with a count of its items, and what that says. */
+struct stale_tail {
+    uint32_t node, slot;
+    int32_t count;
+};
+
 struct stale {
+    struct stale_tail *tails;
+    uint64_t tail_count, tail_room;
     struct stale_table *tables;
     uint64_t table_count, table_room;
     struct stale_container *containers;
@@ -64,6 +72,10 @@ void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t r
 void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot);
 void stale_container(struct stale *stale, const struct stale_container *container);
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node);
+void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count);
+
+/* All but the tails, about which a runtime is asked. */
+void stale_settle(struct stale *stale);
 void stale_free(struct stale *stale);
 
 /* Those of a part, whose first node has this number. */
@@ -157,11 +169,29 @@ static inline void stale_look_ruby(struct stale *stale, const uint8_t *at, uint6
         stale_body(stale, value, 3 * end, UINT64_C(24) << power, ENTRIES);     /* {powers, type, count, bins, start, end, entries} */
 }
 
+#define COUNT_WORD 4u                   /* {the collector's two, counts, type, number of items}: Include/cpython/object.h, PyVarObject */
+#define LEAST_ITEM 4
+#define MOST_TAIL 65535u                /* words in front of a last one that is looked at */
+
+/* As stale_look, of a block's last word: it may stand behind the last item. Of a number's digits the sign is the count's. */
+static inline void stale_look_tail(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t node, uint64_t slot)
+{
+    if (before != slot || slot <= COUNT_WORD)
+        return;
+    const uint8_t *begin = at - 8 * slot;
+    const uint64_t counts = plain_word(begin + 16), type = plain_word(begin + 24);
+    const int64_t count = (int64_t) plain_word(begin + 8 * COUNT_WORD), room = (int64_t) (8 * (slot - COUNT_WORD - 1) / LEAST_ITEM);
+    if ((uint32_t) counts && type >= LEAST_ADDRESS && !(type & 7) && count <= room && count >= -room)
+        stale_tail(stale, node, slot, (int32_t) count);
+}
+
 /* The candidate `value`, in words of eight bytes in this machine's order, that stands at the address `here` in its node's slot; `before`
    words are at hand in front of it, and `words` from it on. */
 static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t words, uint64_t node, uint64_t slot,
                               uint64_t here, uint64_t value)
 {
+    if (words == 1 && slot <= MOST_TAIL)
+        stale_look_tail(stale, at, before, node, slot);
     if (words > 2) {
         const uint64_t second = plain_word(at + 8), third = plain_word(at + 16);
         if (second <= third && third - INLINE_BYTES < MOST_ROOM)

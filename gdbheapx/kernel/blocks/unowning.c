@@ -326,6 +326,6 @@ int heapx_graph_find_unowning(struct graph *graph)
     }
     done = done && mark_words(graph, &tables) && mark_containers(graph) && (!graph->unowning || keep_only_ways(graph));
     spread_close(&tables);
-    stale_free(&graph->stale);
+    stale_settle(&graph->stale);
     return done ? 0 : NO_MEMORY;
 }

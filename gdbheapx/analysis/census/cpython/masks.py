@@ -4,7 +4,7 @@ Not so: links of the collector's lists, counts and types, weak references and th
 names of their own), links of chains whose members a dict has as well.
 """
 
-from typing import Dict, FrozenSet, Iterable, List, Optional, Set
+from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 from gdbheapx.analysis.census.cpython.types import (
     DEBUG_HEAD,
@@ -12,12 +12,13 @@ from gdbheapx.analysis.census.cpython.types import (
     HEAP_TYPE,
     INLINE_VALUES,
     IS_TYPE,
+    ITEM,
     STR,
     TYPE,
     WORD,
     PyType,
 )
-from gdbheapx.analysis.census.cpython.values import BYTES, INT, Values
+from gdbheapx.analysis.census.cpython.values import BYTES, INT, TUPLE, Values
 from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
 
 WEAK_LIST_OFFSET = 208
@@ -89,6 +90,19 @@ class Masks:
         """Where in its block the object of such a type begins; 0 where types of that name differ."""
         offsets = {self._shift(py_type) + py_type.head_bytes for py_type in self._named.get(name or "", ())}
         return offsets.pop() if len(offsets) == 1 else 0
+
+    def items(self, name: Optional[str]) -> Tuple[int, int]:
+        """Of tuples and, where their dicts stand behind their digits, numbers: where in the block what follows the counted items would
+        begin if there were none, and how long each is. (0, 0) of others, and where types of that name differ."""
+        found = {self._items(py_type) for py_type in self._named.get(name or "", ())}
+        return found.pop() if len(found) == 1 else (0, 0)
+
+    def _items(self, py_type: PyType) -> Tuple[int, int]:
+        is_tuple = py_type.flags & TUPLE and py_type.name == "tuple"  # those derived may have more items than they count: os.stat_result
+        is_counted = is_tuple or (py_type.flags & INT and self._values.layout.release < 12)
+        if not is_counted or self._shift(py_type) or py_type.head_bytes != GC_HEAD:
+            return 0, 0
+        return GC_HEAD + py_type.basic_bytes, self._values.word(py_type.address + ITEM) & 0xFF
 
     def has_frame(self, name: Optional[str]) -> bool:
         """Objects of such a type may have a frame in them, whose stack has an end."""

@@ -127,6 +127,10 @@ class Paths(Namer):
         """See Masks."""
         return self._masks.of(signature)
 
+    def items(self, signature: Optional[str]) -> Tuple[int, int]:
+        """See Masks."""
+        return self._masks.items(signature)
+
     def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
         """See Namer: of what has a frame in it."""
         if not self._masks.has_frame(signature):
