@@ -492,7 +492,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
 
 
 def _together(tallied: Tallied) -> List[Owned]:
-    heaps = _from_heaps(tallied) if tallied.paths is None else []
+    heaps = _from_heaps(tallied) if not tallied.has_starts else []
     if heaps:
         return heaps
     joints = tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)
