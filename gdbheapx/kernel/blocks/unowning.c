@@ -59,6 +59,20 @@ static int mark_bodies(struct graph *graph, const uint16_t *ends)
     return 1;
 }
 
+/* The node's first edge of that slot or a later one: a table may have as many words that own nothing as it has edges. */
+static uint32_t edge_from(const struct graph *graph, uint32_t node, uint32_t slot)
+{
+    uint32_t first = graph->offsets[node], end = graph->offsets[node + 1];
+    while (first < end) {
+        const uint32_t middle = first + (end - first) / 2;
+        if (slot_of(graph, middle) < slot)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
 static int mark_words(struct graph *graph, const struct spread *tables)
 {
     for (uint64_t i = 0; i < graph->stale.word_count; i++) {
@@ -66,8 +80,9 @@ static int mark_words(struct graph *graph, const struct spread *tables)
         const int has_block = word->address != HOLE && word->address;
         if (has_block ? block_for(graph, word->address, word->room) == NO_NODE : word->address && !is_marked(tables, word->node))
             continue;
-        for (uint32_t edge = graph->offsets[word->node]; edge < graph->offsets[word->node + 1]; edge++)
-            if (slot_of(graph, edge) == word->slot && !set_unowning(graph, edge))
+        const uint32_t end = graph->offsets[word->node + 1];
+        for (uint32_t edge = edge_from(graph, word->node, word->slot); edge < end && slot_of(graph, edge) == word->slot; edge++)
+            if (!set_unowning(graph, edge))
                 return 0;
     }
     return 1;

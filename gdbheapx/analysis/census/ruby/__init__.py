@@ -176,7 +176,7 @@ def transient(world: World) -> Optional[Transient]:
 
 def page_bytes(world: World) -> int:
     """Of a page that was found."""
-    known = layout(world)
+    known = world.once(layout)
     return known.page_bytes if known is not None else 0
 
 
