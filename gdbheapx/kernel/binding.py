@@ -77,6 +77,14 @@ class CKernel(CommonBinding):
 
         return cells(self.library, runs, labels)
 
+    def unlisted(
+        self, source: BulkSource, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int, budget: Budget
+    ) -> "Optional[array[int]]":
+        """See blocks.binding.unlisted."""
+        from gdbheapx.kernel.blocks.binding import unlisted
+
+        return unlisted(self.library, self.open(source), runs, heads, most, budget)
+
     def pins(self, source: BulkSource, shape: "PinShape", labels: "PinLabels", first: int, budget: Budget) -> "Pins":
         """A look at what keeps free memory. `first`: where the labels of this heap begin, if they are by the order of used blocks."""
         from gdbheapx.kernel.blocks.pins import Pins

@@ -127,6 +127,10 @@ class World:
         """Cells in use. `runs`: (address of the first, bytes of each, how many); `labels`: of each, 0 where it is not in use."""
         return used_blocks(*self.session.compiled.cells(runs, labels))
 
+    def unlisted(self, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int) -> "Optional[array[int]]":
+        """Labels of cells, 0 for those in lists of free ones: see blocks.binding.unlisted."""
+        return self.session.compiled.unlisted(heap_graph.block_source(self.target), runs, heads, most, self.session.budget)
+
 
 def used_blocks(addresses: "array[int]", usable_bytes: "array[int]") -> Blocks:
     """Blocks in use, of no arena."""

@@ -20,6 +20,8 @@ int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t 
 void heapx_blocks_state(const struct block_source *source, struct block_state *out);
 void heapx_blocks_free(struct block_source *source);
 uint64_t heapx_blocks_cells(const uint64_t *runs, uint64_t run_count, const uint32_t *labels, uint64_t *addresses, uint64_t *usable);
+int64_t heapx_blocks_unlist(const struct source *memory, int little_endian, const uint64_t *runs, uint64_t run_count, const uint64_t *heads,
+    uint64_t head_count, uint64_t most, uint32_t *labels);
 """
 
 ROWS_AT_ONCE = 4096
@@ -35,6 +37,24 @@ def cells(library: Any, runs: Sequence[Tuple[int, int, int]], labels: "Optional[
     places = (at(flat), len(runs), None if kept is None else at(kept), at(addresses), at(usable))
     count = declared(library, PROTOTYPES).heapx_blocks_cells(*places)
     return addresses[:count], usable[:count]
+
+
+def unlisted(
+    library: Any, opened: OpenSource, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int, budget: Budget
+) -> "Optional[array[int]]":
+    """array('I'), labels as cells() takes them: 0 for cells in lists from `heads` on, each through its first word, of eight little-endian
+    bytes; None where one leads to no cell, or to one twice, cannot be read, or `most` are too few. `runs`: sorted, without overlap."""
+    flat, starts = array("Q", [number for run in runs for number in run]), array("Q", heads)
+    labels, counts = array("I", [1]) * sum(count for _, _, count in runs), []
+    places = (opened.handle, 1, at(flat), len(runs), at(starts), len(starts), most, at(labels))
+
+    def follow(seconds: float) -> int:
+        counts.append(int(declared(library, PROTOTYPES).heapx_blocks_unlist(*places)))
+        return NO_MEMORY if counts[-1] == NO_MEMORY else 0
+
+    c.run(follow, opened, budget)
+    opened.raise_error()
+    return labels if counts and counts[-1] >= 0 else None
 
 
 class Listed:

@@ -181,3 +181,50 @@ uint64_t heapx_blocks_cells(const uint64_t *runs, uint64_t run_count, const uint
         }
     return count;
 }
+
+/* The cell's place among all of the runs, which are sorted; UINT64_MAX: none begins there. `near`: the run of the cell before. */
+static uint64_t cell_at(const uint64_t *runs, uint64_t run_count, const uint64_t *firsts, uint64_t address, uint64_t *near)
+{
+    if (address < runs[3 * *near] || (*near + 1 < run_count && address >= runs[3 * *near + 3])) {
+        uint64_t low = 0, high = run_count;
+        while (high - low > 1) {
+            const uint64_t middle = low + (high - low) / 2;
+            *(runs[3 * middle] <= address ? &low : &high) = middle;
+        }
+        *near = low;
+    }
+    const uint64_t *run = runs + 3 * *near, away = address - run[0];
+    return address >= run[0] && run[1] && away % run[1] == 0 && away / run[1] < run[2] ? firsts[*near] + away / run[1] : UINT64_MAX;
+}
+
+/* Labels of 0 for cells in lists, each through its first word of eight bytes, from `heads` on. How many, or -1: a list leads to no cell, or
+   to one twice, has no end within `most`, or cannot be read; NO_MEMORY. Labels are other than 0 at first; runs are as above, sorted. */
+int64_t heapx_blocks_unlist(const struct source *memory, int little_endian, const uint64_t *runs, uint64_t run_count, const uint64_t *heads,
+                            uint64_t head_count, uint64_t most, uint32_t *labels)
+{
+    uint64_t *firsts = malloc((size_t) (run_count + 1) * sizeof *firsts), count = 0, near = 0;
+    struct pages pages;
+    if (!firsts)
+        return NO_MEMORY;
+    firsts[0] = 0;
+    for (uint64_t run = 0; run < run_count; run++)
+        firsts[run + 1] = firsts[run] + runs[3 * run + 2];
+    source_map(memory);
+    pages_open(&pages, memory, 0);
+    int good = 1;
+    for (uint64_t list = 0; list < head_count && good; list++)
+        for (uint64_t at = heads[list]; at && good;) {
+            const uint64_t cell = run_count ? cell_at(runs, run_count, firsts, at, &near) : UINT64_MAX;
+            uint8_t word[8];
+            const uint8_t *bytes = source_at(memory, at, sizeof word);
+            good = cell != UINT64_MAX && labels[cell] && count < most && (bytes || pages_read(&pages, at, word, sizeof word));
+            if (good) {
+                labels[cell] = 0;
+                count++;
+                at = load_word(bytes ? bytes : word, 8, is_swapped((uint64_t) little_endian));
+            }
+        }
+    pages_close(&pages);
+    free(firsts);
+    return good ? (int64_t) count : -1;
+}

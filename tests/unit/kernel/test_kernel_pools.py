@@ -113,3 +113,46 @@ def test_cells_of_runs_are_those_with_a_label(c_kernel: CKernel, seed: int) -> N
     labels = array("I", [rng.choice((0, 0, 1, 7)) for _ in range(max(0, len(every) - 40))])
     assert list(zip(*c_kernel.cells(runs))) == every
     assert list(zip(*c_kernel.cells(runs, labels))) == [cell for cell, label in zip(every, labels) if label]
+
+
+def lists(seed: int) -> Tuple[List[Tuple[int, int, int]], List[int], List[int], bytearray]:
+    """Runs side by side, heads of lists through some of their cells, these cells in order, and the memory of all."""
+    rng = random.Random(seed)
+    runs = [(HERE + number * 0x4000, 8 * rng.randint(1, 80), rng.randint(1, 0x4000 // 640)) for number in range(6)]
+    cells = [start + size * cell for start, size, count in runs for cell in range(count)]
+    free, data = rng.sample(cells, len(cells) // 2), bytearray(0x18000)
+    bounds = sorted(rng.sample(range(len(free)), 3))
+    parts = [free[start:end] for start, end in zip([0, *bounds], [*bounds, len(free)])]
+    for part in parts:
+        for cell, link in zip(part, [*part[1:], 0]):
+            data[cell - HERE : cell - HERE + 8] = link.to_bytes(8, "little")
+    return runs, [part[0] if part else 0 for part in parts], free, data
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cells_in_lists_are_not_in_use(c_kernel: CKernel, seed: int) -> None:
+    """Those of all lists lose their labels, the others keep them."""
+    runs, heads, free, data = lists(seed)
+    labels = c_kernel.unlisted(BytesSource(((HERE, bytes(data)),)), runs, heads, len(free), Budget())
+    assert labels is not None and sum(labels) == len(labels) - len(free)
+    kept, _ = c_kernel.cells(runs, labels)
+    assert set(kept) == {start + size * cell for start, size, count in runs for cell in range(count)} - set(free)
+
+
+@pytest.mark.parametrize("damage", ["most", "between", "outside", "twice", "cycle", "unread", "empty", "size"])
+def test_a_list_that_is_none(c_kernel: CKernel, damage: str) -> None:
+    """It leads between cells, out of all runs, to a cell twice or to what cannot be read, or has no end: none is called free."""
+    runs, heads, free, data = lists(1)
+    most, whole = len(free), BytesSource(((HERE, bytes(data)),))
+    assert c_kernel.unlisted(whole, runs, heads, most, Budget()) is not None
+    last = free[-1] - HERE
+    wrong = {"between": free[0] + 4, "outside": HERE + 0x100000, "twice": free[0], "cycle": free[-1]}.get(damage, 0)
+    data[last : last + 8] = wrong.to_bytes(8, "little")
+    if damage == "unread":
+        whole = BytesSource(((HERE, bytes(data)[:last]),))
+    elif damage == "size":
+        runs = [(start, 0 if start <= free[-1] else size, count) for start, size, count in runs]
+    else:
+        whole = BytesSource(((HERE, bytes(data)),))
+    found = c_kernel.unlisted(whole, [] if damage == "empty" else runs, heads, most - (damage == "most"), Budget())
+    assert found is None

@@ -101,7 +101,7 @@ class Php(Recogniser):
         pieces = php_pieces.find(world, memory.chunks, memory.huge, memory.free_slots, memory.notes)
         if pieces is None or pieces.bytes + pieces.notes_bytes != memory.size_bytes:
             return [Inner(iter(()), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
-        return [Inner(iter(pieces.blocks), self.module, NAME, memory.taken, taken - memory.size_bytes, pieces.notes_bytes, UNIT_BYTES)]
+        return [Inner(iter([pieces.blocks]), self.module, NAME, memory.taken, taken - memory.size_bytes, pieces.notes_bytes, UNIT_BYTES)]
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """What an array has beside itself."""

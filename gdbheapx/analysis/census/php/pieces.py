@@ -1,10 +1,12 @@
 """Blocks that PHP's memory manager has handed out, by the map of pages that each of its chunks has (Zend/zend_alloc.c)."""
 
 from array import array
+from bisect import bisect_right
+from itertools import accumulate
 from struct import unpack
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.world import World, used_blocks
+from gdbheapx.analysis.census.world import World
 from gdbheapx.kernel.blocks.records import Blocks
 
 CHUNK_BYTES, PAGE_BYTES, PAGES = 2 << 20, 4096, 512
@@ -26,8 +28,8 @@ MOST_FREE = 1 << 20
 class Pieces(NamedTuple):
     """All that is handed out."""
 
-    blocks: Sequence[Blocks]
-    """Of one chunk each, then those that have a mapping of their own; all by address."""
+    blocks: Blocks
+    """Those of chunks, and those that have a mapping of their own."""
     bytes: int
     notes_bytes: int
     """Of the manager's own blocks, which are not among them: they lead to what others own."""
@@ -37,50 +39,40 @@ def find(
     world: World, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int], notes: Sequence[int]
 ) -> Optional[Pieces]:
     """`free_slots`: the first free element of each bin; `notes`: the manager's own blocks. None where a map or a list is damaged."""
-    free = _free(world, free_slots)
-    if free is None:
-        return None
-    rows: List[Tuple[int, Blocks]] = []
-    own, notes_bytes = set(notes), 0
+    runs = [(start, end - start, 1) for start, end in huge]
     for chunk in chunks:
-        found = _of_chunk(world, chunk, free, own)
-        if found is None:
+        pages = _map(world, chunk)
+        if pages is None:
             return None
-        rows.append((chunk, found[0]))
-        notes_bytes += found[1]
-    rows += [(start, used_blocks(array("Q", [start]), array("Q", [end - start]))) for start, end in huge]
-    ordered = [blocks for _, blocks in sorted(rows, key=lambda row: row[0])]
-    return Pieces(ordered, sum(sum(blocks.usable_bytes) for blocks in ordered), notes_bytes)
-
-
-def _free(world: World, heads: Sequence[int]) -> Optional[Set[int]]:
-    """Lists through the first words of free elements."""
-    free: Set[int] = set()
-    for at in heads:
-        while at:
-            word = world.words(at, 1)
-            if word is None or at in free or len(free) == MOST_FREE:
-                return None
-            free.add(at)
-            at = word[0]
-    return free
-
-
-def _of_chunk(world: World, chunk: int, free: Set[int], own: Set[int]) -> Optional[Tuple[Blocks, int]]:
-    """What is handed out, and bytes of the manager's own blocks."""
-    head = world.read(chunk, HEAD_BYTES)
-    words = unpack("<%dI" % (len(head) // 4), head)
-    place = next((at for at in range(16, len(words) - PAGES + 1) if words[at] == FIRST), None)
-    if place is None:
+        runs += _runs(chunk, pages)
+    runs.sort()
+    labels = world.unlisted(runs, free_slots, MOST_FREE)
+    if labels is None:
         return None
-    addresses, sizes, own_bytes = array("Q"), array("Q"), 0
-    for start, size, count in _runs(chunk, words[place : place + PAGES]):
-        elements = [address for address in range(start, start + size * count, size) if address not in free]
-        others = [address for address in elements if address not in own] if own else elements
-        addresses.extend(others)
-        sizes.extend([size] * len(others))
-        own_bytes += size * (len(elements) - len(others))
-    return used_blocks(addresses, sizes), own_bytes
+    notes_bytes = _leave(runs, labels, notes)
+    blocks = world.cells(runs, labels)
+    return Pieces(blocks, sum(blocks.usable_bytes), notes_bytes)
+
+
+def _leave(runs: Sequence[Tuple[int, int, int]], labels: "array[int]", notes: Sequence[int]) -> int:
+    """The manager's own blocks are not in use: how many bytes they have."""
+    starts, firsts, left = [start for start, _, _ in runs], [0, *accumulate(count for _, _, count in runs)], 0
+    for address in notes if runs else ():
+        place = max(0, bisect_right(starts, address) - 1)
+        start, size, count = runs[place]
+        number, rest = divmod(address - start, size or 1)
+        if not rest and 0 <= number < count and labels[firsts[place] + number]:
+            labels[firsts[place] + number] = 0
+            left += size
+    return left
+
+
+def _map(world: World, chunk: int) -> Optional[Sequence[int]]:
+    """What each page of a chunk is."""
+    head = world.read(chunk, HEAD_BYTES)
+    words = unpack("<%dI" % (HEAD_BYTES // 4), head) if len(head) == HEAD_BYTES else ()
+    place = next((at for at in range(16, len(words) - PAGES + 1) if words[at] == FIRST), None)
+    return None if place is None else words[place : place + PAGES]
 
 
 def _runs(chunk: int, pages: Sequence[int]) -> Iterator[Tuple[int, int, int]]:
