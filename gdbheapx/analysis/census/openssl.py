@@ -65,16 +65,19 @@ def tables(world: World) -> Tables:
     bios: List[int] = []
     objects: List[int] = []
     for start, end in constant_ranges(world, images):
-        span = images.span_at(start)
-        name = span[2].file_name if span is not None else ""
+        first, last, module = images.span_at(start) or (0, 0, None)
+        name = module.file_name if module is not None else ""
+        if "libssl" not in name and "libcrypto" not in name:
+            continue
         places = range(start + -start % 8, min(end, start + 8 * MOST_SEARCHED) - 8, 8)
+        words = images.words(places.start, places.stop + 8)[:: 8 // images.word_bytes]
+        known = words if len(words) > len(places) else [images.word(at) or 0 for at in range(places.start, places.stop + 8, 8)]
+        # they have many constants: few words begin as one of these does, and only they are looked at
         if "libssl" in name:
-            methods += [at for at in places if is_method(images, at)]
-        elif "libcrypto" in name:  # which has many constants: few words begin as one of these does, and only they are looked at
-            words = images.words(places.start, places.stop + 8)[:: 8 // images.word_bytes]
-            known = words if len(words) > len(places) else [images.word(at) or 0 for at in range(places.start, places.stop + 8, 8)]
+            methods += [at for at, word in zip(places, known) if word & HALF in VERSIONS and is_method(images, at)]
+        else:
             pairs = zip(places, known, known[1:])
-            bios += [at for at, kind, name in pairs if 0 < kind <= MOST_BIO_KIND < name and is_bio(images, at)]
+            bios += [at for at, kind, name_ in pairs if first <= name_ < last and 0 < kind <= MOST_BIO_KIND and is_bio(images, at)]
             begins = [at - FIRST_NUMBER for at, word in zip(places, known) if word & HALF == 1 or word >> 32 == 1]
             objects += next((found for found in (identifiers(images, at) for at in begins if at in places) if found), [])
     return Tables(methods, bios, objects)
