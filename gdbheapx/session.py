@@ -75,6 +75,8 @@ class Session:
         """Its answer is thrown away: nothing is written."""
         self.constants = self.attempts.constants
         """For every look, and for its rehearsal."""
+        self.world: Any = None
+        """What recognisers have found out of memory that does not change: see World.of."""
         self.process: Optional[Process] = None
         """What was known of a process before it was stopped."""
         self.copied_bytes = 0

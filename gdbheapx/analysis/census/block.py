@@ -63,7 +63,7 @@ def _containers(session: Session, tallied: owners.Tallied, answer: owners.Owners
         return {}
     known: Dict[int, Sequence[Container]] = {one.address: one.containers for one in kept}
     if session.target.has_memory and heap_graph.can_read_on(session.target):
-        finder = Containers(World(session), tallied.reach)
+        finder = Containers(World.of(session), tallied.reach)
         for address, place in owners.places(tallied, answer).items():
             if address not in known:
                 known[address] = finder.within(*place)
@@ -75,7 +75,7 @@ def pointers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[i
     """By address, of those of these words that belong to a container. `places`: where a word stands, and where its block begins."""
     if not session.target.has_memory or not heap_graph.can_read_on(session.target):
         return {}
-    finder = Containers(World(session), reach)
+    finder = Containers(World.of(session), reach)
     found = ((address, finder.around(address, start or 0)) for address, start in sorted(set(places)))
     return {address: container for address, container in found if container is not None}
 

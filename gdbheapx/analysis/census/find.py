@@ -342,7 +342,7 @@ def take(
 ) -> Looked:
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target; `owning`: the graph is
     asked for owners; `beyond`: contents will be compared."""
-    world = seen if seen is not None else World(session)
+    world = seen if seen is not None else World.of(session)
     made = _prepared(session, world)._replace(owning=owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
     tally, managed = Tally(), [_managed(memory) for memory in inner]
@@ -532,7 +532,7 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
     kept: Optional[LabelSet] = None if session.target.has_memory else session.shared(TOLD)
     if kept is not None:
         return kept
-    made = _prepared(session, World(session))
+    made = _prepared(session, World.of(session))
     if contents:
         made.signer.keep_contents()
     return _told(session, made if is_cut else made._replace(inner=[memory for memory in made.inner if not memory.instead]), then)
@@ -541,7 +541,7 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
 def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
     """(labels, names) of blocks by what stands in them alone, in the order in which they come: one pass. A label is the place of its
     name + 1; 0: nothing knows the block."""
-    world = World(session)
+    world = World.of(session)
     asked = together(ask for recogniser in registry.here(world) for ask in recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
     for stream in streams:

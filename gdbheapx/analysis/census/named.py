@@ -21,7 +21,7 @@ def make(session: Session) -> NamedGraph:
     shared: Optional[Reach] = session.shared(heap_graph.REACH)
     if shared is not None:
         return NamedGraph(shared, Names(session.target, shared), None)
-    world = World(session)
+    world = World.of(session)
     recognisers = registry.naming(world)
     asked = together([ask for recogniser in recognisers for ask in recogniser.asks(world)])
     further = pieces.of([made for recogniser in recognisers for made in recogniser.inner(world)])

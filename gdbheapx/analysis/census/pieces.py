@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
 def inner(session: Session) -> List[Inner]:
     """Memory that runtimes manage themselves. Memory is read: the process must be held still."""
-    world = World(session)
+    world = World.of(session)
     memories: List[Inner] = []
     for recogniser in registry.cutting(world):
         list(recogniser.asks(world))  # which finds its types and its memory

@@ -70,6 +70,16 @@ class World:
         self.little_endian = session.target.little_endian
         self._made: Dict[Callable[[World], Any], Any] = {}
 
+    @classmethod
+    def of(cls, session: Session) -> "World":
+        """One for all who ask, of memory that does not change; of a process that may run, for each look its own."""
+        if not (session.target.kind == "core" or session.target.is_kept):
+            return cls(session)
+        if session.world is None:
+            session.world = cls(session)
+        world: World = session.world
+        return world
+
     def once(self, make: Callable[["World"], Made]) -> Made:
         """What several recognisers need, made of this world when the first one asks for it."""
         if make not in self._made:
