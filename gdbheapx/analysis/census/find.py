@@ -267,8 +267,8 @@ class Prepared(NamedTuple):
     """The graph will be asked for owners, too."""
 
 
-def _prepared(session: Session, world: World) -> Prepared:
-    """All rows, and what runtimes have cut up themselves."""
+def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
+    """All rows, and what runtimes have cut up themselves. `owning`: as Prepared has it; paths are for who asks for owners alone."""
     shared: Optional[Prepared] = session.shared(PREPARED)
     if shared is not None:
         return shared
@@ -289,7 +289,8 @@ def _prepared(session: Session, world: World) -> Prepared:
     if containers & signatures.RUST:
         signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
     beyond = Beyond(fields, containers, world.once(rust.Objects), V8 in shapes.present(world.target))
-    return session.share(PREPARED, Prepared(asked, signer, inner, beyond, speakers(recognisers, world)))
+    speakers_ = speakers(recognisers, world) if owning else {}
+    return session.share(PREPARED, Prepared(asked, signer, inner, beyond, speakers_, owning))
 
 
 def speakers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
@@ -343,7 +344,7 @@ def take(
     """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target; `owning`: the graph is
     asked for owners; `beyond`: contents will be compared."""
     world = seen if seen is not None else World.of(session)
-    made = _prepared(session, world)._replace(owning=owning or session.store is not None)
+    made = _prepared(session, world, owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
     tally, managed = Tally(), [_managed(memory) for memory in inner]
     lacking = memory_budget.fits(session, CENSUS_BYTES)
