@@ -6,6 +6,7 @@
 #define NODES_AT_ONCE 4096u
 #define WINDOW_BYTES (64u << 10)
 #define NO_RULE UINT32_MAX
+#define NEAR_BLOCKS 64u     /* they are passed one by one in less time than one is looked up */
 
 struct fill {
     const struct signer *signer;
@@ -17,6 +18,9 @@ struct fill {
     uint32_t *first;                    /* by label: its first rule */
     uint64_t *told;                     /* one bit a block: it counts */
     uint64_t *out;                      /* by label: bytes of content, and of the blocks that they are told of */
+    struct index_cursor cursor;
+    uint32_t passed;                    /* so many blocks; the last of them begins at `address` */
+    uint64_t address;
     struct window window;
     uint8_t bytes[WINDOW_BYTES];
 };
@@ -105,11 +109,19 @@ static void tell_container(struct fill *fill, uint32_t target, uint64_t kind, ui
         tell(fill, target, bytes);
 }
 
-/* Looked up only where it is needed: that takes longer than to pass an edge. */
-static uint64_t address_of(const struct fill *fill, uint32_t node)
+/* Looked up only where it is needed: that takes longer than to pass an edge. Nodes come in order. */
+static uint64_t address_of(struct fill *fill, uint32_t node)
 {
     const struct index *index = &fill->graph->index;
-    return node < index->blocks ? index_address(index, node) : fill->bases[node - index->blocks];
+    if (node >= index->blocks)
+        return fill->bases[node - index->blocks];
+    if (node + 1 != fill->passed && node - fill->passed >= NEAR_BLOCKS) {
+        index_seek(index, &fill->cursor, node);
+        fill->passed = node;
+    }
+    for (; fill->passed <= node; fill->passed++)
+        fill->address = index_next(index, &fill->cursor);
+    return fill->address;
 }
 
 static void look_at_edges(struct fill *fill, uint32_t node, uint32_t first)
