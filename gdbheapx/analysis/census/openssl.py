@@ -98,9 +98,13 @@ def is_bio(images: Images, at: int) -> bool:
     name, span = images.word(at + 8), images.span_at(at)
     if name is None or span is None or not span[0] <= name < span[1]:
         return False
-    words = [images.word(at + 16 + 8 * number) for number in range(BIO_FUNCTIONS)]
-    functions = [word for word in words if word]
-    return len(functions) >= LEAST_BIO_FUNCTIONS and None not in words and all(images.is_code(word) for word in functions)
+    functions = 0
+    for place in range(at + 16, at + 16 + 8 * BIO_FUNCTIONS, 8):
+        word = images.word(place)
+        if word is None or (word and not images.is_code(word)):
+            return False
+        functions += word != 0
+    return functions >= LEAST_BIO_FUNCTIONS
 
 
 def is_function(images: Images, at: int) -> bool:

@@ -218,8 +218,7 @@ class Values:
     def _weak(self, words: Sequence[int]) -> Iterator[int]:
         """Of the interpreter's data: zend_objects_store {objects by number, top and size}; {top, end, zend_vm_stack}, of 256 KiB;
         zend_gc_globals {roots, flags, first unused and threshold, size and number}."""
-        for at in range(len(words) - 3):
-            first, second, third, fourth = words[at : at + 4]
+        for first, second, third, fourth in zip(words, words[1:], words[2:], words[3:]):
             if not first or first % 8 or first >> 47:
                 continue
             if third < first <= second == third + STACK_BYTES:
