@@ -4,6 +4,7 @@ Of the releases in layouts.py. `.@items` is an instance variable and `.@@all` a 
 outside.
 """
 
+import functools
 from itertools import chain, islice
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -62,6 +63,8 @@ TABLE_POINTERS = (24, 48)
 SHAREABLE = 1 << 8
 """RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
 MOST_CLASSES = 1 << 17
+MOST_KNOWN = 1 << 14
+"""Steps that are kept: ways to neighbours begin alike, and each is gone twice."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 VM_WORDS = 512
 """Of rb_vm_t: among them are top_self and frozen_strings."""
@@ -96,6 +99,8 @@ class RubyNamer(Namer):
         """What C code keeps of them."""
         self._known_threads: Optional[Sequence[int]] = None
         self._owning = owning_words(objects.layout)
+        self._told_step = functools.lru_cache(MOST_KNOWN)(self._step)
+        self._told_on = functools.lru_cache(MOST_KNOWN)(self._leads_on)
 
     def starts(self) -> Iterable[Start]:
         """Breadth first: the shortest name of a module counts."""
@@ -261,7 +266,7 @@ class RubyNamer(Namer):
         for hop, following in zip(hops, hops[1:]):
             owner = hop.address if self._objects.is_slot(hop.address) else owner
             if hop.offset is not None and self._objects.is_slot(following.address):
-                step = self._step(Place(owner, hop.address + hop.offset), following.address)
+                step = self._told_step(Place(owner, hop.address + hop.offset), following.address)
                 if step is None:
                     return []
                 path.append(step)
@@ -276,9 +281,9 @@ class RubyNamer(Namer):
                 continue
             place = Place(owner, hop.address + hop.offset)
             if self._objects.is_slot(following.address):
-                if self._step(place, following.address) is None:
+                if self._told_step(place, following.address) is None:
                     return number
-            elif not self._leads_on(place, hop.address):
+            elif not self._told_on(place, hop.address):
                 return number
         return None
 
