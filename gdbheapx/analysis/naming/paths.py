@@ -21,6 +21,8 @@ MOST_KNOWN = 1 << 14
 NO_KEY = "[...]"
 MOST_STALE = 64
 """Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
+MOST_PASSED = 1 << 27
+"""Nodes that may be passed for them, where that is more of such words: as many as take some seconds."""
 
 
 MOST_ENDS = 1 << 17
@@ -100,6 +102,7 @@ class Paths(graph_names.Paths):
         self._hop = functools.lru_cache(MOST_KNOWN)(self._make_hop)
         self._offset = functools.lru_cache(MOST_KNOWN)(self._make_offset)
         self._start = functools.lru_cache(MOST_KNOWN)(self._make_start)
+        self._most_stale = max(MOST_STALE, MOST_PASSED // max(1, reach.graph.nodes))
         self._stale = 0
         """Words left over that were found so far."""
         nothing: List[int] = []
@@ -216,7 +219,7 @@ class Paths(graph_names.Paths):
             stale = namer.first_stale(start, hops)
             if stale is None:
                 return self._path(start, namer.steps(start, hops)) if hops else None
-            if self._stale >= MOST_STALE:
+            if self._stale >= self._most_stale:
                 return None
             self._pass_by(known, hops, stale)
 
