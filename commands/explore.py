@@ -5,7 +5,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
-HELP = """A core or snapshot in the terminal: who owns what, opened node by node; classes, blocks, paths, SQL.
+HELP = """A core or snapshot in the terminal: owners opened node by node, classes, paths, SQL.
 
 Keys: 1 to 7 choose overview, arenas, owners, census, search, SQL, differences; Enter opens a row (a class leads to its owners and blocks,
 a block to its paths to roots), Escape goes back; / filters, s sorts, e exports the table as CSV, w writes the page of `report --html`,
