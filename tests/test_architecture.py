@@ -100,6 +100,7 @@ LIBRARIES = {
     "jinja2": {"extras/html/render.py"},
     "markupsafe": {"extras/html/render.py"},
     "duckdb": {"extras/query/engine.py"},
+    "numpy": {"extras/frames.py"},
     "pandas": {"extras/frames.py"},
     "rich": {"extras/explore/app.py"},
     "textual": {"extras/explore/app.py"},

@@ -68,18 +68,19 @@ def arrow(rows: Sequence[Any]) -> Any:
 def pandas(rows: Sequence[Any]) -> Any:
     """A pandas.DataFrame; flat arrays are not copied."""
     try:
+        import numpy
         import pandas as library
     except ImportError as error:
         raise _missing("pandas", error)
 
     def column(values: Any) -> Any:
         if isinstance(values, array):
-            return library.Series(memoryview(values))
+            return numpy.frombuffer(values, "u%d" % values.itemsize) if values else numpy.zeros(0, "u%d" % values.itemsize)
         if isinstance(values, tuple):
-            return library.Categorical.from_codes(memoryview(values[0]), values[1])
+            return library.Categorical.from_codes(column(values[0]), values[1])
         return values
 
-    return library.DataFrame({name: column(values) for name, values in columns(rows).items()})
+    return library.DataFrame({name: column(values) for name, values in columns(rows).items()}, copy=False)
 
 
 def is_table(rows: Sequence[Any]) -> bool:
