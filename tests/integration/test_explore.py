@@ -24,7 +24,7 @@ from tests.support.tool import heapx, tool_command
 textual = pytest.importorskip("textual", reason="textual is not installed")
 from gdbheapx.extras.explore import command as exploring  # noqa: E402
 from gdbheapx.extras.explore.app import Explorer, Table  # noqa: E402
-from gdbheapx.extras.explore.view import View  # noqa: E402
+from gdbheapx.extras.explore.view import Class, View  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
 ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], [], False, False)
@@ -119,13 +119,28 @@ def test_from_a_class_to_its_owners_to_a_block_to_its_paths(snapshots: List[str]
     driven(snapshots[1], drive)
 
 
+def test_every_class_leads_to_its_blocks(snapshots: List[str]) -> None:
+    """Those of which only the size is known, too: as many blocks as the census counts, or the first of them, of that size."""
+    with exploring.opened(snapshots[1], ASKED) as heap:
+        view = exploring.loaded(heap)
+        rows = view.classes()
+        assert any(row.signature is None for row in rows)
+        for row in rows[:60]:
+            wanted = Class(row.signature, row.size_bytes)
+            blocks = view.blocks_of(wanted)
+            alike = sum(one.blocks for one in rows if Class(one.signature, one.size_bytes).is_of(wanted))
+            assert len(blocks) == min(200, alike), (row, len(blocks))
+            assert all(size == row.size_bytes for _, size in blocks) or row.signature is not None
+            assert sum(one.blocks for one in view.owners_of(wanted)) == alike or row.signature is None
+
+
 def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By address inside a block, by a part of a name; SQL's rows and its errors in one line; what grew; the table as CSV."""
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
 
     async def drive(app: Explorer, view: View, pilot: Any) -> None:
-        address = view.blocks_of("dict")[0][0]
+        address = view.blocks_of(Class("dict", None))[0][0]
         for text, kind in ((hex(address + 8), "block"), ("__main__", "owner"), ("dict", "class")):
             app.action_show("search")
             await pilot.pause()

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.explore.view import Node, Shown, View
+from gdbheapx.extras.explore.view import Class, Node, Shown, View
 from gdbheapx.output import open_private
 from gdbheapx.report.text import escaped
 from gdbheapx.units import number, size
@@ -188,7 +188,7 @@ class Explorer(App[None]):
         rows = self.view.classes(self.like, SORTS[self.sort_by])
         columns = ("bytes", "share %", "blocks", "size bytes", "what", "whose")
         cells = [(row.bytes, "%.1f" % row.share_percent, row.blocks, row.size_bytes, row.signature, row.module) for row in rows]
-        self.query_one("#classes", Table).show(Shown(columns, cells, [row.signature for row in rows]))
+        self.query_one("#classes", Table).show(Shown(columns, cells, [Class(row.signature, row.size_bytes) for row in rows]))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """The filter works while it is typed."""
@@ -218,13 +218,16 @@ class Explorer(App[None]):
         key = keys[event.cursor_row] if event.cursor_row < len(keys) else None
         if isinstance(key, int):
             self.open_block(key)
-        elif isinstance(key, str):
+        elif isinstance(key, Class):
             owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
+            about = "%s: who owns them, and the first of them" % key.signature
+            if key.signature is None:
+                about = "unknown: who owns all such blocks, and the first of %s bytes" % key.size_bytes
             tables = [
                 Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners]),
                 Shown(("address", "usable"), blocks, [address for address, _ in blocks]),
             ]
-            self.push_screen(Below("%s: who owns them, and the first of them" % key, tables))
+            self.push_screen(Below(about, tables))
 
     def open_block(self, address: int) -> None:
         """What it is, and its paths."""

@@ -16,6 +16,7 @@ from gdbheapx.snapshot.record import Taking
 MOST_ROWS = 200
 """Below one node, and of one class."""
 MOST_CHAINS, MOST_STEPS = 8, 40
+AT_ONCE = 1 << 16
 PLAIN = Style(False, False)
 
 
@@ -26,6 +27,18 @@ class Node(NamedTuple):
     owned: owners.Owned
     can_open: bool
     """It owns others."""
+
+
+class Class(NamedTuple):
+    """A row of the census."""
+
+    signature: Optional[str]
+    """None: only their size is known."""
+    size_bytes: Optional[int]
+
+    def is_of(self, other: "Class") -> bool:
+        """It is the same class."""
+        return self == other if other.signature is None else self.signature == other.signature
 
 
 class Shown(NamedTuple):
@@ -105,24 +118,24 @@ class View:
         }
         return sorted(rows, key=order[by])
 
-    def owners_of(self, signature: str) -> List[find.CensusRow]:
-        """Who owns blocks of a class, most first."""
-        return sorted((row for row in self._held if row.signature == signature), key=lambda row: -row.bytes)
+    def owners_of(self, wanted: Class) -> List[find.CensusRow]:
+        """Who owns blocks of a class, most first; of one of which only the size is known all such blocks, of any size."""
+        return sorted((row for row in self._held if row.signature == wanted.signature), key=lambda row: -row.bytes)
 
-    def blocks_of(self, signature: str) -> List[Tuple[Address, int]]:
+    def blocks_of(self, wanted: Class) -> List[Tuple[Address, int]]:
         """The first blocks of a class, with usable bytes."""
-        labels = {number for number, name in enumerate(self.told.names, 1) if name is not None and name.name == signature}
-        found: List[int] = []
-        for label in labels:
-            place = -1
-            while len(found) < MOST_ROWS:
-                try:
-                    place = self.told.labels.index(label, place + 1)
-                except (ValueError, TypeError):
-                    break
-                found.append(place)
-        addresses, sizes = self.told.reach.graph.columns(array("I", found))
-        return sorted(((Address(address), size) for address, size in zip(addresses, sizes)), key=lambda row: -row[1])
+        numbered = enumerate((None, *self.told.names))
+        labels = {label for label, name in numbered if (name.name if name is not None else None) == wanted.signature}
+        found: List[Tuple[Address, int]] = []
+        for first in range(0, self.told.reach.numbers.blocks, AT_ONCE):
+            some = self.told.labels[first : first + AT_ONCE]
+            nodes = array("I", [first + place for place, label in enumerate(some) if label in labels] if labels.intersection(some) else [])
+            rows = zip(*self.told.reach.graph.columns(nodes))
+            is_any = wanted.signature is not None or wanted.size_bytes is None
+            found += [(Address(address), size) for address, size in rows if is_any or size == wanted.size_bytes]
+            if len(found) >= MOST_ROWS:
+                break
+        return sorted(found[:MOST_ROWS], key=lambda row: -row[1])
 
     def block(self, address: int) -> List[str]:
         """What is there, and its paths to roots."""
@@ -153,5 +166,5 @@ class View:
                 keys.append(node.owned.address)
         for row in self.classes(text) if wanted else ():
             rows.append((row.bytes, "class", row.signature or ""))
-            keys.append(row.signature)
+            keys.append(Class(row.signature, row.size_bytes))
         return Shown(("bytes", "what", "name"), rows[:MOST_ROWS], keys[:MOST_ROWS])
