@@ -1,5 +1,6 @@
 """gdbheapx watch"""
 
+import os
 from typing import TYPE_CHECKING, Any, Iterator
 
 from gdbheapx.command import Answer, Options, Style, argument, command, count, seconds
@@ -22,10 +23,23 @@ periodically pays.
 have in use and free, of threads, and the times at which memory was returned to the OS. It requires Jinja2. --from FILE makes summary
 and page again of what `watch --jsonl FILE` has written, also while that goes on; it needs no process.
 
+--snapshot-when takes snapshots by itself: one when the watch begins, and at most --snapshots more, each when a rule holds: `growth=SIZE`
+(RSS grows by so much an hour, over a minute or longer and without what swings explain; `growth=SIZE/SECONDS`: over so long),
+`above=SIZE` (RSS), `pressure` (the kernel reclaims for its memory cgroup, or tasks waited for memory in 10 % of ten seconds;
+`pressure=PERCENT`). Each stops the process as `snapshot` does, within --max-stop. Every decision is a line, with --jsonl or --json an
+object of kind `snapshot`; the summary names the two for `diff`.
+
 Files are readable only by you. --csv and --jsonl continue a file that is there. --openmetrics replaces its file at each sample, as the
 textfile collector of Prometheus' node exporter needs it; the new file takes over mode and group of the old one. To let a collector
 that runs as another user read it, make it beforehand: install -m 0640 -g GROUP /dev/null FILE.
 """
+
+
+def rule(text: str) -> Any:
+    """A rule of --snapshot-when."""
+    from gdbheapx.extras.watch import capture
+
+    return capture.rule(text)
 
 
 @command(
@@ -38,6 +52,11 @@ that runs as another user read it, make it beforehand: install -m 0640 -g GROUP 
         argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
         argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
         argument("--html", metavar="FILE", help="write a page with curves to FILE when the watch ends"),
+        argument("--snapshot-when", type=rule, action="append", metavar="RULE", help="take a snapshot when RULE holds; may be repeated"),
+        argument("--snapshots", type=count, default=2, metavar="N", help="at most N, beside that at the beginning (default: 2)"),
+        argument("--snapshot-gap", type=seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"),
+        argument("--snapshot-to", default=".", metavar="FOLDER", help="where they go (default: here)"),
+        argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),
         argument("--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"),
     ],
     needs_target=False,
@@ -47,9 +66,9 @@ that runs as another user read it, make it beforehand: install -m 0640 -g GROUP 
 def watch(session: Session, options: Options) -> Answer:
     """The command `watch`."""
     if options.source is not None:
-        given = [name for name in ("times", "exact", "csv", "jsonl", "openmetrics") if getattr(options, name)]
+        given = [name for name in ("times", "exact", "csv", "jsonl", "openmetrics", "snapshot_when") if getattr(options, name)]
         if session.has_target or given:
-            what = "--%s" % given[0] if given else "a process"
+            what = "--%s" % given[0].replace("_", "-") if given else "a process"
             raise UsageError("watch: --from reads a file, and %s does not go with it" % what, "try: gdbheapx watch --from FILE --html PAGE")
         return Answer(lambda: None, lambda style: again(options, style), live=True, read=True, document=True)
     if not session.has_target:
@@ -58,6 +77,8 @@ def watch(session: Session, options: Options) -> Answer:
         raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N", code=NOT_LIVE)
     if not options.every or options.times == 0:
         raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
+    if options.snapshot_when and not os.access(options.snapshot_to, os.W_OK | os.X_OK):
+        raise UsageError("watch: %s is no folder that can be written to" % options.snapshot_to, "choose another with --snapshot-to FOLDER")
     from gdbheapx.extras.watch.samples import Sampler
 
     sampler = Sampler(session, bool(options.exact))
@@ -80,6 +101,14 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
         from gdbheapx.extras.watch.view import Page
 
         page = Page(options.html, sampler, options.every)
+    captures: Any = None
+    if options.snapshot_when:
+        from gdbheapx.extras.watch.capture import Captures
+
+        words = ["--max-stop", "%g" % options.max_stop] if options.max_stop is not None else []
+        words += ["--short-stop", "--yes"] if options.snapshot_short_stop else []
+        rules = options.snapshot_when, options.snapshot_to, options.snapshots, options.snapshot_gap
+        captures = Captures(sampler.pid, *rules, words)
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
     try:
         for event in events(sampler, history, options.every, options.times, session.budget):
@@ -88,7 +117,12 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
                 for writer in (of_csv, of_json, metrics, page):
                     if writer is not None:
                         writer.sample(event)
-                shown = [encoded.sample(event)] if options.json else told.sample(event)
+                yield from [encoded.sample(event)] if options.json else told.sample(event)
+                shown = []
+                for decision in captures.add(event) if captures is not None else ():
+                    if of_json is not None:
+                        of_json.decided(decision)
+                    yield from [encoded.decided(decision)] if options.json else told.decided(decision)
             elif isinstance(event, Step):
                 if of_json is not None:
                     of_json.returned(event)
@@ -99,6 +133,8 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
                     of_json.end(event)
                 shown = [encoded.end(event)] if options.json else told.end(event, history)
                 made = page.end(event, history) if page is not None else []
+                pair = captures.pair() if captures is not None else ()
+                shown = [*shown, *(["gdbheapx diff %s %s" % pair] if pair and not options.json else [])]
                 shown = [*shown, *(made if not options.json else [])]
             yield from shown
     finally:

@@ -170,7 +170,7 @@ def opened(name: str) -> record.Record:
         )
     with tempfile.TemporaryDirectory(prefix="gdbheapx-") as folder:
         path = os.path.join(folder, "snapshot")
-        _take(["--pid" if is_process else "--core", name], path, name)
+        by_child(["--pid" if is_process else "--core", name], path)
         return record.opened(path)
 
 
@@ -186,13 +186,18 @@ def current(session: Session) -> Tuple[record.Record, str, str]:
     return made, name, CURRENT if session.in_gdb else CORE if is_core else PROCESS
 
 
-def _take(target: List[str], path: str, name: str) -> None:
-    """By a program of its own: what it does to gdb and to memory ends with it."""
-    words = [*_program(), *target, "snapshot", path, "--json"]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
+def by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
+    """By a program of its own: what it does to gdb and to memory ends with it. Its document; HeapxError where there is no snapshot."""
+    words = [*_program(), *target, "snapshot", path, "--json", *more]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
     if done.returncode == FAILED or not os.path.exists(path):
         error = _error(done.stdout) or HeapxError("it ended with %d" % done.returncode, code=NO_ANSWER)
-        raise HeapxError("no snapshot of %s: %s" % (name, error.message), error.hint, code=error.code)
+        raise HeapxError("no snapshot of %s: %s" % (target[-1], error.message), error.hint, code=error.code)
+    try:
+        told: Dict[str, Any] = json.loads(done.stdout)
+    except (ValueError, RecursionError):
+        told = {}
+    return told
 
 
 def _error(text: bytes) -> Optional[HeapxError]:

@@ -135,7 +135,7 @@ class Recorded:
                 elif kind == "end":
                     end: _End = codec.decoded(_End, event)
                     self._end = end if end.why in (ENDED, EXECUTED, STOPPED, TIMES) else self._end
-                elif kind != "returned":  # which follows from the samples
+                elif kind not in ("returned", "snapshot"):  # the first follows from the samples, the other is another file
                     raise codec.Wrong("neither")
             except (ValueError, OverflowError, RecursionError):
                 self.left_out += 1

@@ -6,6 +6,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.extras.watch.capture import Decision
 from gdbheapx.extras.watch.returned import Step
 from gdbheapx.extras.watch.samples import Sample, Sampler, Watched, Watching
 from gdbheapx.extras.watch.summary import Over
@@ -198,6 +199,10 @@ class Lines:
         """A step at which memory was returned."""
         return encode({"kind": "returned", **step_figures(step)})
 
+    def decided(self, decision: Decision) -> str:
+        """Whether a snapshot was taken, and why."""
+        return encode({"kind": "snapshot", "time": when(decision.unix_s), **{k: v for k, v in decision._asdict().items() if k != "unix_s"}})
+
     def end(self, over: Over) -> str:
         """The summary."""
         summary = over.summary
@@ -234,6 +239,10 @@ class JsonLines:
     def returned(self, step: Step) -> None:
         """One line."""
         self._file.line(self._lines.returned(step))
+
+    def decided(self, decision: Decision) -> None:
+        """One line."""
+        self._file.line(self._lines.decided(decision))
 
     def end(self, over: Over) -> None:
         """The last line."""

@@ -8,6 +8,7 @@ from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tup
 from gdbheapx.command import Style
 from gdbheapx.extras.watch import spikes
 from gdbheapx.extras.watch import summary as codes
+from gdbheapx.extras.watch.capture import Decision
 from gdbheapx.extras.watch.returned import Step, Worth
 from gdbheapx.extras.watch.samples import Sample, Watching
 from gdbheapx.extras.watch.series import LEAST_SWING_BYTES, Change
@@ -106,6 +107,15 @@ class Text:
         if self._sampler.is_exact:
             cells.append("%8s" % ("?" if sample.stopped_ms is None else "%.1f ms" % sample.stopped_ms))
         yield "  ".join([*cells, sparkline(self._last, self._levels)])
+
+    def decided(self, decision: Decision) -> Iterator[str]:
+        """Whether a snapshot was taken, and why."""
+        told = "%s  snapshot %s (%s: %s)" % (clock(decision.unix_s), decision.outcome, decision.rule, decision.why)
+        if decision.path is not None:
+            size_ = size(decision.size_bytes, self._style.plain_bytes)
+            stopped = "" if decision.stopped_ms is None else ", the process stood still for %.0f ms" % decision.stopped_ms
+            told += ": %s, %s%s" % (printable(decision.path), size_, stopped)
+        yield told
 
     def _heading(self) -> str:
         width = self._width()
