@@ -25,7 +25,7 @@ from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx, run
 
 pytestmark = pytest.mark.image  # on each release's Python
-EXAMPLES = ROOT / "docs" / "how-to" / "examples"
+EXAMPLES = ROOT / "docs" / "reference" / "examples"
 
 
 def contents(stage: Stage, way: str) -> Process:
