@@ -89,7 +89,9 @@ class Answer(Generic[Data]):
         return jsonable({"data": told, **parts, "tool": self.tool})
 
     def text(self, plain_bytes: bool = False) -> str:
-        """What the command line shows."""
+        """What the command line shows. HeapxError for a listing that is read while it is shown."""
+        if not self._found.answer.read:
+            raise UsageError("this answer has no text: it is read while it is shown", "use the command line, or `data`", code=SHELL_ONLY)
         lines = self._found.answer.text(command.Style(plain_bytes, False))
         return "\n".join([*lines, *("%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self.problems)])
 
@@ -264,7 +266,7 @@ class Heap:
     def stopped(self, max_s: float = 2.0) -> Iterator["Heap"]:
         """Ask several questions of one moment. The process is copied in one stop of at most `max_s` seconds and runs on, where there is
         room for a copy; else it stands still until the block ends, at most for so long. What is read later is missing in its answer."""
-        if not self._runs:
+        if not self._runs or self._is_stopped:  # it never runs, or stands still by now
             yield self
             return
         target = self._opener()

@@ -79,6 +79,9 @@ def test_answers_are_those_of_the_command_line(lasting: Lasting, what: str, way:
         assert heap.whatis(block.address).data.address == block.address
         assert heap.ask("bins").data == told("bins")
         assert not any(answer.is_partial for answer in (census, heap.arenas(), heap.bins()))
+        if what != "snapshot":
+            with pytest.raises(gdbheapx.HeapxError):
+                heap.ask("chunks", "--limit", "1").text()
 
 
 @WAYS
@@ -122,7 +125,7 @@ def test_several_questions_of_one_moment(stage: Stage, room: str, monkeypatch: p
         with gdbheapx.open(pid=process.pid) as heap:
             apart = {sum(block.usable_bytes for block in heap.blocks("used").data) for _ in range(4)}
             assert len(apart) > 1, "it stands still by itself"
-            with heap.stopped(max_s=60):
+            with heap.stopped(max_s=60), heap.stopped():
                 looks = [heap.blocks("used") for _ in range(3)]
                 sums = {sum(block.usable_bytes for block in look.data) for look in looks}
                 answers = [heap.census(), heap.leaks(), heap.owners()]
