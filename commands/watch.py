@@ -1,9 +1,9 @@
 """gdbheapx watch"""
 
 import os
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, Optional
 
-from gdbheapx.command import Answer, Options, Style, argument, command, count, seconds
+from gdbheapx.command import Answer, Options, Style, argument, command, count, seconds, some_seconds
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
@@ -35,6 +35,12 @@ that runs as another user read it, make it beforehand: install -m 0640 -g GROUP 
 """
 
 
+def duration(text: str) -> float:
+    """Seconds: a number, perhaps with s, m, h or d behind it."""
+    unit_s = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:].lower())
+    return some_seconds(text if unit_s is None else text[:-1]) * (unit_s or 1)
+
+
 def rule(text: str) -> Any:
     """A rule of --snapshot-when."""
     from gdbheapx.extras.watch import capture
@@ -47,6 +53,7 @@ def rule(text: str) -> Any:
     arguments=[
         argument("--every", type=seconds, default=5.0, metavar="SECONDS", help="a sample every SECONDS (default: 5)"),
         argument("--times", type=count, metavar="N", help="end after N samples (default: when the process exits)"),
+        argument("--for", dest="for_s", type=duration, metavar="TIME", help="end after TIME, like 90s, 15m, 8h (default unit: seconds)"),
         argument("--exact", action="store_true", help="stop the process for each sample and walk its heap: no estimates"),
         argument("--csv", metavar="FILE", help="append each sample to FILE as a row of CSV"),
         argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
@@ -66,9 +73,9 @@ def rule(text: str) -> Any:
 def watch(session: Session, options: Options) -> Answer:
     """The command `watch`."""
     if options.source is not None:
-        given = [name for name in ("times", "exact", "csv", "jsonl", "openmetrics", "snapshot_when") if getattr(options, name)]
+        given = [name for name in ("times", "for_s", "exact", "csv", "jsonl", "openmetrics", "snapshot_when") if getattr(options, name)]
         if session.has_target or given:
-            what = "--%s" % given[0].replace("_", "-") if given else "a process"
+            what = "--%s" % given[0].replace("for_s", "for").replace("_", "-") if given else "a process"
             raise UsageError("watch: --from reads a file, and %s does not go with it" % what, "try: gdbheapx watch --from FILE --html PAGE")
         return Answer(lambda: None, lambda style: again(options, style), live=True, read=True, document=True)
     if not session.has_target:
@@ -108,10 +115,11 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
         words = ["--max-stop", "%g" % options.max_stop] if options.max_stop is not None else []
         words += ["--short-stop", "--yes"] if options.snapshot_short_stop else []
         rules = options.snapshot_when, options.snapshot_to, options.snapshots, options.snapshot_gap
-        captures = Captures(sampler.pid, *rules, words)
+        counting = session.target.counters()
+        captures = Captures(sampler.pid, *rules, words, *([counting.pressure] if counting is not None else []))
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
     try:
-        for event in events(sampler, history, options.every, options.times, session.budget):
+        for event in events(sampler, history, options.every, times(options), session.budget):
             shown: Any
             if isinstance(event, Sample):
                 for writer in (of_csv, of_json, metrics, page):
@@ -142,6 +150,12 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
             page.stop(history)
         if metrics is not None:
             metrics.end()
+
+
+def times(options: Options) -> Optional[int]:
+    """How many samples it has; None: until the process ends."""
+    of_time = None if options.for_s is None else 1 + int(options.for_s / options.every)
+    return min((number for number in (options.times, of_time) if number is not None), default=None)
 
 
 def again(options: Options, style: Style) -> Iterator[str]:

@@ -26,7 +26,7 @@ SIGNALS = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}
 USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
        gdbheapx gdbinit | doctor | --version
 
-  --pid N            read this process; it is stopped for a moment, then continues
+  --pid N|NAME       read this process (-p); it is stopped for a moment, then continues
   --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
   --snapshot FILE    read what `snapshot` has written; needs neither the process nor gdb
   --exe FILE         the program, if gdbheapx does not find it

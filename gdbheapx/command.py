@@ -354,6 +354,14 @@ def name_in(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else DEFAULT
 
 
+def _meant(word: str, known: Sequence[str]) -> Optional[str]:
+    """A question about the nearest of them; None where none is near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, known, 1)
+    return "did you mean %s?" % found[0] if found else None
+
+
 def parse(words: Sequence[str], program: str) -> Parsed:
     """The command and its options; no words at all are those of DEFAULT. UsageError if it cannot be understood."""
     rest: List[str] = list(words)
@@ -363,12 +371,18 @@ def parse(words: Sequence[str], program: str) -> Parsed:
     if command is None:
         if name.isdigit():
             raise UsageError("no such command: %s" % name, "did you mean --pid %s?" % name)
-        raise UsageError("no such command: %s" % name, "the commands are: %s" % ", ".join(names()))
+        meant = _meant(name, names())
+        raise UsageError("no such command: %s" % name, meant or "the commands are: %s" % ", ".join(names()))
     parser = parser_of(command, program)
     if wants(rest, "-h", "--help"):
         return Parsed(command, None, parser.format_help())
     try:
-        return Parsed(command, parser.parse_args(rest), None)
+        options, unknown = parser.parse_known_args(rest)
+        if unknown:
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            hint = _meant(unknown[0].partition("=")[0], flags) or "try: %s %s --help" % (program, name)
+            raise UsageError("%s: unrecognized arguments: %s" % (name, " ".join(unknown)), hint)
+        return Parsed(command, options, None)
     except UsageError as error:
         meant = next((word for word in rest if find(word) is not None), None) if name not in words[:1] else None
         if meant is None:

@@ -16,7 +16,7 @@ COMMAND, GLOBALS, FD = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
 UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
 VALUES = {
-    "--pid": "N",
+    "--pid": "N|NAME",
     "--core": "FILE",
     "--snapshot": "FILE",
     "--exe": "FILE",
@@ -25,7 +25,11 @@ VALUES = {
     "--debug-dir": "DIR",
     "--symbols": "DIR",
 }
+SHORT = {"-p": "--pid"}
+"""Other forms of these."""
 FLAGS = ("--no-debug-info", "--debuginfod")
+MOST_PIDS = 10
+"""Told where several processes have a name."""
 EVERY_VALUE = ("--max-seconds", "--max-stop", "--allocator", "-o", "--output")
 EVERY_FLAG = ("--json", "--bytes", "--read-swap", "--traceback", "-h", "--help")
 """What every command takes, with a value and without (parse.py declares them): these may stand before it."""
@@ -75,6 +79,7 @@ def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
     while queue:
         word = queue.pop(0)
         name, equals, value = word.partition("=")
+        name = SHORT.get(name, name)
         if word == "--":
             rest += [word] + queue
             break
@@ -92,8 +97,10 @@ def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
     if len(targets) > 1:
         raise Wrong("%s cannot be combined" % " and ".join(targets))
     pid = last["--pid"]
-    if pid is not None and not (pid.isascii() and pid.isdigit() and int(pid) > 0):
-        raise Wrong("--pid requires a process id, not %s" % pid)
+    if pid is not None and not (pid.isascii() and pid.isdigit()):
+        pid = str(process_called(pid))
+    if pid is not None and not int(pid):
+        raise Wrong("--pid requires a process id or the name of a process, not %s" % pid)
     options = GlobalOptions(
         int(pid) if pid is not None else None,
         last["--core"],
@@ -107,6 +114,29 @@ def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
         last["--debuginfod"] is not None,
     )
     return options, command_first(rest)
+
+
+def process_called(name: str) -> int:
+    """The one process whose program has this name. Wrong where there is none, or several."""
+    found = []
+    for entry in os.listdir("/proc") if name and not name.startswith("-") else ():
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open("/proc/%s/comm" % entry, "rb") as comm, open("/proc/%s/cmdline" % entry, "rb") as words:
+                known = comm.read().rstrip(b"\n"), os.path.basename(words.read().partition(b"\0")[0])
+        except OSError:  # it has ended
+            continue
+        if os.fsencode(name) in known:
+            found.append(int(entry))
+    if len(found) != 1:
+        which = "no process is called %s" % name if not found else "%d processes are called %s: %s" % (
+            len(found),
+            name,
+            ", ".join(map(str, sorted(found)[:MOST_PIDS])) + (", ..." if len(found) > MOST_PIDS else ""),
+        )
+        raise Wrong("--pid requires a process id, or a name that one process has: %s" % which)
+    return found[0]
 
 
 def command_first(words: Sequence[str]) -> List[str]:

@@ -527,6 +527,10 @@ class Counting(Protocol):
     def pages(self) -> Optional[ProcessPages]:
         """Under a lock of the process: to be asked rarely."""
 
+    def pressure(self, percent: float) -> Optional[str]:
+        """What was felt of a lack of memory since it was asked last: the kernel reclaimed for its cgroup, or tasks waited for memory in so
+        much of the last ten seconds; None: nothing."""
+
 
 class ThreadLocal(NamedTuple):
     """The way to one thread-local variable in every thread."""

@@ -1,6 +1,6 @@
 """`watch --snapshot-when`: one before, some when a rule holds, no more than were asked for; the process goes on, and `diff` says what grew.
 
-Files: extras/watch/capture.py
+Files: extras/watch/capture.py inferior/live/pressure.py
 """
 
 import argparse
@@ -17,6 +17,7 @@ import pytest
 from gdbheapx.extras.watch import capture, recorded
 from gdbheapx.extras.watch.samples import Sample
 from gdbheapx.inferior.base import ProcessCounters
+from gdbheapx.inferior.live import pressure as pressing
 from gdbheapx.inferior.live.headroom import Files
 from gdbheapx.snapshot import take
 from tests.support.tool import Outcome, heapx
@@ -151,7 +152,7 @@ def kernel_files(folder: Path, high: int, waited: str, machine: str = "0.00") ->
 
 def test_pressure_is_felt_where_the_kernel_counts_it(tmp_path: Path) -> None:
     """memory.events that rise, or tasks that waited; where the group does not tell, the machine's."""
-    pressure = capture.Pressure(1, kernel_files(tmp_path, 3, "0.00"))
+    pressure = pressing.Pressure(1, kernel_files(tmp_path, 3, "0.00"))
     assert pressure.felt(10) is None
     kernel_files(tmp_path, 5, "0.00")
     assert (pressure.felt(10) or "").startswith("high of ") and pressure.felt(10) is None

@@ -5,16 +5,14 @@ Rules: RSS grows at a rate that no swing explains; RSS is above a size; the kern
 """
 
 import os
-import re
 import shlex
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import size, some_seconds
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.samples import Sample
 from gdbheapx.extras.watch.series import HOUR_S, PART, Series
-from gdbheapx.inferior.live.headroom import Files, Hidden, groups
 from gdbheapx.snapshot import take
 from gdbheapx.units import Size, say
 
@@ -24,9 +22,6 @@ GROWTH_S = 60.0
 """What goes up for a shorter time may come down again."""
 PRESSURE_PERCENT = 10.0
 """Of the last ten seconds in which some task of the group waited for memory."""
-EVENTS = ("high", "max", "oom")
-"""Counters of memory.events that rise where a limit is felt."""
-PSI = re.compile(r"some avg10=([0-9.]+)")
 
 
 class Rule(NamedTuple):
@@ -65,40 +60,6 @@ def rule(text: str) -> Rule:
     raise ValueError(text)
 
 
-class Pressure:
-    """Of one process's memory cgroups, or of the machine where it is in none that can be seen."""
-
-    def __init__(self, pid: int, files: Optional[Files] = None) -> None:
-        self._files, self._folders = files or Files(), []  # type: Files, List[str]
-        try:
-            self._folders += [folder for folder, _, _ in groups(pid, self._files)]
-        except Hidden:  # those that can be seen count
-            pass
-        self._events = self._count()
-
-    def _count(self) -> Dict[str, int]:
-        counted: Dict[str, int] = {}
-        for folder in self._folders:
-            events = self._files.fields(os.path.join(folder, "memory.events"))
-            counted.update({"%s/%s" % (folder, key): events[key] for key in EVENTS if key in events})
-        return counted
-
-    def felt(self, percent: float) -> Optional[str]:
-        """What was felt since it was asked last, in words; None: nothing."""
-        before, self._events = self._events, self._count()
-        for key, count in self._events.items():
-            if count > before.get(key, count):
-                folder, name = os.path.split(key)
-                return "%s of %s rose by %d" % (name, os.path.join(folder, "memory.events"), count - before[key])
-        own = [os.path.join(folder, "memory.pressure") for folder in self._folders[:1]]
-        for path in (*own, os.path.join(self._files.proc, "pressure", "memory")):
-            found = PSI.match(self._files.text(path) or "")
-            if found is not None:
-                waited = float(found.group(1))
-                return "tasks waited for memory in %g %% of the last ten seconds (%s)" % (waited, path) if waited >= percent else None
-        return None
-
-
 class Captures:
     """Of one watch."""
 
@@ -110,11 +71,12 @@ class Captures:
         most: int,
         gap_s: float,
         words: Sequence[str] = (),
-        files: Optional[Files] = None,
+        felt: Callable[[float], Optional[str]] = lambda percent: None,
     ) -> None:
-        """`most`: snapshots beside the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`."""
+        """`most`: snapshots beside the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`; `felt`: what
+        tells of a lack of memory since it was asked last (Counting.pressure)."""
         self._pid, self._rules, self._folder, self._most, self._gap_s, self._words = pid, rules, folder, most, gap_s, words
-        self._pressure = Pressure(pid, files)
+        self._felt = felt
         self._rss = Series()
         """Since the last snapshot: what was before it is in that one."""
         self._paths: List[str] = []
@@ -146,7 +108,7 @@ class Captures:
         if one.kind == ABOVE:
             return str(say("RSS is %s, above %s", Size(rss), Size(one.bytes))) if rss > one.bytes else None
         if one.kind == PRESSURE:
-            return self._pressure.felt(one.percent)
+            return self._felt(one.percent)
         change = self._rss.change()
         if change is None or change.span_s < one.span_s or change.is_noise or not change.is_lasting:
             return None

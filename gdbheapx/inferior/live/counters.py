@@ -1,10 +1,13 @@
 """What the kernel counts for one process, sample by sample, without stopping it: files of /proc through one folder that is opened once."""
 
 import os
-from typing import Dict, Optional
+from typing import TYPE_CHECKING, Dict, Optional
 
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
 from gdbheapx.inferior.live import headroom, procfs
+
+if TYPE_CHECKING:
+    from gdbheapx.inferior.live.pressure import Pressure
 
 MOST_BYTES = 1 << 14
 """More than any of these files has; statm and status have less than 2 KiB."""
@@ -22,6 +25,7 @@ class Counters:
         self._pid = pid
         self._folder = self._open()
         self._peak_path = _peak_path(pid)
+        self._pressure: Optional[Pressure] = None
 
     def _open(self) -> int:
         return os.open("/proc/%d" % procfs.entry(self._pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -50,6 +54,14 @@ class Counters:
         """The program's name (comm); whatever bytes it holds."""
         data = self._slurp("comm")
         return None if data is None else data[:-1].decode("utf-8", "replace") if data.endswith(b"\n") else data.decode("utf-8", "replace")
+
+    def pressure(self, percent: float) -> Optional[str]:
+        """What was felt of a lack of memory since it was asked last; the first time it begins to count."""
+        if self._pressure is None:
+            from gdbheapx.inferior.live.pressure import Pressure
+
+            self._pressure = Pressure(self._pid)
+        return self._pressure.felt(percent)
 
     def read(self) -> Optional[ProcessCounters]:
         """Its counters now; None if it has ended, or only waits to be reaped. Takes no lock of the process."""

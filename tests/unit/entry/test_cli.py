@@ -4,13 +4,17 @@ Files: direct.py.
 """
 
 import os
+import shutil
+import subprocess
+import time
 from pathlib import Path
 from typing import Dict, Optional
 
 import pytest
+from gdbheapx.commands import watch as watching
 
-from gdbheapx import cli, direct, invocation
-from gdbheapx.errors import HeapxError
+from gdbheapx import cli, command, direct, invocation
+from gdbheapx.errors import HeapxError, UsageError
 
 
 @pytest.fixture
@@ -81,3 +85,48 @@ def test_no_debug_directories_without_debug_info() -> None:
     asked, _ = invocation.split(["--core", "x", "--debug-dir", "d", "--no-debug-info"])
     assert direct.debug_directories(asked) == []
     assert direct.debug_directories(asked._replace(no_debug_info=False)) == [os.path.abspath("d")]
+
+
+def test_a_process_by_its_name(tmp_path: Path) -> None:
+    """-p NAME is the one process whose program has it; none, or several, are told with their ids."""
+    program = tmp_path / ("called%d" % os.getpid())
+    shutil.copy("/bin/sleep", program)
+    running = [subprocess.Popen([str(program), "60"]) for _ in range(2)]
+    while any(Path("/proc/%d/comm" % one.pid).read_text() != program.name + "\n" for one in running):  # Popen is back before exec is done
+        time.sleep(0.01)
+    try:
+        with pytest.raises(invocation.Wrong, match="2 processes are called %s: %d, %d" % (program.name, *sorted(one.pid for one in running))):
+            invocation.split(["-p", program.name, "report"])
+        running[1].kill()
+        running[1].wait()
+        asked, rest = invocation.split(["-p", program.name, "report"])
+        assert (asked.pid, rest) == (running[0].pid, ["report"])
+        assert invocation.split(["--pid=%s" % program.name])[0].pid == running[0].pid
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+    for name in (program.name, "", "-x", "0"):
+        with pytest.raises(invocation.Wrong, match="--pid requires a process id"):
+            invocation.split(["-p", name, "report"])
+
+
+@pytest.mark.parametrize("words, meant", [("leeks", "leaks"), ("owners --limt 3", "--limit"), ("census --lik x", "--like"), ("zzz", "the commands are"), ("owners --zzzzz", "owners --help")])
+def test_what_may_be_meant(words: str, meant: str) -> None:
+    """A word that is nearly one has it as the next step; others have the list, or the help."""
+    command.load_commands()
+    with pytest.raises(UsageError) as refused:
+        command.parse(words.split(), "gdbheapx")
+    assert meant in (refused.value.hint or "")
+
+
+def test_how_long_a_watch_lasts() -> None:
+    """--for has a unit; samples are counted from the first."""
+    command.load_commands()
+    for text, number in (("60", 13), ("60s", 13), ("2m", 25), ("1h", 721), ("9", 2)):
+        options = command.parse(["watch", "--for", text], "gdbheapx").options
+        assert watching.times(options) == number
+    assert watching.times(command.parse(["watch", "--for", "1h", "--times", "3"], "gdbheapx").options) == 3
+    for text in ("x", "", "-5", "0m", "5w"):
+        with pytest.raises(UsageError):
+            command.parse(["watch", "--for=%s" % text], "gdbheapx")
