@@ -7,7 +7,7 @@ HeapxError, whose line() has the cause and the next step. docs/reference/python-
 import logging
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Set, TypeVar
 
 from gdbheapx import command, direct, runner
 from gdbheapx.analysis.blocks import Block, Blocks
@@ -40,6 +40,8 @@ NAME = "heap"
 """As errors name who asks."""
 log = logging.getLogger("gdbheapx")
 """What a command line says on standard error: that a process will stand still for long, and why."""
+_RUNNING: Set[int] = set()
+"""Those of processes that run which were asked, and are not closed: one process holds for all of them."""
 NO_ANSWER = command.Answer(lambda: None, lambda style: [], read=True)
 ROWS = ("split", "rows", "groups", "owners", "chains", "classes", "places", "suspects", "threads", "checks")
 """Fields with the rows that an answer is mainly about, the first that there is."""
@@ -153,12 +155,14 @@ class Heap:
         self.close()
 
     def close(self) -> None:
-        """Let go of files and of the process that holds others stopped. It can be asked again."""
+        """Let go of files and, with the last one of a process that runs, of what holds others stopped. It can be asked again."""
         self._target = None
-        if self._runs:
-            from gdbheapx.inferior.live import keeper
+        if id(self) in _RUNNING:
+            _RUNNING.discard(id(self))
+            if not _RUNNING:
+                from gdbheapx.inferior.live import keeper
 
-            keeper.end()
+                keeper.end()
 
     def report(self, deep: Optional[bool] = None) -> "Answer[Overview]":
         """Where the memory went: its split by owner, a verdict with its evidence, arenas, what to do next. `deep`: read every used block
@@ -271,6 +275,7 @@ class Heap:
             return
         target = self._opener()
         assert target is not None
+        _RUNNING.add(id(self))
         asked = _own("stopped", Reads.CENSUS, lambda session, options: NO_ANSWER)
         options = command.parser_of(asked, self._name).parse_args([*self._own_words(), "--max-stop", "%g" % max_s])
         try:
@@ -294,6 +299,8 @@ class Heap:
 
     def _opened(self) -> Optional[Target]:
         """A core or snapshot is opened once, a process that runs anew for each question: what is loaded may change."""
+        if self._runs:
+            _RUNNING.add(id(self))
         if self._target is None or (self._runs and not self._is_stopped) or self._name == IN_GDB:
             self._target = self._opener()
         return self._target

@@ -197,6 +197,18 @@ def test_errors_are_of_one_kind(stage: Stage, tmp_path: Path) -> None:
         gdbheapx.current().arenas()
 
 
+def test_who_closes_one_lets_no_other_go(lasting: Lasting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes may be open at once: where there is no room for a copy the one that stands still goes on standing."""
+    monkeypatch.setenv("GDBHEAPX_MEMORY", "1000000")
+    first, second = (lasting.of("live", contents, way) for way in ("glibc", "jemalloc"))
+    with gdbheapx.open(pid=first.pid) as heap, heap.stopped(max_s=60):
+        with gdbheapx.open(pid=second.pid) as other:
+            assert other.arenas().rows
+        assert Path("/proc/%d/stat" % first.pid).read_text().rpartition(")")[2].split()[0] == "t"
+        assert heap.arenas().rows
+    assert Path("/proc/%d/stat" % first.pid).read_text().rpartition(")")[2].split()[0] != "t"
+
+
 def test_another_thread_may_ask(lasting: Lasting) -> None:
     """No signal handler is needed: a server asks from a worker's thread, and the main thread's handlers stay as they are."""
     process, found = lasting.of("live", contents, "glibc"), []  # type: ignore[var-annotated]
