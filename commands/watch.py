@@ -29,6 +29,9 @@ and page again of what `watch --jsonl FILE` has written, also while that goes on
 `pressure=PERCENT`). Each stops the process as `snapshot` does, within --max-stop. Every decision is a line, with --jsonl or --json an
 object of kind `snapshot`; the summary names the two for `diff`.
 
+--pids watches many processes by their counters alone: ALL, those whose program has a name, or those of a control group (`/system.slice`)
+and of the groups below it. Each sample is a line; at the end a table says which grow, and how fast, swings left out.
+
 Files are readable only by you. --csv and --jsonl continue a file that is there. --openmetrics replaces its file at each sample, as the
 textfile collector of Prometheus' node exporter needs it; the new file takes over mode and group of the old one. To let a collector
 that runs as another user read it, make it beforehand: install -m 0640 -g GROUP /dev/null FILE.
@@ -64,6 +67,7 @@ def rule(text: str) -> Any:
         argument("--snapshot-gap", type=seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"),
         argument("--snapshot-to", default=".", metavar="FOLDER", help="where they go (default: here)"),
         argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),
+        argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
         argument("--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"),
     ],
     needs_target=False,
@@ -78,6 +82,12 @@ def watch(session: Session, options: Options) -> Answer:
             what = "--%s" % given[0].replace("for_s", "for").replace("_", "-") if given else "a process"
             raise UsageError("watch: --from reads a file, and %s does not go with it" % what, "try: gdbheapx watch --from FILE --html PAGE")
         return Answer(lambda: None, lambda style: again(options, style), live=True, read=True, document=True)
+    if options.pids is not None:
+        given = [name for name in ("exact", "csv", "openmetrics", "html", "snapshot_when") if getattr(options, name)]
+        if session.has_target or given or not options.every:
+            what = "--" + given[0].replace("_", "-") if given else "a process" if session.has_target else "--every 0"
+            raise UsageError("watch: --pids and %s do not go together" % what, "try: gdbheapx watch --pids ALL --every 60 --for 1h")
+        return Answer(lambda: None, lambda style: machine_lines(session, options, style), live=True, read=True, document=True)
     if not session.has_target:
         raise UsageError("watch requires a process", "give --pid N, or with --from FILE what `watch --jsonl FILE` has written")
     if session.target.kind != "live":
@@ -150,6 +160,19 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
             page.stop(history)
         if metrics is not None:
             metrics.end()
+
+
+def machine_lines(session: Session, options: Options, style: Style) -> Iterator[str]:
+    """Many processes: a line for each sample, and a table at the end."""
+    from gdbheapx.extras.watch import machine
+    from gdbheapx.extras.watch.table import Appended
+    from gdbheapx.report.text import show
+
+    file = Appended(options.jsonl, None) if options.jsonl else None
+    for moment in machine.events(machine.Machine(options.pids, session.counting), options.every, times(options), session.budget):
+        if file is not None:
+            file.line(machine.line(moment))
+        yield from [machine.line(moment)] if options.json else show(style, machine.page(moment))
 
 
 def times(options: Options) -> Optional[int]:

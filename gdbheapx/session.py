@@ -6,7 +6,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx import problems
 from gdbheapx.budget import Attempts, Budget
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.base import Counting, Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, Code, Severity
 from gdbheapx.stops import GIB, Process, Reads, about, in_stop, predict_ms, slowness
@@ -97,6 +97,12 @@ class Session:
     def has_target(self) -> bool:
         """False for `doctor` without a target."""
         return self._target is not None
+
+    def counting(self, pid: int) -> Counting:
+        """The counters of any process of this machine. OSError where it may not be read, or has ended."""
+        from gdbheapx.inferior.live.counters import Counters
+
+        return Counters(pid)
 
     @property
     def kernel(self) -> "Kernel":
