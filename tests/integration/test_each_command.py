@@ -511,6 +511,7 @@ def test_symbols_export(builder: Builder, core: str) -> None:
 
 
 def test_every_command_has_a_case() -> None:
-    """A new file in commands/ needs a case here; `diff`, `fleet` and `table` have no target (test_snapshot.py, test_fleet.py), `query` needs DuckDB (test_query.py)."""
+    """A new file in commands/ needs a case here; `diff`, `fleet` and `table` have no target (test_snapshot.py, test_fleet.py), `query` needs DuckDB (test_query.py), `explore` a
+    terminal (test_explore.py)."""
     there = {path.stem.replace("_", "-") for path in Path(ROOT / "commands").glob("*.py") if path.stem != "__init__"}
-    assert there - {"diff", "fleet", "query", "table"} == {words.split()[0] for of in [*CASES.values(), REPEATING] for words in of}
+    assert there - {"diff", "explore", "fleet", "query", "table"} == {words.split()[0] for of in [*CASES.values(), REPEATING] for words in of}

@@ -23,6 +23,7 @@ from tests.support.jemallocs import library as jemalloc
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx, run
+from tests.support.unchanged import unchanged
 
 pytestmark = pytest.mark.image  # on each release's Python
 EXAMPLES = ROOT / "docs" / "reference" / "examples"
@@ -159,6 +160,18 @@ while True:
         except BlockingIOError:
             pass
 """
+
+
+@pytest.mark.parametrize("room", ["a copy", "no copy"])
+def test_asking_changes_nothing(stage: Stage, room: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No page comes into RAM, goes to swap or is faulted in, by one question or by several in one stop."""
+    if room == "no copy":
+        monkeypatch.setenv("GDBHEAPX_MEMORY", "9000000")
+    process = stage.start("contents")
+    with unchanged(process.pid), gdbheapx.open(pid=process.pid) as heap:
+        assert heap.blocks().data and heap.census().rows
+        with heap.stopped(max_s=30):
+            assert heap.arenas().rows and heap.leaks().data and heap.owners().data and heap.report(deep=True).data
 
 
 def test_differences(stage: Stage, tmp_path: Path) -> None:
