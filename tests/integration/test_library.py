@@ -174,6 +174,7 @@ def test_asking_changes_nothing(stage: Stage, room: str, monkeypatch: pytest.Mon
             assert heap.arenas().rows and heap.leaks().data and heap.owners().data and heap.report(deep=True).data
 
 
+@pytest.mark.once
 def test_differences(stage: Stage, tmp_path: Path) -> None:
     """Snapshots, cores and processes are compared in any combination; what is alike has not grown."""
     process, other = stage.start("contents"), stage.start("contents")
@@ -187,6 +188,7 @@ def test_differences(stage: Stage, tmp_path: Path) -> None:
                 assert "changed" in found.verdict.what or "grew" in found.verdict.what
 
 
+@pytest.mark.once
 def test_errors_are_of_one_kind(stage: Stage, tmp_path: Path) -> None:
     """Whatever is wrong is a HeapxError with a cause and a next step."""
     wrong: List[Dict[str, Any]] = [{}, {"pid": 4194304}, {"core": "/nowhere"}, {"snapshot": __file__}, {"core": __file__}, {"pid": 1, "core": "x"}]
@@ -210,6 +212,7 @@ def test_errors_are_of_one_kind(stage: Stage, tmp_path: Path) -> None:
         gdbheapx.current().arenas()
 
 
+@pytest.mark.once
 def test_who_closes_one_lets_no_other_go(lasting: Lasting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes may be open at once: where there is no room for a copy the one that stands still goes on standing."""
     monkeypatch.setenv("GDBHEAPX_MEMORY", "1000000")
@@ -222,6 +225,7 @@ def test_who_closes_one_lets_no_other_go(lasting: Lasting, monkeypatch: pytest.M
     assert Path("/proc/%d/stat" % first.pid).read_text().rpartition(")")[2].split()[0] != "t"
 
 
+@pytest.mark.once
 def test_another_thread_may_ask(lasting: Lasting) -> None:
     """No signal handler is needed: a server asks from a worker's thread, and the main thread's handlers stay as they are."""
     process, found = lasting.of("live", contents, "glibc"), []  # type: ignore[var-annotated]
@@ -267,6 +271,7 @@ def test_sql(lasting: Lasting, kind: str) -> None:
                 heap.query(sql)
 
 
+@pytest.mark.once
 def test_notebooks_get_escaped_html(stage: Stage, tmp_path: Path) -> None:
     """Names of a target are data: nothing of them is markup in a notebook."""
     process = hostile.start(stage, tmp_path / "record", hostile.HOSTILE[0])
@@ -351,6 +356,7 @@ def test_the_notebook(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert len(shown) == 5 and all("text/html" in one for one in shown)
 
 
+@pytest.mark.once
 def test_a_million_blocks(stage: Stage) -> None:
     """As columns: two million in well under the time that rows take (the figure is in scale.md)."""
     process = stage.start("recorder", "1", "300000", "5")
