@@ -17,6 +17,7 @@ from typing import Any, Callable, Coroutine, List
 import pytest
 
 from gdbheapx import invocation
+from gdbheapx.errors import HeapxError
 from tests.support import hostile
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx, tool_command
@@ -195,6 +196,14 @@ def test_a_core_with_hostile_names(stage: Stage, tmp_path: Path) -> None:
         assert "\x1b" not in str(app.query_one("#report").render())
 
     driven(str(process.core()), drive)
+
+
+def test_a_snapshot_without_blocks_is_refused(stage: Stage, tmp_path: Path) -> None:
+    """There was no room for the graph when it was taken: one line says so, and what to do."""
+    path = str(tmp_path / "small.snap")
+    heapx(stage.start("contents").target("live"), "snapshot", path, env={"GDBHEAPX_MEMORY": "1000000"})
+    with exploring.opened(path, ASKED) as heap, pytest.raises(HeapxError, match="does not have the single blocks"):
+        exploring.loaded(heap)
 
 
 @pytest.mark.parametrize("words, why", [(["explore"], "requires a core or a snapshot"), (["explore", "/nowhere"], "terminal"), (["--pid", "1", "explore"], "looks at files")])

@@ -9,6 +9,7 @@ from gdbheapx.analysis.reachability import memory_budget, owners, refs
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
+from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.report import reach_text
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import Taking
@@ -56,6 +57,9 @@ class View:
     def __init__(self, session: Session) -> None:
         """HeapxError where there is no room for the graph of all blocks."""
         session.store = session.store or Taking()
+        if not session.target.has_memory and session.shared(find.TOLD) is None:
+            hint = "take it where there is more memory, or explore a core"
+            raise HeapxError("this snapshot does not have the single blocks", hint, code=NOT_IN_SNAPSHOT)
         memory_budget.check(session)
         self._session = session
         self._texts: Dict[str, str] = {}
