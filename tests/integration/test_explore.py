@@ -201,7 +201,7 @@ def test_a_core_with_hostile_names(stage: Stage, tmp_path: Path) -> None:
 def test_a_snapshot_without_blocks_is_refused(stage: Stage, tmp_path: Path) -> None:
     """There was no room for the graph when it was taken: one line says so, and what to do."""
     path = str(tmp_path / "small.snap")
-    heapx(stage.start("contents").target("live"), "snapshot", path, env={"GDBHEAPX_MEMORY": "1000000"})
+    heapx(stage.start("recorder", "1", "50000", "5").target("live"), "snapshot", path, env={"GDBHEAPX_MEMORY": "1000000"})
     with exploring.opened(path, ASKED) as heap, pytest.raises(HeapxError, match="does not have the single blocks"):
         exploring.loaded(heap)
 
