@@ -124,7 +124,7 @@ def test_several_questions_of_one_moment(stage: Stage, room: str, monkeypatch: p
     try:
         assert process.stdout.readline() == b"ready\n"
         with gdbheapx.open(pid=process.pid) as heap:
-            apart = {sum(block.usable_bytes for block in heap.blocks("used").data) for _ in range(4)}
+            apart = {sum(block.usable_bytes for block in heap.blocks("used").data) for _ in range(8)}
             assert len(apart) > 1, "it stands still by itself"
             with heap.stopped(max_s=60), heap.stopped():
                 looks = [heap.blocks("used") for _ in range(3)]
@@ -148,10 +148,11 @@ ALLOCATING = """
 import os, time
 held = [[str(i) for i in range(200000)]]
 print("ready", flush=True)
-last = time.monotonic()
+last, turn = time.monotonic(), 0
 while True:
-    held.append([str(i) + "x" * (i % 40) for i in range(len(held) % 50)])
-    del held[500:]
+    turn += 1
+    held.append([str(i) + "x" * (i % 40) for i in range(turn * 37 % 101)])
+    del held[1:-100]
     if time.monotonic() - last > 0.2:
         last = time.monotonic()
         try:

@@ -61,6 +61,8 @@ def started(stage: Stage, folder: Path) -> Process:
 
 def test_words_behind_the_last_item_own_nothing(stage: Stage, kind: str, tmp_path: Path) -> None:
     """Each of those is `not-owning`; every pointer of a pair to its things owns."""
+    if sys.version_info >= (3, 14):
+        pytest.skip("a pair and its hash fill a block: no word is left behind the last item")
     process = started(stage, tmp_path)
     slack, pairs = json.loads((tmp_path / "told").read_text())
     target = process.target(kind)
