@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 from gdbheapx.command import size, some_seconds
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.samples import Sample
-from gdbheapx.extras.watch.series import HOUR_S, PART, Series
+from gdbheapx.extras.watch.series import Series
 from gdbheapx.snapshot import take
 from gdbheapx.units import Size, say
 
@@ -110,10 +110,8 @@ class Captures:
         if one.kind == PRESSURE:
             return self._felt(one.percent)
         change = self._rss.change()
-        if change is None or change.span_s < one.span_s or change.is_noise or not change.is_lasting:
-            return None
-        sure = round(change.lasting * HOUR_S / (change.span_s * (1 - 1 / PART)))
-        if sure < one.bytes:
+        sure = change.sure_bytes_per_hour if change is not None and change.span_s >= one.span_s else None
+        if change is None or sure is None or sure < one.bytes:
             return None
         return str(say("RSS grows by at least %s an hour (%s in %d s)", Size(sure), Size(change.lasting), round(change.span_s)))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, O
 
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, Table, columns_of
-from gdbheapx.extras.watch.series import HOUR_S, PART, Series
+from gdbheapx.extras.watch.series import Series
 from gdbheapx.extras.watch.table import when
 from gdbheapx.inferior.base import Counting, ProcessCounters
 from gdbheapx.report.json import encode
@@ -87,9 +87,8 @@ class Followed:
         """What it has shown; None: nothing yet."""
         if self.first is None or self.last is None:
             return None
-        change, sure = self.rss.change(), None
-        if change is not None and not change.is_noise and change.is_lasting:
-            sure = round(change.lasting * HOUR_S / (change.span_s * (1 - 1 / PART)))
+        change = self.rss.change()
+        sure = change.sure_bytes_per_hour if change is not None else None
         last = self.last
         grown = last.resident_bytes - self.first.resident_bytes
         told = last.anonymous_bytes, last.swapped_bytes, last.peak_bytes

@@ -37,6 +37,14 @@ class Change(NamedTuple):
         return 2 * abs(self.lasting) >= abs(self.drift)
 
     @property
+    def sure_bytes_per_hour(self) -> Optional[int]:
+        """Of its rate what no swing explains: the lasting part of the drift, whose two ends are means of a part of the time each. None: too
+        small to say anything, or mostly a swing."""
+        if self.is_noise or not self.is_lasting:
+            return None
+        return round(self.lasting * HOUR_S / (self.span_s * (1 - 1 / PART)))
+
+    @property
     def is_swinging(self) -> bool:
         """It goes up and down by so much that this is worth a word."""
         return self.highest - self.lowest >= max(LEAST_SWING_BYTES, self.first * LEAST_SWING_PERCENT // 100)
