@@ -155,7 +155,7 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
     process = start(stage, "preload", "churn", "3", conf="narenas:2,dirty_decay_ms:0")
     lwps = {int(name) for name in os.listdir("/proc/%d/task" % process.pid)}
     begin, seen, looks, whole = time.monotonic(), 0, 0, 0
-    while seen < ENOUGH and time.monotonic() - begin < SECONDS:
+    while (seen < ENOUGH or not whole) and time.monotonic() - begin < SECONDS:
         out: List[str] = []
         host = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(pid=process.pid), runner.Settings())
         ended = runner.run(["arenas", "--json", "--allocator", "jemalloc"], host)

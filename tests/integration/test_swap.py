@@ -20,7 +20,9 @@ pytestmark = pytest.mark.once  # the kernel's, which all images share
 
 MIB = 1 << 20
 SLACK_BYTES = 64 << 10
-"""Two threads of the C kernel may each count a page that both read at once; and at most so much may be said too much."""
+SLACK_SHARE = 0.02
+"""Two threads of the C kernel each count the pages that both read at once, some eight each time they meet, which is the more often the slower
+the swap is: a lock would lengthen the stop. So much may be said too much, of what came, and never less than came."""
 MOST_PLACES = 96
 """Where the header of one mapped block may be, one place for each alignment of its memory (kernel/glibc/mmapped.c: MAX_PLACES)."""
 SAID = "of the process's memory back from swap into RAM"
@@ -82,7 +84,7 @@ def test_what_came_in_is_said(swap_on: None, stage: Stage, live: str, allocator:
         outcome = heapx(process.target(live), *words.split(), "--json")
         came, said = before - swapped(process), outcome.envelope["target"]["swapped_in_bytes"]
         assert outcome.code in (0, 1, 3), (words, outcome.stderr)
-        assert came <= said <= came + SLACK_BYTES, words
+        assert came <= said <= came * (1 + SLACK_SHARE) + SLACK_BYTES, words
         assert bool(said) == any(problem["code"] == "swapped-in" for problem in outcome.envelope["problems"]), words
         assert not outcome.envelope["partial"]
         if words == "tunables" and allocator == "jemalloc":
@@ -102,7 +104,7 @@ def test_both_kernels_count(swap_on: None, stage: Stage, live: str, kernel: str)
     assert outcome.code == 0 and came > 20 * MIB, outcome.stderr
     line = next(line for line in outcome.stdout.decode().splitlines() if SAID in line)
     said = int(line.split("brought ")[1].split(" bytes")[0])
-    assert came <= said <= came + SLACK_BYTES
+    assert came <= said <= came * (1 + SLACK_SHARE) + SLACK_BYTES
     assert "Partial answer" not in outcome.stdout.decode()
 
 
