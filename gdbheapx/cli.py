@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, Wrong, pack, prepare_core, split
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, Wrong, pack, prepare_core, split
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -62,7 +62,10 @@ def find_gdb(given: Optional[str]) -> Optional[str]:
 def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = None) -> int:
     """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another
     descriptor."""
+    import json
+
     from gdbheapx import gdb_process
+    from gdbheapx.output import screen
 
     asked = invocation.asked
     out = os.dup(1)
@@ -72,6 +75,7 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
         arguments.append("-readnever")
     after = ["-ex", "quit %d" % gdb_process.NO_PYTHON]  # reached only where gdbinit.py was not run
     names = {FD: str(out), COMMAND: invocation.handed_on(), GLOBALS: pack(asked.words())}
+    names[SCREEN] = json.dumps(screen(1, os.environ))
     names.update(keeper.inherited() if keeper is not None else {})
     try:
         ended = gdb_process.run(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)

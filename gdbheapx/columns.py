@@ -35,6 +35,9 @@ class Column(NamedTuple):
     shown: Union[str, Unlike] = ALWAYS
     field: str = ""
     """Filled in by columns_of()."""
+    goes: int = 0
+    """Where the terminal is too narrow the column with the highest number goes first, of equal ones the last; those without a number go
+    last, and the first column stays."""
 
 
 def hidden(sums: Optional[str] = None) -> Column:

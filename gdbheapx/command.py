@@ -111,6 +111,10 @@ class Style(NamedTuple):
     plain_bytes: bool
     """--bytes: integers instead of human sizes."""
     color: bool
+    width: Optional[int] = None
+    """Characters in a line of a table; None: as many as it takes (--wide)."""
+    shortens: bool = False
+    """Texts in tables are shortened to fit: on a terminal, but never for a program that reads them."""
 
 
 class Command(NamedTuple):
@@ -309,6 +313,7 @@ COMMON: Sequence[Any] = (
     (("--json",), {"action": "store_true", "help": "one JSON document instead of text"}),
     (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),
     (("--bytes",), {"action": "store_true", "help": "sizes as plain integers"}),
+    (("--wide",), {"action": "store_true", "help": "all columns of tables, however wide the terminal is"}),
     (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
     (
         ("--max-stop",),

@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Callable, List, Optional, cast
 
-from gdbheapx import runner
+from gdbheapx import output, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
@@ -72,7 +72,9 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
         return open_any(asked)
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
-    return runner.perform(invocation.parsed, runner.Host("gdbheapx", out.write, fail, open_target, settings(asked), out.flush))
+    shown = output.screen(1, os.environ)
+    host = runner.Host("gdbheapx", out.write, fail, open_target, settings(asked), out.flush, screen=shown)
+    return runner.perform(invocation.parsed, host)
 
 
 def open_any(asked: GlobalOptions) -> Optional[Target]:

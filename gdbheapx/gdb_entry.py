@@ -16,7 +16,8 @@ from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, GlobalOptions, unpack
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, unpack
+from gdbheapx.output import Screen
 
 QUIET = (
     "set confirm off",
@@ -134,7 +135,8 @@ def serve(out: Out, command: str) -> int:
     gc.enable()
     runner.set_debugger_version(gdb_target.version())
     settings = runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
-    ended = runner.perform(parsed, runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush))
+    shown = Screen(*json.loads(os.environ.pop(SCREEN)))
+    ended = runner.perform(parsed, runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush, screen=shown))
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     return ended.code

@@ -111,7 +111,7 @@ class Sub(gdb.Command):
         if not last.startswith("-"):
             return []
         flags = [flag for argument in self.command.arguments for flag in argument.flags if flag.startswith("--")]
-        flags += ["--json", "--output", "--bytes", "--max-seconds", "--max-stop", "--allocator", "--traceback", "--help"]
+        flags += ["--json", "--output", "--bytes", "--wide", "--max-seconds", "--max-stop", "--allocator", "--traceback", "--help"]
         skip = len(last) - len(word) if word is not None else 0
         return [flag[skip:] for flag in flags if flag.startswith(last)]
 
@@ -122,7 +122,7 @@ def help_text(command: declared.Command) -> str:
     options = [(", ".join(argument.flags), argument.options["help"]) for argument in command.arguments]
     if options:
         lines += ["", "Options:"] + ["  %-24s %s" % pair for pair in options]
-    common = "--json, -o FILE, --bytes, --max-seconds N, --max-stop SECONDS, --allocator ID"
+    common = "--json, -o FILE, --bytes, --wide, --max-seconds N, --max-stop SECONDS, --allocator ID"
     lines += ["", "Every command takes %s; see: heapx %s --help" % (common, command.name)]
     return "\n".join(lines)
 
@@ -162,7 +162,15 @@ def run(words: List[str]) -> Any:
 
     words = command_first(words)
     runner.set_debugger_version(gdb_target.version())
-    return runner.run(words, runner.Host("heapx", gdb.write, fail, open_target, settings()))
+    return runner.run(words, runner.Host("heapx", gdb.write, fail, open_target, settings(), screen=screen()))
+
+
+def screen() -> Any:
+    """What gdb writes to: as wide as gdb takes it to be, or as it is where gdb has no limit (`set width 0`)."""
+    from gdbheapx import output
+
+    width = gdb.parameter("width")
+    return output.screen(1, {"COLUMNS": str(width)} if width else {})._replace(given=None)
 
 
 def perform(words: List[str]) -> None:

@@ -11,8 +11,9 @@ from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.command import COMMANDS, Command, Options, Parsed, load_commands, name_in, parse
 from gdbheapx.errors import HeapxError
 
-COMMAND, GLOBALS, FD = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD"
-"""Variables of the environment: the command with its options, the global options, the descriptor of the real standard output."""
+COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
+"""Variables of the environment: the command with its options, the global options, the descriptor of the real standard output, and what
+that shows, as gdb has a COLUMNS of its own."""
 UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
 VALUES = {
@@ -31,7 +32,7 @@ FLAGS = ("--no-debug-info", "--debuginfod")
 MOST_PIDS = 10
 """Told where several processes have a name."""
 EVERY_VALUE = ("--max-seconds", "--max-stop", "--allocator", "-o", "--output")
-EVERY_FLAG = ("--json", "--bytes", "--read-swap", "--traceback", "-h", "--help")
+EVERY_FLAG = ("--json", "--bytes", "--wide", "--read-swap", "--traceback", "-h", "--help")
 """What every command takes, with a value and without (parse.py declares them): these may stand before it."""
 
 

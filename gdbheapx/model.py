@@ -57,9 +57,9 @@ class HistogramRow(NamedTuple):
     max_size_bytes: int
     used_chunks: Annotated[int, Column("used")]
     used_bytes: Annotated[int, Column("used bytes", BYTES)]
-    free_chunks: Annotated[int, Column("free")]
+    free_chunks: Annotated[int, Column("free", goes=1)]
     free_bytes: Annotated[int, Column("free bytes", BYTES)]
-    tcache_chunks: Annotated[Optional[int], Column("in tcache")]
+    tcache_chunks: Annotated[Optional[int], Column("in tcache", goes=2)]
     """None where what thread caches hold cannot be told: it counts as used then."""
 
 
@@ -94,9 +94,9 @@ class ThreadCache(NamedTuple):
     lwp: Annotated[Optional[int], Column("thread", TEXT)]
     """None for a cache that tcache.create made, and where its thread could not be told."""
     name: Annotated[Optional[str], Column("name", TEXT)]
-    arena: Annotated[Optional[int], Column("arena", TEXT)]
+    arena: Annotated[Optional[int], Column("arena", TEXT, goes=1)]
     """Index of the arena that it fills from; None if the thread never allocated."""
-    tcache: Annotated[Optional[Address], Column("tcache", TEXT)]
+    tcache: Annotated[Optional[Address], Column("tcache", TEXT, goes=2)]
     """The thread's tcache struct; None if it has none (yet) or it could not be told."""
     chunks: Annotated[Optional[int], Column("chunks")]
     bytes: Annotated[Optional[int], Column("bytes", BYTES)]

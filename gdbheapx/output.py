@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import time
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import folder, unnamed
@@ -16,6 +16,33 @@ READER_S = 0.05
 """Between two looks whether somebody reads a FIFO."""
 SPOOL_BYTES = 1 << 20
 """Characters kept in memory before a spool goes to disk."""
+
+
+class Screen(NamedTuple):
+    """What shows an answer: a terminal, or with the defaults a pipe."""
+
+    width: int = 120
+    """Characters in a line of a table."""
+    shortens: bool = False
+    """Texts in tables are shortened to fit: never for a program that reads them, unless COLUMNS asks for it."""
+    given: Optional[int] = None
+    """COLUMNS."""
+
+    def of_file(self) -> "Screen":
+        """What a file has of it."""
+        return Screen() if self.given is None else Screen(self.given, True, self.given)
+
+
+def screen(descriptor: int, environment: Mapping[str, str]) -> Screen:
+    """Of a descriptor: as wide as COLUMNS, or as its terminal says."""
+    given = environment.get("COLUMNS", "")[:9]
+    if given.isascii() and given.isdigit() and int(given):
+        return Screen(int(given), True, int(given))
+    try:
+        width = os.get_terminal_size(descriptor).columns
+    except OSError:  # no terminal
+        return Screen()
+    return Screen(width or Screen().width, True)
 
 
 class CannotWrite(HeapxError):

@@ -13,7 +13,7 @@ from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Problem
-from gdbheapx.output import CannotWrite, Sink, Spool, Write
+from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -75,6 +75,8 @@ class Host(NamedTuple):
     """Takes the answer as it was found, for who calls this from Python: nothing is written then."""
     tell: Optional[Callable[[str], None]] = None
     """Shows how far a long answer is; None: standard error does."""
+    screen: Screen = Screen()
+    """What shows what is written."""
 
 
 class Found(NamedTuple):
@@ -623,7 +625,7 @@ class Run:
 
                 json.write(answer.data(), lambda text: None, rehearsed)
             elif not answer.live:
-                for _ in answer.text(Style(bool(self.options.bytes), self.host.settings.color)):
+                for _ in answer.text(self._style()):
                     pass
         except Exception as error:  # whatever else is wrong shows again, and is told, when it counts
             if getattr(error, "code", None) == problems.KERNEL_MISSING:
@@ -662,7 +664,7 @@ class Run:
         """The same for people."""
         from gdbheapx.report.text import escaped
 
-        lines, write = answer.text(Style(bool(self.options.bytes), self.host.settings.color)), self._writer(spool)
+        lines, write = answer.text(self._style()), self._writer(spool)
 
         def pump() -> None:
             for line in lines:
@@ -684,6 +686,12 @@ class Run:
                 say(escaped(line.plain if self.options.bytes else str(line)) + "\n")
 
         return finish
+
+    def _style(self) -> Style:
+        """How text is shown."""
+        screen = self.host.screen.of_file() if getattr(self.options, "output", None) else self.host.screen
+        width = None if self.options.wide else screen.width
+        return Style(bool(self.options.bytes), self.host.settings.color, width, screen.shortens)
 
     def _writer(self, spool: Optional[Spool]) -> Write:
         return spool.write if spool is not None else self.sink.write if self.sink else self.host.write

@@ -39,12 +39,12 @@ class BrokenRule(NamedTuple):
     address: Annotated[Optional[Address], Column("address", TEXT)]
     rule: Annotated[str, Column("rule", TEXT)]
     """Short and stable. Finer than the code: one code may have several."""
-    abort: Annotated[Optional[str], Column("malloc would abort with", TEXT)]
+    abort: Annotated[Optional[str], Column("malloc would abort with", TEXT, goes=2)]
     """What this release of the allocator says when it meets it; None where it does not notice."""
-    suspect: Annotated[Optional[Suspect], Column("suspect", TEXT)]
+    suspect: Annotated[Optional[Suspect], Column("suspect", TEXT, goes=1)]
     what: str
     """One sentence."""
-    evidence: Annotated[Optional[str], Column("unless", TEXT, shown=IF_ANY)] = None
+    evidence: Annotated[Optional[str], Column("unless", TEXT, shown=IF_ANY, goes=3)] = None
     """LOCKED or INSIDE: an unfinished change may look like this; None where nothing explains it."""
 
     @property

@@ -79,11 +79,11 @@ class Group(NamedTuple):
     kept_bytes: Annotated[int, Column("keep", BYTES)]
     pins_blocks: Annotated[int, Column("blocks")]
     """Blocks of this group that lie on the same page or in the same slab, or directly below what is kept."""
-    pins_bytes: Annotated[int, Column("bytes", BYTES)]
+    pins_bytes: Annotated[int, Column("bytes", BYTES, goes=1)]
     """Of them, usable."""
-    kept_for_each: Annotated[Optional[float], Column("per byte", TEXT)]
+    kept_for_each: Annotated[Optional[float], Column("per byte", TEXT, goes=3)]
     """kept_bytes / pins_bytes; None without pins."""
-    size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY)]
+    size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY, goes=2)]
     """Usable bytes of each block, where all have the same."""
     signature: Annotated[Optional[str], Column("what", TEXT)]
     """As in `census`; None: not known, or no blocks in use."""
@@ -102,7 +102,7 @@ class Group(NamedTuple):
     """Of kept_bytes those on places where only blocks of this group are: they are all that stands in the way."""
     allocator: str
     arenas: Sequence[int]
-    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY)]
+    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY, goes=4)]
 
 
 class Sum(NamedTuple):

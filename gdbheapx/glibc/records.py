@@ -17,9 +17,9 @@ class ArenaTotals(NamedTuple):
     """Place in the arena ring, main_arena 0: malloc_info's `heap nr`."""
     address: Address
     """Of the malloc_state."""
-    kind: Annotated[str, Column("kind", TEXT)]
+    kind: Annotated[str, Column("kind", TEXT, goes=1)]
     """`main` or `thread`."""
-    heaps: Annotated[Optional[int], Column("heaps", sums=ADD)]
+    heaps: Annotated[Optional[int], Column("heaps", sums=ADD, goes=7)]
     """Heaps (heap_info) of a thread arena; pieces without a hole of the main arena."""
     system_bytes: Annotated[Optional[int], Column("system", BYTES, ADD)]
     """system_mem."""
@@ -28,15 +28,15 @@ class ArenaTotals(NamedTuple):
     used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
     """With headers; without tcache and fastbin members, fenceposts and tcache structs."""
     tcache_chunks: Annotated[Optional[int], hidden(ADD)]
-    tcache_bytes: Annotated[Optional[int], Column("tcache", BYTES, ADD)]
+    tcache_bytes: Annotated[Optional[int], Column("tcache", BYTES, ADD, goes=3)]
     """Members of any thread's tcache that lie in this arena."""
     fast_chunks: Annotated[Optional[int], hidden(ADD)]
-    fast_bytes: Annotated[Optional[int], Column("fast", BYTES, ADD)]
+    fast_bytes: Annotated[Optional[int], Column("fast", BYTES, ADD, goes=9)]
     free_chunks: Annotated[Optional[int], hidden(ADD)]
     free_bytes: Annotated[Optional[int], Column("free", BYTES, ADD)]
     """Chunks in the unsorted, small and large bins."""
-    top_bytes: Annotated[Optional[int], Column("top", BYTES, ADD)]
-    overhead_bytes: Annotated[Optional[int], Column("overhead", BYTES, ADD)]
+    top_bytes: Annotated[Optional[int], Column("top", BYTES, ADD, goes=5)]
+    overhead_bytes: Annotated[Optional[int], Column("overhead", BYTES, ADD, goes=8)]
     """heap_info, malloc_state, fenceposts, alignment, tcache structs, and foreign_bytes."""
     foreign_bytes: Annotated[Optional[int], hidden(ADD)]
     """Bytes that somebody else's sbrk took inside the main arena; part of overhead."""
@@ -44,13 +44,13 @@ class ArenaTotals(NamedTuple):
     """Bytes that could not be attributed; 0 unless the arena is damaged or a part was not located."""
     tcache_struct_chunks: Annotated[Optional[int], hidden(ADD)]
     largest_free_bytes: Annotated[Optional[int], hidden(LARGEST)]
-    free_percent: Annotated[Optional[float], Column("free %", PERCENT)]
+    free_percent: Annotated[Optional[float], Column("free %", PERCENT, goes=2)]
     """100 x (free + fast + top) / system, one decimal."""
     reclaimable_bytes: Annotated[Optional[int], Column("reclaimable", BYTES, ADD)]
     """What malloc_trim(0) would give back by mtrim's and systrim's rules, in RAM or not."""
     reclaimable_resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
-    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"))]
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"), goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of
     it goes."""
     free_returned_resident_bytes: Annotated[Optional[int], Column("returned, in RAM", BYTES, ADD, IF_ANY)]
@@ -58,9 +58,9 @@ class ArenaTotals(NamedTuple):
     core."""
     free_returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]
     """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
-    huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY)]
+    huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY, goes=4)]
     """Parts of huge pages in its heaps; None where the kernel does not tell, and on a core."""
-    threads: Annotated[Optional[int], Column("threads", sums=ADD)]
+    threads: Annotated[Optional[int], Column("threads", sums=ADD, goes=6)]
     """Live threads whose thread_arena is this one; None if thread-local storage is unreadable."""
     attached_threads: Annotated[Optional[int], hidden(ADD)]
     """The raw field; None where this glibc has none."""

@@ -55,7 +55,7 @@ class JemallocArena(NamedTuple):
     """Place in `arenas[]`."""
     address: Address
     """Of the arena_t."""
-    kind: Annotated[Optional[str], Column("kind", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT, goes=1)]
     """`auto`, `manual` or `huge`."""
     allocated_bytes: Annotated[Optional[int], hidden(ADD)]
     """jemalloc's word: usable bytes of blocks in use, those in thread caches included."""
@@ -63,14 +63,14 @@ class JemallocArena(NamedTuple):
     used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
     """allocated less cached."""
     cached_blocks: Annotated[Optional[int], hidden(ADD)]
-    cached_bytes: Annotated[Optional[int], Column("cached", BYTES, ADD)]
+    cached_bytes: Annotated[Optional[int], Column("cached", BYTES, ADD, goes=5)]
     """Of allocated_bytes, in thread caches."""
-    active_bytes: Annotated[Optional[int], Column("active", BYTES, ADD)]
+    active_bytes: Annotated[Optional[int], Column("active", BYTES, ADD, goes=2)]
     """Whole pages of active extents: slabs and large allocations."""
     dirty_bytes: Annotated[Optional[int], Column("dirty", BYTES, ADD)]
-    muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES, ADD)]
+    muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES, ADD, goes=3)]
     retained_bytes: Annotated[Optional[int], Column("retained", BYTES, ADD)]
-    metadata_bytes: Annotated[Optional[int], Column("metadata", BYTES, ADD)]
+    metadata_bytes: Annotated[Optional[int], Column("metadata", BYTES, ADD, goes=9)]
     """base.allocated plus internal."""
     mapped_bytes: Annotated[Optional[int], hidden(ADD)]
     resident_bytes: Annotated[Optional[int], hidden(ADD)]
@@ -81,21 +81,21 @@ class JemallocArena(NamedTuple):
     """(ndirty + nmuzzy) pages: what a purge gives back."""
     reclaimable_resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS, shared with a forked process or not; never the zero page. None on a core."""
-    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"))]
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"), goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
     retained_resident_bytes: Annotated[Optional[int], Column("returned, in RAM", BYTES, ADD, IF_ANY)]
     """Retained, and in RAM all the same, which huge pages do; None on a core."""
     retained_huge_bytes: Annotated[Optional[int], hidden(ADD)]
     """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
-    huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY)]
+    huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY, goes=4)]
     """Parts of huge pages in its extents; None where the kernel does not tell, and on a core."""
-    threads: Annotated[Optional[int], Column("threads", sums=ADD)]
+    threads: Annotated[Optional[int], Column("threads", sums=ADD, goes=6)]
     """nthreads[0]."""
     blind_threads: Annotated[Optional[int], Column("blind", sums=ADD, shown=IF_ANY)]
     """Threads bound here whose decay ticker never starts (see `tickers`); None if their tsd cannot be read."""
-    dirty_decay_ms: Annotated[Optional[int], Column("dirty decay", DECAY)]
+    dirty_decay_ms: Annotated[Optional[int], Column("dirty decay", DECAY, goes=7)]
     """-1: never, 0: at once."""
-    muzzy_decay_ms: Annotated[Optional[int], Column("muzzy decay", DECAY)]
+    muzzy_decay_ms: Annotated[Optional[int], Column("muzzy decay", DECAY, goes=8)]
 
     @property
     def held_bytes(self) -> int:
@@ -110,20 +110,20 @@ class JemallocBin(NamedTuple):
     arena: Annotated[int, Column("arena", TEXT)]
     index: Annotated[Optional[int], Column("class")]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """szind; None for unused extents, which have none."""
-    kind: Annotated[str, Column("kind", TEXT)]
+    kind: Annotated[str, Column("kind", TEXT, goes=6)]
     """`small` (slabs of a bin), `large`, or unused extents: `dirty`, `muzzy`, `retained`."""
     min_size_bytes: Annotated[int, hidden()]
     max_size_bytes: Annotated[int, Column("size", BYTES)]
-    slabs: Annotated[Optional[int], Column("slabs/extents")]
+    slabs: Annotated[Optional[int], Column("slabs/extents", goes=5)]
     """Slabs of a bin; None elsewhere."""
     extents: Annotated[Optional[int], hidden()]
     """Extents of large allocations and unused extents; None for bins, whose extents are slabs."""
-    used_blocks: Annotated[int, Column("used")]
+    used_blocks: Annotated[int, Column("used", goes=2)]
     used_bytes: Annotated[int, Column("used bytes", BYTES)]
-    cached_blocks: Annotated[Optional[int], Column("cached")]
+    cached_blocks: Annotated[Optional[int], Column("cached", goes=4)]
     """None where what thread caches hold cannot be told: it counts as used then; the next likewise."""
-    cached_bytes: Annotated[Optional[int], Column("cached bytes", BYTES)]
-    chunks: Annotated[int, Column("free")]
+    cached_bytes: Annotated[Optional[int], Column("cached bytes", BYTES, goes=3)]
+    chunks: Annotated[int, Column("free", goes=1)]
     """What is free here: free regions of the slabs, unused extents."""
     bytes: Annotated[int, Column("free bytes", BYTES)]
     """Of them."""
@@ -200,13 +200,13 @@ class TickerThread(NamedTuple):
     lwp: Annotated[Optional[int], Column("thread", TEXT)]
     """None for a tsd on jemalloc's own list that no thread could be matched to."""
     name: Annotated[Optional[str], Column("name", TEXT)]
-    tsd: Annotated[Optional[Address], Column("tsd", TEXT)]
+    tsd: Annotated[Optional[Address], Column("tsd", TEXT, goes=3)]
     """Its tsd_t; None if it has none, or it could not be located."""
-    state: Annotated[Optional[str], Column("state", TEXT)]
+    state: Annotated[Optional[str], Column("state", TEXT, goes=2)]
     """tsd_state_ without its prefix, such as `nominal`."""
     arena: Annotated[Optional[int], Column("arena", TEXT)]
     """Index of the arena that it is bound to."""
-    ticks_left: Annotated[Optional[int], Column("ticks left", PLAIN)]
+    ticks_left: Annotated[Optional[int], Column("ticks left", PLAIN, goes=1)]
     """Of its own arena's ticker; None if it has none."""
     verdict: Annotated[str, Column("verdict", TEXT)]
     """`blind`, `at-risk`, `unknown`, `ticking`, `not-started` or `not-applicable`."""
@@ -226,22 +226,22 @@ class TickerArena(NamedTuple):
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Place in `arenas[]`."""
     address: Address
-    kind: Annotated[Optional[str], Column("kind", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT, goes=3)]
     """`auto`, `manual` or `huge`."""
-    threads: Annotated[Optional[int], Column("threads")]
+    threads: Annotated[Optional[int], Column("threads", goes=1)]
     """Live threads bound to it; None if not every tsd could be read."""
-    healthy_threads: Annotated[int, Column("healthy")]
+    healthy_threads: Annotated[int, Column("healthy", goes=5)]
     """Those whose ticks count."""
     blind_threads: Annotated[int, Column("blind")]
     unknown_threads: int
-    background_thread: Annotated[Optional[str], Column("background", shown=IF_KNOWN)]
+    background_thread: Annotated[Optional[str], Column("background", shown=IF_KNOWN, goes=7)]
     """State of the background thread that serves it: `started`, `stopped`, `paused`; `none`; None while background threads are off."""
     dirty_bytes: Annotated[Optional[int], Column("dirty", BYTES)]
-    muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES)]
-    dirty_decay_ms: Annotated[Optional[int], Column("dirty decay", DECAY)]
+    muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES, goes=4)]
+    dirty_decay_ms: Annotated[Optional[int], Column("dirty decay", DECAY, goes=2)]
     """-1: never, 0: at once."""
-    muzzy_decay_ms: Annotated[Optional[int], Column("muzzy decay", DECAY)]
-    sweeps: Annotated[Optional[int], Column("sweeps")]
+    muzzy_decay_ms: Annotated[Optional[int], Column("muzzy decay", DECAY, goes=6)]
+    sweeps: Annotated[Optional[int], Column("sweeps", goes=8)]
     """npurge of dirty pages; None in builds without statistics."""
     late_ms: Annotated[Optional[float], Column("late", LATE)]
     """How long ago its decay should have gone on: large also where its threads are idle. On a core a lower bound."""
@@ -277,23 +277,23 @@ class DecayRow(NamedTuple):
 
     allocator: str
     arena: Annotated[int, Column("arena", TEXT)]
-    kind: Annotated[Optional[str], Column("kind", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT, goes=2)]
     """`auto`, `manual` or `huge`."""
     state: Annotated[str, Column("state", TEXT)]
     """`dirty` or `muzzy`."""
     decay_ms: Annotated[Optional[int], Column("time", DECAY)]
     """-1: never, 0: at once."""
-    pages: Annotated[Optional[int], Column("pages")]
+    pages: Annotated[Optional[int], Column("pages", goes=1)]
     bytes: Annotated[Optional[int], Column("bytes", BYTES)]
-    sweeps: Annotated[Optional[int], Column("sweeps")]
+    sweeps: Annotated[Optional[int], Column("sweeps", goes=4)]
     """npurge; this and the next two are None in builds without statistics."""
-    madvises: Annotated[Optional[int], Column("madvises")]
-    purged_pages: Annotated[Optional[int], Column("purged")]
-    limit_pages: Annotated[Optional[int], Column("limit", PLAIN, shown=IF_KNOWN)]
+    madvises: Annotated[Optional[int], Column("madvises", goes=7)]
+    purged_pages: Annotated[Optional[int], Column("purged", goes=3)]
+    limit_pages: Annotated[Optional[int], Column("limit", PLAIN, shown=IF_KNOWN, goes=6)]
     """npages_limit: how many may stay in this interval; None before 5.3."""
     nunpurged_pages: Optional[int]
     """Pages that were left when the interval began."""
-    interval_ms: Annotated[Optional[float], Column("interval", INTERVAL)]
+    interval_ms: Annotated[Optional[float], Column("interval", INTERVAL, goes=5)]
     """None where pages do not decay gradually, as the next three."""
     epoch_ms: Optional[float]
     """When the current interval began."""

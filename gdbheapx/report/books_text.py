@@ -10,13 +10,13 @@ from gdbheapx.units import Size, plural, say, share
 MOST_ROWS, MOST_QUEUES = 12, 8
 COLUMNS = (
     Column("", TEXT, field="name"),
-    Column("contexts", COUNT, field="contexts"),
+    Column("contexts", COUNT, field="contexts", goes=3),
     Column("in use", BYTES, field="inuse_bytes"),
     Column("free in pools", BYTES, shown=IF_ANY, field="pooled_bytes"),
-    Column("malloced", BYTES, shown=IF_KNOWN, field="malloced_bytes"),
-    Column("most malloced", BYTES, shown=IF_KNOWN, field="most_malloced_bytes"),
-    Column("hi-water", BYTES, shown=IF_ANY, field="hi_water_bytes"),
-    Column("blocks", COUNT, shown=IF_KNOWN, field="blocks"),
+    Column("malloced", BYTES, shown=IF_KNOWN, field="malloced_bytes", goes=2),
+    Column("most malloced", BYTES, shown=IF_KNOWN, field="most_malloced_bytes", goes=5),
+    Column("hi-water", BYTES, shown=IF_ANY, field="hi_water_bytes", goes=4),
+    Column("blocks", COUNT, shown=IF_KNOWN, field="blocks", goes=1),
 )
 
 

@@ -24,13 +24,13 @@ MANY_MAPPINGS = 10
 """From here on a part says over how many mappings it is spread."""
 ALWAYS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
 MORE = tuple(
-    Column(heading, BYTES, field=field)
-    for heading, field in (
-        ("shared", "shared_bytes"),
-        ("PSS", "pss_bytes"),
-        ("swapped", "swapped_bytes"),
-        ("huge pages", "huge_bytes"),
-        ("hugetlb", "hugetlb_bytes"),
+    Column(heading, BYTES, field=field, goes=goes)
+    for heading, field, goes in (
+        ("shared", "shared_bytes", 1),
+        ("PSS", "pss_bytes", 2),
+        ("swapped", "swapped_bytes", 0),
+        ("huge pages", "huge_bytes", 3),
+        ("hugetlb", "hugetlb_bytes", 0),
     )
 )
 """Shown where any part has some."""

@@ -4,8 +4,9 @@ import re
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import TEXT, Table, cell, value
+from gdbheapx.columns import TEXT, Column, Table, cell, value
 from gdbheapx.command import Style
+from gdbheapx.report import fitting
 from gdbheapx.units import plain_form
 
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -110,7 +111,21 @@ def described(style: Style, described_table: Table) -> List[str]:
     if described_table.total is not None:
         total = described_table.total
         rows.append([cell(column, total[column.field], style.plain_bytes) if column.field in total else "" for column in columns])
-    return table([column.heading for column in columns], rows, "".join("l" if column.unit == TEXT else "r" for column in columns))
+    return fitted(style, columns, rows)
+
+
+def fitted(style: Style, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> List[str]:
+    """The lines of a table, as wide as the style allows; where it does not show all of it, a last line says so."""
+    cells = [[printable(str(content)) for content in row] for row in rows]
+    fits = fitting.fit(columns, cells, style.width)
+    shown, longest = [columns[place] for place in fits.places], fits.longest if style.shortens else None
+    texts = [
+        [fitting.shortened(row[place], longest) if columns[place].unit == TEXT else row[place] for place in fits.places] for row in cells
+    ]
+    lines = table([column.heading for column in shown], texts, "".join("l" if column.unit == TEXT else "r" for column in shown))
+    hidden = [column.heading or column.field for place, column in enumerate(columns) if place not in fits.places]
+    has_shortened = any(kept != [row[place] for place in fits.places] for kept, row in zip(texts, cells))
+    return [*lines, *fitting.note(hidden, has_shortened, style.width)]
 
 
 def said(style: Style, sentence: str) -> str:

@@ -166,7 +166,7 @@ def test_text_forms_name_the_figures(lasting: Lasting, core: str) -> None:
     """The table shows plain integers with --bytes, and the same ones as the JSON."""
     target = lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"]).target(core)
     arenas = asked(lasting, core, "nine-threads", "arenas")[0]["arenas"]
-    table = heapx(target, "arenas", "--bytes")
+    table = heapx(target, "arenas", "--bytes", "--wide")
     assert table.code == 0
     text = table.stdout.decode()
     assert text.isascii()

@@ -47,7 +47,7 @@ def test_retained_pages_in_ram(stage: Stage, live: str) -> None:
     assert held["returned, but still in RAM"] == resident
     assert found["memory"]["allocators"]["jemalloc"] >= resident + used
     check_parts(found, process)
-    arenas = heapx(process.target(live), "arenas", "--bytes").stdout.decode()
+    arenas = heapx(process.target(live), "arenas", "--bytes", "--wide").stdout.decode()
     assert "returned, in RAM" in arenas and str(resident) in arenas.replace(",", "")
 
 

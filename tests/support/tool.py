@@ -111,7 +111,7 @@ def tool_command() -> List[str]:
 
 def tool_environment(extra: Optional[Dict[str, str]] = None) -> Dict[str, str]:
     """The environment that the tool runs in."""
-    environment = dict(os.environ)
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
     environment["PYTHONPATH"] = str(ROOT)
     environment.update(extra or {})
     return environment

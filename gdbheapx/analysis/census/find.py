@@ -90,14 +90,14 @@ class CensusRow(NamedTuple):
     signature: Annotated[Optional[str], Column("what", TEXT, shown=IF_ANY)]
     """None: only their size is known."""
     module: Annotated[str, Column("whose", TEXT)]
-    sure: Annotated[str, Column("sure", TEXT, shown=IF_ANY)]
+    sure: Annotated[str, Column("sure", TEXT, shown=IF_ANY, goes=3)]
     """One of signature.SURE; empty where nothing is known."""
-    size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY)]
+    size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY, goes=1)]
     """Of each, where all have the same."""
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    share_percent: Annotated[float, Column("share", "percent")]
-    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY)]
+    share_percent: Annotated[float, Column("share", "percent", goes=2)]
+    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY, goes=4)]
     owner: Annotated[Optional[str], Column("owner", TEXT, shown=IF_ANY)] = None
     """Who owns them, where that is asked."""
     content_bytes: Annotated[Optional[int], hidden()] = None
@@ -113,7 +113,7 @@ class Managed(NamedTuple):
     taken_bytes: Annotated[int, Column("taken", BYTES)]
     used_bytes: Annotated[int, Column("used", BYTES)]
     free_bytes: Annotated[int, Column("free", BYTES)]
-    overhead_bytes: Annotated[int, Column("overhead", BYTES)]
+    overhead_bytes: Annotated[int, Column("overhead", BYTES, goes=1)]
 
 
 class Same(NamedTuple):
@@ -124,7 +124,7 @@ class Same(NamedTuple):
     size_bytes: Annotated[int, Column("size", BYTES)]
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    sample: Annotated[Address, Column("for example", TEXT)]
+    sample: Annotated[Address, Column("for example", TEXT, goes=1)]
 
 
 class Copies(NamedTuple):

@@ -25,14 +25,14 @@ class Group(NamedTuple):
     """Leaked blocks of one size and sort to which no other group leads, and what hangs behind them."""
 
     signature: Annotated[Optional[str], Column("what", TEXT, None, "where any row knows it")]
-    kind: Annotated[str, Column("kind", TEXT)]
+    kind: Annotated[str, Column("kind", TEXT, goes=2)]
     """`root`: nothing points to them; `cycle`: only blocks behind them do."""
-    size_bytes: Annotated[int, Column("size", BYTES)]
+    size_bytes: Annotated[int, Column("size", BYTES, goes=3)]
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    behind_blocks: Annotated[int, Column("blocks reachable")]
+    behind_blocks: Annotated[int, Column("blocks reachable", goes=4)]
     behind_bytes: Annotated[int, Column("bytes reachable", BYTES)]
-    sample: Annotated[Sequence[Address], Column("for example", TEXT)]
+    sample: Annotated[Sequence[Address], Column("for example", TEXT, goes=1)]
 
 
 class LostMapping(NamedTuple):
@@ -62,7 +62,7 @@ class LeakedBlock(NamedTuple):
     size_bytes: Annotated[int, Column("size", BYTES)]
     class_: Annotated[str, Column("class", TEXT)]
     evidence: Annotated[str, Column("evidence", TEXT)]
-    kind: Annotated[Optional[str], Column("kind", TEXT)]
+    kind: Annotated[Optional[str], Column("kind", TEXT, goes=1)]
 
 
 class Leaks(NamedTuple):

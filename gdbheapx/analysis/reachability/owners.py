@@ -60,15 +60,15 @@ class Owned(NamedTuple):
     """One owner, or something that it owns."""
 
     owner: Annotated[str, Column("owner", TEXT)]
-    kind: Annotated[str, Column("kind", TEXT)]
+    kind: Annotated[str, Column("kind", TEXT, goes=2)]
     """`global`, `thread`, `thread-local`, `mapping`, `block`, or `shared` for a block that several owners hold."""
     address: Optional[Address]
     """Of a block, mapping or variable."""
     retained_bytes: Annotated[int, Column("retained", BYTES)]
     """What would be lost with it: the lower bound."""
-    share_percent: Annotated[float, Column("share", "percent")]
-    retained_blocks: Annotated[int, Column("blocks")]
-    reached_bytes: Annotated[Optional[int], Column("reached", BYTES)]
+    share_percent: Annotated[float, Column("share", "percent", goes=1)]
+    retained_blocks: Annotated[int, Column("blocks", goes=3)]
+    reached_bytes: Annotated[Optional[int], Column("reached", BYTES, goes=4)]
     """What it leads to, others too: the upper bound; None where it was not counted."""
     reached_blocks: Optional[int]
     children: Sequence["Owned"] = ()

@@ -30,18 +30,18 @@ class Document(NamedTuple):
     """One document. A figure that it does not have is None."""
 
     core: Annotated[str, Column("core", TEXT)]
-    executable: Annotated[Optional[str], Column("executable", TEXT)] = None
-    version: Annotated[Optional[str], Column("version", TEXT)] = None
-    build_id: Annotated[Optional[str], Column("build-id", TEXT, None, IF_KNOWN)] = None
+    executable: Annotated[Optional[str], Column("executable", TEXT, goes=1)] = None
+    version: Annotated[Optional[str], Column("version", TEXT, goes=6)] = None
+    build_id: Annotated[Optional[str], Column("build-id", TEXT, None, IF_KNOWN, goes=7)] = None
     """Of the allocator's object."""
     verdict: Annotated[Optional[str], Column("verdict", TEXT)] = None
     used_bytes: Annotated[Optional[int], Column("in use", BYTES)] = None
     kept_bytes: Annotated[Optional[int], Column("kept", BYTES)] = None
-    memory_bytes: Annotated[Optional[int], Column("memory", BYTES)] = None
+    memory_bytes: Annotated[Optional[int], Column("memory", BYTES, goes=3)] = None
     """RSS of a process, dumped bytes of a core."""
-    largest: Annotated[Optional[str], Column("largest class", TEXT, None, IF_KNOWN)] = None
-    largest_bytes: Annotated[Optional[int], Column("of it", BYTES, None, IF_KNOWN)] = None
-    suspect: Annotated[Optional[str], Column("suspect", TEXT, None, IF_KNOWN)] = None
+    largest: Annotated[Optional[str], Column("largest class", TEXT, None, IF_KNOWN, goes=4)] = None
+    largest_bytes: Annotated[Optional[int], Column("of it", BYTES, None, IF_KNOWN, goes=5)] = None
+    suspect: Annotated[Optional[str], Column("suspect", TEXT, None, IF_KNOWN, goes=2)] = None
     partial: Annotated[bool, Column("partial", TEXT, None, IF_ANY)] = False
     error: Annotated[Optional[str], Column("error", TEXT, None, IF_KNOWN)] = None
     """Why there is no answer, or why it is partial."""
@@ -57,7 +57,7 @@ class Group(NamedTuple):
 
     value: Annotated[str, Column("", TEXT)]
     documents: Annotated[int, Column("documents")]
-    failed: Annotated[int, Column("failed")]
+    failed: Annotated[int, Column("failed", goes=1)]
     used_bytes: Annotated[int, Column("in use", BYTES)]
     """Of those that know it, as are the others."""
     kept_bytes: Annotated[int, Column("kept", BYTES)]

@@ -6,8 +6,9 @@ import signal
 from types import FrameType
 from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
-from gdbheapx import problems, worker
+from gdbheapx import output, problems, worker
 from gdbheapx.budget import NAMES
+from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.extras.query.tables import VARIABLE, Asked
 from gdbheapx.invocation import Invocation, Shell, understand
@@ -146,7 +147,7 @@ class Query:
         if options.csv:
             shown = text.csv_lines(columns, _limited(rows, options.limit))
         else:
-            shown = text.lines(columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
+            shown = text.lines(self._style(), columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
         notes = list(_notes(look.envelope))
         if options.csv:
             code = self._write(look.code, shown)
@@ -154,6 +155,10 @@ class Query:
                 self._shell.fail(line)
             return code
         return self._write(look.code, _both(shown, notes))
+
+    def _style(self) -> Style:
+        shown = output.screen(-1 if self._options.output else 1, os.environ)
+        return Style(bool(self._options.bytes), False, None if self._options.wide else shown.width, shown.shortens)
 
     def _show_json(self, result: Any, look: Look) -> int:
         """The envelope; rows one a line, while they come."""

@@ -6,6 +6,8 @@ import math
 from decimal import Decimal
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
+from gdbheapx.columns import COUNT, TEXT, Column
+from gdbheapx.command import Style
 from gdbheapx.extras.export.csv_rows import FORMULA, clean
 from gdbheapx.report import text
 from gdbheapx.units import plural
@@ -71,13 +73,13 @@ def records(columns: Columns) -> Callable[[Sequence[Any]], Dict[str, Any]]:
     return lambda row: {name: value(cell, is_address) for (name, is_address), cell in zip(known, row)}
 
 
-def lines(columns: Columns, rows: Rows, limit: int) -> Iterator[str]:
+def lines(style: Style, columns: Columns, rows: Rows, limit: int) -> Iterator[str]:
     """A table with the first rows, and how many more there are."""
     shown = [values(columns, row) for _, row in zip(range(limit), rows)]
     more = sum(1 for _ in rows)
     cells = [[_shown(cell) for cell in row] for row in shown]
-    align = "".join("r" if type_.split("(")[0] in NUMBERS else "l" for _, type_ in columns)
-    yield from text.table([text.printable(clean(name)) for name, _ in columns], cells, align)
+    heads = [Column(text.printable(clean(name)), COUNT if type_.split("(")[0] in NUMBERS else TEXT) for name, type_ in columns]
+    yield from text.fitted(style, heads, cells)
     if more:
         yield "%s more: --limit N, or all with --csv or --json" % plural(more, "row")
 

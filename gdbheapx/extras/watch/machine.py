@@ -32,11 +32,11 @@ class Grower(NamedTuple):
     """Since its first one."""
     sure_bytes_per_hour: Annotated[Optional[int], Column("an hour, sure", BYTES)]
     """Of the growth what no swing explains; None: too few samples, or too small to say anything."""
-    anonymous_bytes: Annotated[int, Column("anonymous", BYTES, ADD)]
-    swapped_bytes: Annotated[Optional[int], Column("swapped", BYTES, None, IF_ANY)]
-    peak_bytes: Annotated[Optional[int], Column("peak", BYTES)]
+    anonymous_bytes: Annotated[int, Column("anonymous", BYTES, ADD, goes=2)]
+    swapped_bytes: Annotated[Optional[int], Column("swapped", BYTES, None, IF_ANY, goes=1)]
+    peak_bytes: Annotated[Optional[int], Column("peak", BYTES, goes=3)]
     """The highest RSS since it began (VmHWM)."""
-    seen_s: Annotated[float, Column("seen, s", PLAIN)]
+    seen_s: Annotated[float, Column("seen, s", PLAIN, goes=4)]
     """From its first sample to its last."""
     ended: Annotated[str, Column("", TEXT, None, IF_ANY)]
     """`ended` where it is no more."""

@@ -10,6 +10,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.extras.query import engine
 from gdbheapx.extras.query.tables import NOT_COUNTED, Asked
@@ -150,7 +151,7 @@ def test_every_type_can_be_shown(tmp_path: Path) -> None:
     asked = asking(tmp_path, {})
     needed = engine.needed("select *, now() as \"a\"\"b\" from test_all_types() -- all;")
     assert "AS \"timestamp_tz\"" in needed.sql and engine.needed("select 1").sql == "select 1"
-    for show in (text.csv_lines, lambda columns, rows: text.lines(columns, rows, 5)):
+    for show in (text.csv_lines, lambda columns, rows: text.lines(Style(False, False), columns, rows, 5)):
         result = asked.ask(needed.sql)
         assert len(list(show(result.columns, result.rows))) >= 2
     result = asked.ask(needed.sql)

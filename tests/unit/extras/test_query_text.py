@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any, List, Tuple
 
+from gdbheapx.command import Style
 from gdbheapx.extras.query import text
 
 COLUMNS = [("a", "UBIGINT"), ("a", "VARCHAR"), ("c", "DOUBLE"), ("d", "DECIMAL(4,2)"), ("e", "UBIGINT[]")]
@@ -30,6 +31,6 @@ def test_csv_runs_no_formula() -> None:
 
 def test_text_is_bounded() -> None:
     """So many rows, cells of so many characters, and how many more there are."""
-    lines = list(text.lines([("n", "BIGINT"), ("t", "VARCHAR")], ((n, "\x1b" + "x" * 1000) for n in range(1000)), 3))
+    lines = list(text.lines(Style(False, False), [("n", "BIGINT"), ("t", "VARCHAR")], ((n, "\x1b" + "x" * 1000) for n in range(1000)), 3))
     assert len(lines) == 6 and lines[-1] == "997 rows more: --limit N, or all with --csv or --json"
     assert all(line.isprintable() for line in lines) and max(map(len, lines)) < 300

@@ -1,0 +1,80 @@
+"""What a terminal changes: tables are as wide as it is, whoever answers."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+from typing import Dict, List, Optional
+
+import pytest
+
+from tests.support.paths import GDB
+from tests.support.processes import Lasting, Stage
+from tests.support.tool import heapx, tool_command, tool_environment
+
+pytestmark = pytest.mark.image  # its Python, its gdb and its terminal
+
+RECORDER = ("recorder", "9", "1000", "3")
+WIDTHS = 80, 120, 200
+
+
+def on_terminal(width: int, words: List[str], env: Optional[Dict[str, str]] = None) -> str:
+    """What the tool writes to a terminal of that width."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = tool_environment({"TERM": "xterm", **(env or {})})
+    popen = subprocess.Popen([*tool_command(), *words], env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL)
+    os.close(theirs)
+    pieces = []
+    while True:
+        try:
+            piece = os.read(ours, 1 << 16)
+        except OSError:  # nobody has the other end any more
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(ours)
+    assert popen.wait() in (0, 3)
+    return b"".join(pieces).decode()
+
+
+def table_lines(text: str) -> List[str]:
+    """The lines of tables: from a heading to what follows the rows, which have gaps of two spaces."""
+    return [line for line in text.splitlines() if "  " in line.strip()]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_fit(lasting: Lasting, kind: str, width: int) -> None:
+    """`arenas`, `bins` and `tcache` on a terminal of 80, 120 and 200 columns; with --wide all columns are there."""
+    target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
+    for command in ("arenas", "bins", "tcache"):
+        narrow = on_terminal(width, [*target, command])
+        assert max(map(len, narrow.splitlines())) <= width, narrow
+    wide = on_terminal(width, [*target, "arenas", "--wide"])
+    assert "overhead" in wide.splitlines()[0] and "Hidden" not in wide
+    assert ("Hidden: " in on_terminal(width, [*target, "arenas"])) == (max(map(len, wide.splitlines())) > width)
+
+
+@pytest.mark.skipif(GDB is None, reason="no gdb")
+def test_inside_gdb(lasting: Lasting, kind: str) -> None:
+    """gdb has no standard output of the tool's own: the terminal's width reaches it all the same."""
+    target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
+    assert GDB is not None
+    text = on_terminal(80, [*target, "--gdb", GDB, "arenas"])
+    assert max(map(len, text.splitlines())) <= 80 and "Hidden: " in text
+
+
+def test_pipes_and_files(lasting: Lasting, core: str, tmp_path: "os.PathLike[str]") -> None:
+    """Without a terminal a line has 120 characters, or COLUMNS; a file that is written from a terminal, too."""
+    target = lasting.of(core, Stage.start, *RECORDER).target(core)
+    piped = heapx(target, "arenas").stdout.decode()
+    assert 80 < max(map(len, table_lines(piped))) <= 120
+    narrow = heapx(target, "arenas", env={"COLUMNS": "80"}).stdout.decode()
+    assert max(map(len, table_lines(narrow))) <= 80
+    path = os.path.join(tmp_path, "answer")
+    on_terminal(60, [*target, "arenas", "-o", path])
+    with open(path) as file:
+        assert file.read() == piped

@@ -1,0 +1,140 @@
+"""A table fits the terminal, whichever command it is of: columns go in the declared order, and the last line says which.
+
+Files: report/fitting.py, columns.py.
+"""
+
+import importlib
+import pkgutil
+from typing import Any, List, Optional, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gdbheapx
+from gdbheapx.columns import BYTES, COUNT, NEVER, TEXT, Column, Table, columns_of
+from gdbheapx.command import Style
+from gdbheapx.output import Screen, screen
+from gdbheapx.report import fitting
+from gdbheapx.report.text import described, fitted, plain_table
+
+WIDTHS = 80, 120, 200
+WIDE = Style(False, False)
+
+
+def declared() -> List[Sequence[Column]]:
+    """The columns of every record that declares some, and every table whose columns stand by themselves."""
+    found: List[Sequence[Column]] = []
+    for module in pkgutil.walk_packages(gdbheapx.__path__, "gdbheapx.", onerror=lambda name: None):
+        if module.name.startswith(("gdbheapx.gdb", "gdbheapx.inferior.gdb", "gdbheapx.packs")) or ".explore" in module.name:
+            continue
+        try:
+            held = vars(importlib.import_module(module.name)).values()
+        except ImportError:  # of a library that is not installed, or inside gdb alone
+            continue
+        for value in held:
+            if isinstance(value, type) and getattr(value, "__annotations__", None) and columns_of(value):
+                found.append(columns_of(value))
+            elif isinstance(value, tuple) and value and all(isinstance(part, Column) for part in value):
+                found.append(value)
+    return found
+
+
+TABLES = declared()
+NUMBERS = st.one_of(st.none(), st.integers(-(1 << 62), 1 << 62))
+TEXTS = st.text("abc.:_0", max_size=150)
+
+
+def shown(columns: Sequence[Column]) -> List[Column]:
+    return [column for column in columns if column.shown != NEVER]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@given(data=st.data())
+def test_no_line_is_longer_than_the_terminal(width: int, data: Any) -> None:
+    """Every table of every command, with any texts and numbers: all lines fit, the first column stays, and nothing goes unsaid."""
+    columns = shown(data.draw(st.sampled_from([columns for columns in TABLES if shown(columns)])))
+    rows = [
+        {column.field: data.draw(TEXTS if column.unit == TEXT else NUMBERS) for column in columns}
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    first = Table(columns, rows).shown()[:1]
+    lines = described(Style(False, False, width, shortens=True), Table(columns, rows))
+    assert max(map(len, lines)) <= width, lines
+    assert all(lines[0].lstrip().startswith(column.heading) for column in first)
+    head = next(iter(described(WIDE, Table(columns, rows))))
+    said = " ".join(" ".join(line.split()) for line in lines[2 + len(rows) :])
+    assert len(lines[0].split()) == len(head.split()) or said.startswith("Hidden: ")
+    assert bool(said) == said.endswith(("; --wide shows them", "; --wide shows all"))
+
+
+def test_wide_tables_are_declared() -> None:
+    """Every table with more than seven columns says which of them go first."""
+    assert len(TABLES) > 20
+    for columns in TABLES:
+        assert len(shown(columns)) < 8 or any(column.goes for column in columns), [column.heading for column in columns]
+
+
+COLUMNS = (
+    Column("name", TEXT, field="name"),
+    Column("first to go", COUNT, field="a", goes=2),
+    Column("second", COUNT, field="b", goes=1),
+    Column("last", COUNT, field="c"),
+)
+
+
+def headings(width: Optional[int], name: str = "x") -> List[str]:
+    return [COLUMNS[place].heading for place in fitting.fit(COLUMNS, [[name, "1", "2", "3"]], width).places]
+
+
+def test_order_is_the_declared_one() -> None:
+    """The highest number goes first, what has none last, the first column never."""
+    assert headings(None) == headings(40) == ["name", "first to go", "second", "last"]
+    assert headings(26) == ["name", "second", "last"]
+    assert headings(16) == ["name", "last"]
+    assert headings(8) == headings(1) == ["name"]
+
+
+def test_long_texts_drive_nothing_away() -> None:
+    """A text counts as 40 characters; without a terminal it stays whole."""
+    name, cut = "n" * 300, Style(False, False, 80, shortens=True)
+    assert headings(80, name) == ["name", "first to go", "second", "last"]
+    assert "n" * 20 + "..." in fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[2]
+    assert name in fitted(cut._replace(shortens=False), COLUMNS, [[name, "1", "2", "3"]])[2]
+    assert fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[-1] == "texts with ... are shortened; --wide shows all"
+
+
+@pytest.mark.parametrize("longest", range(12))
+def test_shortened(longest: int) -> None:
+    """A text that is cut has exactly so many characters, of its beginning and its end."""
+    text = fitting.shortened("abcdefghijklmnop", longest)
+    assert len(text) == longest
+    assert fitting.shortened("abc", None) == fitting.shortened("abc", 3) == "abc"
+    if longest > 4:
+        assert text[0] == "a" and text[-1] == "p" and "..." in text
+
+
+def test_widths_are_those_of_the_table() -> None:
+    """What is counted is what tabulate, and what stands in for it, makes."""
+    cells = [["abc", "12345678901234567", "2", "3"]]
+    widest = max(map(len, plain_table([column.heading for column in COLUMNS], cells, "lrrr")))
+    assert len(fitting.fit(COLUMNS, cells, widest).places) == 4 > len(fitting.fit(COLUMNS, cells, widest - 1).places)
+    assert max(map(len, fitted(WIDE, COLUMNS, cells))) == widest
+
+
+def test_units_that_are_no_text_stay_whole() -> None:
+    """A number is never shortened."""
+    column = (Column("size", BYTES, field="a"),)
+    assert described(Style(True, False, 3, True), Table(column, [{"a": 1 << 40}]))[2] == str(1 << 40)
+
+
+@pytest.mark.parametrize("given_columns", ["", "0", "wide", "-3", "\u0663"])
+def test_screen_without_a_terminal(given_columns: str) -> None:
+    """120 characters, and texts whole."""
+    assert screen(-1, {"COLUMNS": given_columns}) == Screen(120, False)
+
+
+def test_columns_of_the_environment() -> None:
+    """COLUMNS wins, for files as well."""
+    assert screen(-1, {"COLUMNS": "200"}).of_file() == screen(1, {"COLUMNS": "200"}) == Screen(200, True, 200)
+    assert Screen(80, True).of_file() == Screen(120, False)
