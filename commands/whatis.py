@@ -22,7 +22,7 @@ LEAST_CUT_BYTES = 4096
         "gdbheapx.analysis.census.named",
     ),
     arguments=[
-        argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal"),
+        argument("address", type=address, metavar="ADDR", help="hex with 0x, or decimal; in gdb also an expression, such as $sp or &var"),
         argument(
             *("--holders", "--no-holders"),
             action=Switch,

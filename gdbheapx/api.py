@@ -315,7 +315,7 @@ class Heap:
             words += self._words
             words += ["--no-names"] if "--no-names" in flags and not self._names else []
             words += self._short_words() if "--short-stop" in flags else []
-        parsed = command.parse(words, self._name)
+        parsed = command.parse(words, self._name, _evaluate if self._name == IN_GDB else None)
         if parsed.help is not None or command.wants(words, "-o", "--output"):
             raise UsageError("%s: neither --help nor -o FILE is for scripts" % name, "read `data` of the answer")
         if parsed.command.repeats or parsed.command.renders is not None and parsed.command.renders(parsed.options):
@@ -446,6 +446,13 @@ def _as_file(heap: Heap) -> Iterator[str]:
         path = os.path.join(folder, "old.snap")
         heap.snapshot(path)
         yield path
+
+
+def _evaluate(expression: str) -> int:
+    """gdb's."""
+    from gdbheapx.inferior.gdb import expression as expressions
+
+    return expressions.evaluate(expression)
 
 
 def _selected(needs_target: bool = True) -> Any:

@@ -16,6 +16,8 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
+Evaluate = Callable[[str], int]
+"""Gives the address that a debugger's expression has; UsageError where it has none."""
 Options = argparse.Namespace
 """The parsed options of a command."""
 HTML, SQL, EXPLORE = "html", "sql", "explore"
@@ -244,8 +246,8 @@ class Words(argparse.ArgumentParser):
         raise UsageError("%s: %s" % (self.prog.split(" ", 1)[-1], message), "try: %s --help" % self.prog)
 
 
-def parser_of(command: Command, program: str) -> argparse.ArgumentParser:
-    """The parser of one command; `program` is `heapx` or `gdbheapx`."""
+def parser_of(command: Command, program: str, with_expressions: bool = False) -> argparse.ArgumentParser:
+    """The parser of one command; `program` is `heapx` or `gdbheapx`. `with_expressions`: an address is left as it was typed, in words."""
     parser = Words(command, program)
     own = (
         parser.add_argument_group("options of this command")
@@ -254,7 +256,8 @@ def parser_of(command: Command, program: str) -> argparse.ArgumentParser:
     )
     taken: Set[str] = set()
     for given in command.arguments:
-        (own if given.flags[0].startswith("-") else parser).add_argument(*given.flags, **given.options)
+        how = {**given.options, **_as_typed(given)} if with_expressions else given.options
+        (own if given.flags[0].startswith("-") else parser).add_argument(*given.flags, **how)
         taken.update(given.flags)
     common = parser.add_argument_group("options of every command")
     for flags, options in COMMON:
@@ -298,6 +301,32 @@ def address(text: str) -> int:
 def address_or_name(text: str) -> Union[int, str]:
     """An address, or the name of a variable, which begins with no digit."""
     return address(text) if text[:1].isdigit() else text
+
+
+def _as_typed(given: Argument) -> Dict[str, Any]:
+    """What argparse is told of an address that may be an expression: without an option before it, it may have spaces."""
+    if given.options.get("type") not in (address, address_or_name):
+        return {}
+    return {"type": str} if given.flags[0].startswith("-") else {"type": str, "nargs": "+"}
+
+
+def _evaluate(declared: Command, options: Options, evaluate: Evaluate) -> None:
+    """Make addresses of the expressions among the options."""
+    for given in declared.arguments:
+        kind, name = given.options.get("type"), given.flags[0].lstrip("-").replace("-", "_")
+        value = getattr(options, name, None)
+        if kind not in (address, address_or_name) or value is None:
+            continue
+        text = value if isinstance(value, str) else " ".join(value)
+        if ADDRESS.fullmatch(text):
+            setattr(options, name, address(text))
+        elif kind is address or text[0].isdigit() or text[0] in "&*(":
+            setattr(options, name, evaluate(text))
+        elif text[0] == "$" or "->" in text:
+            try:
+                setattr(options, name, evaluate(text))
+            except UsageError:  # PHP's own names look like this
+                pass
 
 
 def size(text: str) -> int:
@@ -367,8 +396,9 @@ def _meant(word: str, known: Sequence[str]) -> Optional[str]:
     return "did you mean %s?" % found[0] if found else None
 
 
-def parse(words: Sequence[str], program: str) -> Parsed:
-    """The command and its options; no words at all are those of DEFAULT. UsageError if it cannot be understood."""
+def parse(words: Sequence[str], program: str, evaluate: Optional[Evaluate] = None) -> Parsed:
+    """The command and its options; no words at all are those of DEFAULT. UsageError if it cannot be understood. `evaluate`: an address may
+    be an expression."""
     rest: List[str] = list(words)
     name = name_in(rest)
     del rest[: rest[:1] == [name]]
@@ -381,12 +411,16 @@ def parse(words: Sequence[str], program: str) -> Parsed:
     parser = parser_of(command, program)
     if wants(rest, "-h", "--help"):
         return Parsed(command, None, parser.format_help())
+    if evaluate is not None:
+        parser = parser_of(command, program, with_expressions=True)
     try:
         options, unknown = parser.parse_known_args(rest)
         if unknown:
             flags = [flag for action in parser._actions for flag in action.option_strings]
             hint = _meant(unknown[0].partition("=")[0], flags) or "try: %s %s --help" % (program, name)
             raise UsageError("%s: unrecognized arguments: %s" % (name, " ".join(unknown)), hint)
+        if evaluate is not None:
+            _evaluate(command, options, evaluate)
         return Parsed(command, options, None)
     except UsageError as error:
         meant = next((word for word in rest if find(word) is not None), None) if name not in words[:1] else None

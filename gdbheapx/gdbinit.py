@@ -145,6 +145,7 @@ def settings() -> Any:
 def run(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
+    from gdbheapx.inferior.gdb import expression
     from gdbheapx.inferior.gdb import target as gdb_target
     from gdbheapx.invocation import command_first
 
@@ -162,7 +163,7 @@ def run(words: List[str]) -> Any:
 
     words = command_first(words)
     runner.set_debugger_version(gdb_target.version())
-    return runner.run(words, runner.Host("heapx", gdb.write, fail, open_target, settings(), screen=screen()))
+    return runner.run(words, runner.Host("heapx", gdb.write, fail, open_target, settings(), screen=screen(), evaluate=expression.evaluate))
 
 
 def screen() -> Any:

@@ -77,6 +77,8 @@ class Host(NamedTuple):
     """Shows how far a long answer is; None: standard error does."""
     screen: Screen = Screen()
     """What shows what is written."""
+    evaluate: Optional[command.Evaluate] = None
+    """Gives the address that an expression has, where a debugger is there."""
 
 
 class Found(NamedTuple):
@@ -160,7 +162,7 @@ def out_of_memory() -> HeapxError:
 def run(words: Sequence[str], host: Host) -> Ended:
     """Run a command line. Every failure becomes one line, an exit code and, with --json, an envelope."""
     try:
-        parsed = command.parse(words, host.name)
+        parsed = command.parse(words, host.name, host.evaluate)
     except UsageError as error:
         try:
             host.write(failure(words, error))

@@ -23,6 +23,11 @@ NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
 
 
+REFERENCES = (gdb.TYPE_CODE_REF, getattr(gdb, "TYPE_CODE_RVALUE_REF", gdb.TYPE_CODE_REF))
+ADDRESSES = (gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_INT, gdb.TYPE_CODE_ENUM, gdb.TYPE_CODE_CHAR, gdb.TYPE_CODE_BOOL)
+"""Types whose value may be an address."""
+
+
 def execute(command: str) -> str:
     """Run a gdb command and give what it prints; gdb's error becomes a HeapxError with gdb's text."""
     try:
@@ -60,6 +65,32 @@ def version() -> str:
     """gdb's version without what the distribution adds, such as `13.1`."""
     match = re.search(r"\d+\.\d+(\.\d+)?", gdb.VERSION)
     return match.group(0) if match else str(gdb.VERSION)
+
+
+def address_of(expression: str) -> int:
+    """The address that an expression of gdb's gives: a pointer's or number's value, the place of an array or function. gdb's error becomes
+    a HeapxError with gdb's text; so does a value that is no address."""
+    try:
+        value = gdb.parse_and_eval(expression)
+        if value.type.strip_typedefs().code in REFERENCES:
+            value = value.referenced_value()
+        kind = value.type.strip_typedefs().code
+        if kind in (gdb.TYPE_CODE_ARRAY, gdb.TYPE_CODE_FUNC):
+            value, kind = value.address, gdb.TYPE_CODE_PTR
+            if value is None:
+                raise HeapxError("it has no address: it is not in memory", code=GDB_FAILED)
+        if kind in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+            raise HeapxError("it is of type %s, which is no address: &(...) has its place" % value.type, code=GDB_FAILED)
+        if kind not in ADDRESSES:
+            raise HeapxError("it is %s, which is no address" % ("void" if kind == gdb.TYPE_CODE_VOID else value.type), code=GDB_FAILED)
+        result = number(value) if kind == gdb.TYPE_CODE_PTR else int(value)
+    except gdb.error as error:  # gdb.MemoryError is one
+        raise HeapxError(" ".join(str(error).split()).rstrip("."), code=GDB_FAILED)
+    except (OverflowError, ValueError):  # a number of more than 64 bits
+        result = -1
+    if not 0 <= result < 1 << 64:
+        raise HeapxError("its value is no address", code=GDB_FAILED)
+    return result
 
 
 def quoted(path: str) -> str:
