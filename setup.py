@@ -3,8 +3,9 @@
 import importlib.util
 import os
 import re
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
+import setuptools
 from setuptools import Command, Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
 
@@ -33,6 +34,30 @@ def read(name: str) -> str:
         return ""
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+VERSION = re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1)  # type: ignore[union-attr]
+HOMEPAGE = re.search(r"^Homepage: *(\S+?)/*$", read(os.path.join("debian", "control")), re.MULTILINE)
+"""Where the repository can be read; None as long as nobody has said so."""
+
+
+def for_an_index(text: str, repository: Optional[str], version: str) -> str:
+    """A page of this repository as an index of packages shows it: its links lead to the repository, or are plain text if that has no address."""
+
+    def link(match: "re.Match[str]") -> str:
+        picture, words, path = match.groups()
+        if repository is None:
+            return "" if picture else words
+        return "%s[%s](%s/%s/v%s/%s)" % (picture, words, repository, "raw" if picture else "blob", version, path)
+
+    return re.sub(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)", link, text)
+
+
+def licensed() -> Dict[str, Any]:
+    """The licence as this setuptools states it: as an expression (PEP 639) from 77 on."""
+    if int(setuptools.__version__.split(".")[0]) >= 77:
+        return {"license_expression": "Apache-2.0"}
+    return {"license": "Apache-2.0"}
 
 
 class BuildPy(build_py):
@@ -111,15 +136,17 @@ SHARED = (
 
 setup(
     name="gdbheapx",
-    version=re.search(r'__version__ = "([^"]+)"', read(os.path.join("gdbheapx", "__init__.py"))).group(1),  # type: ignore[union-attr]
+    version=VERSION,
     description="Shows where the memory of a process went: glibc malloc and jemalloc, live or from a core, in gdb and from a shell",
-    long_description=read("README.md"),
+    long_description=for_an_index(read("README.md"), HOMEPAGE and HOMEPAGE[1], VERSION),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    **licensed(),
+    license_files=["LICENSE", "gdbheapx/packs/LICENSES.md"],
+    project_urls={"Homepage": HOMEPAGE[1]} if HOMEPAGE else {},
     python_requires=">=3.9",
     packages=[*find_packages(HERE, include=["gdbheapx", "gdbheapx.*"]), "gdbheapx.commands"],
     package_dir={"gdbheapx": "gdbheapx", "gdbheapx.commands": "commands"},
-    package_data={"gdbheapx": ["py.typed"], "gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.structs"], "gdbheapx.extras.html": ["*.html", "*.css"]},
+    package_data={"gdbheapx": ["py.typed"], "gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.structs", "LICENSES.md"], "gdbheapx.extras.html": ["*.html", "*.css"]},
     # Below the prefix: /usr, or a venv. An editable install leaves them out.
     data_files=[(os.path.dirname(path), [path]) for path in SHARED if os.path.exists(os.path.join(HERE, path))],
     entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
@@ -153,6 +180,7 @@ setup(
             "vermin>=1.6",  # knows the syntax of Python 3.13, so that it can hold the floor of 3.9
             "types-tabulate>=0.9,<0.10",  # as tabulate
             "shtab>=1.7",  # completion of shells, from the declarations; its output differs from release to release: tools/constraints.txt
+            "twine>=6.1",  # what an index says of the metadata; the first that knows licence expressions
             "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
             "mkdocs-material>=9.7; python_version >= '3.10'",  # make site: the pages of docs/
             "igraph>=0.11",  # make wild: dominators of another maker's
@@ -166,6 +194,7 @@ setup(
         "dist": [
             "docker>=7",
             "pytest>=7",  # tries what was made
+            "twine>=6.1",  # as dev
         ],
         "matrix": [
             "docker>=7",  # 6 breaks with requests from 2.32 on
@@ -174,12 +203,19 @@ setup(
     distclass=WithKernel,
     cmdclass={"build_py": BuildPy, "bdist_wheel": Wheel, "build_kernel": BuildKernel},
     zip_safe=False,
+    keywords="memory malloc glibc jemalloc gdb core-dump leak heap debugger",
     classifiers=[
+        "Development Status :: 4 - Beta",
         "Environment :: Console",
-        "License :: OSI Approved :: Apache Software License",
+        "Intended Audience :: Developers",
+        "Intended Audience :: System Administrators",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: C",
+        "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3 :: Only",
+        *("Programming Language :: Python :: 3.%d" % minor for minor in range(9, 15)),
         "Topic :: Software Development :: Debuggers",
+        "Topic :: System :: Monitoring",
+        "Typing :: Typed",
     ],
 )

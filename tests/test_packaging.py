@@ -3,17 +3,21 @@
 With GDBHEAPX_DIST=FOLDER the files of that folder are tried: so does `make dist` with what it has made.
 """
 
+import email
 import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from email.message import Message
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Set
 
@@ -92,6 +96,47 @@ def test_wheels_are_whole(made: Made) -> None:
         assert sorted(ends) == ["share/bash-completion/completions/gdbheapx", "share/man/man1/gdbheapx.1", "share/zsh/site-functions/_gdbheapx"]
         assert ("gdbheapx/kernel/_kernel.so" in names) == (kind == "c")
         assert [name for name in names if name.endswith(".so")] == ["gdbheapx/kernel/_kernel.so"] * (kind == "c")
+
+
+def metadata(made: Made) -> List[Message]:
+    """What sdist and wheels say of themselves."""
+    found = [email.message_from_string(zipfile.ZipFile(wheel).read(name).decode()) for wheel in made.wheels.values() for name in names_in(wheel) if name.endswith("/METADATA")]
+    with tarfile.open(made.sdist) as archive:
+        file = archive.extractfile("%s/PKG-INFO" % made.sdist.name[: -len(".tar.gz")])
+        assert file is not None
+        return [*found, email.message_from_bytes(file.read())]
+
+
+def test_metadata_stand_alone(made: Made) -> None:
+    """No link of the long description is relative, the licence is said once, and the licence files are there, that of the packs too."""
+    for said in metadata(made):
+        page = str(said.get_payload() or said["Description"])  # the latter by setuptools of Debian 11
+        assert "Your process keeps growing" in page and not re.search(r"\]\((?!https?://)", page)
+        classifiers = said.get_all("Classifier") or []
+        assert (said["License-Expression"] or said["License"]) == "Apache-2.0" and not [one for one in classifiers if one.startswith("License ::")]
+        assert {"Programming Language :: Python :: 3.%d" % minor for minor in range(9, 15)} <= set(classifiers)
+        files = {Path(name).name for name in said.get_all("License-File") or ()}  # none there either
+        assert files == {"LICENSE", "LICENSES.md"} or (not files and not said["License-Expression"])
+
+
+def test_an_index_takes_them(made: Made) -> None:
+    """twine, strictly: metadata are valid, and the long description can be shown."""
+    pytest.importorskip("twine", reason="twine is not installed")
+    done = subprocess.run([sys.executable, "-m", "twine", "--no-color", "check", "--strict", str(made.sdist), *map(str, made.wheels.values())], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 3, done.stdout + done.stderr
+
+
+def test_links_lead_to_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has an address, links and pictures lead to the files of this version; without one their words stay, and addresses as they are."""
+    setuptools = pytest.importorskip("setuptools")
+    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+    monkeypatch.chdir(ROOT)
+    shown = runpy.run_path(str(ROOT / "setup.py"))["for_an_index"]
+    page = "![P](docs/p.png) see [two\nwords](docs/a.md#there), [out](https://example.org), [below](#x)"
+    there = "https://example.org/heap"
+    assert shown(page, None, "1.0") == " see two\nwords, [out](https://example.org), [below](#x)"
+    wanted = "![P](%s/raw/v1.0/docs/p.png) see [two\nwords](%s/blob/v1.0/docs/a.md#there), [out](https://example.org), [below](#x)" % (there, there)
+    assert shown(page, there, "1.0") == wanted
 
 
 def test_tags_promise_no_more_than_the_kernel_keeps(made: Made, tmp_path: Path) -> None:
