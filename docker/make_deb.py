@@ -31,7 +31,10 @@ BUILD = """set -eu
 cd /build
 tar xf source.tar.gz
 cd gdbheapx-*/
-dpkg-buildpackage -us -uc
+# Another Python stands first in PATH, as with a version manager: it builds nothing.
+mkdir -p /shims && printf '#!/bin/sh\\necho another Python >&2; exit 1\\n' >/shims/python3 && chmod +x /shims/python3
+for major in 9 10 11 12 13 14; do ln -sf python3 /shims/python3.$major; done
+PATH=/shims:$PATH dpkg-buildpackage -us -uc
 rm -rf /made && mkdir /made
 cp ../gdbheapx_* /made/
 """
@@ -53,6 +56,7 @@ $(complete -p gdbheapx | sed "s/.* -F \\([^ ]*\\) .*/\\1/") gdbheapx tunab gdbhe
 test "${COMPREPLY[*]}" = tunables
 '
 test -f /usr/share/zsh/vendor-completions/_gdbheapx
+test -s /usr/share/doc/gdbheapx/README.md -a -s /usr/share/doc/gdbheapx/docs/index.md -a -s "/usr/share/doc/gdbheapx/examples/gdbheapx-watch@.service"
 """
 PURGE = """set -eu
 dpkg -L gdbheapx >/tmp/files

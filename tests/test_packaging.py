@@ -68,15 +68,15 @@ def kept(*folders: str) -> Set[str]:
         str(path.relative_to(ROOT))
         for folder in folders
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".so", ".pyc")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".so", ".pyc") and not {"target", ".pyarrow", "Cargo.lock"}.intersection(path.parts)
     }
 
 
 def test_sdist_is_whole(made: Made) -> None:
-    """The sdist has all sources, the documentation, Debian's files, man page and completion, and nothing that was built."""
+    """The sdist has all sources, their tests and tools, the documentation, Debian's files, man page and completion, and nothing that was built."""
     with tarfile.open(made.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = kept("gdbheapx", "commands", "docs", "debian", "share") | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"}
+    wanted = kept("gdbheapx", "commands", "docs", "debian", "share", "tests", "tools", "docker", "bench", "demo", "changelog.d") | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"}
     assert not wanted - names
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
@@ -96,6 +96,19 @@ def test_wheels_are_whole(made: Made) -> None:
         assert sorted(ends) == ["share/bash-completion/completions/gdbheapx", "share/man/man1/gdbheapx.1", "share/zsh/site-functions/_gdbheapx"]
         assert ("gdbheapx/kernel/_kernel.so" in names) == (kind == "c")
         assert [name for name in names if name.endswith(".so")] == ["gdbheapx/kernel/_kernel.so"] * (kind == "c")
+
+
+def test_the_sdist_runs_its_tests(made: Made, tmp_path: Path) -> None:
+    """Unpacked elsewhere, tests run with the sources beside them: some that start nothing, as all would."""
+    tree = make_dist.unpack(made.sdist, tmp_path)
+    words = ["-q", "-p", "no:cacheprovider", "tests/unit/test_units.py", "tests/unit/test_problems.py", "tests/unit/packs"]
+    done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=tree, env=outside(), capture_output=True, text=True)
+    assert done.returncode == 0 and str(ROOT) + "/" not in done.stdout, done.stdout[-3000:]
+
+
+def outside() -> Dict[str, str]:
+    """The environment without what leads to the checkout."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HEAPX_", "PYTHONPATH"))}
 
 
 def metadata(made: Made) -> List[Message]:

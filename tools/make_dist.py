@@ -21,7 +21,7 @@ from tools import libraries
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = "gdbheapx/kernel/_kernel.so"
-FOLDERS = ("gdbheapx", "commands", "docs", "share", "debian")
+FOLDERS = ("gdbheapx", "commands", "docs", "share", "debian", "tests", "tools", "docker", "bench", "demo", "changelog.d")
 """What MANIFEST.in takes from."""
 NO_COMPILER = {"CC": "/nowhere/cc"}
 BEGIN_OF_ZIP = "315532800"
@@ -64,7 +64,7 @@ def make_sdist(folder: Path) -> Path:
         copy.mkdir()
         for path in sorted(ROOT.iterdir()):
             if path.name in FOLDERS:
-                shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+                shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "target", ".pyarrow"))
             elif path.is_file():
                 shutil.copy(path, copy / path.name)
         program = "import sys; from setuptools import build_meta; print('made ' + build_meta.build_sdist(sys.argv[1]))"
