@@ -1,5 +1,8 @@
 """docs/how-to/examples has what systemd, Kubernetes and Prometheus take: checked by their own tools, where these are installed."""
 
+import configparser
+import ctypes.util
+import os
 import re
 import shlex
 import shutil
@@ -11,13 +14,21 @@ import pytest
 
 from gdbheapx import invocation
 from gdbheapx.command import load_commands, parse
+from tests.support import units
 from tests.support.paths import ROOT
 from tests.support.programs import need
+from tests.support.tool import tool_command
 
 pytestmark = pytest.mark.once  # reads the documentation
 
 EXAMPLES = ROOT / "docs" / "how-to" / "examples"
 UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer")
+FILTERS = {
+    *("lockpersonality", "memorydenywriteexecute", "privatedevices", "protectclock", "protecthostname", "protectkernellogs", "protectkernelmodules"),
+    *("protectkerneltunables", "restrictaddressfamilies", "restrictnamespaces", "restrictrealtime", "restrictsuidsgid", "systemcallarchitectures"),
+    *("systemcallfilter", "systemcalllog"),
+}
+"""What systemd makes seccomp filters of (systemd.exec(5))."""
 WATCHED = "[Unit]\nDescription=What is watched\n[Service]\nExecStart=/bin/true\n"
 
 
@@ -45,6 +56,50 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     broken = Path(paths[0])
     broken.write_text(broken.read_text().replace("Restart=always", "Restart=whenever"))
     assert "gdbheapx-watch@server.service" in run(analyze, "verify", "--man=no", paths[0])[1]
+
+
+@pytest.mark.parametrize("name", ["watch", "trim"])
+def test_the_units_may_do_little(tmp_path: Path, name: str) -> None:
+    """systemd-analyze security: below 5.0 of 10."""
+    analyze, paths = need("systemd-analyze"), install(tmp_path)
+    (path,) = (path for path in paths if path.endswith("gdbheapx-%s@server.service" % name))
+    code, said = run(analyze, "security", "--offline=true", "--threshold=49", "--no-pager", path)
+    if "unrecognized option" in said:
+        pytest.skip("this systemd-analyze rates no files")
+    assert code == 0 and "Overall exposure level" in said, said
+
+
+def test_a_service_under_filters_gets_a_trim_without() -> None:
+    """The drop-in takes away all that systemd makes a seccomp filter of, and adds the one capability that reads filters."""
+    unit, more = (configparser.RawConfigParser(strict=False) for _ in range(2))
+    for parser, name in ((unit, "gdbheapx-trim@.service"), (more, "gdbheapx-trim-filtered.conf")):
+        parser.read(EXAMPLES / name)
+    kept = {key for key in unit["Service"] if key in FILTERS}
+    assert kept == set(more["Service"]) - {"capabilityboundingset"} and set(more["Service"].values()) == {"CAP_SYS_ADMIN", "no", ""}
+
+
+HOARDER = "import time; held = [bytes(900) for _ in range(60000)]; few = held[::500]; del held; print('ready', flush=True); time.sleep(600)"
+
+
+@pytest.mark.gdb
+@pytest.mark.live
+def test_the_units_suffice(tmp_path: Path) -> None:
+    """With the capabilities and system calls that the units leave them, watch samples another user's process, and trim returns its memory."""
+    for program in ("systemd-analyze", "setpriv"):
+        need(program)
+    if os.getuid() != 0 or ctypes.util.find_library("seccomp") is None:
+        pytest.skip("takes root, and libseccomp")
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    with subprocess.Popen([*nobody, "/usr/bin/python3", "-c", HOARDER], stdout=subprocess.PIPE, cwd="/") as process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"ready\n"
+            target = [*tool_command(), "--pid", str(process.pid)]
+            for name, words, told in (("watch", ["--every", "0.1", "--times", "2"], "2 samples"), ("trim", ["--yes"], "returned to the OS")):
+                command = units.under(str(EXAMPLES / ("gdbheapx-%s@.service" % name)), [*target, name, *words])
+                done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+                assert done.returncode == 0 and told in done.stdout, done.stdout + done.stderr
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize(
