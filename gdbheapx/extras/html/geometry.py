@@ -124,6 +124,18 @@ def treemap(figures: Sequence[Optional[int]], width: float, height: float) -> Li
     return boxes
 
 
+def nested(branches: Sequence[Branch], width: float, height: float) -> List[Level]:
+    """A treemap of two levels: the parts of a figure fill its rectangle, with areas as theirs; each rectangle comes before those in it."""
+    levels: List[Level] = []
+    for outer in treemap([branch.size for branch in branches], width, height):
+        branch = branches[outer.place]
+        levels.append(Level(outer._replace(place=branch.place), 0))
+        for box in treemap([child.size for child in branch.children], outer.width, outer.height):
+            place = branch.children[box.place].place
+            levels.append(Level(Box(place, outer.x + box.x, outer.y + box.y, box.width, box.height), 1))
+    return levels
+
+
 def _worst(row: Sequence[Tuple[float, int]], side: float) -> float:
     """The longest shape of a row: long side by short side."""
     area = sum(size for size, _ in row)

@@ -5,12 +5,16 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx import columns, units
 from gdbheapx.analysis.census.bind import books as bind_books
 from gdbheapx.analysis.census.bind.books import Books
+from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import HeapMap, MapCell, SizeClasses
 from gdbheapx.analysis.runtime_tables import RuntimeTable
-from gdbheapx.analysis.split import Memory
+from gdbheapx.analysis.split import Memory, taken
+from gdbheapx.extras.html.geometry import Branch
 from gdbheapx.model import GUESS, HistogramRow, MemoryPart
 
 MOST_ARENAS, MOST_SPLIT, MOST_MAPS = 24, 24, 8
+MOST_INNER, LEAST_AREA = 40, 400
+"""Rectangles in one of a treemap, and the part of the whole that the smallest of its own has: two millimetres on a side."""
 MOST_CONTEXTS = 24
 """Names of memory contexts in one table."""
 MOST_CLASSES = 400
@@ -49,6 +53,40 @@ class Line(NamedTuple):
     name: str
     parts: Sequence[Part]
     whole_bytes: Optional[int]
+
+
+class Counted(NamedTuple):
+    """A part with how many things it is."""
+
+    name: str
+    bytes: int
+    number: int
+    label: str = ""
+    """Where the name is too long for a picture."""
+    look: str = ""
+    """Where it has one of its own."""
+
+
+class Area(NamedTuple):
+    """A rectangle of a treemap."""
+
+    look: str
+    label: str
+    name: str
+    """With what it is a part of."""
+    bytes: int
+
+
+class Areas(NamedTuple):
+    """The whole memory as a treemap of two levels."""
+
+    tree: Sequence[Branch]
+    items: Sequence[Area]
+    """By the places of the branches."""
+    divided: str
+    """What the second level divides; empty: there is none."""
+    beyond_bytes: int
+    """What is in use beyond what takes memory: so much does not fit, and what is in use is drawn smaller."""
 
 
 class MapView(NamedTuple):
@@ -103,6 +141,48 @@ def split(parts: Optional[Sequence[MemoryPart]], memory: Optional[Memory]) -> Di
 
 def _part_name(part: MemoryPart) -> str:
     return "%s%s" % (part.name, " ?" if part.sure == GUESS else "")
+
+
+def areas(parts: Optional[Sequence[MemoryPart]], used_bytes: int, inner: Sequence[Counted]) -> Optional[Areas]:
+    """The split, and within what allocators have that which is in use. `inner`: its parts; `used_bytes`: without pieces of runtimes' pools,
+    which are blocks as well where there are names: then those pools are divided, too."""
+    all_parts = [part for part in parts or () if taken(part) > 0]
+    in_use = sum(part.bytes for part in inner)
+    divided = [
+        part for part in all_parts if part.kind == kinds.ALLOCATOR or (part.kind == kinds.RUNTIME and not part.allocator and in_use > used_bytes)
+    ]
+    rows = [Counted(_part_name(part), taken(part), 1) for part in all_parts if part not in divided]
+    held = sum(map(taken, divided))
+    name = " and ".join(_part_name(part) for part in divided) if len(divided) < 3 else "allocators and pools of runtimes"
+    if held:
+        rows.append(Counted(name, held, 1))
+    whole = sum(row.bytes for row in rows)
+    if not whole:
+        return None
+    items: List[Area] = []
+    tree = []
+    for number, row in enumerate(largest(rows, MOST_SPLIT, whole // LEAST_AREA)):
+        look, place = "part%d" % (number % 6), len(items)
+        items.append(Area(look, row.name, row.name, row.bytes))
+        children = []
+        if held and row is rows[-1]:
+            kept = [Counted("free, in caches, or the allocator's own", held - in_use, 1, look="own")] if held > in_use else []
+            for part in largest([*inner, *kept], MOST_INNER, whole // LEAST_AREA) if in_use else ():
+                children.append(Branch(len(items), part.bytes))
+                items.append(Area(part.look or look, part.label or part.name, "%s: %s" % (row.name, part.name), part.bytes))
+        tree.append(Branch(place, row.bytes, children))
+    return Areas(tree, items, name if held and in_use else "", max(0, in_use - held) if held else 0)
+
+
+def largest(rows: Sequence[Counted], most: int, least_bytes: int) -> List[Counted]:
+    """The largest first; what is smaller than `least_bytes`, or beyond `most`, is one row that says how many they are."""
+    ordered = sorted((row for row in rows if row.bytes > 0), key=lambda row: -row.bytes)
+    shown = [row for row in ordered[:most] if row.bytes >= least_bytes and row.number == 1]
+    rest = [row for row in ordered if row not in shown]
+    if len(rest) == 1 and rest[0].number == 1:
+        return [*shown, *rest]
+    others = sum(row.number for row in rest)
+    return [*shown, Counted(units.plural(others, "other"), sum(row.bytes for row in rest), others)] if rest else shown
 
 
 def runtime(table: RuntimeTable) -> Line:

@@ -10,7 +10,7 @@ from gdbheapx.analysis.page_parts import PageCensus, PageParts
 from gdbheapx.analysis.reachability import owners as model
 from gdbheapx.extras.html import memory_view
 from gdbheapx.extras.html.geometry import Branch
-from gdbheapx.extras.html.memory_view import Part
+from gdbheapx.extras.html.memory_view import Counted, Part
 from gdbheapx.extras.html.render import Envelope, command_line, step
 from gdbheapx.model import Finding
 from gdbheapx.snapshot import codec
@@ -105,13 +105,35 @@ def flame(frames: Optional[Sequence[FlameFrame]]) -> Tuple[List[Owner], List[Bra
             place = len(listed)
             if place >= MOST_FRAMES:
                 break
-            name = units.plural(frame.others, "other") if frame.others else frame.owner
-            listed.append(Owner(name, frame.module, frame.bytes, frame.blocks, depth))
+            listed.append(Owner(_frame_name(frame), frame.module, frame.bytes, frame.blocks, depth))
             made.append(Branch(place, frame.bytes, branches(frame.frames, depth + 1)))
         return made
 
     tree = branches(frames or (), 0)
     return listed, tree
+
+
+def _frame_name(frame: FlameFrame) -> str:
+    return units.plural(frame.others, "other") if frame.others else frame.owner
+
+
+def inner(page: PageParts, used_bytes: int) -> List[Counted]:
+    """What is in use by who keeps it, else by what it is, else as a whole. A frame with most of it is told by those that stand on it."""
+    if page.flame:
+        half, parts = sum(frame.bytes for frame in page.flame) // 2, []
+        waiting = [(frame, "") for frame in page.flame]
+        for frame, over in waiting:
+            below = frame.frames if frame.bytes > half else ()
+            waiting += [(one, "%s%s: " % (over, _frame_name(frame))) for one in below]
+            rest = frame.bytes - sum(one.bytes for one in below)
+            if rest > 0:
+                parts.append(Counted(over + _frame_name(frame), rest, max(1, frame.others), _frame_name(frame)))
+        return parts
+    if page.census is None:
+        return [Counted("in use", used_bytes, 1)] if used_bytes > 0 else []
+    rows = [Counted(_name(row), row.bytes, 1) for row in page.census.rows]
+    rest = page.census.bytes - sum(row.bytes for row in rows)
+    return [*rows, *([Counted("everything else", rest, max(1, page.census.more_rows))] if rest > 0 else [])]
 
 
 def _decay_cell(name: str, value: Any) -> Optional[str]:
@@ -130,6 +152,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
     overview: Overview = codec.decoded(Overview, data)
     books = overview.books
     page: PageParts = codec.decoded(Optional[PageParts], data.get("page")) or NO_PARTS
+    used_bytes = sum(heap.used_bytes for heap in overview.heaps)
     target, arenas = envelope.target, memory_view.arenas_of(overview.arenas, overview.totals)
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
     drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
@@ -144,6 +167,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "others": _others(overview),
         "findings": _findings(overview),
         "split": memory_view.split(overview.split, overview.memory),
+        "areas": memory_view.areas(overview.split, used_bytes, inner(page, used_bytes)),
         "tables": [*map(memory_view.runtime, overview.runtimes or ()), *([memory_view.contexts(books)] if books is not None else [])],
         "held": overview.held,
         "arenas": arenas,

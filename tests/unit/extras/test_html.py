@@ -172,6 +172,45 @@ def test_the_flame_graph() -> None:
     assert "owners-i" in page(pages.recorded("jemalloc-live")) and "flame-t" not in page(pages.recorded("jemalloc-live"))
 
 
+@pytest.mark.parametrize("name", pages.RECORDED)
+def test_areas_are_the_whole_memory(name: str) -> None:
+    """A treemap of two levels: its parts add up to the memory, those of what allocators have to that; small ones are how many they are."""
+    document = pages.recorded(name)
+    areas, memory = view(document)["areas"], document["data"]["memory"]
+    assert sum(branch.size for branch in areas.tree) == memory["total_bytes"]
+    (divided,) = [branch for branch in areas.tree if branch.children]
+    census, pools = document["data"]["page"]["census"]["bytes"], name == "glibc-core"
+    beyond = max(0, census - divided.size)
+    assert sum(child.size for child in divided.children) == divided.size + beyond and areas.beyond_bytes == beyond
+    assert divided.size == memory["allocator_bytes"] + pools * sum(part["dumped_bytes"] or 0 for part in document["data"]["split"] if part["kind"] == "runtime")
+    assert any(areas.items[child.place].label.endswith(" others") for child in divided.children)
+    text = page(document)
+    assert 'aria-labelledby="areas-t areas-d"' in text and ("not in the core" in "".join(pages.check(text).text)) == bool(beyond)
+
+
+def test_areas_by_owners() -> None:
+    """Where it is known who keeps what is in use, that is the second level; an owner of more than half is told by what stands on it."""
+    used = 1 << 20
+    document = with_flame(flame("server", 3 * used, flame("dict", used), flame("value", used, flame("deep", used))), flame("", used, others=12))
+    areas = view(document)["areas"]
+    (divided,) = [branch for branch in areas.tree if branch.children]
+    shown = {areas.items[child.place].label: child.size for child in divided.children}
+    held = document["data"]["memory"]["allocator_bytes"]
+    assert shown == {"dict": used, "value": used, "server": used, "12 others": used, "free, in caches, or the allocator's own": held - 4 * used}
+    assert any(item.name.endswith(": server: dict") for item in areas.items)
+
+
+def test_areas_without_names() -> None:
+    """Of a look that did not go block by block what is in use is one part; where the memory is not known there is no picture."""
+    document = pages.recorded("glibc-core")
+    document["data"]["page"].update(census=None, owners=None, flame=None)
+    areas = view(document)["areas"]
+    (divided,) = [branch for branch in areas.tree if branch.children]
+    assert "in use" in [areas.items[child.place].label for child in divided.children]
+    document["data"].update(split=None, memory=None)
+    assert view(document)["areas"] is None and "areas-t" not in page(document)
+
+
 @pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
 def test_hostile_frames(hostile: str) -> None:
     """A name stays a name in a frame that is narrow, wide, or deep beyond reason."""

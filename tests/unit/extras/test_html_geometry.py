@@ -5,7 +5,7 @@ from typing import Sequence
 
 import pytest
 
-from gdbheapx.extras.html.geometry import Box, Branch, bar, columns, curve, depth, grid, icicle, number, treemap
+from gdbheapx.extras.html.geometry import Box, Branch, bar, columns, curve, depth, grid, icicle, nested, number, treemap
 
 
 def overlap(boxes: Sequence[Box]) -> bool:
@@ -45,6 +45,30 @@ def test_treemap_fills_the_rectangle(seed: int) -> None:
     assert all(box.x > -1e-6 and box.y > -1e-6 and box.x + box.width < 1000.01 and box.y + box.height < 400.01 for box in boxes)
     assert not overlap(boxes)
     assert treemap([], 10, 10) == treemap([None, 0, -1], 10, 10) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_treemap_of_two_levels(seed: int) -> None:
+    """Every area is its share of the whole to 1 %; parts of a figure fill its rectangle, and touch no other."""
+    chance = random.Random(seed)
+    tree, figures = [], {}
+    for _ in range(chance.randrange(1, 12)):
+        parts = [int(10 ** chance.uniform(4, 7)) for _ in range(chance.choice((0, 1, 30)))]
+        branch = Branch(len(figures), sum(parts) or int(10 ** chance.uniform(4, 7)), [Branch(len(figures) + 1 + at, size) for at, size in enumerate(parts)])
+        for one in (branch, *branch.children):
+            figures[one.place] = one.size
+        tree.append(branch)
+    levels, whole = nested(tree, 1000, 440), sum(branch.size for branch in tree)
+    assert sorted(level.box.place for level in levels) == sorted(figures)
+    assert all(level.box.width * level.box.height == pytest.approx(440000 * figures[level.box.place] / whole, rel=0.01) for level in levels)
+    assert not overlap([level.box for level in levels if not level.depth]) and not overlap([level.box for level in levels if level.depth])
+    boxes = {level.box.place: level.box for level in levels}
+    for branch in tree:
+        over = boxes[branch.place]
+        for one in (boxes[child.place] for child in branch.children):
+            assert one.x > over.x - 1e-6 and one.x + one.width < over.x + over.width + 1e-6
+            assert one.y > over.y - 1e-6 and one.y + one.height < over.y + over.height + 1e-6
+    assert nested([], 10, 10) == nested([Branch(0, 0)], 10, 10) == []
 
 
 def test_icicle() -> None:
