@@ -55,6 +55,8 @@ class Progress:
 
 def to_standard_error(line: str) -> None:
     """One line, at once."""
+    if sys.stderr is None:  # closed before this Python began
+        return
     try:
         sys.stderr.write("gdbheapx: %s\n" % line)
         sys.stderr.flush()

@@ -1,5 +1,8 @@
 """What is said on standard error while something lasts."""
 
+import sys
+
+import pytest
 
 from gdbheapx.budget import Budget, Progress
 
@@ -40,3 +43,13 @@ def test_a_budget_that_is_asked_says_it() -> None:
     clock.now += 3
     assert not budget.expired()
     assert said == ["reading, 3 s so far"]
+
+
+def test_without_standard_error_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has none where the descriptor was closed before it began, as in what the kernel starts."""
+    clock = Clock()
+    progress = Progress(clock=clock)
+    progress.stage = "reading"
+    monkeypatch.setattr(sys, "stderr", None)
+    clock.now += 3
+    progress.tick()
