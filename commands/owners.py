@@ -29,7 +29,9 @@ more; it is followed down to the block where the memory piles up. A block is cal
     help=HELP,
     snapshot=True,
     needs=(
+        "gdbheapx.analysis.reachability.dominance",
         "gdbheapx.analysis.reachability.owners",
+        "gdbheapx.analysis.reachability.ownership",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.named",
         "gdbheapx.analysis.census.by_owner",
@@ -39,20 +41,20 @@ more; it is followed down to the block where the memory piles up. A block is cal
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
     from gdbheapx.analysis.census import block, by_owner, named
-    from gdbheapx.analysis.reachability import heap_graph, memory_budget
+    from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, ownership
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.report import reach_text
 
     limit = max(1, options.limit)
     session.without_names = options.no_names
 
-    def read() -> model.Tallied:
+    def read() -> dominance.Tallied:
         memory_budget.check(session)
-        return model.tally(session, *named.make(session))
+        return dominance.tally(session, *named.make(session))
 
     def find() -> model.Owners:
         tallied = read()
-        made = block.with_names(session, tallied, model.find(tallied, options.depth, limit))
+        made = block.with_names(session, tallied, ownership.find(tallied, options.depth, limit))
         heap_graph.check_time(session)
         has_garbage = tallied.paths is not None and tallied.paths.has_garbage
         return made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session))
@@ -71,7 +73,7 @@ def owners(session: Session, options: Options) -> Answer:
         owned_row = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
     else:
         tallied = read()
-        owned_row = model.of(tallied, name, address, options.depth, limit)
+        owned_row = ownership.of(tallied, name, address, options.depth, limit)
         if owned_row is not None:
             alone = model.Owners([], [owned_row], tallied.used, tallied.leaked, 0)
             owned_row = block.with_names(session, tallied, alone).owners[0]

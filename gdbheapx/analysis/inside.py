@@ -7,7 +7,7 @@ from gdbheapx.analysis import page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
-from gdbheapx.analysis.reachability import leaks, memory_budget, owners
+from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
 from gdbheapx.analysis.reachability.heap_graph import lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
@@ -124,8 +124,8 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "looking for who keeps most of it"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
-        tallied = owners.tally(session, looked.reach, looked.names, looked.paths)
-        told = block.with_names(session, tallied, owners.find(tallied, depth, rows))
+        tallied = dominance.tally(session, looked.reach, looked.names, looked.paths)
+        told = block.with_names(session, tallied, ownership.find(tallied, depth, rows))
         whole = split.memory.total_bytes if split is not None else 0
         lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
         suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together

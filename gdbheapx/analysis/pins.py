@@ -9,7 +9,7 @@ from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.world import PLACE, Signature
 from gdbheapx.analysis.reachability import memory_budget
-from gdbheapx.analysis.reachability.owners import LEAST_SHARED, Tallied, tally
+from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, Tallied, tally
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.findings import PINNED
 from gdbheapx.kernel.blocks.graph import NO_NODE

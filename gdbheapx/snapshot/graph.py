@@ -9,7 +9,7 @@ from typing import Mapping as Parted
 from gdbheapx import problems
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
-from gdbheapx.analysis.reachability import heap_graph, owners, regions
+from gdbheapx.analysis.reachability import dominance, heap_graph, regions
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.symbols import Variable
 from gdbheapx.errors import HeapxError
@@ -143,7 +143,7 @@ def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names:
 def _kept(
     session: Session, told: find.LabelSet, moves: Sequence[Move], with_offsets: bool, has_names: bool
 ) -> Tuple[KeptGraph, Dict[str, Packed]]:
-    tallied = owners.tally(session, told.reach, told.called, told.paths)
+    tallied = dominance.tally(session, told.reach, told.called, told.paths)
     reach, graph = told.reach, told.reach.graph
     streams: Dict[str, Packed] = {}
     for number, pieces in itertools.groupby(graph.pack(moves, with_offsets), key=lambda piece: piece[0]):
@@ -168,7 +168,7 @@ def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
 
 
 def _model(
-    session: Session, told: find.LabelSet, tallied: owners.Tallied, label_bytes: int, with_offsets: bool, has_names: bool
+    session: Session, told: find.LabelSet, tallied: dominance.Tallied, label_bytes: int, with_offsets: bool, has_names: bool
 ) -> KeptGraph:
     reach = told.reach
     return KeptGraph(
@@ -191,11 +191,11 @@ def _model(
     )
 
 
-def _paths(paths: Optional[Paths], tallied: owners.Tallied) -> List[KeptPath]:
+def _paths(paths: Optional[Paths], tallied: dominance.Tallied) -> List[KeptPath]:
     """Of the largest owners, and of all that other answers have named."""
     if paths is None:
         return []
-    for node, kind in tallied.tops(owners.MOST_OWNERS):
+    for node, kind in tallied.tops(dominance.MOST_OWNERS):
         tallied.owned(node, kind)
     return [
         KeptPath(node, path.text if path else None, path.steps if path else (), path is not None and path.is_local, what)
@@ -204,7 +204,7 @@ def _paths(paths: Optional[Paths], tallied: owners.Tallied) -> List[KeptPath]:
     ]
 
 
-def _root(part: owners.Part) -> KeptRoot:
+def _root(part: dominance.Part) -> KeptRoot:
     root = part.root
     kept_root = KeptRoot(root.kind, Address(root.start), root.end - root.start, part.slot)
     if root.module is not None:
@@ -219,7 +219,7 @@ def _node(node: regions.Node) -> KeptNode:
     return KeptNode(Address(node.start), node.end - node.start, node.whose or mapping.name, resident)
 
 
-def _variables(tallied: owners.Tallied, called: Names) -> List[KeptVariable]:
+def _variables(tallied: dominance.Tallied, called: Names) -> List[KeptVariable]:
     variables = []
     for number, (root, slot) in enumerate(tallied.parts):
         if root.kind == regions.DATA and root.module is not None:  # one that points nowhere is called by its start
@@ -229,7 +229,7 @@ def _variables(tallied: owners.Tallied, called: Names) -> List[KeptVariable]:
     return variables
 
 
-def _places(tallied: owners.Tallied, called: Names) -> List[KeptPlace]:
+def _places(tallied: dominance.Tallied, called: Names) -> List[KeptPlace]:
     places: List[KeptPlace] = []
     word = tallied.reach.word_bytes
     for number, (root, _) in enumerate(tallied.parts):

@@ -3,8 +3,9 @@
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple, cast
 
 from gdbheapx.analysis.census.by_owner import NO_OWNER, Held, held
+from gdbheapx.analysis.reachability.dominance import MOST_OWNERS, TALLIED, Tallied
 from gdbheapx.analysis.reachability.held import words
-from gdbheapx.analysis.reachability.owners import BLOCK, MOST_OWNERS, SHARED, TALLIED, Owned, Owners, Tallied
+from gdbheapx.analysis.reachability.owners import BLOCK, SHARED, Owned, Owners
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.session import Session

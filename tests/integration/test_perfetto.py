@@ -9,7 +9,7 @@ from typing import Any, List, Set
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reachability import owners
+from gdbheapx.analysis.reachability import dominance
 from gdbheapx.extras.export import perfetto
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.session import Session
@@ -75,7 +75,7 @@ def test_it_is_the_graph(lasting: Lasting, core: str, tmp_path: Path) -> None:
     trace = exported(target, tmp_path / "made.pftrace")
     session = Session(elf_target.open_elf_target(core=target[target.index("--core") + 1]))
     told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-    tallied = owners.tally(session, told.reach, told.called)
+    tallied = dominance.tally(session, told.reach, told.called)
     graph, blocks = tallied.graph, told.reach.numbers.blocks
     addresses, sizes = graph.columns(array("I", range(blocks)))
     assert len(trace.objects) == graph.nodes

@@ -1,7 +1,7 @@
 """Retained bytes and owners of every node of real processes, held against igraph: its dominators (Lengauer and Tarjan) of a graph whose edges are
 left out by the rules of docs/explanation/what-holds-memory.md.
 
-Files: kernel/blocks/dominators.c, kernel/blocks/owning.c, analysis/reachability/owners.py.
+Files: kernel/blocks/dominators.c, kernel/blocks/owning.c, analysis/reachability/dominance.py, analysis/reachability/ownership.py.
 """
 
 import shutil
@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 import pytest
 
 from gdbheapx.analysis.census import named
-from gdbheapx.analysis.reachability import owners
+from gdbheapx.analysis.reachability import dominance
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import (
     LAST_OWNING_BIT,
@@ -71,7 +71,7 @@ class Link(NamedTuple):
 class Foreign:
     """The graph of one look, whose words are read once more. What they say of themselves (`not-owning`) is taken over."""
 
-    def __init__(self, session: Session, tallied: owners.Tallied, told: Optional[Owning], stale: Set[Tuple[int, int]]) -> None:
+    def __init__(self, session: Session, tallied: dominance.Tallied, told: Optional[Owning], stale: Set[Tuple[int, int]]) -> None:
         """`stale`: (node, slot) of words that own nothing, whatever a runtime says."""
         self._target, self._tallied, self._told, self._weak, self._stale = session.target, tallied, told, tallied.weak, stale
         self._graph, self._reach, self.blocks = tallied.graph, tallied.reach, tallied.reach.numbers.blocks
@@ -206,7 +206,7 @@ def test_owners_are_those_of_igraph(stage: Stage, monkeypatch: pytest.MonkeyPatc
     session = Session(open_elf_target(core=str(gcore(start(stage)))))
     session.prepare()
     made = named.make(session)
-    tallied = owners.tally(session, made.reach, made.names, made.paths)
+    tallied = dominance.tally(session, made.reach, made.names, made.paths)
     tree = tallied.tree
     if not heard:  # no runtime says anything
         stale.update(_stale(tallied.graph, range(tallied.graph.nodes)))

@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.containers import Containers
 from gdbheapx.analysis.census.world import Signature, World, used_blocks
-from gdbheapx.analysis.reachability import heap_graph, owners
+from gdbheapx.analysis.reachability import dominance, heap_graph, owners
 from gdbheapx.analysis.reachability.held import Container, Held
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.records import Blocks
@@ -41,12 +41,12 @@ def _by_address(rows: Sequence[Tuple[int, int]], told_labels: "Labels") -> Dict[
     return {address: name for address, name in told if name is not None}
 
 
-def with_names(session: Session, tallied: owners.Tallied, answer: owners.Owners) -> owners.Owners:
+def with_names(session: Session, tallied: dominance.Tallied, answer: owners.Owners) -> owners.Owners:
     """Owners with what their blocks are, and which containers they have, where that can be told."""
     answer = owners.with_containers(answer, _containers(session, tallied, answer))
     if not can_tell(session):
         return answer
-    rows = owners.blocks(tallied, answer)
+    rows = dominance.blocks(tallied, answer)
     if not session.target.has_memory:
         kept = _kept(session, array("Q", (address for address, _ in rows)), by_row=False)
         told = {} if kept is None else _by_address(rows, kept)
@@ -55,7 +55,7 @@ def with_names(session: Session, tallied: owners.Tallied, answer: owners.Owners)
     return owners.named(answer, {address: one.name for address, one in told.items()})
 
 
-def _containers(session: Session, tallied: owners.Tallied, answer: owners.Owners) -> Dict[int, Sequence[Container]]:
+def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Owners) -> Dict[int, Sequence[Container]]:
     """By the addresses in the answer. A snapshot has those of the answers that were made when it was taken."""
     try:
         kept: List[Held] = session.kept(CONTAINERS, Sequence[Held], list)
@@ -64,7 +64,7 @@ def _containers(session: Session, tallied: owners.Tallied, answer: owners.Owners
     known: Dict[int, Sequence[Container]] = {one.address: one.containers for one in kept}
     if session.target.has_memory and heap_graph.can_read_on(session.target):
         finder = Containers(World.of(session), tallied.reach)
-        for address, place in owners.places(tallied, answer).items():
+        for address, place in dominance.places(tallied, answer).items():
             if address not in known:
                 known[address] = finder.within(*place)
                 kept += [Held(Address(address), known[address])] if known[address] else []

@@ -6,7 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
-from gdbheapx.analysis.reachability import memory_budget, owners
+from gdbheapx.analysis.reachability import dominance, memory_budget
 from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Class
 from gdbheapx.session import Session
@@ -36,12 +36,12 @@ class Blocks(NamedTuple):
     """None: leaked."""
 
 
-def _read(session: Session, is_cut: bool) -> "Tuple[find.LabelSet, owners.Tallied, List[Tuple[int, str]]]":
+def _read(session: Session, is_cut: bool) -> "Tuple[find.LabelSet, dominance.Tallied, List[Tuple[int, str]]]":
     """The blocks, their graph, and the owners that retain most. HeapxError where there is no room for the graph."""
     memory_budget.check(session)
     told = find.label_blocks(session, lambda graph: None, is_cut=is_cut, contents=True)
-    tallied = owners.tally(session, told.reach, told.called, told.paths)
-    return told, tallied, tallied.tops(owners.MOST_OWNERS)
+    tallied = dominance.tally(session, told.reach, told.called, told.paths)
+    return told, tallied, tallied.tops(dominance.MOST_OWNERS)
 
 
 def blocks(session: Session, is_cut: bool) -> Blocks:

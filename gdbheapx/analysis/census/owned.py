@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census
-from gdbheapx.analysis.reachability import heap_graph, memory_budget, owners
+from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
 from gdbheapx.session import Session
@@ -188,15 +188,15 @@ def find_paths(session: Session) -> Paths:
     memory_budget.check(session)
     session.without_keys = True  # frames are names; keys are data
     told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-    return paths_of(session, told, owners.tally(session, told.reach, told.called, told.paths))
+    return paths_of(session, told, dominance.tally(session, told.reach, told.called, told.paths))
 
 
-def stacks_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> List[Stack]:
+def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> List[Stack]:
     """The same of a look that there is."""
     return paths_of(session, told, tallied).stacks()
 
 
-def paths_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> Paths:
+def paths_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> Paths:
     """The same of a look that there is. What runtimes give a name, such as a variable of a module, is a frame by that."""
     graph, above = tallied.graph, tallied.tree.owners
     blocks = told.reach.numbers.blocks
@@ -204,7 +204,7 @@ def paths_of(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> 
     is_leaked = bytearray(blocks)
     for node, _ in graph.with_evidence((LEAKED,), 0, blocks):
         is_leaked[node] = 1
-    paths_of_owners = {node: tallied.path(node) for node, _ in (tallied.tops(owners.MOST_OWNERS) if tallied.has_starts else ())}
+    paths_of_owners = {node: tallied.path(node) for node, _ in (tallied.tops(dominance.MOST_OWNERS) if tallied.has_starts else ())}
     called = {node: Frame(path.text) for node, path in paths_of_owners.items() if path is not None}
     names = [Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names]
     paths, at = Paths(), array("I", [NO_PATH]) * len(above)

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from gdbheapx import command
 from gdbheapx.analysis.census import by_owner, find
-from gdbheapx.analysis.reachability import memory_budget, owners, refs
+from gdbheapx.analysis.reachability import dominance, memory_budget, owners, refs
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
@@ -64,7 +64,7 @@ class View:
         self._session = session
         self._texts: Dict[str, str] = {}
         self.told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-        self.tallied = owners.tally(session, self.told.reach, self.told.called, self.told.paths)
+        self.tallied = dominance.tally(session, self.told.reach, self.told.called, self.told.paths)
         self.census: find.Census = self._record("census")
         self._marks = refs.Marks(self.told.reach, self.told.paths)
         self._held = list(by_owner.by_owner(session).rows)

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from gdbheapx import problems
 from gdbheapx.analysis.census import find, owned
 from gdbheapx.analysis.census.owned import Frame, Stack
-from gdbheapx.analysis.reachability import heap_graph, memory_budget, owners, regions
+from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, regions
 from gdbheapx.extras.export.csv_rows import clean
 from gdbheapx.extras.export.pprof import MASK, Message, varint
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
@@ -69,7 +69,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
         memory_budget.check(session)
         session.without_keys = True
         told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-        tallied = owners.tally(session, told.reach, told.called, told.paths)
+        tallied = dominance.tally(session, told.reach, told.called, told.paths)
         count = tallied.graph.nodes
         if count <= MOST_OBJECTS:
             return single(session, told, tallied)
@@ -79,7 +79,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
     return gathered(owned.find_stacks(session))
 
 
-def single(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> Iterator[Object]:
+def single(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> Iterator[Object]:
     """Every node of the graph: blocks, mappings, and roots by variable."""
     reach, graph, word = told.reach, tallied.graph, told.reach.word_bytes
     blocks = reach.numbers.blocks
@@ -118,7 +118,7 @@ def single(session: Session, told: find.LabelSet, tallied: owners.Tallied) -> It
         yield _outside(tallied, node, ids, others, blocks, word)
 
 
-def _outside(tallied: owners.Tallied, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> Object:
+def _outside(tallied: dominance.Tallied, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> Object:
     """A mapping, or a root."""
     reach = tallied.reach
     kind, module, first = None, "", 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.reachability import owners
+from gdbheapx.analysis.reachability import dominance
 from gdbheapx.errors import HeapxError
 from gdbheapx.snapshot import graph
 
@@ -19,7 +19,7 @@ def test_a_graph_that_cannot_be_made_leaves_the_rest(monkeypatch: pytest.MonkeyP
     def refuse(*given: Any) -> None:
         raise error
 
-    monkeypatch.setattr(owners, "tally", refuse)
+    monkeypatch.setattr(dominance, "tally", refuse)
     session: Any = SimpleNamespace(
         shared=lambda name: SimpleNamespace(reach=None, called=None, paths=None) if name == find.TOLD else None,
         budget=SimpleNamespace(progress=SimpleNamespace(stage="")),

@@ -1,0 +1,331 @@
+"""Dominators of the graph, from globals and threads down to where the memory piles up."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
+from gdbheapx.analysis.reachability.owners import (
+    BLOCK,
+    GLOBAL,
+    LOCAL,
+    MAPPING,
+    SHARED,
+    THREAD,
+    Accumulation,
+    Division,
+    Owned,
+    Owners,
+    Suspect,
+    addresses_of,
+    each,
+)
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Sum, Tree
+from gdbheapx.model import Address
+from gdbheapx.session import Session
+
+SUSPECT_SHARE = 0.2
+"""Of the heap: who keeps so much is a suspect (Eclipse MAT, Leak Suspects: threshold_percent 20)."""
+DROP_RATIO = 0.7
+"""Where the largest part of what a node keeps has less than this share of it, the memory piles up there (MAT: big_drop_ratio)."""
+GAP_BYTES = 64
+"""Pointers of an object without symbols that stand further apart belong to different variables."""
+HEAD_WORDS = 2
+"""Of a container in front of its first pointer: a colour, a capacity."""
+LEAST_SHARED = 0.001
+"""Of all that is in use: what several owners hold and keeps less is no row of its own, and where runtimes give names it is not counted what
+such leads to: each function leads to all modules."""
+MOST_PARTS = 8
+MOST_PASSED = 100
+"""Blocks without a name of their own, between an owner and what it owns."""
+MOST_SILENT = 4
+"""Blocks below one that are called as it is."""
+MOST_OWNERS = 500
+"""Where all blocks are told by their owners: those that retain most; what others own is put together."""
+MOST_KEEPING = 60
+"""Owners that are looked at for how much several hold."""
+MOST_HOLDERS, MOST_POINTERS = 16, 1000
+"""Of a suspect that several hold: told by name, and pointers to it that are looked at."""
+KINDS = {regions.DATA: GLOBAL, regions.THREAD_LOCAL: LOCAL, regions.STACK: THREAD, regions.REGISTERS: THREAD}
+NOWHERE = Path("", ())
+
+
+class Part(NamedTuple):
+    """A root, or one variable of it."""
+
+    root: regions.Root
+    slot: int
+    """Its first pointer."""
+
+
+class Tallied:
+    """Dominators of one graph, whose roots are split into variables."""
+
+    def __init__(self, reach: Reach, names: Names, paths: Optional[Paths] = None) -> None:
+        self.reach, self.names, self.graph, self.paths = reach, names, reach.graph, paths
+        self._sums = self.graph.mark(reach.roots_from)
+        self.parts = self._split()
+        self._named = frozenset(paths.starts() if paths is not None else ())
+        self.has_starts = bool(self._named)
+        """Runtimes give names, and say which words own: else only what containers tell has paths."""
+        if paths is not None:
+            paths.split([part.root for part in self.parts])
+        strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
+        self.strong = reach.roots_from, reach.roots_from + strong
+        self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
+        self._tree: Optional[Tree] = None
+        self.used = Sum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
+        self.leaked = self._sums[LEAKED]
+
+    @property
+    def tree(self) -> Tree:
+        """Who owns what; made when it is asked for, since it takes most of the time and room."""
+        if self._tree is None:
+            self._tree = self.graph.dominators(self.reach.roots_from, self.weak)
+        return self._tree
+
+    def _split(self) -> List[Part]:
+        """Makes one root of each variable that points somewhere."""
+        if self.reach.kept is not None:
+            return [Part(root, slot) for root, slot in zip(self.reach.regions.roots, self.reach.kept.slots)]
+        parts: List[Part] = []
+        places: List[Tuple[int, int]] = []
+        for number, root in enumerate(self.reach.regions.roots):
+            parts.append(Part(root, NO_SLOT))
+            if root.kind != regions.DATA or root.module is None:
+                continue
+            first = True
+            for slot in self._starts(root):
+                if first:  # the root itself begins with its first variable
+                    parts[-1], first = Part(root, slot), False
+                else:
+                    places.append((self.reach.roots_from + number, slot))
+                    parts.append(Part(root, slot))
+        self.graph.split(places)
+        return parts
+
+    def _starts(self, root: regions.Root) -> List[int]:
+        """Slots of the first pointer of each variable."""
+        word, slots, end, last = self.reach.word_bytes, [], 0, None
+        for edge in self.graph.edges(self.reach.roots_from + self.reach.regions.roots.index(root)):
+            address = root.start + edge.slot * word
+            if address < end:
+                continue
+            assert root.module is not None
+            variable = self.names.variable(root.module, address)
+            if variable is None and last is not None and address - last <= GAP_BYTES:
+                last = address
+                continue
+            slots.append(edge.slot)
+            end = variable.end if variable is not None else 0
+            last = address if variable is None else None
+        return slots
+
+    def kind(self, node: int) -> str:
+        """What sort of owner it is."""
+        if node >= self.reach.roots_from:
+            return KINDS[self.parts[node - self.reach.roots_from].root.kind]
+        return MAPPING if self.reach.mapping(node) is not None else BLOCK
+
+    def path(self, node: int) -> Optional[Path]:
+        """How the program itself gets there; None where nothing gives it a name."""
+        return self.paths.of(node) if self.paths is not None else None
+
+    def is_start(self, node: int) -> bool:
+        """It has a name by itself."""
+        return node in self._named
+
+    def is_variable(self, node: int) -> bool:
+        """It has a name by itself, and is no module, whose variables have such names."""
+        path = self.path(node) if self.is_start(node) else None
+        return path is not None and not path.is_module
+
+    def name(self, node: int) -> str:
+        """What it is called."""
+        if node >= self.reach.roots_from:
+            part = self.parts[node - self.reach.roots_from]
+            if part.root.kind == regions.DATA and part.root.module is not None and part.slot != NO_SLOT:
+                address = part.root.start + part.slot * self.reach.word_bytes
+                variable = self.names.variable(part.root.module, address)
+                return self.names.at(part.root.module, variable.start if variable is not None else address)
+            return self.names.of_root(part.root, NO_SLOT)
+        if self.reach.mapping(node) is not None:
+            return self.names.of_mapping(node)
+        path = self.path(node)
+        if path is not None:
+            return path.text
+        address, size = self.graph.blocks([node])[0]
+        return "block 0x%x (%d bytes)" % (address, size)
+
+    def address(self, node: int) -> Optional[Address]:
+        """Where it is."""
+        if node >= self.reach.roots_from:
+            part = self.parts[node - self.reach.roots_from]
+            start = part.root.start + (part.slot * self.reach.word_bytes if part.slot != NO_SLOT else 0)
+            return Address(start) if part.root.start else None
+        mapping = self.reach.mapping(node)
+        return Address(self.graph.blocks([node])[0][0] if mapping is None else mapping.start)
+
+    def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
+        """One row."""
+        bound = self.graph.reached(node, self.tree if self.has_starts else None) if reached else None
+        retained, path = self.tree.retained_bytes[node], self.path(node)
+        return Owned(
+            owner=self.name(node),
+            kind=kind or self.kind(node),
+            address=self.address(node),
+            retained_bytes=retained,
+            share_percent=self.share(retained),
+            retained_blocks=self.tree.retained_blocks[node],
+            reached_bytes=None if bound is None else bound.bytes,
+            reached_blocks=None if bound is None else bound.blocks,
+            signature=self.paths.contents(node) if self.paths is not None else None,
+            path=path.text if path is not None else None,
+            path_steps=path.steps if path is not None else None,
+        )
+
+    def is_told(self, node: int) -> bool:
+        """A runtime says what the block is, or has a path for it."""
+        return self.has_starts and self.paths is not None and (self.paths.contents(node) is not None or self.path(node) is not None)
+
+    def contents_of(self, steps: Optional[Sequence[PathStep]]) -> Optional[str]:
+        """What the object is that a path leads to; None where it is no container."""
+        place = self.graph.find(steps[-1].address) if steps and steps[-1].address else None
+        return self.paths.contents(place[0]) if self.paths is not None and place is not None else None
+
+    def started_bytes(self, tops: Sequence[Tuple[int, str]]) -> int:
+        """What is retained by what has a name by itself, and by those of `tops` that are in a module's dict, which functions hold, too."""
+        found = sum(self.tree.retained_bytes[node] for node in self._named)
+        for node, kind in tops:
+            if kind != SHARED and node < self.reach.roots_from:
+                above = node
+                while self.tree.owners[above] != NO_NODE:
+                    above = self.tree.owners[above]
+                found += 0 if above in self._named else self.tree.retained_bytes[node]
+        return found
+
+    def share(self, retained: int) -> float:
+        """Of all that is in use."""
+        return round(100.0 * retained / self.used.bytes, 1) if self.used.bytes else 0.0
+
+    def children(self, node: int, depth: int, limit: int) -> List[Owned]:
+        """What it owns, `depth` levels down."""
+        return [
+            self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ())
+            for child in self.below(node, limit)
+        ]
+
+    def below(self, node: int, limit: int) -> List[int]:
+        """What it owns directly, most first. What the program has no name of its own for, such as the keys of a dict, is passed."""
+        path, waiting = self.path(node), [node]
+        found: List[int] = []
+        for _ in range(MOST_PASSED):
+            at = waiting.pop()
+            for child in self.graph.children(self.tree, at, limit)[0]:
+                (waiting if path is not None and self._is_passed(child, path) else found).append(child)
+            if not waiting:
+                break
+        found += waiting
+        return sorted(found, key=lambda child: -self.tree.retained_bytes[child])[:limit]
+
+    def _is_passed(self, node: int, above: Path) -> bool:
+        """It has no name of its own, or what it owns has a shorter one: `shop._cache` lies in `shop.__dict__`."""
+        path, at = self.path(node), node
+        if path is None or path.text == above.text:
+            return True
+        for _ in range(MOST_SILENT):
+            largest = self.graph.children(self.tree, at, 1)[0]
+            here = self.path(largest[0]) if largest else None
+            if here is None or here.text != path.text:
+                return here is not None and not here.text.startswith(path.text)
+            at = largest[0]
+        return False
+
+    def tops(self, limit: int) -> List[Tuple[int, str]]:
+        """What nobody owns, with its kind, most first. What a module owns comes in its place, and what its dict does: every function of
+        the module has that, too."""
+        found: List[Tuple[int, str]] = []
+        for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
+            is_start, is_small = self.is_start(node), self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes
+            path = self.path(node) if self.has_starts and (is_start or not is_small) else None
+            kind = THREAD if path is not None and path.is_local else GLOBAL
+            if node >= self.reach.roots_from:
+                found.append((node, self.kind(node)))
+            elif path is not None and not is_small and (path.is_module if is_start else self._is_passed(node, NOWHERE)):
+                found += [(child, kind) for child in self.below(node, limit) or [node]]
+            else:
+                found.append((node, kind if is_start else SHARED))
+        return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
+
+    def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
+        """Goes down from an owner to where its memory piles up, or divides."""
+        at, steps, retained = node, 0, self.tree.retained_bytes
+        while heaviest[at] != NO_NODE and retained[heaviest[at]] >= DROP_RATIO * retained[at]:
+            at = heaviest[at]
+            steps += 1
+        largest, count = self.graph.children(self.tree, at, MOST_PARTS)
+        parts = [block for block in largest if retained[block] >= SUSPECT_SHARE * self.used.bytes]
+        size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
+        point = Accumulation(
+            address=self.address(at),
+            signature=self.paths.contents(at) if self.paths is not None else None,
+            name=self.name(at),
+            size_bytes=size,
+            children=count,
+            retained_bytes=retained[at],
+            steps=steps,
+            parts=[Division(self.name(part), self.address(part), retained[part], self.share(retained[part])) for part in parts],
+        )
+        what = self.paths.contents(node) if self.paths is not None else None
+        holders = self._holders(node) if kind == SHARED else ()
+        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=holders)
+
+    def _holders(self, node: int) -> List[str]:
+        found: Dict[int, None] = {}
+        for referrer in self.graph.referrers(node, MOST_POINTERS):
+            at = referrer.node
+            while at != node and self.tree.owners[at] != NO_NODE:
+                at = self.tree.owners[at]
+            if at != node and referrer.rule <= RULE_HABIT and not self.weak[0] <= at < self.weak[1]:
+                found[at] = None
+        return [self.name(one) for one in sorted(found, key=lambda one: -self.tree.retained_bytes[one])[:MOST_HOLDERS]]
+
+
+def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
+    """Blocks in the answer, as (address, usable bytes): those that own, and those below which the memory of suspects piles up."""
+    points = {suspect.accumulation.address for suspect in owners.suspects if suspect.accumulation.size_bytes}
+    addresses = sorted({point for point in (*points, *addresses_of(owners.owners)) if point is not None})
+    places = [tallied.graph.find(address) for address in addresses]
+    nodes = [place[0] for place in places if place is not None and not place[1] and place[0] < tallied.reach.numbers.blocks]
+    return list(tallied.graph.blocks(nodes))
+
+
+def places(tallied: Tallied, owners: Owners) -> Dict[int, Tuple[int, int]]:
+    """By the addresses in the answer where each variable begins and ends, and each block that is none of a runtime's objects."""
+    wanted = {suspect.accumulation.address for suspect in owners.suspects}
+    wanted.update(row.address for row in each([*owners.owners, *owners.together]))
+    found: Dict[int, Tuple[int, int]] = {}
+    for number, part in enumerate(tallied.parts):
+        address = tallied.address(tallied.reach.roots_from + number)
+        if address in wanted and address and part.root.kind == regions.DATA and part.root.module is not None:
+            variable = tallied.names.variable(part.root.module, address)
+            following = [one for one in tallied.parts[number + 1 : number + 2] if one.root is part.root]
+            end = part.root.start + following[0].slot * tallied.reach.word_bytes if following else part.root.end
+            before = max(part.root.start, address - HEAD_WORDS * tallied.reach.word_bytes)
+            found[address] = (variable.start, variable.end) if variable is not None else (before, end)
+    for address in wanted - set(found):
+        place = tallied.graph.find(address) if address else None
+        if address and place is not None and place[0] < tallied.reach.numbers.blocks and not tallied.is_told(place[0]):
+            start, size = tallied.graph.blocks([place[0]])[0]
+            found[address] = start, start + size
+    return found
+
+
+TALLIED = "tallied"
+"""What commands share while a snapshot is taken: it splits the roots of the graph, which can be done once."""
+
+
+def tally(session: Session, reach: Reach, names: Names, paths: Optional[Paths] = None) -> Tallied:
+    """The dominators of this look."""
+    shared: Optional[Tallied] = session.shared(TALLIED)
+    return shared if shared is not None else session.share(TALLIED, Tallied(reach, names, paths))

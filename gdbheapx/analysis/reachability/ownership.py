@@ -1,0 +1,146 @@
+"""Finds who keeps the used memory alive: all owners with the suspects among them, or one."""
+
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+
+from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, MOST_KEEPING, MOST_PASSED, SUSPECT_SHARE, Tallied
+from gdbheapx.analysis.reachability.owners import MAPPING, SHARED, Owned, Owners, Suspect
+from gdbheapx.kernel.blocks.graph import NO_NODE, RULE_HABIT, Joint
+
+MOST_SUSPECTS = 5
+"""There can be no more of a fifth each."""
+MOST_VOTES, MOST_VOTED = 1000, 3
+"""Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
+MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
+"""Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
+MOST_REACHED = 20
+"""Owners for which the upper bound is counted: each takes a pass over the graph."""
+
+
+def find(tallied: Tallied, depth: int, limit: int) -> Owners:
+    """All owners, and the suspects among them."""
+    reach = tallied.reach
+    rows: List[Owned] = []
+    suspects: List[Tuple[int, Suspect]] = []
+    heaviest = tallied.graph.heaviest(tallied.tree)
+    tops = tallied.tops(max(limit, MOST_KEEPING))
+    for number, (node, kind) in enumerate(tops[: max(limit, MOST_SUSPECTS)]):
+        if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
+            continue
+        is_large = tallied.tree.retained_bytes[node] >= LEAST_SHARED * tallied.used.bytes
+        row = tallied.owned(node, kind, reached=number < MOST_REACHED and (is_large or not tallied.has_starts))
+        if len(rows) < limit:
+            rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
+        if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
+            suspects.append((node, tallied.suspect(node, heaviest, kind)))
+    roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
+    kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes(tops)
+    shared = tallied.used.bytes - tallied.leaked.bytes - kept
+    is_wanted = 0 < SUSPECT_SHARE * tallied.used.bytes <= shared
+    others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
+    told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
+    names = {name for suspect in told for name in (suspect.owner, *suspect.holders)}
+    together = [row for row in (_together(tallied) if is_wanted else []) if row.owner not in names][:MOST_TOGETHER]
+    return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together)
+
+
+def _together(tallied: Tallied) -> List[Owned]:
+    heaps = _from_heaps(tallied) if not tallied.has_starts else []
+    if heaps:
+        return heaps
+    joints = tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)
+    return (tallied.has_starts and _joint(tallied, joints)) or _voted(tallied, joints)
+
+
+def _from_heaps(tallied: Tallied) -> List[Owned]:
+    """Heaps of runtimes whose objects have no names here, and what their words lead to at once: the program's objects are what holds it,
+    and other ways, such as lists of all buffers, pass through the runtime."""
+    reach, owners = tallied.reach, tallied.tree.owners
+    tops: Dict[str, Set[int]] = {}
+    for place, heap in enumerate(reach.regions.nodes):
+        for edge in tallied.graph.edges(reach.numbers.blocks + place) if heap.whose is not None else ():
+            at = edge.node
+            while edge.rule <= RULE_HABIT and owners[at] != NO_NODE:
+                at = owners[at]
+            if edge.rule <= RULE_HABIT and at < reach.roots_from:
+                tops.setdefault(heap.whose or "" if reach.mapping(at) is None else tallied.name(at), set()).add(at)
+    found = []
+    for whose, nodes in tops.items():
+        sizes = [sum(column[node] for node in nodes) for column in (tallied.tree.retained_bytes, tallied.tree.retained_blocks)]
+        if sizes[0] >= SUSPECT_SHARE * tallied.used.bytes:
+            found.append(Owned(whose, MAPPING, None, 0, 0.0, 0, sizes[0], sizes[1]))
+    return sorted(found, key=lambda row: -(row.reached_bytes or 0))
+
+
+def _joint(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
+    """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other. What their
+    owners keep is not held by others."""
+    found: Dict[str, Owned] = {}
+    owners = {node for node, _ in tallied.tops(MOST_KEEPING)}
+    for joint in joints:
+        at = joint.node
+        while at not in owners and tallied.tree.owners[at] != NO_NODE:
+            at = tallied.tree.owners[at]
+        if joint.bytes - tallied.tree.retained_bytes[at] * (at in owners) < LEAST_TOGETHER * tallied.used.bytes:
+            continue
+        row = tallied.owned(joint.node)._replace(reached_bytes=joint.bytes, reached_blocks=joint.blocks)
+        found.setdefault(row.owner, row._replace(signature=row.signature or tallied.contents_of(row.path_steps)))
+    return list(found.values())
+
+
+def _voted(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
+    """Variables: those from which the shortest ways lead to most of what several hold, and those that own blocks with many pointers. Where
+    runtimes give names, what has one by itself is such a variable, but a module."""
+    roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
+    parents = (tallied.graph.named_parents if tallied.has_starts else tallied.graph.parents)(roots_from)
+    for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
+        at, passed = node, []
+        while at < roots_from and parents[at] != NO_NODE:
+            passed.append(at)
+            at = parents[at]
+        for one in passed:  # the next node of a long list does not go all the way again
+            parents[one] = at
+        votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
+    variables = (node for node in votes if node >= roots_from or tallied.is_variable(node))
+    chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
+    for joint in joints[:MOST_VOTED]:
+        at = joint.node
+        while tallied.tree.owners[at] != NO_NODE:
+            at = tallied.tree.owners[at]
+        chosen += [at] if at >= roots_from and at not in chosen else []
+    found = (tallied.owned(node, reached=True) for node in chosen)
+    return [row for row in found if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]
+
+
+def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
+    """One owner with what it owns: the block that has the address, the variable of that name, or what the program itself calls so; None
+    where there is none."""
+    reach = tallied.reach
+    node: Optional[int] = None
+    if address is not None:
+        place = tallied.graph.find(address)
+        node = place[0] if place is not None else None
+    for number, part in enumerate(tallied.parts):
+        here = reach.roots_from + number
+        if node is None and part.root.kind == regions.DATA and tallied.name(here).split(" in ")[0] == what:
+            node = here
+        start = tallied.address(here)
+        if node is None and address is not None and start == address:
+            node = here
+    if node is None and address is None and tallied.paths is not None:
+        node = _by_path(tallied, what)
+    if node is None:
+        return None
+    return tallied.owned(node, reached=True)._replace(children=tallied.children(node, max(1, depth), limit))
+
+
+def _by_path(tallied: Tallied, what: str) -> Optional[int]:
+    """The owner that is shown under this path: each owner on the way has a path with which it begins."""
+    shown = [node for node, _ in tallied.tops(MOST_KEEPING)]
+    for _ in range(MOST_PASSED):
+        names = {tallied.name(node): node for node in reversed(shown)}
+        nearest = max((name for name in names if what.startswith(name)), key=len, default=None)
+        if nearest is None or nearest == what:
+            return None if nearest is None else names[nearest]
+        shown = tallied.below(names[nearest], MOST_KEEPING)
+    return None
