@@ -17,7 +17,7 @@ leads on (the block is lost with all that is in the chain). Where names lead the
 @command(
     "refs",
     arguments=[
-        argument("address", type=address, metavar="ADDR", help="an address in the block, such as 0x55d0c0ffee10; in gdb also an expression"),
+        argument("address", type=address, metavar="ADDR", help="an address in the block such as 0x55d0c0ffee10; in gdb also an expression"),
         argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         argument("--limit", type=count, metavar="N", default=10, help="at most N chains (default 10)"),
         *NAMES,

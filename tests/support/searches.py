@@ -7,10 +7,13 @@ FAST_PERCENT = 8
 USUAL = 100
 """Examples by hypothesis' own default, to which a test's number refers."""
 
-settings.register_profile("fast", max_examples=FAST_PERCENT, deadline=None)
+BUSY = [HealthCheck.too_slow]
+"""How long it takes to think of examples says nothing where ten other programs run."""
+
+settings.register_profile("fast", max_examples=FAST_PERCENT, deadline=None, suppress_health_check=BUSY)
 
 
 def search(examples: int) -> settings:
     """A decorator: so many examples, or their share under the profile; a fixture may be shared by them."""
     count = max(2, examples * min(settings.default.max_examples, USUAL) // USUAL)  # type: ignore[union-attr]
-    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, *BUSY])

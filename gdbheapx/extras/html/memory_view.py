@@ -148,9 +148,8 @@ def areas(parts: Optional[Sequence[MemoryPart]], used_bytes: int, inner: Sequenc
     which are blocks as well where there are names: then those pools are divided, too."""
     all_parts = [part for part in parts or () if taken(part) > 0]
     in_use = sum(part.bytes for part in inner)
-    divided = [
-        part for part in all_parts if part.kind == kinds.ALLOCATOR or (part.kind == kinds.RUNTIME and not part.allocator and in_use > used_bytes)
-    ]
+    has_pools = in_use > used_bytes
+    divided = [one for one in all_parts if one.kind == kinds.ALLOCATOR or (has_pools and one.kind == kinds.RUNTIME and not one.allocator)]
     rows = [Counted(_part_name(part), taken(part), 1) for part in all_parts if part not in divided]
     held = sum(map(taken, divided))
     name = " and ".join(_part_name(part) for part in divided) if len(divided) < 3 else "allocators and pools of runtimes"

@@ -18,6 +18,7 @@ from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.record import Head, Outcome
 from gdbheapx.units import Said, Size, say
 from tests.support.builders.records import glibc_arena, jemalloc_arena
+from tests.support.searches import search
 
 
 class Leaf(NamedTuple):
@@ -50,6 +51,7 @@ leaves = st.builds(
 trees = st.recursive(st.builds(Tree, st.lists(leaves), st.just([])), lambda inner: st.builds(Tree, st.lists(leaves, max_size=2), st.lists(inner, max_size=3)))
 
 
+@search(100)
 @given(trees)
 def test_a_record_comes_back_as_it_was(tree: Tree) -> None:
     """By JSON; addresses are addresses again."""
