@@ -11,6 +11,7 @@ from gdbheapx import command
 from gdbheapx.extras.html import diff_view, report_view
 from gdbheapx.extras.watch import recorded
 from gdbheapx.extras.watch.summary import History
+from gdbheapx.snapshot import codec
 from tests.support import pages
 from tests.support.browser import CHROMIUM, Browser, axe
 
@@ -38,7 +39,7 @@ def write(folder: Path, name: str, told: Any) -> Path:
     if "watch" in name:
         return write_watch(folder, path, told)
     template, view = ("diff.html", diff_view.view) if "diff" in name else ("report.html", report_view.view)
-    path.write_text(render.render(template, view(told, "2026-11-23 10:00 UTC")), encoding="utf-8")
+    path.write_text(render.render(template, view(codec.decoded(render.Envelope, told), told["data"], "2026-11-23 10:00 UTC")), encoding="utf-8")
     return path
 
 
@@ -74,10 +75,10 @@ def document(name: str) -> Any:
 
 
 def hostile(of: str) -> Any:
-    """Each text of a recorded document is one of the hostile names."""
+    """Each text of a recorded document is one of the hostile names; addresses stay."""
     names = [one for one in pages.HOSTILE if one]
     count = iter(range(10**9))
-    made = pages.changed(pages.recorded(of), lambda one: names[next(count) % len(names)] if isinstance(one, str) else one)
+    made = pages.changed(pages.recorded(of), lambda one: names[next(count) % len(names)] if isinstance(one, str) and one[:2] != "0x" else one)
     if of != pages.DIFF:
         made["target"]["kind"], made["data"]["memory"]["measure"] = "live", "resident"
     return made
@@ -113,7 +114,7 @@ def test_a_page_in_a_browser(browser: Browser, tmp_path: Path, name: str) -> Non
 def test_the_keyboard_reaches_everything(browser: Browser, tmp_path: Path) -> None:
     """Each summary, link and table that scrolls gets the focus, in the order in which they stand, and shows it."""
     browser.open(write(tmp_path, "keyboard", pages.recorded("jemalloc-live")))
-    wanted = browser.evaluate("document.querySelectorAll('a, summary, [tabindex=\"0\"]').length - document.querySelectorAll('details:not([open]) [tabindex=\"0\"]').length")
+    wanted = browser.evaluate("Array.from(document.querySelectorAll('a, summary, [tabindex=\"0\"]')).filter(one => one.checkVisibility({contentVisibilityAuto: true})).length")
     places = []
     for _ in range(wanted):
         for kind in ("rawKeyDown", "keyUp"):
@@ -121,6 +122,24 @@ def test_the_keyboard_reaches_everything(browser: Browser, tmp_path: Path) -> No
         places.append(browser.evaluate("Array.from(document.querySelectorAll('*')).indexOf(document.activeElement)"))
         assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     assert places == sorted(places) and len(set(places)) == wanted >= 15
+
+
+def test_links_lead_to_what_shows(browser: Browser, tmp_path: Path) -> None:
+    """Each link of a page has its target, and shows it where its section is closed; paper shows all sections."""
+    path = write(tmp_path, "links", pages.recorded("jemalloc-live"))
+    browser.open(path)
+    wanted = browser.evaluate("Array.from(document.querySelectorAll('main a[href], nav a[href]')).map(one => one.hash.slice(1))")
+    assert len(wanted) > 20 and "decay-0" in wanted and "map" in wanted
+    seen = "document.querySelector('#%s').checkVisibility()"
+    assert not browser.evaluate(seen % "map .picture") and not browser.evaluate(seen % "decay-0")
+    for name in dict.fromkeys(wanted):
+        browser.evaluate("location.hash = '%s'" % name)
+        assert browser.evaluate(seen % name), name
+    browser.evaluate("location.hash = 'map'")
+    assert browser.evaluate(seen % "map .picture") and not browser.evaluate(seen % "sizes .picture")
+    browser.ask("Emulation.setEmulatedMedia", media="print")
+    assert browser.evaluate(seen % "sizes .picture")
+    browser.ask("Emulation.setEmulatedMedia", media="")
 
 
 def test_the_style_is_in_force(browser: Browser, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from gdbheapx.snapshot.diff import Diff, Next, Side
 
 OPEN_ROWS, MOST_ROWS = 15, 300
 """Of one list: seen at once, and seen at all."""
+OPEN_LISTS = 4
+"""Seen at once: parts, arenas, classes and owners."""
 FORMS = {"core": "core", "process": "running process"}
 PARTS = ("parts", "Parts of the memory", "In RAM and in swap, of a core in the file: allocators, runtimes' pools, stacks, files", "part")
 """A member of `growth`."""
@@ -71,6 +73,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "steps": [_step(diff.new if step.side == "new" else diff.old, step) for step in diff.next],
         "again": Whole("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
         "open_rows": OPEN_ROWS,
+        "open_lists": OPEN_LISTS,
     }
 
 

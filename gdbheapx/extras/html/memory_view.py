@@ -53,6 +53,8 @@ class Line(NamedTuple):
     name: str
     parts: Sequence[Part]
     whole_bytes: Optional[int]
+    of: Tuple[str, Optional[int]] = ("", None)
+    """Of an arena its allocator and index."""
 
 
 class Counted(NamedTuple):
@@ -117,7 +119,7 @@ def split(parts: Optional[Sequence[MemoryPart]], memory: Optional[Memory]) -> Di
     """The memory by whose it is."""
     live = memory is not None and memory.measure == "resident"
     key, parts = "resident_bytes" if live else "dumped_bytes", parts or ()
-    made = [Part("part%d" % (place % 6), _part_name(part), getattr(part, key)) for place, part in enumerate(parts[:MOST_SPLIT])]
+    made = [Part("part%d" % (place % 6), part_name(part), getattr(part, key)) for place, part in enumerate(parts[:MOST_SPLIT])]
     if len(parts) > MOST_SPLIT:
         rest = [getattr(part, key) for part in parts[MOST_SPLIT:]]
         made.append(Part("other", "%d smaller parts" % len(rest), columns.add(rest)))
@@ -139,7 +141,8 @@ def split(parts: Optional[Sequence[MemoryPart]], memory: Optional[Memory]) -> Di
     }
 
 
-def _part_name(part: MemoryPart) -> str:
+def part_name(part: MemoryPart) -> str:
+    """With a mark where it is guessed."""
     return "%s%s" % (part.name, " ?" if part.sure == GUESS else "")
 
 
@@ -150,9 +153,9 @@ def areas(parts: Optional[Sequence[MemoryPart]], used_bytes: int, inner: Sequenc
     in_use = sum(part.bytes for part in inner)
     has_pools = in_use > used_bytes
     divided = [one for one in all_parts if one.kind == kinds.ALLOCATOR or (has_pools and one.kind == kinds.RUNTIME and not one.allocator)]
-    rows = [Counted(_part_name(part), taken(part), 1) for part in all_parts if part not in divided]
+    rows = [Counted(part_name(part), taken(part), 1) for part in all_parts if part not in divided]
     held = sum(map(taken, divided))
-    name = " and ".join(_part_name(part) for part in divided) if len(divided) < 3 else "allocators and pools of runtimes"
+    name = " and ".join(part_name(part) for part in divided) if len(divided) < 3 else "allocators and pools of runtimes"
     if held:
         rows.append(Counted(name, held, 1))
     whole = sum(row.bytes for row in rows)
@@ -236,11 +239,11 @@ def arenas_of(arenas: Sequence[Any], totals: Mapping[str, Mapping[str, Optional[
     for arena, parts in pairs[:MOST_ARENAS]:
         kind = getattr(arena, "kind", None)
         name = "%s arena %s%s" % (arena.allocator, units.number(arena.index), " (%s)" % kind if kind else "")
-        lines.append(Line(name, parts, getattr(arena, "system_bytes", None)))
+        lines.append(Line(name, parts, getattr(arena, "system_bytes", None), (arena.allocator, arena.index)))
     for id_, sums in totals.items():
         mapped = sums.get("mmapped_bytes")
         if mapped:
-            lines.append(Line("%s, mapped blocks" % id_, [Part("used", "used", mapped)], mapped))
+            lines.append(Line("%s, mapped blocks" % id_, [Part("used", "used", mapped)], mapped, (id_, None)))
     return lines
 
 

@@ -5,10 +5,11 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx import columns, units
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
+from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.page_parts import PageCensus, PageParts
 from gdbheapx.analysis.reachability import owners as model
-from gdbheapx.extras.html import memory_view
+from gdbheapx.extras.html import geometry, memory_view
 from gdbheapx.extras.html.geometry import Branch
 from gdbheapx.extras.html.memory_view import Counted, Part
 from gdbheapx.extras.html.render import Envelope, command_line, step
@@ -20,6 +21,7 @@ MOST_TREEMAP, MOST_CENSUS = 40, 100
 MOST_OWNERS, MOST_LEVELS = 400, 9
 MOST_FRAMES, MOST_FLAME_LEVELS = 1000, 20
 """Of a document that nobody here may have written."""
+ICICLE_WIDTH = 1000
 NO_PARTS = PageParts((), (), None, 0)
 DECAY = (
     ("arena", "arena", False),
@@ -56,6 +58,27 @@ class Owner(NamedTuple):
     bytes: int
     blocks: int
     depth: int
+    what: Optional[str] = None
+    """Its class."""
+    owner: str = ""
+    """Its name alone."""
+
+
+class Links(NamedTuple):
+    """Where rows lead to: ids of what shows the same thing."""
+
+    parts: Mapping[str, str]
+    """By name of a part of the split its arenas, or its table."""
+    arenas: Mapping[Tuple[str, Optional[int]], str]
+    """By allocator and index how far it is purged, else its allocator's size classes."""
+    purged: Sequence[Optional[str]]
+    """By the row of purging its arena."""
+    frames: Mapping[int, str]
+    """By place the frame that is drawn: of the flame graph, else of the picture of owners."""
+    owners: Mapping[str, str]
+    """By name its largest frame."""
+    classes: Mapping[str, str]
+    """By name its largest frame, else the first owner that is one."""
 
 
 def census(page_census: Optional[PageCensus]) -> Optional[Census]:
@@ -87,7 +110,7 @@ def owners(rows: Sequence[model.Owned]) -> Tuple[List[Owner], List[Branch]]:
             if len(listed) >= MOST_OWNERS or depth >= MOST_LEVELS:
                 break
             place, name = len(listed), "%s: %s" % (row.signature, row.owner) if row.signature else row.owner
-            listed.append(Owner(name, row.kind, row.retained_bytes, row.retained_blocks, depth))
+            listed.append(Owner(name, row.kind, row.retained_bytes, row.retained_blocks, depth, row.signature, row.owner))
             made.append(Branch(place, row.retained_bytes, branches(row.children, depth + 1)))
         return made
 
@@ -105,7 +128,8 @@ def flame(frames: Optional[Sequence[FlameFrame]]) -> Tuple[List[Owner], List[Bra
             place = len(listed)
             if place >= MOST_FRAMES:
                 break
-            listed.append(Owner(_frame_name(frame), frame.module, frame.bytes, frame.blocks, depth))
+            name = _frame_name(frame)
+            listed.append(Owner(name, frame.module, frame.bytes, frame.blocks, depth, name, name))
             made.append(Branch(place, frame.bytes, branches(frame.frames, depth + 1)))
         return made
 
@@ -136,6 +160,35 @@ def inner(page: PageParts, used_bytes: int) -> List[Counted]:
     return [*rows, *([Counted("everything else", rest, max(1, page.census.more_rows))] if rest > 0 else [])]
 
 
+def links(
+    overview: Overview,
+    decay: Sequence[Any],
+    lines: Sequence[memory_view.Line],
+    classes: Sequence[memory_view.Classes],
+    rows: Sequence[Owner],
+    frames: Sequence[Owner],
+    drawn: Mapping[int, str],
+) -> Links:
+    """What shows the same thing twice. `rows`: of owners; `frames`: those of the picture."""
+    arenas: Dict[Tuple[str, Optional[int]], str] = {}
+    arena_rows = {line.of: "arena-row-%d" % number for number, line in enumerate(lines, 1) if line.of[1] is not None}
+    of_decay = [(row["allocator"], row["arena"]) for row in decay]
+    sizes = {one.allocator: "sizes-of-%d" % number for number, one in enumerate(classes, 1)}
+    for line in lines:
+        purged = "decay-%d" % of_decay.index(line.of) if line.of in of_decay else None
+        to = purged or sizes.get(line.of[0])
+        if to is not None:
+            arenas[line.of] = to
+    parts = {memory_view.part_name(part): "arenas" for part in overview.split or () if part.kind == kinds.ALLOCATOR}
+    tables = {table.name: "table-%d" % number for number, table in enumerate(overview.runtimes or ())}
+    parts.update({memory_view.part_name(part): tables[part.program] for part in overview.split or () if part.program in tables})
+    by_size = sorted(((place, frame) for place, frame in enumerate(frames) if place in drawn), key=lambda pair: pair[1].bytes)
+    owners_to = {frame.owner: drawn[place] for place, frame in by_size}
+    classes_to = {row.what: "owner-%d" % place for place, row in reversed(list(enumerate(rows))) if row.what}
+    classes_to.update({frame.what: drawn[place] for place, frame in by_size if frame.what})
+    return Links(parts, arenas, [arena_rows.get(one) for one in of_decay], drawn, owners_to, classes_to)
+
+
 def _decay_cell(name: str, value: Any) -> Optional[str]:
     """One cell as `decay` has it."""
     if name == "late_ms":
@@ -156,6 +209,11 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
     target, arenas = envelope.target, memory_view.arenas_of(overview.arenas, overview.totals)
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
     drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
+    classes = [one for one in map(memory_view.classes_of, page.histogram) if one.rows]
+    whole = page.owners.used.bytes if page.owners is not None else None
+    owner_rows, flame_rows = owners(page.owners.owners if page.owners is not None else ()), flame(page.flame)
+    id_, (frames, tree) = ("flame", flame_rows) if flame_rows[0] else ("owners-i", owner_rows)
+    frames_drawn = {level.box.place: "%s-%d" % (id_, level.box.place) for level in geometry.icicle(tree, ICICLE_WIDTH, 1, whole)}
     return {
         "title": _title(envelope),
         "made": made,
@@ -178,11 +236,13 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "arenas_line": command_line(target, "arenas"),
         "more_arenas": max(0, len(overview.arenas) - memory_view.MOST_ARENAS),
         "maps": [memory_view.map_of(heap_map) for heap_map in page.map[: memory_view.MOST_MAPS]],
-        "classes": [classes for classes in map(memory_view.classes_of, page.histogram) if classes.rows],
+        "classes": classes,
         "census": census(page.census),
         "owners": page.owners,
-        "owner_rows": owners(page.owners.owners if page.owners is not None else ()),
-        "flame_rows": flame(page.flame),
+        "owner_rows": owner_rows,
+        "flame_rows": flame_rows,
+        "links": links(overview, page.decay or (), arenas, classes, owner_rows[0], frames, frames_drawn),
+        "icicle_width": ICICLE_WIDTH,
         "decay": None if page.decay is None else [{name: _decay_cell(name, row[name]) for name, _, _ in DECAY} for row in page.decay],
         "more_decay": page.more_decay,
         "steps": [step(target, next_step) for next_step in overview.next],
