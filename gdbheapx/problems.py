@@ -193,6 +193,7 @@ QUERY_FAILED = Code("query-failed", Severity.USAGE, "DuckDB cannot run the SQL")
 
 NO_PROCESS = Code("no-process", Severity.ENVIRONMENT, "no process has this id, or what has it is a thread or belongs to the kernel")
 NOT_PERMITTED = Code("not-permitted", Severity.ENVIRONMENT, "this user may not read or trace the process, or not read the file")
+NO_GROUP = Code("no-group", Severity.ENVIRONMENT, "no memory cgroup, pod or container has this name, or several have it")
 ALREADY_TRACED = Code("already-traced", Severity.ENVIRONMENT, "a debugger is attached to the process")
 PROC_UNUSABLE = Code("proc-unusable", Severity.ENVIRONMENT, "/proc is not mounted, or belongs to another pid namespace")
 FILE_NOT_FOUND = Code("file-not-found", Severity.ENVIRONMENT, "there is no file or folder of this name")

@@ -532,6 +532,69 @@ class Counting(Protocol):
         much of the last ten seconds; None: nothing."""
 
 
+class GroupMemory(NamedTuple):
+    """What the kernel counts for one memory cgroup and those below it."""
+
+    path: str
+    """As /proc/PID/cgroup has it."""
+    cgroup_version: int
+    """Of cgroups: 1 or 2."""
+    current_bytes: int
+    """memory.current; memory.usage_in_bytes of version 1."""
+    stat: ReadOnly[str, int]
+    """memory.stat by the keys of version 2, in bytes; a key that this kernel or version does not have is not there."""
+    limit_bytes: Optional[int]
+    """The lowest memory.max of the group and of those above it; None: there is no limit."""
+    limit_of: Optional[str]
+    """Path of the group that has that limit."""
+    high_bytes: Optional[int]
+    """The lowest memory.high of them; None: none."""
+    swapped_bytes: Optional[int]
+    """In swap; None: this kernel does not count it."""
+    swap_max_bytes: Optional[int]
+    """memory.swap.max; None: no limit of its own."""
+    swap_free_bytes: int
+    """Of the machine's swap."""
+    events: ReadOnly[str, int]
+    """How often since it was made: `high`, `max`, `oom`, `oom_kill`."""
+    is_cut_above: bool
+    """Limits of groups above it cannot be seen from here, in a container."""
+    thread_stack_bytes: Optional[int]
+    """Of the kernel's memory what one thread's stack takes on this machine, for a kernel that does not count them by group."""
+    batch_bytes: int
+    """So much may be missing or too much in its counters: each CPU keeps some pages back before it counts them."""
+
+
+class GroupProcess(NamedTuple):
+    """One process of a memory cgroup, read while it runs."""
+
+    pid: int
+    name: str
+    anonymous_bytes: int
+    """RssAnon of /proc/PID/status."""
+    swapped_bytes: Optional[int]
+    threads: Optional[int]
+    page_tables_bytes: Optional[int]
+    locked_bytes: Optional[int]
+    """VmLck: mlock; the kernel cannot take it."""
+    pinned_bytes: Optional[int]
+    """VmPin: pinned for a device."""
+    uses: Optional[Sequence[MappingUse]]
+    """Of every mapping; None: this user may not read it."""
+    gpu_bytes: ReadOnly[str, int]
+    """By region what drivers of GPUs say in /proc/PID/fdinfo, such as `vram0` or `gtt`."""
+
+
+class Group(Protocol):
+    """A memory cgroup of this machine."""
+
+    def memory(self) -> GroupMemory:
+        """Its counters now."""
+
+    def processes(self) -> Tuple[Sequence[GroupProcess], int]:
+        """Those in it and below it, and how many of them had ended or could not be read at all."""
+
+
 class ThreadLocal(NamedTuple):
     """The way to one thread-local variable in every thread."""
 

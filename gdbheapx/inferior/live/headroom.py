@@ -196,23 +196,28 @@ def groups(pid: int, files: Files) -> Iterator[Tuple[str, str, str]]:
         if not inner:
             break
         inner = os.path.dirname(inner)
-    if not _is_uppermost(mount, files):
+    if not is_uppermost(mount, files):
         raise Hidden("the limits of the cgroups above %s cannot be seen from here, in a container" % mount.root)
 
 
 def _mount(files: Files, kind: str, path: str) -> Optional[Mount]:
     """The mount of this version that has the group of this path."""
-    mounts: List[Mount] = []
+    found = []
+    for mount in mounts(files, kind):
+        top = mount.root.rstrip("/")
+        if (path == top or path.startswith(top + "/")) and "/../" not in path[len(top) :] + "/":
+            found.append(mount)
+    return min(found, key=lambda candidate: len(candidate.root), default=None)
+
+
+def mounts(files: Files, kind: str) -> Iterator[Mount]:
+    """Cgroup file systems of this version; of version 1 those with the memory controller."""
     for line in (files.text("%s/self/mountinfo" % files.proc) or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, what = before.split(), after.split(" ", 2)
         if len(fields) < 5 or len(what) < 3 or what[0] != kind or (kind == V1 and "memory" not in what[2].split(",")):
             continue
-        mount = Mount(kind, unescaped(fields[4]), unescaped(fields[3]))
-        top = mount.root.rstrip("/")
-        if (path == top or path.startswith(top + "/")) and "/../" not in path[len(top) :] + "/":
-            mounts.append(mount)
-    return min(mounts, key=lambda candidate: len(candidate.root), default=None)
+        yield Mount(kind, unescaped(fields[4]), unescaped(fields[3]))
 
 
 def unescaped(text: str) -> str:
@@ -224,7 +229,7 @@ def unescaped(text: str) -> str:
     )
 
 
-def _is_uppermost(mount: Mount, files: Files) -> bool:
+def is_uppermost(mount: Mount, files: Files) -> bool:
     """No group is above the mount's."""
     if mount.kind == V2:
         return files.text(os.path.join(mount.folder, IS_NO_ROOT)) is None

@@ -1,0 +1,299 @@
+"""A memory cgroup of this machine, by its path, the id of a pod or container, or a process: its counters, and its processes as they run."""
+
+import difflib
+import math
+import os
+import re
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import GroupMemory, GroupProcess
+from gdbheapx.inferior.live import procfs, smaps
+from gdbheapx.inferior.live.headroom import NO_LIMIT_BYTES, V1, V2, Files, Hidden, Mount, groups, is_uppermost, mounts
+from gdbheapx.problems import NO_GROUP, NO_PROCESS
+from gdbheapx.units import named
+
+MOST_GROUPS, MOST_PROCESSES, MOST_TOLD, MOST_DESCRIPTORS = 100_000, 20_000, 10, 4096
+"""Bounds: of folders that are searched, of processes that are read, of names in an error, of descriptors of one process."""
+BATCH_PAGES = 64
+"""MEMCG_CHARGE_BATCH (include/linux/memcontrol.h): a CPU charges so many pages at once, and counts so many before it
+adds them up."""
+USED = {V1: "memory.usage_in_bytes", V2: "memory.current"}
+LIMIT = {V1: "memory.limit_in_bytes", V2: "memory.max"}
+OF_V1 = {
+    "anon": "total_rss",
+    "file": "total_cache",
+    "shmem": "total_shmem",
+    "file_mapped": "total_mapped_file",
+    "file_dirty": "total_dirty",
+    "file_writeback": "total_writeback",
+    "swapcached": "total_swapcached",
+    "inactive_file": "total_inactive_file",
+    "active_file": "total_active_file",
+    "unevictable": "total_unevictable",
+    "anon_thp": "total_rss_huge",
+}
+"""Keys of memory.stat of version 2, and what version 1 calls them; of the kernel's memory that has only the sum, in a file of its own."""
+UNIT = re.compile(r"^(.*?)(?:\.scope|\.slice|\.service)?$")
+ID = re.compile(r"(?:^|[-:.])([0-9a-f]{12,64})$")
+"""A container: `cri-containerd-ID.scope`, `docker-ID.scope`, or the id alone."""
+POD = re.compile(r"(?:^|-)pod([0-9a-f][0-9a-f_-]{30,40})$")
+"""`kubepods-burstable-podUID.slice`, with _ for -, or `podUID`."""
+GPU_FILES = "/dev/dri/"
+GPU_LINE = re.compile(r"drm-(resident|memory)-([\w.-]+):\s*(\d+)\s*(KiB|MiB)?$", re.MULTILINE)
+GPU_CLIENT = re.compile(r"drm-(?:client-id|pdev):\s*(\S+)")
+"""Documentation/gpu/drm-usage-stats.rst; `memory` is what drivers before Linux 6.7 call it."""
+
+
+class Place(NamedTuple):
+    """A memory cgroup in its file system."""
+
+    mount: Mount
+    folder: str
+
+    @property
+    def path(self) -> str:
+        """As /proc/PID/cgroup has it."""
+        inner = os.path.relpath(self.folder, self.mount.folder)
+        return os.path.normpath(os.path.join(self.mount.root, inner))
+
+
+def find(which: str, files: Optional[Files] = None) -> "LiveGroup":
+    """The group of this path, of this pod or container, or of the process with this number; HeapxError where there is none, or several."""
+    files = files or Files()
+    places = [*mounts(files, V1), *mounts(files, V2)]
+    tops = [mount for mount in places if files.text(os.path.join(mount.folder, "memory.stat")) is not None]
+    tops += [mount for mount in places if mount not in tops and mount.kind == V2 and "memory" in _controllers(mount, files)]
+    if not tops:
+        raise HeapxError("no file system of memory cgroups is mounted here", "run it on the host, or mount /sys/fs/cgroup", code=NO_GROUP)
+    if which.isascii() and which.isdigit():
+        return LiveGroup(_of_process(int(which), tops, files), files)
+    if which.startswith("/"):
+        return LiveGroup(_at(which, tops), files)
+    return LiveGroup(_called(which, tops), files)
+
+
+def _controllers(mount: Mount, files: Files) -> Sequence[str]:
+    return (files.text(os.path.join(mount.folder, "cgroup.controllers")) or "").split()
+
+
+def _of_process(pid: int, tops: Sequence[Mount], files: Files) -> Place:
+    if files.text("%s/%d/cgroup" % (files.proc, pid)) is None:
+        raise HeapxError("no such process: %d" % pid, "list processes with: ps -e", code=NO_PROCESS)
+    try:
+        found = next(iter(groups(pid, files)), None)
+    except Hidden as hidden:
+        raise HeapxError(str(hidden), "run it on the host, with the pid seen there", code=NO_GROUP)
+    if found is None:
+        raise HeapxError("process %d is in no memory cgroup" % pid, "give the path of a group", code=NO_GROUP)
+    mount = next((top for top in tops if found[0] == top.folder or found[0].startswith(top.folder + "/")), None)
+    return Place(mount or Mount(found[2], found[0], found[1]), found[0])
+
+
+def _at(path: str, tops: Sequence[Mount]) -> Place:
+    """`path`: as /proc/PID/cgroup has it, or in the file system."""
+    path = os.path.normpath(path)
+    for top in tops:
+        inner = path
+        for start in (top.folder, top.root):
+            if path == start or path.startswith(start.rstrip("/") + "/"):
+                inner = path[len(start.rstrip("/")) :]
+                break
+        folder = os.path.join(top.folder, inner.strip("/")).rstrip("/")
+        if os.path.isdir(folder):
+            return Place(top, folder)
+    known = [place.path for place in _every(tops)]
+    raise HeapxError("no memory cgroup has the path %s" % path, _meant(path, known), code=NO_GROUP)
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known[:MOST_GROUPS], 1)
+    return "did you mean %s?" % near[0] if near else "list groups with: systemd-cgls, or find /sys/fs/cgroup -type d"
+
+
+def names_of(folder: str) -> List[str]:
+    """By what a group may be called: its folder, the same without the kind of unit, the id of its container, the uid of its pod."""
+    base = os.path.basename(folder)
+    unit = UNIT.match(base)
+    plain = unit.group(1) if unit is not None else base
+    found = [base, plain]
+    for pattern in (ID, POD):
+        match = pattern.search(plain)
+        if match is not None:
+            found += [match.group(1), match.group(1).replace("_", "-")]
+    return found
+
+
+def _called(which: str, tops: Sequence[Mount]) -> Place:
+    """By a name, or by the beginning of an id or a name that one group alone has."""
+    places = list(_every(tops))
+    names = [(place, names_of(place.folder)) for place in places]
+    exact = [place for place, known in names if which in known]
+    found = exact or [place for place, known in names if any(name.startswith(which) for name in known)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        known = sorted({name for _, some in names for name in some})
+        raise HeapxError("no memory cgroup, pod or container is called %s" % which, _meant(which, known), code=NO_GROUP)
+    what = "%d memory cgroups are called %s: %s" % (len(found), which, named("group", [place.path for place in found], MOST_TOLD))
+    raise HeapxError(what, "give more of the id, or the path", code=NO_GROUP)
+
+
+def _every(tops: Sequence[Mount]) -> Iterator[Place]:
+    count = 0
+    for top in tops:
+        for folder, _, _ in os.walk(top.folder):
+            count += 1
+            if count > MOST_GROUPS:
+                return
+            yield Place(top, folder)
+
+
+class LiveGroup:
+    """One memory cgroup: see base.Group."""
+
+    def __init__(self, place: Place, files: Files) -> None:
+        self._place, self._files, self._kind = place, files, place.mount.kind
+
+    def _number(self, folder: str, name: str) -> Optional[int]:
+        return self._files.number(os.path.join(folder, name))
+
+    def memory(self) -> GroupMemory:
+        """Its counters now; HeapxError where the group has none, or is gone."""
+        folder, files = self._place.folder, self._files
+        used = self._number(folder, USED[self._kind])
+        if folder == self._place.mount.folder and is_uppermost(self._place.mount, files):
+            what = "the uppermost memory cgroup is the whole machine: the kernel counts no sum for it"
+            raise HeapxError(what, "give a group below it, a pod, a container or a process", code=NO_GROUP)
+        if used is None:
+            what = "memory cgroup %s has no %s" % (self._place.path, USED[self._kind])
+            raise HeapxError(what, "it is gone, or the group above it does not pass the memory controller on", code=NO_GROUP)
+        stat = self._stat(folder)
+        above = list(self._above())
+        limits = [(value, place.path) for place in above for value in [self._number(place.folder, LIMIT[self._kind])] if value is not None]
+        limit = min(limits, default=(NO_LIMIT_BYTES, ""), key=lambda pair: pair[0])
+        highs = [self._number(place.folder, "memory.high") for place in above] if self._kind == V2 else []
+        high = min((value for value in highs if value is not None), default=NO_LIMIT_BYTES)
+        swap_max = self._number(folder, "memory.swap.max") if self._kind == V2 else None
+        machine = files.fields("%s/meminfo" % files.proc)
+        swapped = self._number(folder, "memory.swap.current") if self._kind == V2 else stat.pop("swap", None)
+        return GroupMemory(
+            self._place.path,
+            1 if self._kind == V1 else 2,
+            used,
+            stat,
+            None if limit[0] >= NO_LIMIT_BYTES else limit[0],
+            None if limit[0] >= NO_LIMIT_BYTES else limit[1],
+            None if high >= NO_LIMIT_BYTES else high,
+            swapped,
+            None if swap_max is None or swap_max >= NO_LIMIT_BYTES else swap_max,
+            machine.get("SwapFree", 0),
+            self._events(folder),
+            not is_uppermost(self._place.mount, files),
+            self._thread_stack_bytes(machine.get("KernelStack")),
+            2 * BATCH_PAGES * (os.cpu_count() or 1) * os.sysconf("SC_PAGESIZE"),
+        )
+
+    def _thread_stack_bytes(self, all_bytes: Optional[int]) -> Optional[int]:
+        """A power of two: what all threads of the machine have, by their number."""
+        found = re.search(r"/(\d+) ", self._files.text("%s/loadavg" % self._files.proc) or "")
+        threads = int(found.group(1)) if found is not None else 0
+        return 1 << round(math.log2(all_bytes / threads)) if all_bytes and threads else None
+
+    def _above(self) -> Iterator[Place]:
+        """The group, and those above it that can be seen."""
+        top, folder = self._place.mount.folder, self._place.folder
+        while True:
+            yield Place(self._place.mount, folder)
+            if folder == top or not folder.startswith(top):
+                return
+            folder = os.path.dirname(folder)
+
+    def _stat(self, folder: str) -> Dict[str, int]:
+        told = self._files.fields(os.path.join(folder, "memory.stat"))
+        if self._kind == V2:
+            return told
+        stat = {key: told[old] for key, old in OF_V1.items() if old in told}
+        kernel = self._number(folder, "memory.kmem.usage_in_bytes")
+        if kernel is not None:
+            stat["kernel"] = kernel
+        if "total_swap" in told:
+            stat["swap"] = told["total_swap"]
+        return stat
+
+    def _events(self, folder: str) -> Dict[str, int]:
+        if self._kind == V2:
+            return self._files.fields(os.path.join(folder, "memory.events"))
+        told = self._files.fields(os.path.join(folder, "memory.oom_control"))
+        failed = self._number(folder, "memory.failcnt")
+        return {**{key: told[key] for key in ("oom_kill",) if key in told}, **({"max": failed} if failed is not None else {})}
+
+    def processes(self) -> Tuple[Sequence[GroupProcess], int]:
+        """Those in it and below it; how many could not be read at all, or ended meanwhile."""
+        found, lost = [], 0
+        for pid in self._pids():
+            process = read_process(pid, self._files)
+            if process is None:
+                lost += 1
+            else:
+                found.append(process)
+        return found, lost
+
+    def _pids(self) -> List[int]:
+        pids: Dict[int, None] = {}
+        for number, (folder, _, _) in enumerate(os.walk(self._place.folder)):
+            for word in (self._files.text(os.path.join(folder, "cgroup.procs")) or "").split():
+                pids[int(word)] = None  # 0: of another pid namespace
+            if number > MOST_GROUPS or len(pids) > MOST_PROCESSES:
+                break
+        return list(pids)
+
+
+def read_process(pid: int, files: Files) -> Optional[GroupProcess]:
+    """One process as it runs; None where it has ended, or is of another pid namespace. Takes its mmap lock for as long as smaps does."""
+    fields = files.fields("%s/%d/status" % (files.proc, pid)) if pid else {}
+    if "VmSize" not in fields:  # a zombie has none
+        return None
+    told = smaps.texts(pid) if files.proc == "/proc" else smaps.Texts(procfs.slurp("%s/%d/smaps" % (files.proc, pid)) or b"", b"", None)
+    use = smaps.usage(told)
+    if use is None and "VmSize" not in files.fields("%s/%d/status" % (files.proc, pid)):
+        return None
+    name = (procfs.slurp("%s/%d/comm" % (files.proc, pid)) or b"?").decode("utf-8", "replace").rstrip("\n")
+    return GroupProcess(
+        pid,
+        name,
+        fields.get("RssAnon", 0),
+        fields.get("VmSwap"),
+        fields.get("Threads"),
+        fields.get("VmPTE"),
+        fields.get("VmLck"),
+        fields.get("VmPin"),
+        use.mappings if use is not None else None,
+        gpu_memory(pid, files),
+    )
+
+
+def gpu_memory(pid: int, files: Files) -> Dict[str, int]:
+    """By region what the drivers of its GPUs count for it: each client once, however many descriptors it has."""
+    folder = "%s/%d/fd" % (files.proc, pid)
+    clients: Dict[Tuple[str, ...], Dict[str, int]] = {}
+    try:
+        numbers = os.listdir(folder)[:MOST_DESCRIPTORS]
+    except OSError:
+        return {}
+    for number in numbers:
+        try:
+            if not os.readlink(os.path.join(folder, number)).startswith(GPU_FILES):
+                continue
+        except OSError:
+            continue
+        text = files.text("%s/%d/fdinfo/%s" % (files.proc, pid, number)) or ""
+        told: Dict[str, Dict[str, int]] = {"resident": {}, "memory": {}}
+        for kind, region, size, unit in GPU_LINE.findall(text):
+            told[kind][region] = int(size) << {"KiB": 10, "MiB": 20}.get(unit, 0)
+        clients[tuple(GPU_CLIENT.findall(text)) or (number,)] = {**told["memory"], **told["resident"]}
+    sums: Dict[str, int] = {}
+    for regions in clients.values():
+        for region, size_bytes in regions.items():
+            sums[region] = sums.get(region, 0) + size_bytes
+    return {region: size_bytes for region, size_bytes in sums.items() if size_bytes}
