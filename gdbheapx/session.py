@@ -6,7 +6,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx import problems
 from gdbheapx.budget import Attempts, Budget
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Counting, Target
+from gdbheapx.inferior.base import Counting, Group, Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, Code, Severity
 from gdbheapx.stops import GIB, Process, Reads, about, in_stop, predict_ms, slowness
@@ -103,6 +103,28 @@ class Session:
         from gdbheapx.inferior.live.counters import Counters
 
         return Counters(pid)
+
+    def memory_group(self, which: str) -> Group:
+        """A memory cgroup of this machine: by its path, by the id of a pod or container, or by a process in it. HeapxError where there is
+        none, or several."""
+        from gdbheapx.inferior.live import group
+
+        return group.find(which)
+
+    def of_process(self, pid: int) -> "Session":
+        """A session with another process of this machine, which is never stopped. OSError or HeapxError where it cannot be read."""
+        from gdbheapx.inferior.live.source import LiveSource
+        from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
+
+        session = Session(ElfTarget(LiveSource(pid, "", None), (DEBUG_DIRECTORY,)))
+        session.pack_directories, session._kernel = self.pack_directories, self.kernel
+        return session
+
+    def walking(self, max_seconds: float) -> "Session":
+        """A new look at the same process as it runs, with what is known of its allocators, and so much time for walks."""
+        session = Session(self.target, Budget(max_seconds), discovery=self.discovery)
+        session.pack_directories, session._kernel, session.heaps.may_be_none = self.pack_directories, self.kernel, True
+        return session
 
     @property
     def kernel(self) -> "Kernel":

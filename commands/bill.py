@@ -1,0 +1,41 @@
+"""gdbheapx bill"""
+
+from gdbheapx.command import Answer, Options, argument, command, count
+from gdbheapx.errors import UsageError
+from gdbheapx.session import Session
+
+HELP = """The memory of a pod, container or service: every byte of its memory cgroup once.
+
+WHICH is a process (its pid), the path of a memory cgroup (`/system.slice/redis.service`), or the id of a pod or container, or its
+beginning where one group alone has it. `kubectl get pod NAME -o jsonpath={.metadata.uid}` prints the id of a pod.
+
+The lines add up to memory.current: private memory of the processes by allocator (in use; free and kept), runtime (CPython, JVM, V8, ...),
+stacks; shared memory and tmpfs, page cache, kernel memory (page tables, stacks, slab), sockets. Memory that several processes share
+counts once. `not explained` is what is left. `comes back by` says what the kernel can reclaim without a kill, and what a trim or purge
+returns. Also: limits, swap, kills for memory, what `kubectl top` shows, and the processes with pinned, locked and GPU memory.
+
+No process is stopped, and none is changed. The largest processes are looked into for about a second, or as many as --top says; of the
+others the kernel's figures are shown. Of a heap that changes while it is read only its own counters are used; `?` is unknown.
+"""
+
+
+@command(
+    "bill",
+    arguments=[
+        argument("which", metavar="WHICH", help="pid, path of a memory cgroup, or id of a pod or container"),
+        argument("--top", type=count, metavar="N", help="look into the N largest processes, and show N (default: about a second; 10)"),
+    ],
+    needs_target=False,
+    help=HELP,
+)
+def bill(session: Session, options: Options) -> Answer:
+    """The command `bill`."""
+    if session.has_target:
+        raise UsageError("bill is about a memory cgroup, not about one process", "try: gdbheapx bill PID")
+    from gdbheapx.analysis.bill import bill as made
+    from gdbheapx.report import bill_text
+    from gdbheapx.report.text import show
+
+    found = made(session, options.which, options.top)
+    top = bill_text.MOST_ROWS if options.top is None else options.top
+    return Answer(lambda: found, lambda style: show(style, bill_text.lines(found, top)), read=True)

@@ -1,0 +1,445 @@
+"""The bill of a memory cgroup: every byte that the kernel charges it, once, by what has it and by what brings it back. Nothing is stopped.
+
+The kernel's sums (memory.stat) are the frame: private memory, files, kernel. What fills the first is taken from the mappings of each
+process, a page that several share by parts (PSS); files and the kernel's memory are counted for the group alone. What is left is a line of
+its own.
+"""
+
+import os
+import time
+from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+
+from gdbheapx import allocators, problems
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.metering import Reading
+from gdbheapx.allocators.records import heap_sum
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.split import Split, split
+from gdbheapx.budget import Budget
+from gdbheapx.columns import ADD, BYTES, IF_ANY, PERCENT, PLAIN, TEXT, Column, hidden
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Group, GroupMemory, GroupProcess
+from gdbheapx.problems import Severity
+from gdbheapx.session import Session
+from gdbheapx.units import Size, say
+
+LOOKS_S, LOOK_S, TRIES = 1.2, 1.0, 2
+"""How long processes are looked into in all, where no number of them was given; how long each walk of one may take; how often one is walked
+that was in the middle of a change."""
+UNSOUND = (Severity.DAMAGE, Severity.MOMENT, Severity.TIME)
+"""With such a problem it is not known what is in use: a thread was in the middle of a change, or there was too little time."""
+CHANGED_PERCENT = 1
+"""The group has changed by more while it was read: its figures are of several moments."""
+
+KERNEL, ALLOCATOR, NO = "kernel", "allocator", ""
+"""What brings memory back while the processes run on: the kernel drops it, allocators return it; or nothing does."""
+OF_KERNEL = (
+    ("pagetables", "page tables", NO),
+    ("sec_pagetables", "page tables of virtual machines", NO),
+    ("kernel_stack", "kernel stacks of threads", NO),
+    ("slab_reclaimable", "slab that can be reclaimed (dentries, inodes)", KERNEL),
+    ("slab_unreclaimable", "slab that cannot be reclaimed", NO),
+    ("percpu", "per-CPU memory of the kernel", NO),
+    ("vmalloc", "vmalloc of the kernel", NO),
+    ("zswap", "zswap: compressed pages in RAM", NO),
+)
+"""Parts of `kernel` in memory.stat."""
+NOT_LOOKED = Owner(kinds.ANONYMOUS, "private memory of processes that were not looked into")
+UNREADABLE = Owner(kinds.ANONYMOUS, "private memory of processes that this user may not read")
+UNOWNED, ELSEWHERE, SOCKETS, SWAP_CACHE, UNEXPLAINED = "unowned", "charged-elsewhere", "sockets", "swap-cache", "not-explained"
+"""Kinds of lines beside those of a process's memory."""
+IN_PROCESS = kinds.PRIVATE - {kinds.KERNEL} | {kinds.ALLOCATOR, kinds.COPIED}
+"""Kinds that memory.stat counts as `anon`."""
+
+
+class BillLine(NamedTuple):
+    """What one owner has of the group's memory."""
+
+    kind: str
+    """One of `report`'s kinds, or `unowned`, `charged-elsewhere`, `sockets`, `swap-cache`, `hugetlb`, `kernel`, `not-explained`."""
+    name: Annotated[str, Column("memory", TEXT)]
+    bytes: Annotated[int, Column("bytes", BYTES, ADD)]
+    percent: Annotated[float, Column("%", PERCENT)]
+    """Of memory.current."""
+    processes: Annotated[Optional[int], Column("processes", PLAIN)]
+    """How many have some of it; None: it belongs to the group."""
+    back_by: Annotated[str, Column("comes back by", TEXT)]
+    """`kernel`: reclaimed when memory is short, without a kill; `allocator`: a a trim or purge returns it; empty: neither."""
+
+
+class BillProcess(NamedTuple):
+    """One process of the group. Of memory that several processes map it has its part (PSS)."""
+
+    pid: Annotated[int, Column("pid", PLAIN)]
+    name: Annotated[str, Column("name", TEXT)]
+    private_bytes: Annotated[int, Column("private", BYTES, ADD)]
+    """Heaps, stacks, runtimes, private copies of file pages."""
+    used_bytes: Annotated[Optional[int], Column("in use", BYTES)]
+    """In RAM and in use in its allocators; None: not looked into, or not to be told while it runs."""
+    kept_bytes: Annotated[Optional[int], Column("free, kept", BYTES)]
+    """In RAM, freed by the program and kept by its allocators."""
+    returnable_bytes: Annotated[Optional[int], Column("can be returned", BYTES)]
+    """Of this what a trim or purge returns; None: not known, as of a heap that changes while it is read."""
+    shared_bytes: Annotated[Optional[int], Column("shared memory", BYTES, ADD, IF_ANY)]
+    files_bytes: Annotated[Optional[int], Column("files", BYTES, ADD)]
+    """Page cache that it maps: code, libraries, data files."""
+    swapped_bytes: Annotated[Optional[int], Column("swapped", BYTES, None, IF_ANY)]
+    locked_bytes: Annotated[Optional[int], Column("locked", BYTES, None, IF_ANY)]
+    """By mlock (VmLck)."""
+    pinned_bytes: Annotated[Optional[int], Column("pinned", BYTES, None, IF_ANY)]
+    """For a device (VmPin)."""
+    device_bytes: Annotated[Optional[int], Column("device", BYTES, None, IF_ANY)]
+    """Mappings of devices such as /dev/nvidia0 in its RSS; whether the group is charged for them is the driver's choice."""
+    gpu_bytes: Annotated[Mapping[str, int], hidden()]
+    """By region what drivers of GPUs say of it (fdinfo)."""
+    hugetlb_bytes: Annotated[Optional[int], Column("hugetlb", BYTES, None, IF_ANY)]
+    page_tables_bytes: Annotated[Optional[int], hidden()]
+    threads: Annotated[Optional[int], Column("threads", PLAIN)]
+    largest: Annotated[str, Column("most of it", TEXT)]
+    """The owner that has most of its private memory."""
+    is_looked_into: Annotated[bool, hidden()]
+    """Its allocators and runtimes were told apart."""
+
+
+class Bill(NamedTuple):
+    """All of it. The lines add up to group.current_bytes."""
+
+    group: GroupMemory
+    lines: Sequence[BillLine]
+    """Largest first; what is not explained last."""
+    processes: Sequence[BillProcess]
+    """Most private memory first."""
+    not_explained_bytes: int
+    """Of no line: what the kernel counts in batches, and what it charges and does not name. Negative: the parts are more than the sum."""
+    not_attributed_bytes: int
+    """Private memory of the group that was found in no process, because it could not be read, has moved, or changed meanwhile."""
+    reclaimable_bytes: Optional[int]
+    """What the kernel can take without swap and without a kill: clean page cache, memory freed lazily, slab; None: not counted here."""
+    swappable_bytes: int
+    """What may go to swap at most, by the room there."""
+    returnable_bytes: Optional[int]
+    """What allocators would return if all of them were trimmed or purged, of processes where that is known. None: of none."""
+    working_set_bytes: int
+    """What `kubectl top` and kubelet show: memory.current less inactive files."""
+    unreadable: int
+    """Processes that this user may not read."""
+    lost: int
+    """Processes that ended meanwhile or belong to another pid namespace."""
+    took_s: float
+
+
+class Part(NamedTuple):
+    """What one owner has of one process, by parts of shared pages."""
+
+    owner: Owner
+    bytes: int
+    back_by: str = NO
+
+
+class Look(NamedTuple):
+    """What was found in one process."""
+
+    parts: Sequence[Part]
+    used_bytes: Optional[int] = None
+    kept_bytes: Optional[int] = None
+    returnable_bytes: Optional[int] = None
+    is_deep: bool = False
+
+
+def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
+    """Of the group that `which` names. `top`: look into so many processes, however long that takes."""
+    began = time.monotonic()
+    group = session.memory_group(which)
+    group.memory()  # one that has no counters is refused before its processes are read
+    read, lost = group.processes()
+    memory = group.memory()
+    processes = sorted(read, key=lambda process: -process.anonymous_bytes)
+    looks = _looks(session, processes, top)
+    looked = list(zip(processes, looks))
+    unreadable = sum(process.uses is None for process in processes)
+    _say(session, group, memory, processes, looks)
+    lines, not_attributed, not_explained = _lines(memory, looked)
+    stat = memory.stat
+    files = [stat.get(key) for key in ("inactive_file", "active_file")]
+    clean = None if None in files else max(0, sum(size or 0 for size in files) - stat.get("file_dirty", 0) - stat.get("file_writeback", 0))
+    returnable = [look.returnable_bytes for look in looks if look.returnable_bytes is not None]
+    return Bill(
+        memory,
+        lines,
+        [_row(process, look) for process, look in sorted(looked, key=lambda pair: -_private(pair[1]))],
+        not_explained,
+        not_attributed,
+        None if clean is None else clean + stat.get("slab_reclaimable", 0),
+        _swappable(memory),
+        sum(returnable) if returnable else None,
+        max(0, memory.current_bytes - stat.get("inactive_file", 0)),
+        unreadable,
+        lost,
+        round(time.monotonic() - began, 3),
+    )
+
+
+def _swappable(memory: GroupMemory) -> int:
+    room = memory.swap_free_bytes
+    if memory.swap_max_bytes is not None:
+        room = min(room, max(0, memory.swap_max_bytes - (memory.swapped_bytes or 0)))
+    return min(room, memory.stat.get("anon", 0) + memory.stat.get("shmem", 0))
+
+
+def _say(session: Session, group: Group, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[Look]) -> None:
+    unreadable = sum(process.uses is None for process in processes)
+    if unreadable:
+        what = "%d of %d processes of the group cannot be read by this user: what they have is not told apart" % (
+            unreadable,
+            len(processes),
+        )
+        session.problem(problems.NOT_PERMITTED, None, what, "run the same command as root")
+    shallow = sum(not look.is_deep for look in looks) - unreadable
+    if shallow > sum(process.pid == os.getpid() for process in processes):
+        what = "%d of %d processes were not looked into: allocators and runtimes are not told apart there" % (shallow, len(processes))
+        session.problem(problems.NO_ANSWER, None, what, "look into more of them with --top %d" % len(processes), partial=False)
+    changed = group.memory().current_bytes - before.current_bytes
+    if abs(changed) * 100 > CHANGED_PERCENT * before.current_bytes + 100 * before.batch_bytes:
+        what = say("the group %s by %s while it was read", "grew" if changed > 0 else "shrank", Size(abs(changed)))
+        session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
+
+
+def _looks(session: Session, processes: Sequence[GroupProcess], top: Optional[int]) -> List[Look]:
+    """Into those with most private memory, as long as there is time."""
+    looks, until = [], time.monotonic() + LOOKS_S
+    for number, process in enumerate(processes):
+        look: Optional[Look] = None
+        may_look = process.uses is not None and process.pid != os.getpid() and not session.budget.expired()
+        if may_look and (number < top if top is not None else time.monotonic() < until):
+            look = _deep(session, process)
+        looks.append(look or Look(list(_shallow(process))))
+    return looks
+
+
+def _shallow(process: GroupProcess) -> Iterator[Part]:
+    """What the mappings' own lines say."""
+    if process.uses is None:
+        yield Part(UNREADABLE, process.anonymous_bytes)
+    for use in process.uses or ():
+        owner, pss = kinds.by_line(use), use.pss_bytes or 0
+        if owner is not None and owner.kind == kinds.CACHE:
+            own = min(pss, use.anonymous_bytes or 0)
+            yield from (Part(kinds.COPIED_PAGES, own), Part(owner, pss - own))
+        elif owner is not None:
+            yield Part(
+                owner,
+                (use.hugetlb_bytes or 0) if owner.kind == kinds.HUGETLB else use.resident_bytes if owner.kind == kinds.DEVICE else pss,
+            )
+        else:
+            yield Part(NOT_LOOKED, pss)
+
+
+def _deep(session: Session, process: GroupProcess) -> Optional[Look]:
+    """With its allocators and runtimes; None where it has ended or cannot be understood."""
+    try:
+        known_before = session.of_process(process.pid)
+        known_before.discovery.infos()  # files are read before the clock of the walks begins
+        for _ in range(TRIES):
+            own = known_before.walking(LOOK_S)
+            heaps = own.heaps.all()
+            claims = {heap.info.id: list(heap.claims()) for heap in heaps}
+            is_whole = not any(problem.code.nature in UNSOUND for problem in own.problems)
+            if is_whole or own.budget.reason is not None:
+                break
+        frees = {heap.info.id: _free(heap, is_whole) for heap in heaps}
+        known = allocators.by_name()
+        names = {heap.info.id: known[heap.info.name].part_name(heap.info.id, False) for heap in heaps}
+        memory = split(own.target, own.kernel, claims, Budget(LOOK_S), names)
+    except (HeapxError, OSError, KeyError, ValueError, IndexError):
+        return None
+    return _told(memory, frees) if memory is not None else None
+
+
+class Free(NamedTuple):
+    """How one heap's free memory is to be told from what is in use, in RAM."""
+
+    by_walk: Optional[Tuple[int, int]]
+    """(free, of it what a trim or purge returns), each in RAM."""
+    used_bytes: Optional[int]
+    """Where there was no whole walk: in use by its counters, in RAM or not."""
+
+
+def _free(heap: Heap, is_whole: bool) -> Free:
+    """By a walk of the heap; of one that changes meanwhile by its counters."""
+    facts = heap.facts() if is_whole else None
+    if facts is not None:
+        kept = heap_sum(facts.info.id, facts.sizes, facts.arenas, facts.totals).kept_bytes
+        whole, resident = (facts.totals.get("reclaimable_%sbytes" % which) for which in ("", "resident_"))
+        if whole is not None and resident is not None:
+            return Free((max(0, kept - whole + resident), resident), None)
+    if "meter" not in heap.capabilities:
+        return Free(None, None)
+    try:
+        reading: Reading = heap.capabilities["meter"]().read(LOOK_S)
+    except (HeapxError, KeyError, ValueError, IndexError):
+        return Free(None, None)
+    return Free(None, reading.used_bytes)
+
+
+def _told(memory: Split, frees: Mapping[str, Free]) -> Look:
+    """Its parts; those of allocators by what is in use. Of pages that a fork shares everything is counted by parts."""
+    parts, used_bytes, kept_bytes = [], 0, 0
+    returnable_bytes, is_known = cast(Optional[int], 0), bool(frees)
+    for part in memory.parts:
+        owner, size = Owner(part.kind, part.name, part.sure, part.allocator, part.program), part.pss_bytes or 0
+        resident, free = part.resident_bytes or 0, frees.get(part.allocator or "", Free(None, None))
+        if part.kind != kinds.ALLOCATOR:
+            parts.append(Part(owner, {kinds.DEVICE: resident, kinds.HUGETLB: part.hugetlb_bytes or 0}.get(part.kind, size)))
+            continue
+        if free.by_walk is None and free.used_bytes is None:
+            parts.append(Part(owner._replace(name="%s: in use or free, which is not known" % part.name), size))
+            is_known, returnable_bytes = False, None
+            continue
+        kept, returnable = free.by_walk or (max(0, resident - (free.used_bytes or 0)), 0)
+        kept = size * min(kept, resident) // (resident or 1)
+        returnable = min(kept, size * returnable // (resident or 1))
+        if free.by_walk is None:
+            returnable_bytes = None
+        parts.append(Part(owner._replace(name="%s: in use" % part.name), size - kept))
+        parts.append(Part(owner._replace(name="%s: free, can be returned" % part.name), returnable, ALLOCATOR))
+        parts.append(Part(owner._replace(name="%s: free, in thread caches or between blocks in use" % part.name), kept - returnable))
+        used_bytes, kept_bytes = used_bytes + size - kept, kept_bytes + kept
+        returnable_bytes = None if returnable_bytes is None else returnable_bytes + returnable
+    return Look(parts, used_bytes if is_known else None, kept_bytes if is_known else None, returnable_bytes if is_known else None, True)
+
+
+def _private(look: Look) -> int:
+    return _of(look, IN_PROCESS)
+
+
+def _of(look: Look, some: "frozenset[str]") -> int:
+    return sum(part.bytes for part in look.parts if part.owner.kind in some)
+
+
+def _row(process: GroupProcess, look: Look) -> BillProcess:
+    def known(kind: str) -> Optional[int]:
+        return None if process.uses is None else _of(look, frozenset((kind,)))
+
+    sums: Dict[str, int] = {}
+    for part in look.parts:
+        if part.owner.kind in IN_PROCESS:
+            sums[part.owner.name] = sums.get(part.owner.name, 0) + part.bytes
+    largest = max(sums, key=lambda name: sums[name], default="") if look.is_deep else ""
+    return BillProcess(
+        process.pid,
+        process.name,
+        _private(look),
+        look.used_bytes,
+        look.kept_bytes,
+        look.returnable_bytes,
+        known(kinds.SHARED),
+        known(kinds.CACHE),
+        process.swapped_bytes,
+        process.locked_bytes,
+        process.pinned_bytes,
+        known(kinds.DEVICE),
+        process.gpu_bytes,
+        known(kinds.HUGETLB),
+        process.page_tables_bytes,
+        process.threads,
+        largest,
+        look.is_deep,
+    )
+
+
+class Lines:
+    """The lines while they are gathered."""
+
+    def __init__(self, whole_bytes: int) -> None:
+        self._whole = whole_bytes or 1
+        self._rows: Dict[Tuple[str, str, str], Tuple[int, Optional[int]]] = {}
+
+    def add(self, kind: str, name: str, size_bytes: int, back_by: str = NO, processes: Optional[int] = None) -> None:
+        """More of one line."""
+        before, count = self._rows.get((kind, name, back_by), (0, None))
+        self._rows[kind, name, back_by] = before + size_bytes, None if processes is None else processes + (count or 0)
+
+    @property
+    def sum_bytes(self) -> int:
+        """Of all."""
+        return sum(size for size, _ in self._rows.values())
+
+    def rows(self) -> List[BillLine]:
+        """Largest first; of what has nothing only what is not explained."""
+        made = [
+            BillLine(kind, name, size, round(100.0 * size / self._whole, 2), count, back)
+            for (kind, name, back), (size, count) in self._rows.items()
+            if size or kind == UNEXPLAINED
+        ]
+        return sorted(made, key=lambda row: (row.kind == UNEXPLAINED, -abs(row.bytes), row.name))
+
+
+def _lines(memory: GroupMemory, looked: Sequence[Tuple[GroupProcess, Look]]) -> Tuple[List[BillLine], int, int]:
+    """The lines, and which of their bytes were found in no process, and in nothing."""
+    stat, lines = memory.stat, Lines(memory.current_bytes)
+    private = shared = 0
+    for _, look in looked:
+        for name, kind, back, size in _summed(look):
+            if kind in IN_PROCESS:
+                lines.add(kind, name, size, back, 1)
+                private += size
+            elif kind == kinds.SHARED:
+                lines.add(kind, name, size, NO, 1)
+                shared += size
+    not_attributed = stat.get("anon", private) - private
+    if not_attributed >= 0:
+        lines.add(UNOWNED, "private memory found in no process of the group", not_attributed)
+    else:
+        lines.add(ELSEWHERE, "of these charged to other groups, or gone meanwhile", not_attributed)
+    _files(lines, stat, shared)
+    _kernel(lines, memory, [process for process, _ in looked])
+    lines.add(SOCKETS, "buffers of sockets", stat.get("sock", 0))
+    lines.add(kinds.HUGETLB, "huge pages of hugetlbfs", stat.get("hugetlb", 0))  # only where memory.current has them
+    left = memory.current_bytes - lines.sum_bytes
+    cached = min(max(0, left), stat.get("swapcached", 0))
+    lines.add(SWAP_CACHE, "swap cache: pages that are in swap as well", cached, KERNEL)
+    left -= cached
+    lines.add(UNEXPLAINED, "not explained", left)
+    return lines.rows(), not_attributed, left
+
+
+def _summed(look: Look) -> Iterator[Tuple[str, str, str, int]]:
+    """(name, kind, what brings it back, bytes) of one process, each once."""
+    sums: Dict[Tuple[str, str, str], int] = {}
+    for part in look.parts:
+        key = (part.owner.name, part.owner.kind, part.back_by)
+        sums[key] = sums.get(key, 0) + part.bytes
+    return ((*key, size) for key, size in sums.items() if size)
+
+
+def _files(lines: Lines, stat: Mapping[str, int], shared_bytes: int) -> None:
+    """Shared memory and tmpfs first, then the page cache; swap cache counts in `file`, and in `anon` where it is mapped."""
+    shmem = stat.get("shmem", 0)
+    if shmem >= shared_bytes:
+        lines.add(kinds.SHARED, "tmpfs files and shared memory that no process of the group maps", shmem - shared_bytes)
+    else:
+        lines.add(ELSEWHERE, "of shared memory charged to other groups", shmem - shared_bytes)
+    cache = max(0, stat.get("file", 0) - shmem - stat.get("swapcached", 0))
+    mapped = min(cache, max(0, stat.get("file_mapped", 0) - min(shmem, shared_bytes)))
+    unclean = min(cache - mapped, stat.get("file_dirty", 0) + stat.get("file_writeback", 0))
+    lines.add(kinds.CACHE, "page cache that processes map (code, libraries, data files)", mapped, KERNEL)
+    lines.add(kinds.CACHE, "page cache to be written to disk first (dirty)", unclean, KERNEL)
+    lines.add(kinds.CACHE, "page cache of files that were read or written", cache - mapped - unclean, KERNEL)
+
+
+def _kernel(lines: Lines, memory: GroupMemory, processes: Sequence[GroupProcess]) -> None:
+    """Its parts as it counts them; version 1 has only their sum, of which page tables and stacks can be told by the processes."""
+    stat = dict(memory.stat)
+    if memory.cgroup_version == 1:
+        tables = [process.page_tables_bytes or 0 for process in processes]
+        stat["pagetables"] = min(sum(tables), stat.get("kernel", 0))
+        stacks = sum(process.threads or 0 for process in processes) * (memory.thread_stack_bytes or 0)
+        stat["kernel_stack"] = min(stacks, stat.get("kernel", 0) - stat["pagetables"])
+    told = 0
+    for key, name, back in OF_KERNEL:
+        lines.add(kinds.KERNEL, name, stat.get(key, 0), back)
+        told += stat.get(key, 0)
+    if "kernel" in stat:  # since Linux 5.18
+        rest = "slab and other memory of the kernel" if memory.cgroup_version == 1 else "other memory of the kernel"
+        lines.add(kinds.KERNEL, rest, max(0, stat["kernel"] - told))

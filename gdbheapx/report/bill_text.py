@@ -1,0 +1,128 @@
+"""The bill of a memory cgroup, for people: how full it is, what its memory is, what brings it back, and by which process."""
+
+from typing import Iterator, List, Sequence
+
+from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.bill import ALLOCATOR, KERNEL, SOCKETS, SWAP_CACHE, UNEXPLAINED, Bill, BillLine, BillProcess
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.columns import Table, columns_of, sums
+from gdbheapx.report.text import printable
+from gdbheapx.units import Said, Size, exact_share, join_sentences, plural, say
+
+MOST_ROWS = 10
+MOST_LINES = 20
+"""Lines of the table; smaller ones are put together."""
+WORTH_PERCENT = 1
+"""Free memory of a process is named from this part of the group's memory on."""
+SORTS = (
+    ("page cache", (kinds.CACHE, SWAP_CACHE)),
+    ("shared memory and tmpfs", (kinds.SHARED,)),
+    ("kernel", (kinds.KERNEL, SOCKETS)),
+    ("huge pages", (kinds.HUGETLB,)),
+    ("not explained", (UNEXPLAINED,)),
+)
+"""The sorts of memory in one line; all else is private memory."""
+BACK = {KERNEL: "kernel, when short", ALLOCATOR: "trim or purge"}
+EVENTS = (
+    ("oom_kill", "processes killed for memory: %d"),
+    ("max", "limit reached: %d times"),
+    ("high", "throttled at memory.high: %d times"),
+)
+
+
+def lines(bill: Bill, top: int) -> Page:
+    """The page."""
+    group = bill.group
+    yield _head(bill)
+    yield _what(bill)
+    yield from _swap_and_events(bill)
+    yield ""
+    shown = [line._replace(name=printable(line.name), back_by=BACK.get(line.back_by, "")) for line in _few(bill.lines)]
+    yield Table(
+        columns_of(BillLine),
+        shown,
+        {"name": "memory.current" if group.cgroup_version == 2 else "usage_in_bytes", "bytes": group.current_bytes},
+    )
+    yield ""
+    yield from _back(bill)
+    if not bill.processes:
+        return
+    yield ""
+    rows = [row._replace(name=printable(row.name), largest=printable(row.largest)) for row in bill.processes[:top]]
+    yield Table(columns_of(BillProcess), rows, sums(BillProcess, rows) if 1 < len(rows) == len(bill.processes) else None)
+    if len(bill.processes) > top:
+        rest = sum(row.private_bytes for row in bill.processes[top:])
+        yield say("and %s with %s of private memory: --top %d", _processes(len(bill.processes) - top), Size(rest), len(bill.processes))
+    for row in bill.processes:
+        for region, size_bytes in sorted(row.gpu_bytes.items()):
+            yield say("GPU memory of process %d (%s), %s: %s, as its driver counts", row.pid, row.name, region, Size(size_bytes))
+
+
+def _few(found: Sequence[BillLine]) -> List[BillLine]:
+    rows = list(found)
+    if len(rows) <= MOST_LINES:
+        return rows
+    last = rows[-1:] if rows[-1].kind == UNEXPLAINED else []
+    kept, rest = rows[: MOST_LINES - 1], rows[MOST_LINES - 1 : len(rows) - len(last)]
+    sizes, percents = sum(row.bytes for row in rest), round(sum(row.percent for row in rest), 2)
+    return [*kept, BillLine("other", "%s: --json" % plural(len(rest), "smaller line"), sizes, percents, None, ""), *last]
+
+
+def _head(bill: Bill) -> Said:
+    group = bill.group
+    if group.limit_bytes is None:
+        limit = say("no limit%s", ", as far as can be seen from here" * group.is_cut_above)
+    else:
+        left = Size(max(0, group.limit_bytes - group.current_bytes))
+        of = "" if group.limit_of == group.path else " of %s" % group.limit_of
+        limit = say("limit %s%s, %s left", Size(group.limit_bytes), of, left)
+    share = "" if group.limit_bytes is None else " (%s)" % exact_share(group.current_bytes, group.limit_bytes)
+    return say(
+        "memory cgroup %s: %s%s in use by %s; %s", group.path, Size(group.current_bytes), share, _processes(len(bill.processes)), limit
+    )
+
+
+def _what(bill: Bill) -> Said:
+    """The answer in one line: four sorts of memory that together are all of it."""
+    sizes = [sum(line.bytes for line in bill.lines if line.kind in some) for _, some in SORTS]
+    known = [say("%s %s", Size(size), name) for (name, _), size in zip(SORTS, sizes) if size]
+    rest = bill.group.current_bytes - sum(sizes)
+    return join_sentences(", ", [say("%s private memory of processes", Size(rest)), *known])
+
+
+def _swap_and_events(bill: Bill) -> Iterator[str]:
+    group, said = bill.group, []
+    if group.high_bytes is not None:
+        said.append(say("memory.high %s", Size(group.high_bytes)))
+    if group.swapped_bytes:
+        said.append(say("%s in swap, which is not part of this", Size(group.swapped_bytes)))
+    said += [say(text, group.events[key]) for key, text in EVENTS if group.events.get(key)]
+    if said:
+        yield join_sentences("; ", said)
+
+
+def _back(bill: Bill) -> Iterator[str]:
+    """What can be had back, and how."""
+    group = bill.group
+    if bill.reclaimable_bytes is not None:
+        slab = ", slab" if group.cgroup_version == 2 else "; cgroups of version 1 do not count slab"
+        text = "The kernel can reclaim up to %s without a kill: clean page cache, memory freed lazily%s."
+        yield say(text, Size(bill.reclaimable_bytes), slab)
+    if bill.swappable_bytes:
+        yield say("Up to %s may go to swap.", Size(bill.swappable_bytes))
+    yield say("`kubectl top` shows %s: it leaves inactive files out.", Size(bill.working_set_bytes))
+    if bill.returnable_bytes is not None:
+        yield say("A trim or purge would return %s that programs have freed.", Size(bill.returnable_bytes))
+    for row in sorted(bill.processes, key=lambda row: -(row.returnable_bytes or 0)):
+        if (row.returnable_bytes or 0) * 100 > WORTH_PERCENT * group.current_bytes:
+            yield say("  %s of process %d (%s): gdbheapx report -p %d", Size(row.returnable_bytes), row.pid, row.name, row.pid)
+    first = max(bill.processes, key=lambda row: row.private_bytes, default=None)
+    if first is not None and 2 * first.private_bytes > group.current_bytes:
+        yield say("Most is private memory of process %d (%s): gdbheapx report -p %d", first.pid, first.name, first.pid)
+    percent = exact_share(abs(bill.not_explained_bytes), group.current_bytes)
+    text = "Not explained: %s (%s). The kernel counts in batches on each CPU: here up to %s."
+    yield say(text, Size(bill.not_explained_bytes), percent, Size(group.batch_bytes))
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else "%d processes" % count
