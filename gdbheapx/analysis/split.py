@@ -7,7 +7,7 @@ from gdbheapx.analysis.memory.attribute import Attribution, Piece, tell
 from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import MappingUse, Target
+from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.records import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
 from gdbheapx.ranges import Range, Ranges
@@ -169,6 +169,12 @@ class Memory(NamedTuple):
     copied without its holes); None: a process."""
     thread_stacks: Optional[ThreadStacks] = None
     """What living threads have touched of their stacks, and how deep they are in them."""
+    virtual_bytes: Optional[int] = None
+    """VSZ: all mappings, touched or not; None where a core has not all of them."""
+    peak_virtual_bytes: Optional[int] = None
+    """The most that VSZ has been (VmPeak); None on a core."""
+    peak_bytes: Optional[int] = None
+    """The highest RSS since the process began or ran this program (VmHWM); None on a core."""
 
 
 class Split(NamedTuple):
@@ -224,7 +230,22 @@ def split(
     parts = tally.parts()
     sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
     sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=depths.find(target, attribution, kernel, budget))
-    return Split(parts, sums, told.until, attribution, pieces)
+    return Split(parts, _with_space(target, use, sums), told.until, attribution, pieces)
+
+
+def _with_space(target: Target, use: MemoryUse, sums: Memory) -> Memory:
+    """With VSZ and the peaks. A core has no counters: its segments are what was mapped."""
+    try:
+        counting = target.counters()
+    except OSError:  # it has ended
+        return sums
+    if counting is None:
+        is_whole = use.tells_untouched and target.lost_bytes() is not None  # gdb leaves mappings out
+        return sums._replace(virtual_bytes=sum(row.mapping.end - row.mapping.start for row in use.mappings) if is_whole else None)
+    now = counting.read()
+    if now is None:
+        return sums
+    return sums._replace(virtual_bytes=now.virtual_bytes, peak_virtual_bytes=now.peak_virtual_bytes, peak_bytes=now.peak_bytes)
 
 
 class Largest:

@@ -502,6 +502,8 @@ class ProcessCounters(NamedTuple):
     """The highest RSS since the process began or ran this program (VmHWM); None: not known."""
     group_peak_bytes: Optional[int] = None
     """The most that its memory cgroup has used, files and other processes too (memory.peak, memory.max_usage_in_bytes)."""
+    peak_virtual_bytes: Optional[int] = None
+    """The most that all mappings together have had (VmPeak); None: not known."""
 
 
 class ProcessPages(NamedTuple):

@@ -89,6 +89,7 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
     ]
     more = join_sentences("", [cells(text, Size(value)) for value, text in beside if value])
     yield cells("%s: %s%s", "Memory in RAM (RSS)" if live else "Bytes in the core", Size(memory.total_bytes), more)
+    yield from _space(memory)
     columns = [column for column in MORE if any(getattr(part, column.field) for part in parts)]
     body = []
     for name, members in _rows(parts, memory.total_bytes):
@@ -105,6 +106,16 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
     if memory.thread_stacks is not None and were_deeper(memory):
         yield "Thread stacks of which most was touched:"
         yield Table(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
+
+
+def _space(memory: Memory) -> Iterator[str]:
+    """Peaks and address space, as far as they are known: RSS alone does not say that it was higher an hour ago."""
+    parts = [cells("Peak RSS: %s", Size(memory.peak_bytes))] if memory.peak_bytes is not None else []
+    if memory.virtual_bytes is not None:
+        peak = cells(", peak %s", Size(memory.peak_virtual_bytes)) if memory.peak_virtual_bytes is not None else ""
+        parts.append(cells("%s (VSZ): %s%s", "address space" if parts else "Address space", Size(memory.virtual_bytes), peak))
+    if parts:
+        yield join_sentences("; ", parts)
 
 
 def _rows(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:

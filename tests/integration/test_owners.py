@@ -84,6 +84,22 @@ def test_the_kernels_sums(owners: Process, live: str) -> None:
     assert "shared-pages" in [finding["code"] for finding in found["findings"]]
 
 
+def test_address_space(owners: Process, kind: str) -> None:
+    """VSZ is that of /proc/PID/status, live and by the segments of a core of the kernel; peaks are a process's alone."""
+    lines = (line.split() for line in Path("/proc/%d/status" % owners.pid).read_text().splitlines() if line.startswith("Vm"))
+    status = {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines}
+    memory = heapx(owners.target(kind), "report", "--json").data["memory"]
+    text = heapx(owners.target(kind), "report").stdout.decode()
+    if kind == "live":
+        peaks = memory["virtual_bytes"], memory["peak_virtual_bytes"], memory["peak_bytes"]
+        assert peaks == (status["VmSize"], status["VmPeak"], status["VmHWM"])
+        assert "Peak RSS: " in text and "; address space (VSZ): " in text and ", peak " in text
+    else:
+        assert abs(memory["virtual_bytes"] - status["VmSize"]) <= PAGE_SLACK, "the page of vsyscall is the kernel's"
+        assert memory["peak_virtual_bytes"] is None and memory["peak_bytes"] is None
+        assert "\nAddress space (VSZ): " in text and "peak" not in text
+
+
 def test_what_a_core_cannot_have_is_null(owners: Process, core: str) -> None:
     """Neither what was in RAM nor what was shared; the bytes in the file are told instead."""
     found = heapx(owners.target(core), "report", "--json").data

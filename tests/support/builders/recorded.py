@@ -43,6 +43,9 @@ class Recorded:
     def lost_bytes(self) -> int:
         return 0
 
+    def counters(self) -> None:
+        return None
+
     def page_table(self) -> PageTable:
         return PageTable(self.pid, True, True, -1, ())
 
