@@ -127,6 +127,11 @@ DASK = [
     "distributed>=2022.12.1",  # Debian 12's; the tests pass with it, 2024.8 (the last for Python 3.9) and 2026.8
 ]
 
+SERVE = [
+    # serve, and the tests read with it what watch --openmetrics writes
+    "prometheus_client>=0.16",
+]
+
 SHARED = (
     "share/man/man1/gdbheapx.1",
     "share/bash-completion/completions/gdbheapx",
@@ -163,17 +168,18 @@ setup(
         "query": QUERY,
         "dask": DASK,
         "explore": EXPLORE,
+        "serve": SERVE,
         "dev": [
             *CORES,
             *HTML,
             *QUERY,
             *DASK,
             *EXPLORE,
+            *SERVE,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "coverage>=7",  # make coverage
             "kubernetes-validate>=1.29",  # the manifests of the examples; it knows the successPolicy and backoffLimitPerIndex of jobs
-            "prometheus_client>=0.16",  # reads what watch --openmetrics writes
             "hypothesis>=6",  # synthetic heaps in the unit tests
             "mypy>=1.8",  # understands NamedTuple with docstrings and `X | None` in strict mode alike
             "ruff>=0.4",  # first with the rule names in pyproject.toml

@@ -215,6 +215,7 @@ NOT_PROFILED = Code("not-profiled", Severity.ENVIRONMENT, "the allocator does no
 GDB_MISSING = Code("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or what is asked for requires a gdb")
 GDB_FAILED = Code("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or cannot do what is needed")
 NO_SCHEDULER = Code("no-scheduler", Severity.ENVIRONMENT, "the scheduler of the Dask cluster does not answer")
+CANNOT_LISTEN = Code("cannot-listen", Severity.ENVIRONMENT, "the address or port is in use, or is not this machine's")
 OUT_OF_MEMORY = Code("out-of-memory", Severity.ENVIRONMENT, "there is not enough memory for the answer")
 INTERNAL = Code("internal-error", Severity.ENVIRONMENT, "a defect of gdbheapx")
 

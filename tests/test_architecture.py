@@ -102,6 +102,7 @@ LIBRARIES = {
     "duckdb": {"extras/query/engine.py"},
     "numpy": {"extras/frames.py"},
     "pandas": {"extras/frames.py"},
+    "prometheus_client": {"extras/watch/endpoint.py"},
     "rich": {"extras/explore/app.py"},
     "textual": {"extras/explore/app.py"},
     "pyarrow": {"extras/frames.py"},

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, O
 
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, Table, columns_of
+from gdbheapx.extras.watch import containers
 from gdbheapx.extras.watch.series import Series
 from gdbheapx.extras.watch.table import when
 from gdbheapx.inferior.base import Counting, ProcessCounters
@@ -64,10 +65,10 @@ class Moment(NamedTuple):
 class Followed:
     """One process that is followed."""
 
-    def __init__(self, pid: int, counting: Counting, elapsed_s: float) -> None:
+    def __init__(self, pid: int, counting: Counting, elapsed_s: float, is_judged: bool = True) -> None:
         self.pid, self.counting, self.since_s = pid, counting, elapsed_s
-        self.name = counting.name() or "?"
-        self.rss = Series()
+        self.name = "?"
+        self.rss = Series() if is_judged else None
         self.first: Optional[ProcessCounters] = None
         self.last: Optional[ProcessCounters] = None
         self.last_s = elapsed_s
@@ -79,15 +80,17 @@ class Followed:
         if counters is None:
             self.has_ended = True
             return False
+        self.name = self.counting.name() or self.name  # of a container's first process: the runtime's, until it runs the program
         self.first, self.last, self.last_s = self.first or counters, counters, elapsed_s
-        self.rss.add(elapsed_s, counters.resident_bytes)
+        if self.rss is not None:
+            self.rss.add(elapsed_s, counters.resident_bytes)
         return True
 
     def row(self) -> Optional[Grower]:
         """What it has shown; None: nothing yet."""
         if self.first is None or self.last is None:
             return None
-        change = self.rss.change()
+        change = self.rss.change() if self.rss is not None else None
         sure = change.sure_bytes_per_hour if change is not None else None
         last = self.last
         grown = last.resident_bytes - self.first.resident_bytes
@@ -97,11 +100,23 @@ class Followed:
         )
 
 
-class Machine:
-    """Those that `which` names: ALL, the name of programs, or the path of a control group, with those below it."""
+class Running(NamedTuple):
+    """One process at its last sample."""
 
-    def __init__(self, which: str, counting: Callable[[int], Counting], proc: str = "/proc") -> None:
-        self._which, self._counting, self._proc = which, counting, proc
+    pid: int
+    name: str
+    counters: ProcessCounters
+    place: containers.Place
+
+
+class Machine:
+    """Those that `which` names: ALL, the name of programs, or the path of a control group, with those below it.
+
+    Not `is_judged`: growth is somebody else's to judge, so neither earlier samples nor processes that have ended are kept.
+    """
+
+    def __init__(self, which: str, counting: Callable[[int], Counting], proc: str = "/proc", is_judged: bool = True) -> None:
+        self._which, self._counting, self._proc, self._is_judged = which, counting, proc, is_judged
         self._running: Dict[int, Followed] = {}
         self._ended: List[Followed] = []
         self.unreadable = 0
@@ -114,12 +129,14 @@ class Machine:
         """All of them, now; those that began meanwhile are followed from here on."""
         for pid, one in list(self._running.items()):
             if not one.sample(elapsed_s):
-                self._ended.append(self._running.pop(pid))
+                del self._running[pid]
+                if self._is_judged:
+                    self._ended.append(one)
         self.unreadable = 0
         for entry in os.listdir(self._proc):
             if entry.isdigit() and int(entry) not in self._running and int(entry) != os.getpid() and self._is_wanted(entry):
                 try:
-                    one = Followed(int(entry), self._counting(int(entry)), elapsed_s)
+                    one = Followed(int(entry), self._counting(int(entry)), elapsed_s, self._is_judged)
                 except OSError:
                     self.unreadable += os.path.exists(os.path.join(self._proc, entry))
                     continue
@@ -150,6 +167,12 @@ class Machine:
         found = (one.row() for one in (*self._running.values(), *self._ended))
         return sorted((row for row in found if row is not None), key=lambda row: (-(row.sure_bytes_per_hour or 0), -row.grown_bytes))
 
+    def running_now(self) -> Iterator[Running]:
+        """Those that run, with the container that each is in by now."""
+        for one in self._running.values():
+            if one.last is not None:
+                yield Running(one.pid, one.name, one.last, containers.place(one.pid, self._proc))
+
     @property
     def running(self) -> int:
         """How many are followed."""
@@ -162,8 +185,8 @@ def _grown(one: Followed) -> int:
 
 
 def events(machine: Machine, every_s: float, times: Optional[int], budget: Budget, clock: Any = time) -> Iterator[Moment]:
-    """A moment for each sample, and once more the last one, as the end."""
-    began, taken = clock.monotonic(), 0
+    """A moment for each sample, and once more the last one, as the end. A sample that is late is not made up for."""
+    began, taken, turn = clock.monotonic(), 0, 0
     while times is None or taken < times:
         if budget.expired():
             break
@@ -171,7 +194,8 @@ def events(machine: Machine, every_s: float, times: Optional[int], budget: Budge
         machine.sample(now_s)
         taken += 1
         yield Moment("machine", clock.time(), now_s, taken, machine.running, machine.unreadable, machine.rows())
-        until = began + taken * every_s
+        turn = max(turn, int((clock.monotonic() - began) / every_s)) + 1
+        until = began + turn * every_s
         while (times is None or taken < times) and not budget.expired() and clock.monotonic() < until:
             clock.sleep(min(NAP_S, max(0.0, until - clock.monotonic())))
     budget.heed()

@@ -1,18 +1,21 @@
-"""The last sample as OpenMetrics text, for the textfile collector of Prometheus' node exporter."""
+"""The last sample as metrics, and as OpenMetrics text for the textfile collector of Prometheus' node exporter; endpoint.py serves the same."""
 
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.extras.watch import table
+from gdbheapx.extras.watch import containers, machine, table
 from gdbheapx.extras.watch.samples import Sample, Sampler
+from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.report.text import printable
 
 PREFIX = "gdbheapx_"
 PROCESS = {
-    "rss_bytes": "resident memory of the process",
-    "anonymous_bytes": "the part of it that belongs to no file and is no shared memory",
-    "swapped_bytes": "memory of the process that is in swap",
-    "threads": "threads of the process",
+    "rss_bytes": ("resident_bytes", "resident memory of the process"),
+    "anonymous_bytes": ("anonymous_bytes", "the part of it that belongs to no file and is no shared memory"),
+    "swapped_bytes": ("swapped_bytes", "memory of the process that is in swap"),
+    "threads": ("threads", "threads of the process"),
+    "peak_bytes": ("peak_bytes", "the highest resident memory since the process began, as the kernel counts it (VmHWM)"),
 }
+"""Name -> (which of its counters, help)."""
 SUMS = {
     "held_bytes": "what the allocator has from the OS, in use or kept",
     "used_bytes": "what the program has allocated and not freed",
@@ -21,16 +24,22 @@ SUMS = {
 
 
 class Metric(NamedTuple):
-    """One gauge."""
+    """One family: its name without PREFIX, and (labels, value) of each series."""
 
     name: str
     help: str
-    samples: List[str]
+    samples: List[Tuple[Dict[str, str], float]]
+    kind: str = "gauge"
+
+    @property
+    def unit(self) -> str:
+        """What its name ends in, where that is a unit of OpenMetrics; else empty."""
+        return next((unit for unit in ("bytes", "seconds") if self.name.endswith("_" + unit)), "")
 
 
 def escape(value: str) -> str:
-    """A label's value: what drives a terminal is made visible first, then the format's own rules."""
-    return printable(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """A label's value, by the format's own rules."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def escape_help(text: str) -> str:
@@ -38,54 +47,80 @@ def escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
+def labels(pid: int, name: str, place: containers.Place) -> Dict[str, str]:
+    """Of one process. What drives a terminal is made visible; a label that is not known is left out, as Prometheus takes an empty one."""
+    told = {"pid": str(pid), "name": printable(name), **place._asdict()}
+    return {key: value for key, value in told.items() if value}
+
+
+def of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
+    """All figures of one process; with no sample, that it is not watched."""
+    own = labels(sampler.pid, sampler.name, containers.place(sampler.pid))
+    metrics = [Metric("up", "1 while the process is watched, 0 when it ended or the watch did", [(own, 1 if sample else 0)])]
+    if sample is None:
+        return metrics
+    metrics.append(Metric("sample_timestamp_seconds", "when this was sampled", [(own, round(sample.unix_s, 3))]))
+    metrics += _counters([(own, sample.counters)])
+    by_name: Dict[str, Metric] = {}
+    for place, watched in enumerate(sampler.watched):
+        texts = {**{figure.key: figure.meaning for figure in watched.figures}, **SUMS}
+        guessed = table.estimates(watched, sampler.is_exact)
+        for key, value in table.allocator_figures(watched, sample, place).items():
+            told = texts[key] + (" (estimated)" if key in guessed and key in SUMS else "")
+            metric = by_name.setdefault(key, Metric("allocator_" + key, told, []))
+            metric.samples.extend(_known({**own, "allocator": printable(watched.info.id)}, value))
+    return metrics + list(by_name.values())
+
+
+def of_machine(followed: machine.Machine, moment: machine.Moment, most: int) -> List[Metric]:
+    """The counters of the `most` largest processes, and how many there are: what one scrape costs, and Prometheus keeps, is bounded."""
+    running = sorted(followed.running_now(), key=lambda one: -one.counters.resident_bytes)
+    told = [(labels(one.pid, one.name, one.place), one.counters) for one in running[:most]]
+    return [
+        Metric("sample_timestamp_seconds", "when this was sampled", [({}, round(moment.unix_s, 3))]),
+        Metric("processes", "processes that are followed", [({}, len(running))]),
+        Metric("processes_left_out", "those of them that are too small to be among the series", [({}, max(0, len(running) - most))]),
+        Metric("processes_unreadable", "processes that this user may not read", [({}, moment.unreadable)]),
+        *_counters(told),
+    ]
+
+
+def _counters(of: Sequence[Tuple[Dict[str, str], ProcessCounters]]) -> List[Metric]:
+    """What the kernel says of each."""
+    return [
+        Metric(key, told, [one for own, counters in of for one in _known(own, getattr(counters, field))])
+        for key, (field, told) in PROCESS.items()
+    ]
+
+
+def _known(own: Dict[str, str], value: Optional[int]) -> List[Tuple[Dict[str, str], float]]:
+    return [] if value is None else [(own, value)]
+
+
+def text(metrics: List[Metric]) -> str:
+    """As OpenMetrics text; a family without a series is left out."""
+    lines: List[str] = []
+    for metric in metrics:
+        name = PREFIX + metric.name
+        if metric.samples:
+            lines += ["# TYPE %s %s" % (name, metric.kind), *(["# UNIT %s %s" % (name, metric.unit)] if metric.unit else [])]
+            lines += ["# HELP %s %s" % (name, escape_help(metric.help))]
+        for own, value in metric.samples:
+            lines.append("%s{%s} %s" % (name, ",".join('%s="%s"' % (key, escape(told)) for key, told in own.items()), value))
+    return "\n".join([*lines, "# EOF", ""])
+
+
 class OpenMetrics:
     """A file that always holds the last sample, whole."""
 
     def __init__(self, path: str, sampler: Sampler) -> None:
         self._path, self._sampler = path, sampler
-        self._labels = 'pid="%d",name="%s"' % (sampler.pid, escape(sampler.name))
-        table.replace(path, self._text(None))
+        self.end()
 
     def sample(self, sample: Sample) -> None:
         """This sample is the last one."""
-        table.replace(self._path, self._text(sample))
+        table.replace(self._path, text(of_process(self._sampler, sample)))
 
     def end(self) -> None:
         """Nothing is watched any more: figures that stay would be taken for new ones."""
-        table.replace(self._path, self._text(None))
-
-    def _text(self, sample: Optional[Sample]) -> str:
-        up = "1 while the process is watched, 0 when it ended or the watch did"
-        metrics = [Metric("up", up, [self._one("up", "", 1 if sample else 0)])]
-        if sample is not None:
-            metrics += self._figures(sample)
-        lines: List[str] = []
-        for metric in metrics:
-            if metric.samples:
-                name = PREFIX + metric.name
-                lines += ["# TYPE %s gauge" % name]
-                lines += ["# UNIT %s %s" % (name, unit) for unit in ("bytes", "seconds") if name.endswith("_" + unit)]
-                lines += ["# HELP %s %s" % (name, escape_help(metric.help)), *metric.samples]
-        return "\n".join([*lines, "# EOF", ""])
-
-    def _figures(self, sample: Sample) -> List[Metric]:
-        taken = "sample_timestamp_seconds"
-        metrics = [Metric(taken, "when this was sampled", [self._one(taken, "", round(sample.unix_s, 3))])]
-        figures = table.process_figures(sample)
-        metrics += [Metric(key, text, self._known(key, "", figures[key])) for key, text in PROCESS.items()]
-        by_name: Dict[str, Metric] = {}
-        for place, watched in enumerate(self._sampler.watched):
-            labels = ',allocator="%s"' % escape(watched.info.id)
-            texts = {**{figure.key: figure.meaning for figure in watched.figures}, **SUMS}
-            guessed = table.estimates(watched, self._sampler.is_exact)
-            for key, value in table.allocator_figures(watched, sample, place).items():
-                told = texts[key] + (" (estimated)" if key in guessed and key in SUMS else "")
-                metric = by_name.setdefault(key, Metric("allocator_" + key, told, []))
-                metric.samples.extend(self._known("allocator_" + key, labels, value))
-        return metrics + list(by_name.values())
-
-    def _known(self, name: str, labels: str, value: Optional[int]) -> List[str]:
-        return [] if value is None else [self._one(name, labels, value)]
-
-    def _one(self, name: str, labels: str, value: float) -> str:
-        return "%s%s{%s%s} %s" % (PREFIX, name, self._labels, labels, value)
+        table.replace(self._path, text(of_process(self._sampler, None)))

@@ -112,9 +112,7 @@ def test_openmetrics(tmp_path: Path, name: str) -> None:
 
 def test_every_metric_of_bytes_says_so() -> None:
     """A UNIT line stands for each name that ends in a unit, and TYPE, UNIT, HELP come before the samples."""
-    writer = openmetrics.OpenMetrics.__new__(openmetrics.OpenMetrics)
-    writer._sampler, writer._labels = sampled("toy"), 'pid="1",name="toy"'
-    lines = writer._text(sample()).split("\n")
+    lines = openmetrics.text(openmetrics.of_process(sampled("toy"), sample())).split("\n")
     named = {line.split()[2] for line in lines if line.startswith("# UNIT")}
     shown = [line.split("{")[0] for line in lines if line and line[0] != "#"]
     assert named == {name for name in shown if name.endswith(("_bytes", "_seconds"))}

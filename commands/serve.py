@@ -1,0 +1,118 @@
+"""gdbheapx serve"""
+
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Iterator, Optional, Tuple, Union
+
+from gdbheapx.command import Answer, Options, Style, argument, command, count, some_seconds
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.problems import NOT_LIVE
+from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.extras.watch.machine import Machine
+    from gdbheapx.extras.watch.samples import Sampler
+
+HELP = """An endpoint for Prometheus, with what `watch` samples; no process is stopped.
+
+From a shell only. For one process (--pid N or NAME) it has what `watch --openmetrics` writes: RSS, threads, allocator counters; it ends
+when the process does. --pids serves many by their counters alone: ALL, those whose program has a name, or those of a control group
+(`/system.slice`) and of the groups below it; processes that begin are followed, series of those that ended go away. Labels are pid, name
+and, where its control group says so, container_id and pod_uid, as kube-state-metrics has them.
+
+A sample is taken every --every seconds, and a scrape gets the last one: however many ask, no process is read more often. The endpoint's own
+cost is among the metrics (process_cpu_seconds_total, process_resident_memory_bytes, gdbheapx_samples_total).
+
+Whoever reaches the address sees names, pids and sizes of processes: there is no password. The default address is this machine's own alone. It
+ends by Ctrl-C or SIGTERM, and requires prometheus_client (pip install 'gdbheapx[serve]').
+"""
+LISTEN = "127.0.0.1:10930"
+"""Prometheus' list of exporters' ports has no room left from 9100 to 9999."""
+
+ENDS = {
+    "process-ended": "the process crashed or exited, after %s",
+    "other-program": "the process runs another program now (execve), after %s: start serve again",
+    "stopped": "stopped after %s",
+    "times": "ended after %s",
+}
+"""By why it is over."""
+
+
+def listen(text: str) -> Tuple[str, int]:
+    """An address and a port."""
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
+    if not (colon and bare and port.isascii() and port.isdigit() and int(port) < 1 << 16) or (":" in bare and bare == host):
+        raise ArgumentTypeError("%s is not ADDRESS:PORT, or [ADDRESS]:PORT" % text)
+    return bare, int(port)
+
+
+def whose(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
+    """Whose memory is served."""
+    if which is None:
+        return "%s (pid %d)" % (getattr(of, "name", "?"), getattr(of, "pid", 0))
+    return "all processes" if which == "ALL" else "the processes %s %s" % ("of" if which.startswith("/") else "called", which)
+
+
+@command(
+    "serve",
+    arguments=[
+        argument("--listen", type=listen, default=LISTEN, metavar="ADDRESS:PORT", help="where to listen (default: %s)" % LISTEN),
+        argument("--every", type=some_seconds, default=15.0, metavar="SECONDS", help="a sample every SECONDS (default: 15)"),
+        argument("--times", type=count, metavar="N", help="end after N samples (default: when it is told to, or the process exits)"),
+        argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
+        argument("--most", type=count, default=1000, metavar="N", help="of --pids the N with the highest RSS (default: 1000)"),
+    ],
+    needs_target=False,
+    help=HELP,
+    repeats=True,
+)
+def serve(session: Session, options: Options) -> Answer:
+    """The command `serve`."""
+    if session.has_target == (options.pids is not None):
+        raise UsageError("serve requires one process or --pids, not both", "try: gdbheapx serve --pids ALL, or gdbheapx --pid N serve")
+    if session.has_target and session.target.kind != "live":
+        raise HeapxError("serve needs a process that runs on this machine: a core does not change", "give --pid N", code=NOT_LIVE)
+    if options.times == 0:
+        raise UsageError("serve: --times must be more than 0", "omit it, to serve until Ctrl-C")
+    from gdbheapx.extras.watch.machine import Machine
+    from gdbheapx.extras.watch.samples import Sampler
+
+    of = Sampler(session, False) if session.has_target else Machine(options.pids, session.counting, is_judged=False)
+    return Answer(lambda: None, lambda style: lines(session, options, of, style), live=True, read=True, document=True)
+
+
+def lines(session: Session, options: Options, of: "Union[Sampler, Machine]", style: Style) -> Iterator[str]:
+    """Where it listens, and why it ended; meanwhile whatever asks is answered."""
+    from gdbheapx.extras.watch import endpoint, machine, openmetrics, summary
+    from gdbheapx.extras.watch.samples import Sample
+    from gdbheapx.report.json import encode
+    from gdbheapx.report.text import printable
+    from gdbheapx.units import plural
+
+    served = endpoint.Endpoint(endpoint.Address(*options.listen))
+    why, taken = summary.STOPPED, 0
+    try:
+        url = "http://%s%s" % (served.at, endpoint.PATH)
+        if options.json:
+            yield encode({"kind": "start", "url": url, "every_s": options.every, "is_private": served.is_private})
+        else:
+            yield "serving %s at %s, a sample every %g s; Ctrl-C ends" % (printable(whose(of, options.pids)), url, options.every)
+            if not served.is_private:
+                yield "note: whoever reaches this address sees names, pids and sizes of processes; there is no password"
+        if isinstance(of, machine.Machine):
+            for moment in machine.events(of, options.every, options.times, session.budget):
+                if moment.kind != "end":
+                    taken = moment.samples
+                    metrics = openmetrics.of_machine(of, moment, options.most)
+                    served.publish(metrics, taken, int(moment.elapsed_s / options.every) + 1 - taken)
+            why = summary.TIMES if taken == options.times else why
+        else:
+            for event in summary.events(of, summary.History(of.watched), options.every, options.times, session.budget):
+                if isinstance(event, summary.Over):
+                    why = event.why
+                elif isinstance(event, Sample):
+                    taken += 1
+                    served.publish(openmetrics.of_process(of, event), taken, int(event.elapsed_s / options.every) + 1 - taken)
+    finally:
+        served.close()
+    yield encode({"kind": "end", "why": why, "samples": taken}) if options.json else ENDS[why] % plural(taken, "sample")

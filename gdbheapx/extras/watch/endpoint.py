@@ -1,0 +1,187 @@
+"""The last sample over HTTP, where Prometheus scrapes it. A scrape reads no process: it gets what the last sample has left, made ready once.
+
+Nothing else imports prometheus_client.
+"""
+
+import gzip
+import ipaddress
+import platform
+import socket
+import socketserver
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+from gdbheapx import __version__
+from gdbheapx.errors import HeapxError
+from gdbheapx.extras.watch.openmetrics import PREFIX, Metric
+from gdbheapx.problems import CANNOT_LISTEN, MISSING_PACKAGE
+
+INSTALL = "pip install 'gdbheapx[serve]', or prometheus_client; without it: watch --openmetrics FILE"
+PATH = "/metrics"
+MOST_SCRAPERS = 8
+"""Connections at a time: any more are closed."""
+PATIENCE_S = 10.0
+"""So long a scraper may send or take nothing."""
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return ("[%s]:%d" if ":" in self.host else "%s:%d") % self
+
+
+class Endpoint:
+    """Listens from the moment it is made, and serves whatever was published last."""
+
+    def __init__(self, at: Address) -> None:
+        """HeapxError where it cannot listen there, or the library is not here."""
+        self._client = _library()
+        self._metrics: List[Metric] = []
+        self._ready: Dict[Tuple[str, bool], bytes] = {}
+        """The last sample as bytes, by content type and whether it is compressed."""
+        self._lock = threading.Lock()
+        self._registry = self._client.CollectorRegistry()
+        self._registry.register(self)
+        self._client.ProcessCollector(registry=self._registry)  # what this program itself costs
+        self.scrapes = self.sent_bytes = self.samples = self.missed = 0
+        try:
+            self._server = Server(at, self)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            hint = "choose another with --listen ADDRESS:PORT"
+            raise HeapxError("cannot listen at %s: %s" % (at, why), hint, code=CANNOT_LISTEN) from None
+        self.at = Address(*self._server.socket.getsockname()[:2])
+        threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True).start()
+
+    @property
+    def is_private(self) -> bool:
+        """Nobody but this machine's users reaches it."""
+        return ipaddress.ip_address(self.at.host.partition("%")[0]).is_loopback
+
+    def publish(self, metrics: Sequence[Metric], samples: int, missed: int) -> None:
+        """From now on this is served; `samples` were taken so far, and `missed` were not in time."""
+        with self._lock:
+            self.samples, self.missed = samples, max(self.missed, missed)
+            self._metrics = [*metrics, *self._own()]
+            self._ready.clear()
+
+    def _own(self) -> List[Metric]:
+        of = {"version": __version__, "python": platform.python_version()}
+        return [
+            Metric("build_info", "the gdbheapx that serves this", [(of, 1)]),
+            Metric("samples_total", "samples since it began", [({}, self.samples)], "counter"),
+            Metric("samples_missed_total", "samples that were not taken in time", [({}, self.missed)], "counter"),
+            Metric("scrapes_total", "scrapes that were answered until this sample", [({}, self.scrapes)], "counter"),
+            Metric("sent_bytes_total", "bytes that were sent for them", [({}, self.sent_bytes)], "counter"),
+        ]
+
+    def collect(self) -> Iterator[Any]:
+        """For the library: its families."""
+        for metric in self._metrics:
+            ending = "_total" if metric.kind == "counter" else ""
+            name = PREFIX + metric.name[: len(metric.name) - len(ending)]
+            family = self._client.Metric(name, metric.help, metric.kind, metric.unit)
+            for labels, value in metric.samples:
+                family.add_sample(name + ending, labels, value)
+            if metric.samples:
+                yield family
+
+    def document(self, accept: str, is_compressed: bool) -> Tuple[str, bytes]:
+        """(content type, what is sent), as whoever asks wants it."""
+        encode, content = self._client.exposition.choose_encoder(accept)
+        with self._lock:
+            found = self._ready.get((content, is_compressed))
+            if found is None:
+                found = encode(self._registry)
+                found = gzip.compress(found, 5) if is_compressed else found
+                self._ready[content, is_compressed] = found
+            self.scrapes, self.sent_bytes = self.scrapes + 1, self.sent_bytes + len(found)
+        return content, found
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Server(socketserver.ThreadingMixIn, HTTPServer):
+    """A thread for each of a few connections."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, at: Address, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._free = threading.BoundedSemaphore(MOST_SCRAPERS)
+        self.address_family = socket.getaddrinfo(*at, type=socket.SOCK_STREAM)[0][0]
+        super().__init__(at, Scrape)
+
+    def server_bind(self) -> None:
+        """Without a question to a name server for its own name."""
+        socketserver.TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """One more connection, or one too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """In its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked has gone; nobody else is to hear of it."""
+
+
+class Scrape(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    timeout = PATIENCE_S
+    server_version, sys_version = "gdbheapx", ""
+
+    def do_GET(self) -> None:
+        """The last sample at /metrics; where that is, at /."""
+        path = self.path.partition("?")[0]
+        if path == PATH:
+            is_compressed = "gzip" in self.headers.get("Accept-Encoding", "")
+            self._send(200, *self.server.endpoint.document(self.headers.get("Accept", ""), is_compressed), is_compressed)
+        elif path == "/":
+            self._send(200, "text/plain; charset=utf-8", b"gdbheapx: see %s\n" % PATH.encode())
+        else:
+            self._send(404, "text/plain; charset=utf-8", b"not found: see %s\n" % PATH.encode())
+
+    do_HEAD = do_GET
+
+    def _send(self, code: int, content: str, body: bytes, is_compressed: bool = False) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content)
+        self.send_header("Content-Length", str(len(body)))
+        if is_compressed:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: a scrape is no news."""
+
+
+def _library() -> Any:
+    """prometheus_client. HeapxError where it is not installed."""
+    try:
+        import prometheus_client
+    except ImportError as error:
+        why = " ".join(str(error).split())
+        raise HeapxError("serve requires prometheus_client, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE) from None
+    return prometheus_client
