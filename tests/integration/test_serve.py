@@ -9,70 +9,25 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Iterator, List
 
 import pytest
 
 from tests.support.processes import Stage
 from tests.support.programs import found
-from tests.support.tool import heapx, tool_command, tool_environment
+from tests.support.serving import Served
+from tests.support.tool import heapx
 from tests.support.unchanged import unchanged
 
-parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="serve requires prometheus_client")
+pytest.importorskip("prometheus_client", reason="serve requires prometheus_client")
 
 pytestmark = pytest.mark.once  # reading the process and its allocators is proved in the images by the other modules
 
 MB = 1 << 20
 ANYWHERE = ("--listen", "127.0.0.1:0")
-DOCUMENT = "application/openmetrics-text; version=1.0.0"
 NO_RIGHTS = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
 """As the container of serve-daemonset.yaml runs."""
-
-
-class Served:
-    """One that serves beside the test."""
-
-    def __init__(self, *words: str, before: List[str]) -> None:
-        self.popen = subprocess.Popen(
-            [*before, *tool_command(), *words, "--json"],
-            env=tool_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self.popen.stdout is not None
-        line = self.popen.stdout.readline()
-        self.start: Dict[str, Any] = json.loads(line) if line else {}
-
-    def text(self, accept: str = DOCUMENT) -> str:
-        """A scrape."""
-        with urllib.request.urlopen(urllib.request.Request(self.start["url"], headers={"Accept": accept}), timeout=30) as answer:
-            return str(answer.read().decode())
-
-    def series(self, after: int = 0) -> Dict[str, List[Any]]:
-        """Samples by name, once more than `after` were taken."""
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            told: Dict[str, List[Any]] = {}
-            for family in parser.text_string_to_metric_families(self.text()):
-                for sample in family.samples:
-                    told.setdefault(sample.name, []).append(sample)
-            if "gdbheapx_samples_total" in told and told["gdbheapx_samples_total"][0].value > after:
-                return told
-            time.sleep(0.05)
-        raise AssertionError("no sample")
-
-    def end(self, number: int = signal.SIGTERM) -> Dict[str, Any]:
-        """The last line."""
-        self.popen.send_signal(number)
-        out, errors = self.popen.communicate(timeout=60)
-        assert (self.popen.returncode, errors) == (0, b"")
-        last: Dict[str, Any] = json.loads(out.splitlines()[-1])
-        return last
 
 
 @pytest.fixture
@@ -81,7 +36,7 @@ def serving() -> Iterator[Any]:
     made: List[Served] = []
 
     def start(*words: str, before: Any = ()) -> Served:
-        made.append(Served(*words, before=list(before)))
+        made.append(Served(*words, before=before))
         return made[-1]
 
     yield start

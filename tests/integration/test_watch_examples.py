@@ -2,6 +2,7 @@
 
 import configparser
 import ctypes.util
+import json
 import os
 import re
 import shlex
@@ -16,19 +17,21 @@ from gdbheapx import invocation
 from gdbheapx.command import load_commands, parse
 from tests.support import units
 from tests.support.paths import ROOT
+from tests.support.processes import Stage
 from tests.support.programs import need
+from tests.support.serving import Served
 from tests.support.tool import tool_command
 
 pytestmark = pytest.mark.once  # reads the documentation
 
 EXAMPLES = ROOT / "docs" / "how-to" / "examples"
-UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer")
 FILTERS = {
     *("lockpersonality", "memorydenywriteexecute", "privatedevices", "protectclock", "protecthostname", "protectkernellogs", "protectkernelmodules"),
     *("protectkerneltunables", "restrictaddressfamilies", "restrictnamespaces", "restrictrealtime", "restrictsuidsgid", "systemcallarchitectures"),
     *("systemcallfilter", "systemcalllog"),
 }
 """What systemd makes seccomp filters of (systemd.exec(5))."""
+UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer", "gdbheapx-serve.service")
 WATCHED = "[Unit]\nDescription=What is watched\n[Service]\nExecStart=/bin/true\n"
 
 
@@ -104,7 +107,7 @@ def test_the_units_suffice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("watch-sidecar.yaml", "shareProcessNamespace"), ("fleet-job.yaml", "backoffLimitPerIndex"), ("fleet-table-job.yaml", "backoffLimit")],
+    [("watch-sidecar.yaml", "shareProcessNamespace"), ("fleet-job.yaml", "backoffLimitPerIndex"), ("fleet-table-job.yaml", "backoffLimit"), ("serve-daemonset.yaml", "hostPID")],
 )
 def test_kubernetes_takes_the_manifests(tmp_path: Path, name: str, key: str) -> None:
     """kubernetes-validate, strictly; a key that does not exist is refused."""
@@ -138,6 +141,14 @@ tests:
         values: '400000000x60'
       - series: 'gdbheapx_anonymous_bytes{pid="9",name="trimmed"}'
         values: '420000000x60'
+      - series: 'gdbheapx_anonymous_bytes{pid="5",name="grows"}'
+        values: '500000000+3000000x420'
+      - series: 'gdbheapx_anonymous_bytes{pid="6",name="swings"}'
+        values: '500000000+10000000x100 1500000000-10000000x100 500000000+10000000x100 1500000000-10000000x100'
+      - series: 'gdbheapx_samples_total'
+        values: '0+3x80'
+      - series: 'gdbheapx_samples_missed_total'
+        values: '0+1x80'
       - series: 'gdbheapx_up{pid="8",name="gone"}'
         values: '0x60'
     alert_rule_test:
@@ -151,6 +162,20 @@ tests:
             exp_annotations:
               summary: "app on  freed 1GiB that its allocator keeps"
               next: "gdbheapx --pid 7 report; it is no leak. Does a periodic trim pay? The summary of watch says so."
+      - eval_time: 419m
+        alertname: ProcessGrows
+        exp_alerts:
+          - exp_labels: {severity: warning, pid: "5", name: grows}
+            exp_annotations:
+              summary: "grows on  has grown by 343.3MiB or more in six hours, swings left out"
+              next: "gdbheapx --pid 5 report"
+      - eval_time: 70m
+        alertname: SamplesAreLate
+        exp_alerts:
+          - exp_labels: {severity: info}
+            exp_annotations:
+              summary: "gdbheapx on  does not keep up: 30 samples were missed in 30 minutes"
+              next: "raise --every, or follow fewer processes: --pids NAME"
       - eval_time: 30m
         alertname: WatchEnded
         exp_alerts:
@@ -164,20 +189,90 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
     """promtool: the rules are valid, and fire when they should and not before."""
     promtool, path = need("promtool"), EXAMPLES / "gdbheapx-alerts.yml"
     code, said = run(promtool, "check", "rules", str(path))
-    assert code == 0 and "4 rules found" in said, said
+    assert code == 0 and "6 rules found" in said, said
     tests = tmp_path / "rules.test.yml"
     tests.write_text(RULES % path)
     code, said = run(promtool, "test", "rules", str(tests))
     assert code == 0, said
 
 
-def test_the_rules_name_metrics_that_are_written() -> None:
-    """Each metric in them is one that --openmetrics gives."""
-    from gdbheapx.extras.watch import openmetrics
+DASHBOARD = EXAMPLES / "gdbheapx-dashboard.json"
 
-    known = {"up", "sample_timestamp_seconds", *openmetrics.PROCESS, *("allocator_" + key for key in openmetrics.SUMS)}
-    used = set(re.findall(r"\bgdbheapx_(\w+)", (EXAMPLES / "gdbheapx-alerts.yml").read_text()))
-    assert used and used <= known
+
+def queries() -> List[str]:
+    """Of every panel and variable of the dashboard."""
+    board = json.loads(DASHBOARD.read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    return asked + [variable["definition"] for variable in board["templating"]["list"] if variable["type"] == "query"]
+
+
+def test_rules_and_dashboard_name_metrics_that_are_served(stage: Stage, live: str) -> None:
+    """Each metric in them is one that serve gives, really asked, of one process or of many; each label one that a series has, or Prometheus adds."""
+    pytest.importorskip("prometheus_client", reason="serve requires prometheus_client")
+    process = stage.start("recorder", "2", "1000", "3")
+    names, labels = set(), {"instance", "job", "pod_uid", "container_id"}
+    for words in (["--pid", str(process.pid), "serve"], ["serve", "--pids", "recorder"]):
+        one = Served(*words, "--every", "0.1", "--listen", "127.0.0.1:0")
+        try:
+            for name, series in one.series().items():
+                names.add(name)
+                labels.update(*(sample.labels for sample in series))
+        finally:
+            one.end()
+    rules = re.sub(r"(?m)^ *(next|summary|#|- name).*", "", (EXAMPLES / "gdbheapx-alerts.yml").read_text())
+    used = set(re.findall(r"\b(?:gdbheapx|process)_\w+", "\n".join([rules, *queries()])))
+    assert used and used - names <= {"gdbheapx_swapped_bytes"}, "swap is not known on every machine"
+    named = re.findall(r"(?:by|on|group_left) \(([^)]*)\)", "\n".join([rules, *queries()])) + re.findall(r"(\w+)!?=~?\"", "\n".join(queries()))
+    board = json.loads(DASHBOARD.read_text())
+    named += re.findall(r"{{(\w+)}}", DASHBOARD.read_text())
+    assert {label.strip() for text in named for label in text.split(",") if label.strip()} <= labels
+    assert {name for text in queries() for name in re.findall(r"\$(\w+)", text)} <= {one["name"] for one in board["templating"]["list"]} | {"__rate_interval"}
+
+
+def test_grafana_has_what_it_needs() -> None:
+    """Panels with ids of their own, that do not overlap, in 24 columns; each with queries and the data source that is chosen."""
+    board = json.loads(DASHBOARD.read_text())
+    assert {"uid", "title", "schemaVersion", "time", "panels", "templating"} <= set(board)
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 10
+    taken = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        assert place["x"] + place["w"] <= 24 and not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["type"] in ("stat", "timeseries", "table") and panel["title"] and panel["description"]
+        assert panel["targets"] and all(one["expr"] and one["refId"] for one in panel["targets"])
+        assert all(one["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for one in panel["targets"])
+
+
+def test_prometheus_takes_the_queries(tmp_path: Path) -> None:
+    """promtool: each expression of the dashboard, with its variables filled in, is one."""
+    promtool, path = need("promtool"), tmp_path / "queries.yml"
+    asked = [text for text in queries() if not text.startswith("label_values")]
+    filled = [text.replace("$__rate_interval", "5m").replace("$instance", ".*").replace("$name", ".*") for text in asked]
+    path.write_text(json.dumps({"groups": [{"name": "g", "rules": [{"record": "q%d" % at, "expr": text} for at, text in enumerate(filled)]}]}))
+    code, said = run(promtool, "check", "rules", str(path))
+    assert code == 0 and "%d rules found" % len(filled) in said, said
+
+
+def test_the_operator_finds_the_pods() -> None:
+    """The PodMonitor selects the labels that the DaemonSet's pods have, and asks a port that they name; these run without any right."""
+    yaml = pytest.importorskip("yaml", reason="reads manifests")
+    (daemons, policy) = yaml.safe_load_all((EXAMPLES / "serve-daemonset.yaml").read_text())
+    monitor = yaml.safe_load((EXAMPLES / "serve-podmonitor.yaml").read_text())
+    template = daemons["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    labels, ports = template["metadata"]["labels"], {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert {one["port"] for one in monitor["spec"]["podMetricsEndpoints"]} <= set(ports)
+    load_commands()
+    options = parse(container["command"][1:], "gdbheapx").options
+    assert options.listen[1] == ports["metrics"] == int(template["metadata"]["annotations"]["prometheus.io/port"])
+    rights = container["securityContext"]
+    assert rights["capabilities"] == {"drop": ["ALL"]} and not rights["privileged"] and rights["readOnlyRootFilesystem"]
+    assert template["spec"]["hostPID"] and template["spec"]["securityContext"]["runAsNonRoot"]
 
 
 @pytest.mark.parametrize("name", ["gdbheapx-watch@.service", "gdbheapx-trim@.service", "watch-sidecar.yaml"])
@@ -193,6 +288,6 @@ def test_the_command_lines_are_understood(name: str) -> None:
 
 
 def test_the_pages_show_every_example() -> None:
-    """docs/how-to/watch.md and docs/how-to/fleet.md name each file, and no other."""
-    page = "".join((ROOT / "docs" / "how-to" / name).read_text() for name in ("watch.md", "fleet.md"))
+    """The pages on watch, serve and fleet name each file, and no other."""
+    page = "".join((ROOT / "docs" / "how-to" / name).read_text() for name in ("watch.md", "fleet.md", "serve.md"))
     assert {path.name for path in EXAMPLES.iterdir()} == set(re.findall(r"\(examples/([^)]+)\)", page))
