@@ -93,6 +93,7 @@ def _part(part: Part) -> Said:
         used = say("; in use %s %s (%s - %s)", sign, Size(abs(part.used_diff_bytes)), Size(part.used_new_bytes), Size(part.used_old_bytes))
     if part.diff_bytes is None:
         return say("  ? %s%s", part.what, used)
+    used = say("%s%s", _only(part.only), used)
     sign = "-" if part.diff_bytes < 0 else "+" if part.diff_bytes else " "
     return say("  %s %s (%s - %s)  %s%s", sign, Size(abs(part.diff_bytes)), Size(part.new_bytes), Size(part.old_bytes), part.what, used)
 
@@ -119,4 +120,10 @@ def _line(change: Change) -> Said:
         for side, size in (("new", change.new_bytes), ("old", change.old_bytes))
     ]
     contents = ", %s" % change.contents if change.contents else ""
-    return say("  %s %s (%s - %s)%s  %s%s%s", sign, Size(abs(change.diff_bytes)), *sizes, count, change.what, whose, contents)
+    only = _only(change.only)
+    return say("  %s %s (%s - %s)%s  %s%s%s%s", sign, Size(abs(change.diff_bytes)), *sizes, count, change.what, whose, only, contents)
+
+
+def _only(side: Optional[str]) -> str:
+    """A row that one side does not have, which is not the same as 0 there."""
+    return ", only in %s" % side if side is not None else ""

@@ -199,19 +199,20 @@ def _missing(side: str, record: Record, graph: owned.Made) -> List[Missing]:
 
 def _changes(old: Sums, new: Sums) -> List[Change]:
     rows = []
-    for what, whose in dict.fromkeys([*old, *new]):
-        (before, many), (after, more) = old.get((what, whose), (0, None)), new.get((what, whose), (0, None))
-        counted = many is not None or more is not None
-        old_count, new_count = (many or 0, more or 0) if counted else (None, None)
-        diff_count = (more or 0) - (many or 0) if counted else None
-        only = "old" if (what, whose) not in new else "new" if (what, whose) not in old else None
-        rows.append(Change(what, whose, after - before, before, after, diff_count, old_count, new_count, only))
+    for key in dict.fromkeys([*old, *new]):
+        only = "old" if key not in new else "new" if key not in old else None
+        before, many = old[key] if only != "new" else (0, 0)
+        after, more = new[key] if only != "old" else (0, 0)
+        row = Change(*key, after - before, before, after, only=only)
+        if many is not None and more is not None:  # what one side does not count is no 0
+            row = row._replace(diff_count=more - many, old_count=many, new_count=more)
+        rows.append(row)
     return rows
 
 
 def _sorted(rows: Iterable[Change]) -> List[Change]:
-    """What has not changed is left out."""
-    return sorted((row for row in rows if row.diff_bytes or row.diff_count), key=lambda row: (-abs(row.diff_bytes), row.what, row.whose))
+    """What has not changed is left out; what one side does not have at all has changed, whatever its size."""
+    return sorted((row for row in rows if row.diff_bytes or row.diff_count or row.only), key=lambda row: (-abs(row.diff_bytes), row.what, row.whose))
 
 
 def _states(old: Record, new: Record) -> List[Change]:

@@ -30,6 +30,8 @@ class Part(NamedTuple):
     """Of an allocator: in use, touched or not; None for other parts and where it is not known."""
     used_old_bytes: Optional[int] = None
     used_new_bytes: Optional[int] = None
+    only: Optional[str] = None
+    """`old` or `new`: the other one does not have it at all. None also where the two cannot be compared."""
 
     @property
     def grown_bytes(self) -> int:
@@ -116,9 +118,10 @@ def _parts(old: Looked, new: Looked, is_comparable: bool) -> List[Part]:
     for key in keys:
         kind, name, allocator = key
         was, now = (side.get(key, 0) if is_comparable else None for side in (before, after))
+        only = None if not is_comparable or (key in before) == (key in after) else "old" if key in before else "new"
         is_known = old.is_used_known and new.is_used_known
         used_then, used_now = (side.used.get(allocator, 0) if is_known and allocator is not None else None for side in (old, new))
-        parts.append(Part(name, kind, allocator, _less(was, now), was, now, _less(used_then, used_now), used_then, used_now))
+        parts.append(Part(name, kind, allocator, _less(was, now), was, now, _less(used_then, used_now), used_then, used_now, only))
     changed = [part for part in parts if part.diff_bytes or part.used_diff_bytes]
     return sorted(changed, key=lambda part: (-part.grown_bytes, part.diff_bytes or 0, part.what))
 

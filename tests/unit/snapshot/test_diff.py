@@ -7,6 +7,8 @@ import shlex
 from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.bind.books import Books, MemoryContext
@@ -92,6 +94,36 @@ def test_classes_and_owners_are_matched_by_name() -> None:
     ]
     assert [(one.what, one.old_bytes, one.new_bytes, one.old_count) for one in found.owners] == [("v", 15, 40, 4)]
     assert [one.only for one in found.classes] == ["new", None, "old"]
+
+
+SIZES = st.dictionaries(st.sampled_from("ABCDEFGH"), st.sampled_from([0, 0, 10, 500]))
+
+
+@given(SIZES, SIZES)
+def test_new_and_gone_by_presence(old: Dict[str, int], new: Dict[str, int]) -> None:
+    """A row is only on one side where the other does not have it, whatever its size, 0 too; and all such rows are there, in text as well."""
+    found = diff(looked(10, 0, old), looked(10, 0, new), ("a", "b"))
+    assert found.classes is not None
+    rows = {one.what: one.only for one in found.classes}
+    assert {what for what, only in rows.items() if only == "new"} == set(new) - set(old)
+    assert {what for what, only in rows.items() if only == "old"} == set(old) - set(new)
+    assert {what for what, only in rows.items() if only is None} == {what for what in set(old) & set(new) if old[what] != new[what]}
+    text = "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found, 20))
+    assert text.count(", only in new") == len(set(new) - set(old)) and text.count(", only in old") == len(set(old) - set(new))
+
+
+def test_parts_by_presence() -> None:
+    """A part that has 0 on one side is there; one that is not there says so, unless the two cannot be compared."""
+    found = growth(parted({"a": 5, "pools": 0, "jit": 7}), parted({"a": 9, "pools": 8, "heap": 3}))
+    assert {one.what: one.only for one in found.parts} == {"a": None, "pools": None, "jit": "old", "heap": "new"}
+    assert all(one.only is None for one in growth(parted({"a": 5}, measure="dumped"), parted({"a": 9, "b": 1})).parts)
+
+
+def test_what_one_side_does_not_count_is_unknown() -> None:
+    """Blocks that one release counts and the other does not are no growth of blocks; those of a row that is only there are."""
+    answer = diff(with_books(looked(MB, 0, {}), {"main": [1]}, None), with_books(looked(MB, 0, {}), {"main": [3], "more": [4]}), ("old", "new"))
+    assert answer.contexts is not None
+    assert [(row.what, row.diff_count, row.old_count, row.only) for row in answer.contexts] == [("more", 7, 0, "new"), ("main", None, None, None)]
 
 
 @pytest.mark.parametrize(
