@@ -14,8 +14,9 @@ stacks; shared memory and tmpfs, page cache, kernel memory (page tables, stacks,
 counts once. `not explained` is what is left. `comes back by` says what the kernel can reclaim without a kill, and what a trim or purge
 returns. Also: limits, swap, kills for memory, what `kubectl top` shows, and the processes with pinned, locked and GPU memory.
 
-No process is stopped, and none is changed. The largest processes are looked into for about a second, or as many as --top says; of the
-others the kernel's figures are shown. Of a heap that changes while it is read only its own counters are used; `?` is unknown.
+No process is stopped, and none is changed. The largest processes are looked into until 1.7 s have passed, or as many as --top says; of
+the others the kernel's figures are shown. Where a heap changes while it is read, or is too large for that, `?` says that it is not
+known what is in use.
 """
 
 
@@ -23,7 +24,9 @@ others the kernel's figures are shown. Of a heap that changes while it is read o
     "bill",
     arguments=[
         argument("which", metavar="WHICH", help="pid, path of a memory cgroup, or id of a pod or container"),
-        argument("--top", type=count, metavar="N", help="look into the N largest processes, and show N (default: about a second; 10)"),
+        argument(
+            "--top", type=count, metavar="N", help="look into the N largest processes, and show N (default: as many as 1.7 s allow; 10)"
+        ),
     ],
     needs_target=False,
     help=HELP,

@@ -24,9 +24,14 @@ from gdbheapx.problems import Severity
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
-LOOKS_S, LOOK_S, TRIES = 1.2, 1.0, 2
-"""How long processes are looked into in all, where no number of them was given; how long each walk of one may take; how often one is walked
-that was in the middle of a change."""
+UNTIL_S = 1.7
+"""Where no number of processes was given, another one is looked into until so long after the beginning."""
+LOOK_S, LEAST_S, MOST_S = 1.0, 0.2, 20.0
+"""How long the walks of one may take; where the time is nearly over; where a number was given."""
+TRIES = 2
+"""How often a heap is walked that was in the middle of a change."""
+MOST_NAMED = 4
+"""Processes by number in a note."""
 UNSOUND = (Severity.DAMAGE, Severity.MOMENT, Severity.TIME)
 """With such a problem it is not known what is in use: a thread was in the middle of a change, or there was too little time."""
 CHANGED_PERCENT = 1
@@ -47,6 +52,7 @@ OF_KERNEL = (
 """Parts of `kernel` in memory.stat."""
 NOT_LOOKED = Owner(kinds.ANONYMOUS, "private memory of processes that were not looked into")
 UNREADABLE = Owner(kinds.ANONYMOUS, "private memory of processes that this user may not read")
+THIS = "(this command, which grows while it looks)"
 UNOWNED, ELSEWHERE, SOCKETS, SWAP_CACHE, UNEXPLAINED = "unowned", "charged-elsewhere", "sockets", "swap-cache", "not-explained"
 """Kinds of lines beside those of a process's memory."""
 IN_PROCESS = kinds.PRIVATE - {kinds.KERNEL} | {kinds.ALLOCATOR, kinds.COPIED}
@@ -97,7 +103,7 @@ class BillProcess(NamedTuple):
     page_tables_bytes: Annotated[Optional[int], hidden()]
     threads: Annotated[Optional[int], Column("threads", PLAIN)]
     largest: Annotated[str, Column("most of it", TEXT)]
-    """The owner that has most of its private memory."""
+    """The owner that has most of its private memory; empty: not looked into."""
     is_looked_into: Annotated[bool, hidden()]
     """Its allocators and runtimes were told apart."""
 
@@ -155,7 +161,7 @@ def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     read, lost = group.processes()
     memory = group.memory()
     processes = sorted(read, key=lambda process: -process.anonymous_bytes)
-    looks = _looks(session, processes, top)
+    looks = _looks(session, processes, top, began + UNTIL_S)
     looked = list(zip(processes, looks))
     unreadable = sum(process.uses is None for process in processes)
     _say(session, group, memory, processes, looks)
@@ -199,20 +205,31 @@ def _say(session: Session, group: Group, before: GroupMemory, processes: Sequenc
     if shallow > sum(process.pid == os.getpid() for process in processes):
         what = "%d of %d processes were not looked into: allocators and runtimes are not told apart there" % (shallow, len(processes))
         session.problem(problems.NO_ANSWER, None, what, "look into more of them with --top %d" % len(processes), partial=False)
+    unknown = [process for process, look in zip(processes, looks) if look.is_deep and look.used_bytes is None]
+    if unknown:
+        what = "in %s it is not known what is in use: the heap changed while it was read, is large, or has no counters"
+        hint = "--top %d looks at each for up to %.0f s; `gdbheapx report -p PID` stops the process for a moment" % (len(looks), MOST_S)
+        session.problem(problems.NO_COUNTERS, None, what % _numbers(unknown), hint, partial=False)
     changed = group.memory().current_bytes - before.current_bytes
     if abs(changed) * 100 > CHANGED_PERCENT * before.current_bytes + 100 * before.batch_bytes:
         what = say("the group %s by %s while it was read", "grew" if changed > 0 else "shrank", Size(abs(changed)))
         session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
 
 
-def _looks(session: Session, processes: Sequence[GroupProcess], top: Optional[int]) -> List[Look]:
-    """Into those with most private memory, as long as there is time."""
-    looks, until = [], time.monotonic() + LOOKS_S
+def _numbers(processes: Sequence[GroupProcess]) -> str:
+    """`process 7`, `processes 7, 8 and 3 more`."""
+    more = " and %d more" % (len(processes) - MOST_NAMED) if len(processes) > MOST_NAMED else ""
+    return "process%s %s%s" % ("es" * (len(processes) > 1), ", ".join(str(process.pid) for process in processes[:MOST_NAMED]), more)
+
+
+def _looks(session: Session, processes: Sequence[GroupProcess], top: Optional[int], until: float) -> List[Look]:
+    """Into those with most private memory: into one at least, then as long as there is time."""
+    looks: List[Look] = []
     for number, process in enumerate(processes):
         look: Optional[Look] = None
         may_look = process.uses is not None and process.pid != os.getpid() and not session.budget.expired()
-        if may_look and (number < top if top is not None else time.monotonic() < until):
-            look = _deep(session, process)
+        if may_look and (number < top if top is not None else not number or time.monotonic() < until):
+            look = _deep(session, process, MOST_S if top is not None else max(LEAST_S, min(LOOK_S, until - time.monotonic())))
         looks.append(look or Look(list(_shallow(process))))
     return looks
 
@@ -235,25 +252,26 @@ def _shallow(process: GroupProcess) -> Iterator[Part]:
             yield Part(NOT_LOOKED, pss)
 
 
-def _deep(session: Session, process: GroupProcess) -> Optional[Look]:
+def _deep(session: Session, process: GroupProcess, seconds: float) -> Optional[Look]:
     """With its allocators and runtimes; None where it has ended or cannot be understood."""
     try:
         known_before = session.of_process(process.pid)
         known_before.discovery.infos()  # files are read before the clock of the walks begins
+        until = time.monotonic() + seconds
         for _ in range(TRIES):
-            own = known_before.walking(LOOK_S)
+            own = known_before.walking(max(LEAST_S, until - time.monotonic()))
             heaps = own.heaps.all()
             claims = {heap.info.id: list(heap.claims()) for heap in heaps}
             is_whole = not any(problem.code.nature in UNSOUND for problem in own.problems)
-            if is_whole or own.budget.reason is not None:
+            if is_whole or time.monotonic() > until:
                 break
-        frees = {heap.info.id: _free(heap, is_whole) for heap in heaps}
+        frees = {heap.info.id: _free(heap, is_whole, max(0.0, until - time.monotonic())) for heap in heaps}
         known = allocators.by_name()
         names = {heap.info.id: known[heap.info.name].part_name(heap.info.id, False) for heap in heaps}
-        memory = split(own.target, own.kernel, claims, Budget(LOOK_S), names)
+        memory = split(own.target, own.kernel, claims, Budget(seconds), names)
     except (HeapxError, OSError, KeyError, ValueError, IndexError):
         return None
-    return _told(memory, frees) if memory is not None else None
+    return _told(memory, frees, None if is_whole or len(names) != 1 else next(iter(names.values()))) if memory is not None else None
 
 
 class Free(NamedTuple):
@@ -265,7 +283,7 @@ class Free(NamedTuple):
     """Where there was no whole walk: in use by its counters, in RAM or not."""
 
 
-def _free(heap: Heap, is_whole: bool) -> Free:
+def _free(heap: Heap, is_whole: bool, seconds: float) -> Free:
     """By a walk of the heap; of one that changes meanwhile by its counters."""
     facts = heap.facts() if is_whole else None
     if facts is not None:
@@ -276,19 +294,24 @@ def _free(heap: Heap, is_whole: bool) -> Free:
     if "meter" not in heap.capabilities:
         return Free(None, None)
     try:
-        reading: Reading = heap.capabilities["meter"]().read(LOOK_S)
+        reading: Reading = heap.capabilities["meter"]().read(seconds)
     except (HeapxError, KeyError, ValueError, IndexError):
         return Free(None, None)
     return Free(None, reading.used_bytes)
 
 
-def _told(memory: Split, frees: Mapping[str, Free]) -> Look:
-    """Its parts; those of allocators by what is in use. Of pages that a fork shares everything is counted by parts."""
+def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> Look:
+    """Its parts; those of allocators by what is in use. Of pages that a fork shares everything is counted by parts. `of_break`: whose the
+    program break is although no walk has proved it, for want of time or since it changed meanwhile."""
     parts, used_bytes, kept_bytes = [], 0, 0
     returnable_bytes, is_known = cast(Optional[int], 0), bool(frees)
     for part in memory.parts:
         owner, size = Owner(part.kind, part.name, part.sure, part.allocator, part.program), part.pss_bytes or 0
         resident, free = part.resident_bytes or 0, frees.get(part.allocator or "", Free(None, None))
+        if part.kind == kinds.BRK and of_break is not None:
+            parts.append(Part(Owner(kinds.ALLOCATOR, "%s: in use or free, which is not known" % of_break), size))
+            is_known = False
+            continue
         if part.kind != kinds.ALLOCATOR:
             parts.append(Part(owner, {kinds.DEVICE: resident, kinds.HUGETLB: part.hugetlb_bytes or 0}.get(part.kind, size)))
             continue
@@ -326,6 +349,8 @@ def _row(process: GroupProcess, look: Look) -> BillProcess:
         if part.owner.kind in IN_PROCESS:
             sums[part.owner.name] = sums.get(part.owner.name, 0) + part.bytes
     largest = max(sums, key=lambda name: sums[name], default="") if look.is_deep else ""
+    if process.pid == os.getpid():
+        largest = THIS
     return BillProcess(
         process.pid,
         process.name,

@@ -108,6 +108,9 @@ def _back(bill: Bill) -> Iterator[str]:
         slab = ", slab" if group.cgroup_version == 2 else "; cgroups of version 1 do not count slab"
         text = "The kernel can reclaim up to %s without a kill: clean page cache, memory freed lazily%s."
         yield say(text, Size(bill.reclaimable_bytes), slab)
+        if group.limit_bytes is not None:
+            free = max(0, group.limit_bytes - group.current_bytes) + bill.reclaimable_bytes
+            yield say("With what is left, up to %s more fit below the limit before it kills.", Size(free + bill.swappable_bytes))
     if bill.swappable_bytes:
         yield say("Up to %s may go to swap.", Size(bill.swappable_bytes))
     yield say("`kubectl top` shows %s: it leaves inactive files out.", Size(bill.working_set_bytes))

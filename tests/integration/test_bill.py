@@ -218,3 +218,19 @@ def test_what_is_no_group(words: List[str], code: int, told: str) -> None:
     outcome = heapx([], "bill", *words)
     assert outcome.code == code and told in outcome.stderr and "; " in outcome.stderr, outcome.stderr
     assert len(outcome.stderr.splitlines()) == 1 and "\x1b" not in outcome.stderr
+
+
+def test_the_kernel_reclaims_what_was_foretold(made: Made) -> None:
+    """The last of this module: the page cache is taken, and nothing else but a little slab."""
+    data = made.bill("--top", "0")
+    used = "memory.current" if data["group"]["cgroup_version"] == 2 else "memory.usage_in_bytes"
+    before = int((made.folder / used).read_text())
+    try:
+        if data["group"]["cgroup_version"] == 2:
+            (made.folder / "memory.reclaim").write_text("%d swappiness=0" % data["reclaimable_bytes"])
+        else:
+            (made.folder / "memory.force_empty").write_text("0")
+    except OSError:
+        pass  # it could not take as much as it was asked for
+    fell = before - int((made.folder / used).read_text())
+    assert abs(fell - data["reclaimable_bytes"]) <= data["reclaimable_bytes"] // 20 + data["group"]["batch_bytes"]

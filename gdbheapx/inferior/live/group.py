@@ -39,6 +39,8 @@ ID = re.compile(r"(?:^|[-:.])([0-9a-f]{12,64})$")
 """A container: `cri-containerd-ID.scope`, `docker-ID.scope`, or the id alone."""
 POD = re.compile(r"(?:^|-)pod([0-9a-f][0-9a-f_-]{30,40})$")
 """`kubepods-burstable-podUID.slice`, with _ for -, or `podUID`."""
+MONITOR = "-conmon-"
+"""Beside a container the group of the process that watches it has the same id: `crio-conmon-ID.scope`."""
 GPU_FILES = "/dev/dri/"
 GPU_LINE = re.compile(r"drm-(resident|memory)-([\w.-]+):\s*(\d+)\s*(KiB|MiB)?$", re.MULTILINE)
 GPU_CLIENT = re.compile(r"drm-(?:client-id|pdev):\s*(\S+)")
@@ -119,7 +121,7 @@ def names_of(folder: str) -> List[str]:
     found = [base, plain]
     for pattern in (ID, POD):
         match = pattern.search(plain)
-        if match is not None:
+        if match is not None and MONITOR not in plain:
             found += [match.group(1), match.group(1).replace("_", "-")]
     return found
 

@@ -16,6 +16,7 @@ from tests.support.cgroup_files import PID, V1_MOUNT, V2_MOUNT, Machine, v2
 MIB = 1 << 20
 BOX = "ab" * 32
 OTHER = "ab" * 31 + "cd"
+CRIO = "c0" * 32
 UID = "0123abcd_1111_2222_3333_444455556666"
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%s.slice" % UID
 STAT = {"anon": 60 * MIB, "file": 30 * MIB, "kernel": 5 * MIB, "shmem": 0}
@@ -32,6 +33,8 @@ def machine(tmp_path: Path) -> Machine:
     made.group(POD + "/cri-containerd-%s.scope" % BOX, files, STAT)
     made.group(POD + "/cri-containerd-%s.scope" % OTHER, v2(50 * MIB, 40 * MIB), STAT)
     made.group("/system.slice/docker-%s.scope" % ("77" * 32), v2("max", 10 * MIB), STAT)
+    made.group("/machine.slice/crio-%s.scope" % CRIO, v2("max", 20 * MIB), STAT)
+    made.group("/machine.slice/crio-conmon-%s.scope" % CRIO, v2("max", 20 * MIB), STAT)
     made.group("/system.slice/redis.service", v2("max", 20 * MIB), STAT)
     return made
 
@@ -46,6 +49,8 @@ def machine(tmp_path: Path) -> Machine:
         ("0123abcd-1111", POD),
         ("7777", None),
         ("77777777777a", None),
+        (CRIO[:12], "/machine.slice/crio-%s.scope" % CRIO),
+        ("crio-conmon-" + CRIO, "/machine.slice/crio-conmon-%s.scope" % CRIO),
         ("redis", "/system.slice/redis.service"),
         ("redis.service", "/system.slice/redis.service"),
         ("/system.slice/redis.service", "/system.slice/redis.service"),
