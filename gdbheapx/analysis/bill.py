@@ -17,7 +17,7 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.split import Split, split
 from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, PERCENT, PLAIN, TEXT, Column, hidden
+from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, PLAIN, TEXT, Column, hidden
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Group, GroupMemory, GroupProcess
 from gdbheapx.problems import Severity
@@ -57,6 +57,7 @@ UNOWNED, ELSEWHERE, SOCKETS, SWAP_CACHE, UNEXPLAINED = "unowned", "charged-elsew
 """Kinds of lines beside those of a process's memory."""
 IN_PROCESS = kinds.PRIVATE - {kinds.KERNEL} | {kinds.ALLOCATOR, kinds.COPIED}
 """Kinds that memory.stat counts as `anon`."""
+HEAPS = frozenset((kinds.ALLOCATOR,))
 
 
 class BillLine(NamedTuple):
@@ -72,6 +73,16 @@ class BillLine(NamedTuple):
     """How many have some of it; None: it belongs to the group."""
     back_by: Annotated[str, Column("comes back by", TEXT)]
     """`kernel`: reclaimed when memory is short, without a kill; `allocator`: a a trim or purge returns it; empty: neither."""
+
+
+class BillGroup(NamedTuple):
+    """A group right below the one that the bill is about."""
+
+    path: Annotated[str, Column("group below", TEXT)]
+    current_bytes: Annotated[int, Column("bytes", BYTES)]
+    limit_bytes: Annotated[Optional[int], Column("limit", BYTES, None, IF_KNOWN)]
+    """Its own; None: none."""
+    kills: Annotated[Optional[int], Column("killed for memory", PLAIN, None, IF_ANY)]
 
 
 class BillProcess(NamedTuple):
@@ -112,6 +123,8 @@ class Bill(NamedTuple):
     """All of it. The lines add up to group.current_bytes."""
 
     group: GroupMemory
+    below: Sequence[BillGroup]
+    """The groups right below it, such as the containers of a pod, largest first; they are part of the lines."""
     lines: Sequence[BillLine]
     """Largest first; what is not explained last."""
     processes: Sequence[BillProcess]
@@ -164,7 +177,7 @@ def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     looks = _looks(session, processes, top, began + UNTIL_S)
     looked = list(zip(processes, looks))
     unreadable = sum(process.uses is None for process in processes)
-    _say(session, group, memory, processes, looks)
+    _say(session, group, memory, processes, looks, top)
     lines, not_attributed, not_explained = _lines(memory, looked)
     stat = memory.stat
     files = [stat.get(key) for key in ("inactive_file", "active_file")]
@@ -172,6 +185,7 @@ def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     returnable = [look.returnable_bytes for look in looks if look.returnable_bytes is not None]
     return Bill(
         memory,
+        [BillGroup(*below) for below in group.below()],
         lines,
         [_row(process, look) for process, look in sorted(looked, key=lambda pair: -_private(pair[1]))],
         not_explained,
@@ -193,7 +207,9 @@ def _swappable(memory: GroupMemory) -> int:
     return min(room, memory.stat.get("anon", 0) + memory.stat.get("shmem", 0))
 
 
-def _say(session: Session, group: Group, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[Look]) -> None:
+def _say(
+    session: Session, group: Group, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[Look], top: Optional[int]
+) -> None:
     unreadable = sum(process.uses is None for process in processes)
     if unreadable:
         what = "%d of %d processes of the group cannot be read by this user: what they have is not told apart" % (
@@ -205,11 +221,12 @@ def _say(session: Session, group: Group, before: GroupMemory, processes: Sequenc
     if shallow > sum(process.pid == os.getpid() for process in processes):
         what = "%d of %d processes were not looked into: allocators and runtimes are not told apart there" % (shallow, len(processes))
         session.problem(problems.NO_ANSWER, None, what, "look into more of them with --top %d" % len(processes), partial=False)
-    unknown = [process for process, look in zip(processes, looks) if look.is_deep and look.used_bytes is None]
+    unknown = [process for process, look in zip(processes, looks) if look.is_deep and look.used_bytes is None and _of(look, HEAPS)]
     if unknown:
-        what = "in %s it is not known what is in use: the heap changed while it was read, is large, or has no counters"
-        hint = "--top %d looks at each for up to %.0f s; `gdbheapx report -p PID` stops the process for a moment" % (len(looks), MOST_S)
-        session.problem(problems.NO_COUNTERS, None, what % _numbers(unknown), hint, partial=False)
+        what = "in %s it is not known what is in use: the heap changed while it was read, or is large" % _numbers(unknown)
+        longer = "" if top is not None else "look longer with --top %d, or " % (1 + processes.index(unknown[-1]))
+        hint = "%stry gdbheapx report -p %d, which stops it for a moment" % (longer, unknown[0].pid)
+        session.problem(problems.NO_COUNTERS, None, what, hint, partial=False)
     changed = group.memory().current_bytes - before.current_bytes
     if abs(changed) * 100 > CHANGED_PERCENT * before.current_bytes + 100 * before.batch_bytes:
         what = say("the group %s by %s while it was read", "grew" if changed > 0 else "shrank", Size(abs(changed)))

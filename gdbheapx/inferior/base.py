@@ -567,6 +567,18 @@ class GroupMemory(NamedTuple):
     """So much may be missing or too much in its counters: each CPU keeps some pages back before it counts them."""
 
 
+class GroupBelow(NamedTuple):
+    """A memory cgroup right below another one, such as a container of a pod."""
+
+    path: str
+    current_bytes: int
+    """Part of the other's."""
+    limit_bytes: Optional[int]
+    """Its own; None: none."""
+    kills: Optional[int]
+    """Processes that were killed for memory in it (oom_kill)."""
+
+
 class GroupProcess(NamedTuple):
     """One process of a memory cgroup, read while it runs."""
 
@@ -592,6 +604,9 @@ class Group(Protocol):
 
     def memory(self) -> GroupMemory:
         """Its counters now."""
+
+    def below(self) -> Sequence[GroupBelow]:
+        """Those right below it, largest first."""
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
         """Those in it and below it, and how many of them had ended or could not be read at all."""

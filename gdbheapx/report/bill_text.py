@@ -3,7 +3,7 @@
 from typing import Iterator, List, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.bill import ALLOCATOR, KERNEL, SOCKETS, SWAP_CACHE, UNEXPLAINED, Bill, BillLine, BillProcess
+from gdbheapx.analysis.bill import ALLOCATOR, KERNEL, SOCKETS, SWAP_CACHE, UNEXPLAINED, Bill, BillGroup, BillLine, BillProcess
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.report.text import printable
@@ -43,6 +43,12 @@ def lines(bill: Bill, top: int) -> Page:
         shown,
         {"name": "memory.current" if group.cgroup_version == 2 else "usage_in_bytes", "bytes": group.current_bytes},
     )
+    if bill.below:
+        yield ""
+        below = [row._replace(path=printable(row.path)) for row in bill.below[:MOST_ROWS]]
+        yield Table(columns_of(BillGroup), below)
+        if len(bill.below) > MOST_ROWS:
+            yield "and %s: --json" % plural(len(bill.below) - MOST_ROWS, "group")
     yield ""
     yield from _back(bill)
     if not bill.processes:

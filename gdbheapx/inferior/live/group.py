@@ -7,9 +7,9 @@ import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import GroupMemory, GroupProcess
+from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess
 from gdbheapx.inferior.live import procfs, smaps
-from gdbheapx.inferior.live.headroom import NO_LIMIT_BYTES, V1, V2, Files, Hidden, Mount, groups, is_uppermost, mounts
+from gdbheapx.inferior.live.headroom import KILLS, NO_LIMIT_BYTES, V1, V2, Files, Hidden, Mount, groups, is_uppermost, mounts
 from gdbheapx.problems import NO_GROUP, NO_PROCESS
 from gdbheapx.units import named
 
@@ -228,7 +228,18 @@ class LiveGroup:
             return self._files.fields(os.path.join(folder, "memory.events"))
         told = self._files.fields(os.path.join(folder, "memory.oom_control"))
         failed = self._number(folder, "memory.failcnt")
-        return {**{key: told[key] for key in ("oom_kill",) if key in told}, **({"max": failed} if failed is not None else {})}
+        return {**{key: told[key] for key in (KILLS,) if key in told}, **({"max": failed} if failed is not None else {})}
+
+    def below(self) -> Sequence[GroupBelow]:
+        """Those right below it, largest first."""
+        found = []
+        for name in sorted(next(os.walk(self._place.folder), ("", [], []))[1])[:MOST_GROUPS]:
+            place = Place(self._place.mount, os.path.join(self._place.folder, name))
+            used, limit = self._number(place.folder, USED[self._kind]), self._number(place.folder, LIMIT[self._kind])
+            if used is not None:
+                known = None if limit is None or limit >= NO_LIMIT_BYTES else limit
+                found.append(GroupBelow(place.path, used, known, self._events(place.folder).get(KILLS)))
+        return sorted(found, key=lambda group: -group.current_bytes)
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
         """Those in it and below it; how many could not be read at all, or ended meanwhile."""

@@ -10,7 +10,7 @@ import pytest
 from gdbheapx.analysis import bill
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import GroupMemory, GroupProcess, Mapping, MappingUse
+from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, Mapping, MappingUse
 from gdbheapx.report import bill_text
 from gdbheapx.report.text import escaped, show
 from gdbheapx.session import Session
@@ -57,12 +57,17 @@ def process(pid: int, uses: Optional[Sequence[MappingUse]], anonymous: int = 0, 
 class Group:
     """Told by a test; `later`: what it has at the end."""
 
+    groups = 0
+
     def __init__(self, told: GroupMemory, processes: List[GroupProcess], later: Optional[GroupMemory] = None) -> None:
         self._told, self._processes, self._later, self._asked = told, processes, later or told, 0
 
     def memory(self) -> GroupMemory:
         self._asked += 1
         return self._told if self._asked < 3 else self._later
+
+    def below(self) -> Sequence[GroupBelow]:
+        return [GroupBelow("/a/%d\x1b" % number, MIB << number, None if number else 9 * MIB, number) for number in range(self.groups)]
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
         return self._processes, 1
@@ -208,6 +213,15 @@ def test_many_lines_become_one() -> None:
     shown = text(found)
     assert "smaller lines: --json" in shown and shown.index("smaller lines") < shown.rindex("not explained")
     assert len([line for line in shown.splitlines() if "/dev/shm" in line]) < 20
+
+
+def test_groups_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's containers, with limits and kills; the first ten in text."""
+    monkeypatch.setattr(Group, "groups", 12)
+    found, _ = made(*THREE)
+    shown = text(found)
+    assert len(found.below) == 12 and found.below[0].limit_bytes == 9 * MIB and sum(line.bytes for line in found.lines) == 112 * MIB
+    assert "and 2 groups: --json" in shown and "killed for memory" in shown and "\x1b" not in shown
 
 
 def test_a_group_without_processes() -> None:

@@ -101,6 +101,13 @@ def test_counters_of_version_2(machine: Machine) -> None:
     assert (own.limit_bytes, own.limit_of, own.swapped_bytes) == (50 * MIB, "%s/cri-containerd-%s.scope" % (POD, OTHER), None)
 
 
+def test_groups_below(machine: Machine) -> None:
+    """The containers of a pod, largest first; a container has none."""
+    pod = group.find(UID.replace("_", "-"), machine.files).below()
+    assert [(below.current_bytes, below.limit_bytes, below.kills) for below in pod] == [(100 * MIB, None, 2), (40 * MIB, 50 * MIB, None)]
+    assert pod[0].path == "%s/cri-containerd-%s.scope" % (POD, BOX) and group.find(BOX, machine.files).below() == []
+
+
 def test_counters_of_version_1(tmp_path: Path) -> None:
     """Keys are those of version 2; the kernel's memory has a file of its own; what is below the group counts (total_)."""
     machine = Machine(tmp_path)
