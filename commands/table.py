@@ -1,34 +1,30 @@
 """heapx table"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from typing import Any
+
+from gdbheapx.command import Answer, Options, argument, column_of, command
 from gdbheapx.session import Session
 
 HELP = """Many documents of `report --json` as one table, a row each.
 
 A FILE is such a document, or the folder that `fleet` has filled. What is no document is a row with the reason. Figures that a document does
 not have are unknown. `kept` is what the allocator holds and the program does not use, as in `diff`; `memory` is RSS, or the bytes of the
-core. Columns for --sort: core, executable, version, build_id, verdict, used_bytes, kept_bytes, memory_bytes, largest_bytes, suspect, error.
+core. --sort takes a column by its heading ("in use"), or by its name in JSON (used_bytes).
 """
-SORT = (
-    "core",
-    "executable",
-    "version",
-    "build_id",
-    "verdict",
-    "used_bytes",
-    "kept_bytes",
-    "memory_bytes",
-    "largest_bytes",
-    "suspect",
-    "error",
-)
+
+
+def record() -> Any:
+    """The record of a row."""
+    from gdbheapx.extras.fleet.documents import Document
+
+    return Document
 
 
 @command(
     "table",
     arguments=[
         argument("files", metavar="FILE", nargs="+", help="document of report --json, or a folder of them"),
-        argument("--sort", choices=SORT, metavar="COLUMN", help="order by this column of the table; the largest number first"),
+        argument("--sort", type=column_of(record), metavar="COLUMN", help="order by this column of the table; the largest number first"),
         argument("--by", choices=("executable", "verdict", "version"), help="one row for each of these, with sums"),
         argument("--csv", action="store_true", help="CSV; a cell that a spreadsheet would run as a formula begins with '"),
     ],

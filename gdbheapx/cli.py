@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, Wrong, pack, prepare_core, split
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, Wrong, pack, prepare_core, split, with_target
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -24,6 +24,7 @@ HELP = (["help"], ["-h"], ["--help"])
 SIGNALS = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}
 """Their numbers, as the module signal has them, and how they are called here."""
 USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
+       gdbheapx N|NAME|FILE              the report of this process, core or snapshot
        gdbheapx gdbinit | doctor | --version
 
   --pid N|NAME       read this process (-p); it is stopped for a moment, then continues
@@ -157,6 +158,11 @@ def dispatch(words: List[str]) -> int:
         return say("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
         return say(GDBINIT + "\n")
+    if rest[:1] not in HELP:
+        try:
+            asked, rest = with_target(asked, rest)
+        except Wrong as error:
+            return wrong(words, str(error))
     has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
     if rest[:1] in HELP or not (rest or has_target):
         return show_help(rest, bool(rest))

@@ -338,6 +338,22 @@ def size(text: str) -> int:
     return int(number, 0 if number[:2] in ("0x", "0X") else 10) << 10 * (" kmgt".index(unit.lower()) if unit else 0)
 
 
+def column_of(record: Callable[[], Any]) -> Callable[[str], str]:
+    """The type of --sort: a column of the record by its heading as shown, or by its name in JSON. `record` imports it."""
+
+    def named(text: str) -> str:
+        from gdbheapx.columns import columns_of
+
+        fields = {column.heading: column.field for column in columns_of(record()) if column.heading}
+        names = {**fields, **{field: field for field in fields.values()}}
+        if text not in names:
+            hint = _meant(text, list(names)) or "they are: %s" % ", ".join(fields)
+            raise argparse.ArgumentTypeError("no column is called %s: %s" % (text, hint))
+        return names[text]
+
+    return named
+
+
 COMMON: Sequence[Any] = (
     (("--json",), {"action": "store_true", "help": "one JSON document instead of text"}),
     (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),

@@ -8,7 +8,7 @@ import json
 import os
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.command import COMMANDS, Command, Options, Parsed, load_commands, name_in, parse
+from gdbheapx.command import COMMANDS, DEFAULT, Command, Options, Parsed, command_files, load_commands, name_in, parse
 from gdbheapx.errors import HeapxError
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
@@ -117,8 +117,31 @@ def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
     return options, command_first(rest)
 
 
-def process_called(name: str) -> int:
-    """The one process whose program has this name. Wrong where there is none, or several."""
+def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, List[str]]:
+    """The same where the first word is no command and names the target: a process id, a file, or the name of a process. Wrong where several
+    processes have it."""
+    if not words or words[0].startswith("-") or (asked.pid, asked.core, asked.snapshot) != (None, None, None):
+        return asked, words
+    load_commands(DEFAULT)
+    word = words[0]
+    if word.replace("-", "_") in command_files():
+        return asked, words
+    pid = int(word) if word.isascii() and word.isdigit() else None
+    if pid is None and "/" not in word and not os.path.isfile(word):
+        if not processes_called(word):
+            return asked, words  # no such command, then
+        pid = process_called(word)
+    if pid == 0:
+        raise Wrong("0 is no process id")
+    if pid is not None:
+        return asked._replace(pid=pid), command_first(words[1:])
+    from gdbheapx.snapshot.container import is_snapshot
+
+    return asked._replace(snapshot=word) if is_snapshot(word) else asked._replace(core=word), command_first(words[1:])
+
+
+def processes_called(name: str) -> List[int]:
+    """The processes whose program has this name."""
     found = []
     for entry in os.listdir("/proc") if name and not name.startswith("-") else ():
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -130,11 +153,17 @@ def process_called(name: str) -> int:
             continue
         if os.fsencode(name) in known:
             found.append(int(entry))
+    return sorted(found)
+
+
+def process_called(name: str) -> int:
+    """The one process whose program has this name. Wrong where there is none, or several."""
+    found = processes_called(name)
     if len(found) != 1:
         which = "no process is called %s" % name if not found else "%d processes are called %s: %s" % (
             len(found),
             name,
-            ", ".join(map(str, sorted(found)[:MOST_PIDS])) + (", ..." if len(found) > MOST_PIDS else ""),
+            ", ".join(map(str, found[:MOST_PIDS])) + (", ..." if len(found) > MOST_PIDS else ""),
         )
         raise Wrong("--pid requires a process id, or a name that one process has: %s" % which)
     return found[0]

@@ -3,12 +3,13 @@
 Files: direct.py.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Any, Dict, Optional
 
 import pytest
 from gdbheapx.commands import watch as watching
@@ -102,6 +103,7 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
         asked, rest = invocation.split(["-p", program.name, "report"])
         assert (asked.pid, rest) == (running[0].pid, ["report"])
         assert invocation.split(["--pid=%s" % program.name])[0].pid == running[0].pid
+        assert invocation.with_target(invocation.split([])[0], [program.name])[0].pid == running[0].pid
     finally:
         for one in running:
             one.kill()
@@ -130,3 +132,35 @@ def test_how_long_a_watch_lasts() -> None:
     for text in ("x", "", "-5", "0m", "5w"):
         with pytest.raises(UsageError):
             command.parse(["watch", "--for=%s" % text], "gdbheapx")
+
+
+def test_the_first_word_may_be_the_target(tmp_path: Path) -> None:
+    """A process id, the name of one process, a core or a snapshot stands for itself; a command is a command, and what is none of these no target."""
+    asked = invocation.split([])[0]
+
+    def named(*words: str) -> Any:
+        found, rest = invocation.with_target(asked, list(words))
+        return found.pid, found.core, found.snapshot, list(rest)
+
+    core, snapshot = tmp_path / "core", tmp_path / "snapshot"
+    core.write_bytes(b"\x7fELF")
+    snapshot.write_bytes(b"gdbheapx snapshot 1")
+    assert named("12", "--json") == (12, None, None, ["--json"])
+    assert named("12", "--bytes", "arenas") == (12, None, None, ["arenas", "--bytes"])
+    assert named(str(core)) == (None, str(core), None, []) and named(str(snapshot)) == (None, None, str(snapshot), [])
+    assert named("/nowhere/core") == (None, "/nowhere/core", None, [])
+    for words in (["report"], ["malloc-info"], ["arena"], [], ["--json"]):
+        assert named(*words) == (None, None, None, words)
+    assert invocation.with_target(asked._replace(pid=1), ["12"])[1] == ["12"]
+    with pytest.raises(invocation.Wrong, match="0 is no process id"):
+        named("0")
+
+
+def test_a_column_has_two_names() -> None:
+    """--sort takes the heading that is shown and the name that JSON has; what is neither is answered with the nearest."""
+    from gdbheapx.extras.fleet.documents import Document
+
+    named = command.column_of(lambda: Document)
+    assert named("in use") == named("used_bytes") == "used_bytes" and named("largest class") == named("largest") == "largest"
+    with pytest.raises(argparse.ArgumentTypeError, match="no column is called in uses: did you mean in use?"):
+        named("in uses")
