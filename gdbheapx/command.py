@@ -359,6 +359,14 @@ COMMON: Sequence[Any] = (
     (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),
     (("--bytes",), {"action": "store_true", "help": "sizes as plain integers"}),
     (("--wide",), {"action": "store_true", "help": "all columns of tables, however wide the terminal is"}),
+    (
+        ("--color",),
+        {
+            "choices": ("auto", "always", "never"),
+            "default": "auto",
+            "help": "colours of headings, warnings, damage; auto: on a terminal, unless NO_COLOR is set",
+        },
+    ),
     (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
     (
         ("--max-stop",),

@@ -111,7 +111,7 @@ class Sub(gdb.Command):
         if not last.startswith("-"):
             return []
         flags = [flag for argument in self.command.arguments for flag in argument.flags if flag.startswith("--")]
-        flags += ["--json", "--output", "--bytes", "--wide", "--max-seconds", "--max-stop", "--allocator", "--traceback", "--help"]
+        flags += ["--json", "--output", "--bytes", "--wide", "--color", "--max-seconds", "--max-stop", "--allocator", "--traceback", "--help"]
         skip = len(last) - len(word) if word is not None else 0
         return [flag[skip:] for flag in flags if flag.startswith(last)]
 
@@ -136,7 +136,7 @@ def settings() -> Any:
     return Settings(
         None if limit is None or limit < 0 else float(limit),
         gdb.parameter("heapx allocator") or None,
-        bool(color),
+        color,
         bool(gdb.parameter("heapx traceback")),
         [directory for directory in (gdb.parameter("heapx symbols-path") or "").split(":") if directory],
     )
@@ -171,7 +171,16 @@ def screen() -> Any:
     from gdbheapx import output
 
     width = gdb.parameter("width")
-    return output.screen(1, {"COLUMNS": str(width)} if width else {})._replace(given=None)
+    shown = output.screen(1, {**os.environ, "COLUMNS": str(width or "")})
+    return shown._replace(given=None, has_colors=shown.has_colors and is_styled())
+
+
+def is_styled() -> bool:
+    """gdb itself shows colours (`set style enabled`, since gdb 8.3)."""
+    try:
+        return bool(gdb.parameter("style enabled"))
+    except RuntimeError:
+        return False
 
 
 def perform(words: List[str]) -> None:
@@ -229,7 +238,7 @@ def register() -> None:
         "max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer"
     )
     Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, by its id in `heapx doctor`")
-    Setting("color", gdb.PARAM_BOOLEAN, False, "whether heapx colors its text")
+    Setting("color", gdb.PARAM_AUTO_BOOLEAN, None, "whether heapx colors its text; auto: as `set style enabled` has it")
     Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
     for name in declared.names():
         command = declared.find(name)

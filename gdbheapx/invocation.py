@@ -31,7 +31,7 @@ SHORT = {"-p": "--pid"}
 FLAGS = ("--no-debug-info", "--debuginfod")
 MOST_PIDS = 10
 """Told where several processes have a name."""
-EVERY_VALUE = ("--max-seconds", "--max-stop", "--allocator", "-o", "--output")
+EVERY_VALUE = ("--color", "--max-seconds", "--max-stop", "--allocator", "-o", "--output")
 EVERY_FLAG = ("--json", "--bytes", "--wide", "--read-swap", "--traceback", "-h", "--help")
 """What every command takes, with a value and without (parse.py declares them): these may stand before it."""
 

@@ -27,6 +27,8 @@ class Screen(NamedTuple):
     """Texts in tables are shortened to fit: never for a program that reads them, unless COLUMNS asks for it."""
     given: Optional[int] = None
     """COLUMNS."""
+    has_colors: bool = False
+    """A terminal whose user has nothing against them (NO_COLOR, TERM=dumb)."""
 
     def of_file(self) -> "Screen":
         """What a file has of it."""
@@ -36,13 +38,14 @@ class Screen(NamedTuple):
 def screen(descriptor: int, environment: Mapping[str, str]) -> Screen:
     """Of a descriptor: as wide as COLUMNS, or as its terminal says."""
     given = environment.get("COLUMNS", "")[:9]
-    if given.isascii() and given.isdigit() and int(given):
-        return Screen(int(given), True, int(given))
     try:
-        width = os.get_terminal_size(descriptor).columns
-    except OSError:  # no terminal
-        return Screen()
-    return Screen(width or Screen().width, True)
+        width, is_terminal = os.get_terminal_size(descriptor).columns, True
+    except OSError:
+        width, is_terminal = 0, False
+    colors = is_terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
+    if given.isascii() and given.isdigit() and int(given):
+        return Screen(int(given), True, int(given), colors)
+    return Screen(width or Screen().width, is_terminal, None, colors)
 
 
 class CannotWrite(HeapxError):

@@ -50,7 +50,8 @@ class Settings(NamedTuple):
 
     max_seconds: Optional[float] = None
     allocator: Optional[str] = None
-    color: bool = False
+    color: Optional[bool] = None
+    """None: where what shows it has colours."""
     traceback: bool = False
     symbols_path: Sequence[str] = ()
     """Folders with packs."""
@@ -664,13 +665,15 @@ class Run:
 
     def _text(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """The same for people."""
-        from gdbheapx.report.text import escaped
+        from gdbheapx.report.text import escaped, painted
 
-        lines, write = answer.text(self._style()), self._writer(spool)
+        style = self._style()
+        lines, write, has_color = answer.text(style), self._writer(spool), style.color and not answer.document
 
         def pump() -> None:
             for line in lines:
-                write(line if answer.pieces else escaped(line, answer.document) + "\n")
+                shown = line if answer.pieces else escaped(line, answer.document) + "\n"
+                write(painted(shown[:-1], units.meaning_of(line)) + "\n" if has_color and not answer.pieces else shown)
                 self.wrote = True
                 if answer.live and self.sink is not None:
                     self.sink.flush()
@@ -681,7 +684,8 @@ class Run:
             self._finish(session, spool)
             say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send
             if session.problems:
-                say("\nPartial answer, because:\n" if session.partial else "\nNotes:\n")
+                head = "Partial answer, because:" if session.partial else "Notes:"
+                say("\n%s\n" % (painted(head, units.WARNING if session.partial else units.HEADING) if has_color else head))
             for problem in session.problems:
                 where = "%s: " % problem.where if problem.where else ""
                 line = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
@@ -693,7 +697,9 @@ class Run:
         """How text is shown."""
         screen = self.host.screen.of_file() if getattr(self.options, "output", None) else self.host.screen
         width = None if self.options.wide else screen.width
-        return Style(bool(self.options.bytes), self.host.settings.color, width, screen.shortens)
+        color = self.host.settings.color if self.options.color == "auto" else self.options.color == "always"
+        color = screen.has_colors if color is None else color and not getattr(self.options, "output", None)
+        return Style(bool(self.options.bytes), color, width, screen.shortens)
 
     def _writer(self, spool: Optional[Spool]) -> Write:
         return spool.write if spool is not None else self.sink.write if self.sink else self.host.write

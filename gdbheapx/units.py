@@ -1,6 +1,6 @@
 """How a size, a share, a number of things reads, in tables and in sentences: nothing else turns a figure into text."""
 
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Type, TypeVar
 
 UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 HUMAN_FROM = 10000
@@ -93,16 +93,41 @@ class Size:
         return "%d bytes" % self.size_bytes if plain else sentence_size(self.size_bytes)
 
 
+SomeSaid = TypeVar("SomeSaid", bound="Said")
+
+
 class Said(str):
     """A sentence with sizes in it: as text they are human, `plain` has them as integers (--bytes)."""
 
     plain: str
 
-    def __new__(cls, text: str, plain: str) -> "Said":
+    def __new__(cls: Type[SomeSaid], text: str, plain: str) -> SomeSaid:
         """Both forms of one sentence."""
         made = super().__new__(cls, text)
         made.plain = plain
         return made
+
+
+HEADING, DAMAGE, WARNING = "heading", "damage", "warning"
+"""What a line means, where that is more than its words: a terminal has a colour for it."""
+
+
+class Marked(Said):
+    """A line that means one of these."""
+
+    meaning: str
+
+
+def mark(sentence: str, meaning: str) -> Marked:
+    """The sentence with its meaning."""
+    made = Marked(str(sentence), plain_form(sentence))
+    made.meaning = meaning
+    return made
+
+
+def meaning_of(sentence: str) -> Optional[str]:
+    """What a line means; None: nothing more than its words."""
+    return sentence.meaning if isinstance(sentence, Marked) else None
 
 
 def say(template: str, *parts: Any) -> Said:

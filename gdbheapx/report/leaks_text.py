@@ -8,7 +8,7 @@ from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.report import text
-from gdbheapx.units import Size, plural, say, share
+from gdbheapx.units import DAMAGE, Size, mark, plural, say, share
 
 MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS = 20, 100, 10, 8
 
@@ -71,7 +71,8 @@ def _verdict(leaks: Leaks, whole: int) -> Page:
         sentence = "Leaked: %s%s in %s (%s of what is in use)%s"
         roots = "" if leaks.roots is None else ", %s" % plural(leaks.roots, "leak root")
         bound = "at most " if leaks.is_upper_bound else ""
-        yield say(sentence, bound, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
+        line = say(sentence, bound, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
+        yield mark(line, DAMAGE)
         if leaks.is_upper_bound:
             yield "Not everything that may hold these blocks could be read: how much of it is leaked is unknown"
     else:

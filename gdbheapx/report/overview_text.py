@@ -14,7 +14,7 @@ from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
 from gdbheapx.report import books_text, census_text, pages, reach_text
 from gdbheapx.report.text import printable
-from gdbheapx.units import Said, Size, cells, exact_share, join_sentences, plural, say, share, size
+from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, exact_share, join_sentences, mark, plural, say, share, size
 from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
 
 BIGGEST_ARENAS = 8
@@ -70,10 +70,10 @@ def lines(overview: Overview) -> Page:
     yield from _arenas(overview)
     if overview.sizes:
         yield ""
-        yield "Size classes that hold the most memory"
+        yield mark("Size classes that hold the most memory", HEADING)
         yield from pages.histogram(overview.sizes)
     yield ""
-    yield "Next"
+    yield mark("Next", HEADING)
     for step in overview.next:
         yield say("  %s", step.sentence)
 
@@ -136,7 +136,7 @@ def _part_name(part: MemoryPart) -> str:
 
 def _verdicts(overview: Overview) -> Page:
     """The verdict, then a line for each further allocator that holds enough to be judged."""
-    yield "Verdict"
+    yield mark("Verdict", HEADING)
     yield from _verdict(overview.verdict)
     for name, judged in list(overview.verdicts.items())[1:]:
         if judged.kind != SMALL and name in overview.shown and overview.verdict.kind != NOT_MALLOC:
@@ -154,7 +154,7 @@ def _inside(inside: Inside) -> Page:
     """What is in use."""
     yield say("In use: %s in %s", Size(inside.used.bytes), plural(inside.used.blocks, "block"))
     if inside.leaked is not None and SMALL_PART * inside.leaked.bytes > inside.used.bytes:
-        yield say(
+        sentence = say(
             "  %s%s of it (%s) in %s leaked%s: nothing %spoints to %s",
             "at most " if inside.leaked_is_upper_bound else "",
             Size(inside.leaked.bytes),
@@ -164,6 +164,7 @@ def _inside(inside: Inside) -> Page:
             "that was read " if inside.leaked_is_upper_bound else "",
             "it" if inside.leaked.blocks == 1 else "them",
         )
+        yield sentence if inside.may_be_garbage else mark(sentence, DAMAGE)
     if inside.suspect is not None:
         yield say("  %s", reach_text.suspicion(inside.suspect))
     elif inside.leaked is not None:
@@ -198,9 +199,10 @@ def _runtime(table: RuntimeTable, live: bool) -> Page:
     yield Table(ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": exact_share(table.sum_bytes, table.sum_bytes)})
 
 
-def _line(mark: str, finding: Finding) -> Page:
+def _line(prefix: str, finding: Finding) -> Page:
     """One sentence with its figures, and what follows from it below."""
-    yield say("  %s%s: %s", mark, finding.what, finding.evidence)
+    line = say("  %s%s: %s", prefix, finding.what, finding.evidence)
+    yield mark(line, WARNING) if prefix else line
     if finding.hint:
         yield say("    %s", finding.hint)
 
@@ -216,5 +218,5 @@ def _arenas(overview: Overview) -> Page:
             continue
         biggest = sorted(rows, key=lambda row: -row.held_bytes)[:BIGGEST_ARENAS]
         more = len(rows) > len(biggest)
-        yield "Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas"
+        yield mark("Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas", HEADING)
         yield from allocators.named(info.name, rows).arenas_page(biggest, totals)

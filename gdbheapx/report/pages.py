@@ -8,7 +8,7 @@ from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
 from gdbheapx.report.text import show, table
-from gdbheapx.units import Said, Size, cells, join_sentences, say
+from gdbheapx.units import DAMAGE, Said, Size, cells, join_sentences, mark, say
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.packs import PackRow
@@ -65,7 +65,8 @@ def checks(rows: Sequence[Check]) -> Iterator[str]:
     """One line per thing looked at: how it stands, what it is, and what to do where it is not well."""
     marks = {True: "ok", False: "FAIL", None: "info"}
     for row in rows:
-        yield "%-4s %-22s %s" % (marks[row.ok], row.what, row.found)
+        line = "%-4s %-22s %s" % (marks[row.ok], row.what, row.found)
+        yield mark(line, DAMAGE) if row.ok is False else line
         if row.hint:
             yield "     %-22s %s" % ("", row.hint)
 
@@ -78,7 +79,7 @@ def broken_rules(style: Style, rows: Sequence[BrokenRule]) -> Iterator[str]:
     yield from show(style, [Table(columns_of(BrokenRule), [_broken_row(row) for row in rows])])
     yield ""
     for row in rows:
-        yield "%s%s: %s" % ("%s: " % row.address if row.address is not None else "", row.rule, row.what)
+        yield mark("%s%s: %s" % ("%s: " % row.address if row.address is not None else "", row.rule, row.what), DAMAGE)
 
 
 def _broken_row(rule: BrokenRule) -> Dict[str, Any]:

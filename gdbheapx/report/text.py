@@ -7,7 +7,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.columns import TEXT, Column, Table, cell, value
 from gdbheapx.command import Style
 from gdbheapx.report import fitting
-from gdbheapx.units import plain_form
+from gdbheapx.units import DAMAGE, HEADING, WARNING, mark, meaning_of, plain_form
 
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 """Characters that turn the reading direction: a name with one looks like another, and moves what stands beside it."""
@@ -15,6 +15,8 @@ CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029%s]" % DIRECTION)
 """Control characters but the tab, Unicode's own line ends, and what turns the direction."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
+COLORS = {HEADING: "1", DAMAGE: "31", WARNING: "33"}
+"""Bold, red, yellow, as terminals number them: the user's own colours, not ours."""
 _tabulate: Optional[Callable[..., str]] = None
 _looked_for_tabulate = False
 
@@ -124,10 +126,17 @@ def fitted(style: Style, columns: Sequence[Column], rows: Sequence[Sequence[Any]
     ]
     lines = table([column.heading for column in shown], texts, "".join("l" if column.unit == TEXT else "r" for column in shown))
     hidden = [column.heading or column.field for place, column in enumerate(columns) if place not in fits.places]
+    lines[:1] = [mark(line, HEADING) for line in lines[:1]]
     has_shortened = any(kept != [row[place] for place in fits.places] for kept, row in zip(texts, cells))
     return [*lines, *fitting.note(hidden, has_shortened, style.width)]
 
 
 def said(style: Style, sentence: str) -> str:
     """A sentence with its sizes as the style wants them."""
-    return str(plain_form(sentence)) if style.plain_bytes else str(sentence)
+    text, meaning = str(plain_form(sentence)) if style.plain_bytes else str(sentence), meaning_of(sentence)
+    return text if meaning is None else mark(text, meaning)
+
+
+def painted(line: str, meaning: Optional[str]) -> str:
+    """The line, which is escaped already, in the colour of its meaning."""
+    return "\x1b[%sm%s\x1b[0m" % (COLORS[meaning], line) if meaning is not None and line else line

@@ -1,4 +1,4 @@
-"""What a terminal changes: tables are as wide as it is, whoever answers."""
+"""What a terminal changes: tables are as wide as it is, headings are bold, whoever answers."""
 
 import fcntl
 import os
@@ -6,6 +6,7 @@ import pty
 import struct
 import subprocess
 import termios
+from pathlib import Path
 from typing import Dict, List, Optional
 
 import pytest
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.image  # its Python, its gdb and its terminal
 
 RECORDER = ("recorder", "9", "1000", "3")
 WIDTHS = 80, 120, 200
+PLAIN = {"NO_COLOR": "1"}
 
 
 def on_terminal(width: int, words: List[str], env: Optional[Dict[str, str]] = None) -> str:
@@ -51,11 +53,22 @@ def test_tables_fit(lasting: Lasting, kind: str, width: int) -> None:
     """`arenas`, `bins` and `tcache` on a terminal of 80, 120 and 200 columns; with --wide all columns are there."""
     target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
     for command in ("arenas", "bins", "tcache"):
-        narrow = on_terminal(width, [*target, command])
+        narrow = on_terminal(width, [*target, command], PLAIN)
         assert max(map(len, narrow.splitlines())) <= width, narrow
-    wide = on_terminal(width, [*target, "arenas", "--wide"])
+    wide = on_terminal(width, [*target, "arenas", "--wide"], PLAIN)
     assert "overhead" in wide.splitlines()[0] and "Hidden" not in wide
     assert ("Hidden: " in on_terminal(width, [*target, "arenas"])) == (max(map(len, wide.splitlines())) > width)
+
+
+def test_colors(lasting: Lasting, core: str, tmp_path: Path) -> None:
+    """Headings are bold on a terminal; not with NO_COLOR, --color never, in a pipe, a file or JSON. --color always colours a pipe."""
+    words = [*lasting.of(core, Stage.start, *RECORDER).target(core), "arenas"]
+    assert on_terminal(100, words).startswith("\x1b[1marena ")
+    path = tmp_path / "answer"
+    on_terminal(100, [*words, "--color", "always", "-o", str(path)])
+    plain = [on_terminal(100, words, {"NO_COLOR": "1"}), on_terminal(100, [*words, "--color", "never"]), on_terminal(100, [*words, "--json"])]
+    assert not any("\x1b" in text for text in [*plain, path.read_text(), heapx(words[:2], "arenas").stdout.decode()])
+    assert heapx(words[:2], "arenas", "--color", "always", "--bytes").stdout.startswith(b"\x1b[1marena ")
 
 
 @pytest.mark.skipif(GDB is None, reason="no gdb")
@@ -63,11 +76,11 @@ def test_inside_gdb(lasting: Lasting, kind: str) -> None:
     """gdb has no standard output of the tool's own: the terminal's width reaches it all the same."""
     target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
     assert GDB is not None
-    text = on_terminal(80, [*target, "--gdb", GDB, "arenas"])
+    text = on_terminal(80, [*target, "--gdb", GDB, "arenas"], PLAIN)
     assert max(map(len, text.splitlines())) <= 80 and "Hidden: " in text
 
 
-def test_pipes_and_files(lasting: Lasting, core: str, tmp_path: "os.PathLike[str]") -> None:
+def test_pipes_and_files(lasting: Lasting, core: str, tmp_path: Path) -> None:
     """Without a terminal a line has 120 characters, or COLUMNS; a file that is written from a terminal, too."""
     target = lasting.of(core, Stage.start, *RECORDER).target(core)
     piped = heapx(target, "arenas").stdout.decode()

@@ -4,8 +4,9 @@ Files: report/fitting.py, columns.py.
 """
 
 import importlib
+import os
 import pkgutil
-from typing import Any, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,8 @@ from gdbheapx.columns import BYTES, COUNT, NEVER, TEXT, Column, Table, columns_o
 from gdbheapx.command import Style
 from gdbheapx.output import Screen, screen
 from gdbheapx.report import fitting
-from gdbheapx.report.text import described, fitted, plain_table
+from gdbheapx.report.text import described, fitted, painted, plain_table, said
+from gdbheapx.units import DAMAGE, HEADING, Size, mark, meaning_of, say
 
 WIDTHS = 80, 120, 200
 WIDE = Style(False, False)
@@ -132,6 +134,32 @@ def test_units_that_are_no_text_stay_whole() -> None:
 def test_screen_without_a_terminal(given_columns: str) -> None:
     """120 characters, and texts whole."""
     assert screen(-1, {"COLUMNS": given_columns}) == Screen(120, False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "has_colors"),
+    [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({}, False), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "xterm", "NO_COLOR": ""}, True)],
+)
+def test_colors_of_a_terminal(environment: Dict[str, str], has_colors: bool) -> None:
+    """NO_COLOR and TERM=dumb have none; a file never has."""
+    ours, theirs = os.openpty()
+    try:
+        shown = screen(theirs, environment)
+        assert shown.has_colors is has_colors and not shown.of_file().has_colors and not screen(-1, environment).has_colors
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_meaning_has_a_color() -> None:
+    """A marked sentence keeps both its forms and its meaning; what means nothing more than its words is not painted."""
+    line = mark(say("  %s leaked", Size(2048)), DAMAGE)
+    people, plain = said(WIDE, line), said(Style(True, False), line)
+    assert (people, plain) == ("  2.0 KiB leaked", "  2048 bytes leaked")
+    assert meaning_of(people) == meaning_of(plain) == DAMAGE and meaning_of("x") is None
+    assert painted(plain, DAMAGE) == "\x1b[31m  2048 bytes leaked\x1b[0m"
+    assert painted("x", None) == "x" and painted("", HEADING) == ""
+    assert [meaning_of(one) for one in fitted(WIDE, COLUMNS, [["x", "1", "2", "3"]])] == [HEADING, None, None]
 
 
 def test_columns_of_the_environment() -> None:
