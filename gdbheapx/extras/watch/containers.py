@@ -11,7 +11,7 @@ MOST_BYTES = 1 << 16
 
 
 class Place(NamedTuple):
-    """Where a process runs; None: in none, or its group has another name. The fields are called as labels are in Kubernetes' own metrics."""
+    """Where a process runs; None: in none, or its group has another name. Kubernetes' own metrics have the same labels."""
 
     container_id: Optional[str] = None
     pod_uid: Optional[str] = None

@@ -1,4 +1,4 @@
-"""The last sample over HTTP, where Prometheus scrapes it. A scrape reads no process: it gets what the last sample has left, made ready once.
+"""The last sample over HTTP, where Prometheus scrapes it. A scrape reads no process: it gets what the last sample left.
 
 Nothing else imports prometheus_client.
 """

@@ -1,4 +1,4 @@
-"""The last sample as metrics, and as OpenMetrics text for the textfile collector of Prometheus' node exporter; endpoint.py serves the same."""
+"""The last sample as metrics, and as OpenMetrics text for the node exporter's textfile collector; endpoint.py serves the same."""
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
