@@ -22,7 +22,7 @@ and, where its control group says so, container_id and pod_uid, as kube-state-me
 A sample is taken every --every seconds, and a scrape gets the last one: however many ask, no process is read more often. The endpoint's
 own cost is among the metrics (process_cpu_seconds_total, process_resident_memory_bytes, gdbheapx_samples_total).
 
-Whoever reaches the address sees names, pids and sizes of processes: there is no password. The default address is this machine's own alone. It
+Whoever reaches the address sees names, pids and sizes of processes: there is no password. The default address is this machine's own. It
 ends by Ctrl-C or SIGTERM, and requires prometheus_client (pip install 'gdbheapx[serve]').
 """
 LISTEN = "127.0.0.1:10930"
