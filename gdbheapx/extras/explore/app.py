@@ -20,7 +20,7 @@ from gdbheapx.units import number, size
 SORTS = ("bytes", "blocks", "size", "name")
 TABS = ("overview", "arenas", "owners", "census", "search", "sql", "diff")
 
-FOCUS = {"owners": "#tree", "census": "#classes", "search": "#wanted", "sql": "#statement", "diff": "#changes"}
+FOCUS = {"overview": "#report-scroll", "arenas": "#arena-scroll", "owners": "#tree", "census": "#classes", "search": "#wanted", "sql": "#statement", "diff": "#changes"}
 """Where keys go on each tab."""
 
 
@@ -94,10 +94,12 @@ class Explorer(App[None]):
     TabbedContent, ContentSwitcher, TabPane, DataTable, Tree { height: 1fr; }
     TabPane { padding: 0; }
     ScrollableContainer Static { width: auto; }
+    #suspects { max-height: 7; padding: 0 1; }
     """
     BINDINGS = [
         *(Binding(str(place), "show('%s')" % name, name, show=False) for place, name in enumerate(TABS, 1)),
         Binding("slash", "focus_input", "filter"),
+        Binding("p", "paths", "paths"),
         Binding("s", "sort", "sort"),
         Binding("e", "export", "export"),
         Binding("w", "page", "page"),
@@ -120,10 +122,11 @@ class Explorer(App[None]):
         yield Static(plain(self.about), markup=False, classes="title")
         with TabbedContent(initial="overview"):
             with TabPane("1 overview", id="overview"):
-                yield ScrollableContainer(Static("", id="report", markup=False))
+                yield ScrollableContainer(Static("", id="report", markup=False), id="report-scroll")
             with TabPane("2 arenas", id="arenas"):
-                yield ScrollableContainer(Static("", id="arena-text", markup=False))
+                yield ScrollableContainer(Static("", id="arena-text", markup=False), id="arena-scroll")
             with TabPane("3 owners", id="owners"):
+                yield Static("", id="suspects", markup=False)
                 yield Tree("what nobody owns, most first", id="tree")
             with TabPane("4 census", id="census"):
                 yield Input(placeholder="class", id="like")
@@ -150,7 +153,9 @@ class Explorer(App[None]):
         for node in self.view.tops():
             self._add(tree.root, node)
         tree.root.expand()
+        self.query_one("#suspects", Static).update("\n".join(map(plain, self.view.suspicions())))
         self._show_classes()
+        self.query_one("#report-scroll").focus()
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """What takes a moment is made when it is looked at."""
@@ -175,8 +180,11 @@ class Explorer(App[None]):
         """What it owns, the first time."""
         node = event.node
         if node.data is not None and not node.children:
-            for below in self.view.below(node.data.number):
-                self._add(node, below)
+            below, more_bytes = self.view.below(node.data.number)
+            for one in below:
+                self._add(node, one)
+            if more_bytes:
+                node.add_leaf("%10s  more, none of it larger: the census has it by class" % size(more_bytes, False))
 
     def on_tree_node_selected(self, event: "Tree.NodeSelected[Node]") -> None:
         """A leaf leads to its paths."""
@@ -212,22 +220,37 @@ class Explorer(App[None]):
         self.open_row(event)
 
     def open_row(self, event: DataTable.RowSelected) -> None:
-        """A class leads to its owners and blocks, an address to its paths."""
+        """A class leads to its owners and blocks, an address to its paths, an owner to its place in the tree."""
         table = event.data_table
         keys = table.shown.keys if isinstance(table, Table) else ()
         key = keys[event.cursor_row] if event.cursor_row < len(keys) else None
         if isinstance(key, int):
             self.open_block(key)
+        elif isinstance(key, str):
+            self.open_owner(key)
         elif isinstance(key, Class):
             owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
             about = "%s: who owns them, and the first of them" % key.signature
             if key.signature is None:
                 about = "unknown: who owns all such blocks, and the first of %s bytes" % key.size_bytes
             tables = [
-                Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners]),
+                Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners], [row.owner for row in owners]),
                 Shown(("address", "usable"), blocks, [address for address, _ in blocks]),
             ]
             self.push_screen(Below(about, tables))
+
+    def open_owner(self, name: str) -> None:
+        """The tree, with the cursor on it."""
+        tree = self.query_one("#tree", Tree)
+        found = next((node for node in tree.root.children if node.data is not None and node.data.owned.owner == name), None)
+        if found is None:
+            self.notify("%s has no row of its own in the tree" % plain(name), markup=False)
+            return
+        if isinstance(self.screen, Below):
+            self.pop_screen()
+        tree.root.expand()
+        self.action_show("owners")
+        self.call_after_refresh(tree.move_cursor, found)
 
     def open_block(self, address: int) -> None:
         """What it is, and its paths."""
@@ -247,7 +270,7 @@ class Explorer(App[None]):
 
     @work(thread=True, exclusive=True, group="diff")
     def _ask_difference(self) -> None:
-        told, shown = "give an older snapshot or core behind the first one: gdbheapx explore NEW OLD", Shown((), ())
+        told, shown = "give an older snapshot or core: gdbheapx explore NEW --against OLD", Shown((), ())
         if self._difference is not None:
             try:
                 told, shown = "", self._difference()
@@ -264,6 +287,19 @@ class Explorer(App[None]):
         self.query_one(TabbedContent).active = name
         if name in FOCUS:
             self.call_after_refresh(self.query_one(FOCUS[name]).focus)
+        tree = self.query_one("#tree", Tree)
+        if name == "owners" and tree.cursor_line < 1 and tree.root.children:
+            self.call_after_refresh(tree.move_cursor, tree.root.children[0])  # Enter opens the largest, and does not close them all
+
+    def action_paths(self) -> None:
+        """Of what the cursor is on in the tree, also where Enter opens it."""
+        node = self.query_one("#tree", Tree).cursor_node
+        if self.query_one(TabbedContent).active != "owners" or node is None or node.data is None:
+            return
+        if node.data.owned.address is None or not node.data.is_block:
+            self.notify("%s is where paths end" % plain(node.data.owned.owner), markup=False)
+        else:
+            self.open_block(node.data.owned.address)
 
     def action_focus_input(self) -> None:
         """Where to type on this tab."""

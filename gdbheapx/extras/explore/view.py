@@ -28,6 +28,8 @@ class Node(NamedTuple):
     owned: owners.Owned
     can_open: bool
     """It owns others."""
+    is_block: bool
+    """It is no variable, thread or mapping, at which paths end."""
 
 
 class Class(NamedTuple):
@@ -68,6 +70,8 @@ class View:
         self.census: find.Census = self._record("census")
         self._marks = refs.Marks(self.told.reach, self.told.paths)
         self._held = list(by_owner.by_owner(session).rows)
+        self.owners: owners.Owners = self._record("owners")
+        self._signatures = {row.owner: row.signature for row in self.owners.owners}
         self.text("report", "--no-deep")
 
     def _record(self, *words: str) -> Any:
@@ -88,6 +92,11 @@ class View:
                 self._texts[asked] = error.line()
         return self._texts[asked]
 
+    def suspicions(self) -> List[str]:
+        """Who keeps much, and who leads to what several hold, as `owners` says it."""
+        told = [reach_text.suspicion(one) for one in self.owners.suspects] or [reach_text.NOBODY]
+        return [*told, *(reach_text.together(row) for row in self.owners.together)]
+
     def notes(self) -> List[str]:
         """What is missing."""
         return ["%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self._session.problems]
@@ -96,9 +105,14 @@ class View:
         """What nobody owns, most first."""
         return self._nodes(self.tallied.tops(MOST_ROWS))
 
-    def below(self, number: int) -> List[Node]:
-        """What this node owns, most first."""
-        return self._nodes([(node, None) for node in self.tallied.below(number, MOST_ROWS)])
+    def below(self, number: int) -> Tuple[List[Node], int]:
+        """What this node owns, most first; bytes of what comes after these, 0 where there is no more."""
+        found = self.tallied.below(number, MOST_ROWS + 1)
+        nodes = self._nodes([(node, None) for node in found[:MOST_ROWS]])
+        if len(found) <= MOST_ROWS:
+            return nodes, 0
+        kept = self.tallied.tree.retained_bytes
+        return nodes, kept[number] - self._own_bytes(number) - sum(kept[node] for node in found[:MOST_ROWS])
 
     def _nodes(self, nodes: Iterable[Tuple[int, Optional[str]]]) -> List[Node]:
         tallied, made = self.tallied, []
@@ -106,10 +120,14 @@ class View:
             row = tallied.owned(number, kind)
             label = self.told.labels[number] if number < len(self.told.labels) else 0
             signature = self.told.names[label - 1] if label and row.signature is None else None
-            row = row._replace(signature=row.signature or (signature.name if signature is not None else None))
-            own = tallied.graph.blocks([number])[0][1] if number < tallied.reach.numbers.blocks else 0
-            made.append(Node(number, row, row.retained_bytes > own))
+            called = signature.name if signature is not None else self._signatures.get(row.owner)
+            own_bytes = self._own_bytes(number)
+            made.append(Node(number, row._replace(signature=row.signature or called), row.retained_bytes > own_bytes, own_bytes > 0))
         return made
+
+    def _own_bytes(self, number: int) -> int:
+        """Of the block itself; a root has none."""
+        return self.tallied.graph.blocks([number])[0][1] if number < self.tallied.reach.numbers.blocks else 0
 
     def classes(self, like: str = "", by: str = "bytes") -> List[find.CensusRow]:
         """Those with this in their names; by `bytes`, `blocks`, `size` or `name`."""
@@ -164,11 +182,13 @@ class View:
                 rows.append((size, "block", "0x%x%s" % (start, "+%d" % place[1] if place[1] else "")))
                 keys.append(Address(start))
         wanted = text.lower()
-        for node in self.tops() if wanted else ():
-            if wanted in node.owned.owner.lower():
-                rows.append((node.owned.retained_bytes, "owner", node.owned.owner))
-                keys.append(node.owned.address)
-        for row in self.classes(text) if wanted else ():
-            rows.append((row.bytes, "class", row.signature or ""))
-            keys.append(Class(row.signature, row.size_bytes))
+        tops = [(node.owned, node.owned.retained_bytes, "owner") for node in self.tops()]
+        leads = [(row, row.reached_bytes, "leads to") for row in self.owners.together]
+        for owned, counted_bytes, what in [*tops, *leads] if wanted else ():
+            if wanted in owned.owner.lower():
+                rows.append((counted_bytes, what, owned.owner))
+                keys.append(owned.address if what == "leads to" else owned.owner)
+        for of_class in self.classes(text) if wanted else ():
+            rows.append((of_class.bytes, "class", of_class.signature or ""))
+            keys.append(Class(of_class.signature, of_class.size_bytes))
         return Shown(("bytes", "what", "name"), rows[:MOST_ROWS], keys[:MOST_ROWS])
