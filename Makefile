@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix matrix-clean bench soak kernel single dist deb changelog lint docs site packs clean
+.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix matrix-clean bench soak kernel single dist deb release changelog lint docs site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -80,6 +80,10 @@ dist: ## sdist, a wheel with the kernel for each machine whose compiler is here,
 deb: ## Debian's package, built and tried in the image of each release of docker/matrix.py; SUITES="bookworm sid" for some
 	@$(SETUP) dist
 	@$(PYTHON) docker/make_deb.py $(addprefix --suite ,$(SUITES))
+
+release: ## all of a release but the upload, in dist/: sdist, wheels, the one file, packages, the image, a bill of materials, SHA256SUMS
+	@$(SETUP) dist
+	@$(PYTHON) -m tools.make_release
 
 SITE := NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --clean --config-file tools/mkdocs.yml
 lint: ## ruff, mypy, vermin, and the site where its package can be installed

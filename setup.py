@@ -186,6 +186,7 @@ setup(
             "vermin>=1.6",  # knows the syntax of Python 3.13, so that it can hold the floor of 3.9
             "types-tabulate>=0.9,<0.10",  # as tabulate
             "shtab>=1.7",  # completion of shells, from the declarations; its output differs from release to release: tools/constraints.txt
+            "cyclonedx-python-lib>=9",  # the bill of materials of a release
             "twine>=6.1",  # what an index says of the metadata; the first that knows licence expressions
             "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
             "mkdocs-material>=9.7; python_version >= '3.10'",  # make site: the pages of docs/
@@ -201,6 +202,7 @@ setup(
             "docker>=7",
             "pytest>=7",  # tries what was made
             "twine>=6.1",  # as dev
+            "cyclonedx-python-lib>=9",  # as dev
         ],
         "matrix": [
             "docker>=7",  # 6 breaks with requests from 2.32 on

@@ -3,6 +3,7 @@ by snapshots of these, too, with the image's gdb and without it; and by every li
 
 python3 docker/runtime_image.py [SUITE...]    the images of the matrix, which must be there; all by default
 python3 docker/runtime_image.py --page        the lines of the page alone
+python3 docker/runtime_image.py --save FILE   the image as a file, its digest printed; tried by the page alone
 """
 
 import json
@@ -147,6 +148,11 @@ def main(words: Sequence[str]) -> int:
     import docker
 
     build(ROWS[-1].base)
+    inspected = json.loads(subprocess.run(["docker", "image", "inspect", TAG, ROWS[-1].base], capture_output=True, check=True).stdout)
+    print("image %s, digest %s, user %s, on %s %s" % (TAG, inspected[0]["Id"], inspected[0]["Config"]["User"], ROWS[-1].base, inspected[1]["Id"]), flush=True)
+    if "--save" in words:
+        subprocess.run(["docker", "save", "-o", words[words.index("--save") + 1], TAG], check=True)
+        words = ["--page"]
     subprocess.run([sys.executable, "-m", "tools.make_single"], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     cases: List[Case] = []
     if "--page" not in words:

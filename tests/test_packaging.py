@@ -98,6 +98,16 @@ def test_wheels_are_whole(made: Made) -> None:
         assert [name for name in names if name.endswith(".so")] == ["gdbheapx/kernel/_kernel.so"] * (kind == "c")
 
 
+def test_an_sdist_is_the_same_each_time(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed again it has the same bytes, one time, and nobody's name."""
+    sdist = tmp_path / made.sdist.name
+    shutil.copy(made.sdist, sdist)
+    with tarfile.open(sdist) as archive:
+        ((name, number, mtime),) = {(entry.uname, entry.uid, entry.mtime) for entry in archive}
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", str(int(mtime)))
+    assert (name, number) == ("", 0) and make_dist.pack_again(sdist).read_bytes() == made.sdist.read_bytes()
+
+
 def test_the_sdist_runs_its_tests(made: Made, tmp_path: Path) -> None:
     """Unpacked elsewhere, tests run with the sources beside them: some that start nothing, as all would."""
     tree = make_dist.unpack(made.sdist, tmp_path)

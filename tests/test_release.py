@@ -1,9 +1,14 @@
-"""tools/make_changelog.py: a release's files from the fragments, in a copy of the checkout."""
+"""tools/make_changelog.py: a release's files from the fragments, in a copy of the checkout; tools/make_release.py, what it refuses, sums and bill.
 
+Files: tools/make_release.py, tools/make_sbom.py.
+"""
+
+import json
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -97,3 +102,82 @@ def test_debian_orders_versions() -> None:
     assert [make_changelog.debian_version(one) for one in ("1.0.0rc1", "1.0.0", "1.0.0.post1")] == ["1.0.0~rc1", "1.0.0", "1.0.0.post1"]
     if shutil.which("dpkg"):
         assert subprocess.run(["dpkg", "--compare-versions", "1.0.0~rc1", "lt", "1.0.0"]).returncode == 0
+
+
+def git(folder: Path, *words: str) -> None:
+    """Of a repository that is there for the test."""
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_what_is_not_to_be_released(copy: Path) -> None:
+    """No checkout, changes, fragments that no release has, a version without its section: one sentence each; then it is good."""
+    make_release = released()
+    with pytest.raises(make_release.Refused, match="is no git checkout"):
+        make_release.check(Path("/"))
+    git(copy, "init", "-q")
+    with pytest.raises(make_release.Refused, match="has changes"):
+        make_release.check(copy)
+    (copy / "changelog.d" / "7.added.md").write_text("One does this.\n")
+
+    def committed() -> None:
+        git(copy, "add", "-A")
+        git(copy, "commit", "-qm", "all")
+
+    committed()
+    with pytest.raises(make_release.Refused, match="fragments that no release has"):
+        make_release.check(copy)
+    assert make(copy, "99.0.0rc1", "--date", DAY).returncode == 0
+    committed()
+    assert make_release.check(copy) == "99.0.0rc1"
+    package = copy / "gdbheapx" / "__init__.py"
+    package.write_text(make_changelog.VERSION.sub('__version__ = "99.0.0"', package.read_text()))
+    committed()
+    with pytest.raises(make_release.Refused, match="no section of 99.0.0"):
+        make_release.check(copy)
+
+
+def released():  # type: ignore[no-untyped-def]
+    """The tool, where its library is."""
+    pytest.importorskip("cyclonedx", reason="cyclonedx-python-lib is not installed")
+    from tools import make_release
+
+    return make_release
+
+
+def test_sums_are_what_sha256sum_reads(tmp_path: Path) -> None:
+    """Of every file below the folder, but not of the sums."""
+    make_release = released()
+    (tmp_path / "deb").mkdir()
+    for name in ("a.whl", "deb/b.deb"):
+        (tmp_path / name).write_text(name)
+    for _ in range(2):
+        (tmp_path / "SHA256SUMS").write_text(make_release.sums(tmp_path))
+    done = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.splitlines() == ["a.whl: OK", "deb/b.deb: OK"]
+
+
+def test_what_is_not_said_yet() -> None:
+    """A placeholder for an address and a repository without one are named before an upload."""
+    make_release = released()
+    assert len(make_release.missing("Maintainer: x <x@example.org>\n")) == 2
+    assert make_release.missing("Homepage: https://heap.test\nMaintainer: x <x@heap.test>\n") == []
+
+
+def test_the_bill_of_materials(tmp_path: Path) -> None:
+    """CycloneDX, the same each time: what a wheel requires, and what the extras for users bring, without those for whoever works on it."""
+    released()
+    from tools import make_sbom
+
+    wheel = tmp_path / "x.whl"
+    lines = ["Metadata-Version: 2.4", "Name: gdbheapx", "Version: 1.0", "Requires-Dist: tabulate<0.10,>=0.9"]
+    lines += ['Requires-Dist: jinja2>=3; extra == "html"', 'Requires-Dist: docker>=7; extra == "dist"', "", "text"]
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("gdbheapx-1.0.dist-info/METADATA", "\n".join(lines))
+    text = make_sbom.make(wheel, 0)
+    assert text == make_sbom.make(wheel, 0)
+    bill = json.loads(text)
+    assert (bill["bomFormat"], bill["metadata"]["component"]["purl"]) == ("CycloneDX", "pkg:pypi/gdbheapx@1.0")
+    found = {one["name"]: (one["scope"], one["version"].split(".")[0], {each["name"]: each["value"] for each in one["properties"]}) for one in bill["components"]}
+    assert found["jinja2"] == ("optional", "3", {"gdbheapx:extra": "html", "gdbheapx:requires": ">=3"})
+    assert found["tabulate"] == ("required", "0", {"gdbheapx:requires": "<0.10,>=0.9"}) and len(found) == 2

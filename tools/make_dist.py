@@ -4,6 +4,7 @@ The kernel names no libc and no version of a symbol: one wheel serves glibc and 
 """
 
 import argparse
+import gzip
 import os
 import shutil
 import subprocess
@@ -69,7 +70,23 @@ def make_sdist(folder: Path) -> Path:
                 shutil.copy(path, copy / path.name)
         program = "import sys; from setuptools import build_meta; print('made ' + build_meta.build_sdist(sys.argv[1]))"
         said = run([sys.executable, "-c", program, str(folder)], cwd=copy)
-    return folder / said.split("made ")[-1].strip()
+    return pack_again(folder / said.split("made ")[-1].strip())
+
+
+def pack_again(sdist: Path) -> Path:
+    """The same files with the time of the last commit and no user's name: setuptools writes those of the moment."""
+    seconds = int(source_date())
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = seconds, 0, 0, "", ""
+        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+        return entry
+
+    with tempfile.TemporaryDirectory() as temporary:
+        tree = unpack(sdist, Path(temporary))
+        with open(sdist, "wb") as raw, gzip.GzipFile("", "wb", mtime=seconds, fileobj=raw) as packed, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(str(tree), tree.name, filter=plain)
+    return sdist
 
 
 def unpack(sdist: Path, folder: Path) -> Path:
