@@ -21,6 +21,7 @@ from engine import Engine, NoEngine
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parent.parent
+NO_ENGINE = 3
 OUT = ROOT / "dist" / "deb"
 LOGS = ROOT / "build" / "deb"
 UPDATE = "apt-get -qq -o Acquire::Check-Valid-Until=false update"
@@ -225,7 +226,7 @@ def main() -> int:
                 results = [run(engine.client, row, Path(made.stdout.strip())) for row in matrix.ROWS if not asked.suite or row.suite in asked.suite]
         except NoEngine as error:
             print("deb: %s" % error, file=sys.stderr)
-            return 1
+            return NO_ENGINE
     show(results)
     return 0 if all(one.good for one in results) else 1
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 from cross_cores import Image, checkout, container
+from engine import Engine, NoEngine
 from images import pip_certificate
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = re.search(r'__version__ = "([^"]+)"', (ROOT / "gdbheapx" / "__init__.py").read_text()).group(1)  # type: ignore[union-attr]
+NO_ENGINE = 3
 TAG = "gdbheapx"
 PAGE_SUITE = "bookworm"
 """The page's examples are of this release."""
@@ -141,6 +143,18 @@ def judge(name: str, said: Dict[str, Any], wanted: Dict[str, Any]) -> Case:
 
 
 def main(words: Sequence[str]) -> int:
+    """With the engine that runs, or one that is started for it."""
+    logs = ROOT / "build"
+    logs.mkdir(exist_ok=True)
+    try:
+        with Engine(logs / "runtime_image.dockerd.log"):
+            return use(words)
+    except NoEngine as error:
+        print("image: %s" % error, file=sys.stderr)
+        return NO_ENGINE
+
+
+def use(words: Sequence[str]) -> int:
     """Print one line for each use; 1 if any failed."""
     import howto_page
     from matrix import ROWS, row

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Optional
+from typing import List, NamedTuple
 
 from tools import libraries, make_changelog, make_dist, make_sbom
 
@@ -30,6 +30,7 @@ class Step(NamedTuple):
     name: str
     words: List[str]
     needs_engine: bool
+    """Without one it ends with make_dist.NO_ENGINE."""
 
 
 def check(root: Path) -> str:
@@ -69,13 +70,6 @@ def sums(folder: Path) -> str:
     return "".join("%s  %s\n" % (hashlib.sha256(path.read_bytes()).hexdigest(), path.relative_to(folder)) for path in files)
 
 
-def has_engine() -> bool:
-    """Images can be made here."""
-    program = "import sys; sys.path.insert(0, 'docker'); import engine, pathlib\nwith engine.Engine(pathlib.Path('build/release.dockerd.log')): pass"
-    (ROOT / "build").mkdir(exist_ok=True)
-    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
 def steps(version: str) -> List[Step]:
     """In their order: make_dist clears its own files of dist/."""
     python = [sys.executable]
@@ -87,20 +81,16 @@ def steps(version: str) -> List[Step]:
     ]
 
 
-def release(version: str, engine: Callable[[], bool] = has_engine) -> List[str]:
+def release(version: str) -> List[str]:
     """Make everything; what was left out, with why."""
     left_out = ["the wheel and kernel for " + line for line in libraries.left_out()]
-    is_there: Optional[bool] = None
     for step in steps(version):
-        if step.needs_engine:
-            is_there = engine() if is_there is None else is_there
-            if not is_there:
-                left_out.append("%s: no engine for images answers or can be started here" % step.name)
-                continue
         print("== %s" % step.name, flush=True)
-        done = subprocess.run(step.words, cwd=ROOT)
-        if done.returncode != 0:
-            raise Refused("%s failed (exit code %d); what it said stands above" % (step.name, done.returncode))
+        code = subprocess.run(step.words, cwd=ROOT).returncode
+        if step.needs_engine and code == make_dist.NO_ENGINE:
+            left_out.append("%s: no engine for images, as said above" % step.name)
+        elif code != 0:
+            raise Refused("%s failed (exit code %d); what it said stands above" % (step.name, code))
     (wheel,) = DIST.glob("gdbheapx-%s-py3-none-any.whl" % version)
     (DIST / ("gdbheapx-%s.cdx.json" % version)).write_text(make_sbom.make(wheel, int(make_dist.source_date())))
     (DIST / SUMS).write_text(sums(DIST))
