@@ -20,7 +20,10 @@ from gdbheapx.units import number, size
 SORTS = ("bytes", "blocks", "size", "name")
 TABS = ("overview", "arenas", "owners", "census", "search", "sql", "diff")
 
-FOCUS = {"overview": "#report-scroll", "arenas": "#arena-scroll", "owners": "#tree", "census": "#classes", "search": "#wanted", "sql": "#statement", "diff": "#changes"}
+FOCUS = {
+    **{"overview": "#report-scroll", "arenas": "#arena-scroll", "owners": "#tree"},
+    **{"census": "#classes", "search": "#wanted", "sql": "#statement", "diff": "#changes"},
+}
 """Where keys go on each tab."""
 
 
@@ -233,8 +236,9 @@ class Explorer(App[None]):
             about = "%s: who owns them, and the first of them" % key.signature
             if key.signature is None:
                 about = "unknown: who owns all such blocks, and the first of %s bytes" % key.size_bytes
+            names = [row.owner for row in owners]
             tables = [
-                Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners], [row.owner for row in owners]),
+                Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners], names),
                 Shown(("address", "usable"), blocks, [address for address, _ in blocks]),
             ]
             self.push_screen(Below(about, tables))
