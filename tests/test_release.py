@@ -1,7 +1,4 @@
-"""tools/make_changelog.py: a release's files from the fragments, in a copy of the checkout; tools/make_release.py, what it refuses, sums and bill.
-
-Files: tools/make_release.py, tools/make_sbom.py.
-"""
+"""tools/make_changelog.py: a release's files from the fragments, in a copy of the checkout; tools/make_release.py and make_sbom.py."""
 
 import json
 import re

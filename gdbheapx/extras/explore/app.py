@@ -21,8 +21,13 @@ SORTS = ("bytes", "blocks", "size", "name")
 TABS = ("overview", "arenas", "owners", "census", "search", "sql", "diff")
 
 FOCUS = {
-    **{"overview": "#report-scroll", "arenas": "#arena-scroll", "owners": "#tree"},
-    **{"census": "#classes", "search": "#wanted", "sql": "#statement", "diff": "#changes"},
+    "overview": "#report-scroll",
+    "arenas": "#arena-scroll",
+    "owners": "#tree",
+    "census": "#classes",
+    "search": "#wanted",
+    "sql": "#statement",
+    "diff": "#changes",
 }
 """Where keys go on each tab."""
 
