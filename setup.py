@@ -122,6 +122,11 @@ EXPLORE = [
     "textual>=1",
 ]
 
+MCP = [
+    # mcp, for agents; the tests were run with 2.3. It needs Python 3.10
+    "mcp>=2; python_version >= '3.10'",
+]
+
 DASK = [
     # fleet --dask
     "distributed>=2022.12.1",  # Debian 12's; the tests pass with it, 2024.8 (the last for Python 3.9) and 2026.8
@@ -169,6 +174,7 @@ setup(
         "dask": DASK,
         "explore": EXPLORE,
         "serve": SERVE,
+        "mcp": MCP,
         "dev": [
             *CORES,
             *HTML,
@@ -176,6 +182,7 @@ setup(
             *DASK,
             *EXPLORE,
             *SERVE,
+            *MCP,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "coverage>=7",  # make coverage

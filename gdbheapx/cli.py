@@ -178,7 +178,7 @@ def dispatch(words: List[str]) -> int:
 
 def render(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
-    from gdbheapx.command import EXPLORE, HTML
+    from gdbheapx.command import EXPLORE, HTML, MCP
     from gdbheapx.invocation import Shell
 
     def failed(error: "HeapxError", has_document: bool) -> int:
@@ -190,6 +190,8 @@ def render(invocation: "Invocation", renderer: str) -> int:
             from gdbheapx.extras.html.command import make
         elif renderer == EXPLORE:
             from gdbheapx.extras.explore.command import make
+        elif renderer == MCP:
+            from gdbheapx.extras.agents.command import make
         else:
             from gdbheapx.extras.query.command import make
     except ImportError:  # the single file

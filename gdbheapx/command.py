@@ -20,7 +20,7 @@ Evaluate = Callable[[str], int]
 """Gives the address that a debugger's expression has; UsageError where it has none."""
 Options = argparse.Namespace
 """The parsed options of a command."""
-HTML, SQL, EXPLORE = "html", "sql", "explore"
+HTML, SQL, EXPLORE, MCP = "html", "sql", "explore", "mcp"
 """What the shell makes, outside gdb, of what one look has found."""
 READ_STOP_S, ACT_STOP_S = 2.0, 5.0
 """How long a live process may stand still at a time: for what reads it, and for what changes it."""

@@ -105,6 +105,7 @@ LIBRARIES = {
     "prometheus_client": {"extras/watch/endpoint.py"},
     "rich": {"extras/explore/app.py"},
     "textual": {"extras/explore/app.py"},
+    "mcp": {"extras/agents/server.py"},
     "pyarrow": {"extras/frames.py"},
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},

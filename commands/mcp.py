@@ -1,0 +1,27 @@
+"""heapx mcp"""
+
+from gdbheapx.command import MCP, Answer, Options, argument, command
+from gdbheapx.errors import HeapxError
+from gdbheapx.problems import SHELL_ONLY
+from gdbheapx.session import Session
+
+HELP = """Serves agents: read-only questions by the Model Context Protocol.
+
+It speaks on standard input and output. Tools: report, arenas, census, leaks, owners, refs, whatis, pins, check, query, diff. Answers are
+cut to 40 KB and say what was left out, how long the process stood still, and which calls follow, with their arguments. Nothing that
+changes a process is offered. With --pid, --core or --snapshot that one alone is read (`diff` reads the older one, too); without, each
+call names its own. --max-stop and --max-seconds hold for each call. It requires the MCP SDK and Python 3.10 or later
+(pip install 'gdbheapx[mcp]').
+"""
+
+
+@command(
+    "mcp",
+    arguments=[argument("--names", action="store_true", help="also tell paths: names and keys of the program's own objects")],
+    needs_target=False,
+    renders=lambda options: MCP,
+    help=HELP,
+)
+def mcp(session: Session, options: Options) -> Answer:
+    """The command `mcp`: the shell's process serves."""
+    raise HeapxError("mcp runs from a shell, not inside gdb", "run: gdbheapx mcp", code=SHELL_ONLY)

@@ -1,0 +1,1 @@
+"""Questions for agents, by the Model Context Protocol."""
