@@ -45,6 +45,7 @@ def diff(session: Session, options: Options) -> Answer:
         raise UsageError("diff --html is for the shell", "gdbheapx diff OLD NEW --html FILE")
     if options.new is None and not session.has_target:
         raise UsageError("diff requires NEW, or a process or core to compare with", "gdbheapx diff OLD NEW, or gdbheapx --pid N diff OLD")
+    take.check(options.old)
     if options.new is None:
         new, name, form = take.current(session)
     else:

@@ -158,16 +158,21 @@ def form(name: str) -> str:
     return PROCESS if name.isascii() and name.isdigit() else CORE
 
 
+def check(name: str) -> None:
+    """HeapxError where nothing has that name: told before anything else is read."""
+    if form(name) != PROCESS and not os.path.exists(name):
+        raise HeapxError(
+            "%s is no file and no process id" % name, "give a snapshot, a core, or the id of a running process", code=FILE_NOT_FOUND
+        )
+
+
 def opened(name: str) -> record.Record:
     """The snapshot. HeapxError where there can be none."""
     what = form(name)
     if what == SNAPSHOT:
         return record.opened(name)
+    check(name)
     is_process = what == PROCESS
-    if not is_process and not os.path.exists(name):
-        raise HeapxError(
-            "%s is no file and no process id" % name, "give a snapshot, a core, or the id of a running process", code=FILE_NOT_FOUND
-        )
     with tempfile.TemporaryDirectory(prefix="gdbheapx-") as folder:
         path = os.path.join(folder, "snapshot")
         by_child(["--pid" if is_process else "--core", name], path)

@@ -15,6 +15,7 @@ from typing import Dict, List, Tuple
 
 import pytest
 
+from gdbheapx.errors import HeapxError
 from gdbheapx.snapshot import container
 from tests.support import pages
 from tests.support.jemallocs import library as jemalloc
@@ -283,6 +284,31 @@ def test_diff_inside_gdb(stage: Stage, tmp_path: Path, core: str) -> None:
         data = json.loads((tmp_path / name).read_text())["data"]
         assert data["verdict"]["code"] == "same" and data["new"]["form"] == form
         assert data["growth"]["all_bytes"] == 0, data["growth"]
+
+
+def test_diff_inside_gdb_is_that_of_the_shell(stage: Stage, tmp_path: Path, kind: str) -> None:
+    """OLD against what gdb has, process or core: the same parts, classes and owners."""
+    process, old = stage.start("owning", "10", "0"), str(tmp_path / "old")
+    assert heapx(stage.start("owning", "400", "0").target("live"), "snapshot", old).code == 0
+    target = process.target(kind)
+    outcome = in_gdb(target, ["heapx diff %s --json -o %s" % (old, tmp_path / "inside")])
+    assert outcome.code == 0, outcome.stderr
+    inside, outside = json.loads((tmp_path / "inside").read_text())["data"], heapx(target, "diff", old, "--json").envelope["data"]
+    assert inside["classes"] and inside["verdict"]["code"] == outside["verdict"]["code"]
+    for part in ("classes", "owners", "held", "leaks"):
+        assert inside[part] == outside[part], part
+
+
+def test_an_older_one_that_is_not_there_is_told_first(stage: Stage, live: str) -> None:
+    """No snapshot is taken of the process for it."""
+    from gdbheapx.snapshot import take
+
+    outcome = heapx(stage.start("owning", "10", "0").target(live), "diff", "/nowhere", "--json")
+    assert outcome.code == 1 and outcome.envelope["error"]["code"] == "file-not-found"
+    for name in ("/nowhere", "1x"):
+        with pytest.raises(HeapxError):
+            take.check(name)
+    take.check("1")
 
 
 @pytest.mark.parametrize("operands", [["/nowhere", "/nowhere"], ["1x", "2"], ["/bin/sh", "/bin/sh"], ["999999999", "999999999"]])
