@@ -105,15 +105,30 @@ class Sub(gdb.Command):
             self.dont_repeat()
         perform([self.command.name] + gdb.string_to_argv(argument))
 
-    def complete(self, text: str, word: Optional[str]) -> List[str]:
-        """Option names; never asks the inferior."""
+    def complete(self, text: str, word: Optional[str]) -> Any:
+        """Options and their values; gdb itself completes files and expressions."""
+        from gdbheapx import completion
+
+        found = completion.complete(self.command, text, values)
+        if isinstance(found, str):
+            return {completion.FILE: gdb.COMPLETE_FILENAME, completion.EXPRESSION: gdb.COMPLETE_EXPRESSION}[found]
         last = text.split(" ")[-1]
-        if not last.startswith("-"):
-            return []
-        flags = [flag for argument in self.command.arguments for flag in argument.flags if flag.startswith("--")]
-        flags += ["--json", "--output", "--bytes", "--wide", "--color", "--max-seconds", "--max-stop", "--allocator", "--traceback", "--help"]
         skip = len(last) - len(word) if word is not None else 0
-        return [flag[skip:] for flag in flags if flag.startswith(last)]
+        return [entry[skip:] for entry in found]
+
+
+def values(flag: str) -> List[str]:
+    """The allocators, or arenas, of what gdb has selected, as far as a second tells; none where nothing is selected or it runs."""
+    from gdbheapx import api, completion
+    from gdbheapx.errors import HeapxError
+
+    try:
+        if flag == completion.ALLOCATOR:
+            return api.allocators_found()
+        arenas = api.ask("arenas", "--max-seconds", "1").data["arenas"]
+        return [str(index) for index in sorted({arena["index"] for arena in arenas if arena["index"] is not None})]
+    except HeapxError:
+        return []
 
 
 def help_text(command: declared.Command) -> str:

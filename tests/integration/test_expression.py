@@ -112,3 +112,13 @@ def test_outside_gdb_an_address_is_a_number(lasting: Lasting, core: str) -> None
     """There is nobody to evaluate."""
     outcome = heapx(recorder(lasting, core).target(core), "whatis", "$sp")
     assert outcome.code == 2 and "$sp is not an address" in outcome.stderr
+
+
+def test_completion_knows_allocators_arenas_and_symbols(lasting: Lasting, live: str, tmp_path: Path) -> None:
+    """Of what gdb has; files behind other words; nothing without a process."""
+    (tmp_path / "old.snap").write_text("")
+    asked = ["arenas --allocator g", "purge --arena 0", "whatis blo", "arenas -o %s/ol" % tmp_path, "diff %s/ol" % tmp_path]
+    lines = printed(recorder(lasting, live), live, *("complete heapx %s" % line for line in asked))
+    assert {"heapx arenas --allocator glibc", "heapx purge --arena 0", "heapx whatis blocks"} <= set(lines)
+    assert [line for line in lines if line.endswith("/old.snap")] == ["heapx arenas -o %s/old.snap" % tmp_path, "heapx diff %s/old.snap" % tmp_path]
+    assert in_gdb([], ["complete heapx arenas --allocator g"]).stdout == b""
