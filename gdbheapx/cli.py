@@ -25,7 +25,7 @@ SIGNALS = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}
 """Their numbers, as the module signal has them, and how they are called here."""
 USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
        gdbheapx N|NAME|FILE              the report of this process, core or snapshot
-       gdbheapx gdbinit | doctor | --version
+       gdbheapx gdbinit [--install | --remove] | doctor | --version
 
   --pid N|NAME       read this process (-p); it is stopped for a moment, then continues
   --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
@@ -157,7 +157,7 @@ def dispatch(words: List[str]) -> int:
 
         return say("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
-        return say(GDBINIT + "\n")
+        return startup(rest[1:])
     if rest[:1] not in HELP:
         try:
             asked, rest = with_target(asked, rest)
@@ -174,6 +174,19 @@ def dispatch(words: List[str]) -> int:
     except UsageError as error:
         return end(rest, error)
     return render(understood, understood.renderer) if understood.renderer is not None else perform(understood)
+
+
+def startup(words: List[str]) -> int:
+    """`gdbinit`: the path of the file for gdb; with options, the line that has each gdb source it."""
+    if not words:
+        return say(GDBINIT + "\n")
+    from gdbheapx import gdb_startup
+    from gdbheapx.errors import HeapxError
+
+    try:
+        return gdb_startup.run(words, GDBINIT, say)
+    except HeapxError as error:
+        return end((), error)
 
 
 def render(invocation: "Invocation", renderer: str) -> int:

@@ -1,0 +1,102 @@
+"""`gdbinit --install`: the line in the user's own start-up file of gdb that makes every gdb know `heapx`. Nothing else there changes."""
+
+import argparse
+import os
+import re
+import stat
+from typing import Callable, List, NoReturn, Sequence
+
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.output import Replacing
+from gdbheapx.problems import CANNOT_WRITE
+
+MARK = b"# written by `gdbheapx gdbinit --install`; `gdbheapx gdbinit --remove` takes it away"
+BLOCK = re.compile(rb"^" + re.escape(MARK) + rb"\nsource ([^\n]*)(?:\n|\Z)", re.MULTILINE)
+SOURCE = re.compile(rb"^[ \t]*source[ \t]+([^\n]*?)[ \t]*$", re.MULTILINE)
+MOST_BYTES = 1 << 20
+"""Of a file that people write."""
+HELP = "gdbheapx gdbinit [--install | --remove] [--yes]"
+
+
+class Words(argparse.ArgumentParser):
+    """It raises instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError("gdbinit: %s" % message, HELP)
+
+
+def run(words: Sequence[str], gdbinit: str, say: Callable[[str], int]) -> int:
+    """Install or remove the line; the exit code. HeapxError where that is not possible or not confirmed."""
+    parser = Words(prog="gdbheapx gdbinit", add_help=False, allow_abbrev=False)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--install", action="store_true")
+    which.add_argument("--remove", action="store_true")
+    parser.add_argument("--yes", action="store_true")
+    parser.add_argument("-h", "--help", action="store_true")
+    options = parser.parse_args(list(words))
+    if options.help:
+        return say("usage: %s\n\nPrints the path of the file that gdb's `source` takes, or has gdb source it at each start.\n" % HELP)
+    if not options.install and not options.remove:
+        return say(gdbinit + "\n")
+    known = [path for path in files() if os.path.lexists(path)]
+    if options.remove:
+        chosen = next((path for path in known if BLOCK.search(read(path))), None)
+        if chosen is None:
+            return say("nothing to remove: no line of `gdbinit --install` in %s\n" % " or ".join(files()))
+        return change(chosen, BLOCK.sub(b"", read(chosen)), "take this line out of %s?" % chosen, options, say, is_removal=True)
+    path = known[0] if known else files()[-1]
+    before = read(path) if known else b""
+    after = installed(before, os.fsencode(gdbinit))
+    if after == before:
+        return say("%s sources %s already\n" % (path, gdbinit))
+    return change(path, after, "write this line to %s?" % path, options, say)
+
+
+def files() -> List[str]:
+    """Where gdb looks for a start-up file, in its order: it reads the first that is there. Older ones than gdb 11 know the last alone."""
+    home = os.path.expanduser("~")
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    return [os.path.join(folder, "gdb", "gdbinit"), os.path.join(home, ".gdbinit")]
+
+
+def read(path: str) -> bytes:
+    """What the file has. HeapxError where it cannot be read whole, or is no file."""
+    from gdbheapx.files import open_regular
+
+    try:
+        with open(open_regular(path), "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise HeapxError("cannot read %s: %s" % (path, error.strerror), "add the line yourself: source FILE", code=CANNOT_WRITE)
+    if len(content) > MOST_BYTES:
+        raise HeapxError("%s has more than %d bytes" % (path, MOST_BYTES), "add the line yourself: source FILE", code=CANNOT_WRITE)
+    return content
+
+
+def installed(content: bytes, gdbinit: bytes) -> bytes:
+    """The same with the line, once: an older one of gdbheapx's own is replaced, one that somebody else wrote is left."""
+    line = MARK + b"\nsource " + gdbinit + b"\n"
+    if BLOCK.search(content):
+        return BLOCK.sub(lambda match: line, content, count=1)
+    known = {os.path.realpath(os.path.expanduser(path)) for path in SOURCE.findall(content)}
+    if os.path.realpath(gdbinit) in known:
+        return content
+    return content + (b"" if not content or content.endswith(b"\n") else b"\n") + line
+
+
+def change(
+    path: str, content: bytes, question: str, options: argparse.Namespace, say: Callable[[str], int], is_removal: bool = False
+) -> int:
+    """Show it, ask, and have the file appear whole; its permissions stay."""
+    from gdbheapx.actions.preflight import require_confirmed
+    from gdbheapx.report.text import escaped
+
+    match = BLOCK.search(read(path) if is_removal else content)
+    shown = match.group(0) if match is not None else b""
+    say("".join("  %s\n" % escaped(line) for line in os.fsdecode(shown).splitlines()))
+    require_confirmed(options, question, "add the line yourself")
+    file = Replacing(path, "HOME or XDG_CONFIG_HOME")
+    if os.path.exists(path):
+        os.chmod(file.beside, stat.S_IMODE(os.stat(path).st_mode))
+    file.finish(content)
+    return say("%s\n" % ("removed from %s" % path if is_removal else "written to %s" % path))
