@@ -212,7 +212,8 @@ def _changes(old: Sums, new: Sums) -> List[Change]:
 
 def _sorted(rows: Iterable[Change]) -> List[Change]:
     """What has not changed is left out; what one side does not have at all has changed, whatever its size."""
-    return sorted((row for row in rows if row.diff_bytes or row.diff_count or row.only), key=lambda row: (-abs(row.diff_bytes), row.what, row.whose))
+    changed_rows = (row for row in rows if row.diff_bytes or row.diff_count or row.only)
+    return sorted(changed_rows, key=lambda row: (-abs(row.diff_bytes), row.what, row.whose))
 
 
 def _states(old: Record, new: Record) -> List[Change]:
