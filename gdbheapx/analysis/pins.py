@@ -1,7 +1,7 @@
 """Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once; and that in a sentence."""
 
 from array import array
-from typing import Annotated, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap, plain_shape
@@ -162,15 +162,9 @@ def find(session: Session, owners: bool = True) -> Kept:
     labelled = _labelled(session, owners, heaps)
     heaps = session.shared(HEAPS) or heaps
     session.budget.progress.stage = "looking at what is free beside what is in use"
-    first, groups, sums = 0, [], []  # type: int, List[Group], List[Sum]
-    for asked in heaps:
-        keeping, page = asked.keeping, session.target.page_bytes
-        shape = plain_shape(asked.heap.shape) if keeping is None else keeping.shape
-        shape = shape._replace(page_bytes=max(page, shape.page_bytes))
-        pins = session.compiled.pins(session.target.bulk_source(), shape, _own(labelled.labels, asked.heap), first, session.budget)
-        pins.stream(iter(asked.blocks))
-        pinned = pins.found()
-        first = pins.used_blocks
+    groups, sums = [], []  # type: List[Group], List[Sum]
+    for asked, pinned in _pinned(session, heaps, labelled.labels):
+        keeping = asked.keeping
         if keeping is None:
             what = "which free memory %s cannot return is not known: there is no rule for it here" % asked.heap.info.id
             session.problem(problems.NO_RULE, None, what, "see `arenas` and `chunks --histogram` for what is free")
@@ -208,14 +202,41 @@ def find(session: Session, owners: bool = True) -> Kept:
     )
 
 
+def _pinned(session: Session, heaps: Sequence[Looked], labels: PinLabels) -> Iterator[Tuple[Looked, List[PinGroup]]]:
+    first = 0
+    for asked in heaps:
+        keeping, page = asked.keeping, session.target.page_bytes
+        shape = plain_shape(asked.heap.shape) if keeping is None else keeping.shape
+        shape = shape._replace(page_bytes=max(page, shape.page_bytes))
+        pins = session.compiled.pins(session.target.bulk_source(), shape, _own(labels, asked.heap), first, session.budget)
+        pins.stream(iter(asked.blocks))
+        groups = pins.found()
+        first = pins.used_blocks
+        yield asked, groups
+
+
+def kept_by_label(session: Session, heaps: Sequence[Looked], labels: PinLabels) -> Optional[Dict[Tuple[Optional[str], int], int]]:
+    """Free bytes by what keeps them: (a word of STATUSES, label; 0: not known) -> bytes. None where it is not known of some heap."""
+    kept: Dict[Tuple[Optional[str], int], int] = {}
+    for asked, groups in _pinned(session, heaps, labels):
+        if asked.keeping is None or any(arena.kept_bytes is None for arena in asked.keeping.arenas):
+            return None
+        arenas = {arena.arena: arena for arena in asked.keeping.arenas}
+        for group in groups:
+            row = _group(asked.heap, asked.keeping, arenas.get(group.arena), group._replace(label=0), Labelled(labels, (), None))
+            key = row.status, group.label if row.status == USED else 0
+            kept[key] = kept.get(key, 0) + row.kept_bytes
+    return None if session.budget.expired() else kept
+
+
 def standing(session: Session) -> List[Looked]:
     """What is asked of the heaps, before a snapshot's look lets the process go."""
     heaps: List[Looked] = []
-    _ask_heaps(session, heaps, session.target.kind != "core")
+    ask_heaps(session, heaps, session.target.kind != "core")
     return heaps
 
 
-def _ask_heaps(session: Session, heaps: List[Looked], copy: bool) -> None:
+def ask_heaps(session: Session, heaps: List[Looked], copy: bool) -> None:
     """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
     if session.shared(HEAPS) is not None:
         return
@@ -245,9 +266,9 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         memory_budget.check_least(session, memory_budget.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"
         known, names = census.signed(session, (heap.blocks() for heap in session.heaps.all()))
-        _ask_heaps(session, heaps, False)
+        ask_heaps(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
-    told = census.label_blocks(session, lambda graph: _ask_heaps(session, heaps, session.target.kind != "core"))
+    told = census.label_blocks(session, lambda graph: ask_heaps(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "looking for the owners of blocks"
     tallied = tally(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1

@@ -347,6 +347,9 @@ class CopiedMemory(Protocol):
     def touched(self, start: int, end: int, swapped: bool) -> Optional[List[Tuple[int, int]]]:
         """The pages of a range that were in RAM, or in swap if these are asked for, too; joined. None where the copy has not all of it."""
 
+    def kinds(self, start: int, end: int) -> Optional[bytes]:
+        """What each page of a range was, as bits, a byte each (kernel/common/copy.py). None as before."""
+
 
 class Held(NamedTuple):
     """One stop of a process that is over, in which its copy was ended."""

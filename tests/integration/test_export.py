@@ -63,6 +63,22 @@ def test_pprof_has_the_same_sums(stage: Stage, kind: str, way: str, tmp_path: Pa
     assert "%dB total" % used["bytes"] in profiles.pprof("-top", "-unit=B", str(file))
 
 
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+def test_pprof_says_what_is_in_ram_and_what_is_kept(stage: Stage, kind: str, way: str, tmp_path: Path) -> None:
+    """By owner, of a process: what of the blocks is in RAM and in swap; of a core that is unknown, and left out. The free bytes that blocks keep
+    add up to those of `pins`."""
+    target, file = contents(stage, way).target(kind), tmp_path / "made.pb.gz"
+    assert heapx(target, "export", "--format", "pprof", "-o", str(file)).code == 0
+    found = profiles.read(file)
+    names = [name for name, _ in found.types]
+    sums = dict(zip(names, (sum(column) for column in zip(*((one.blocks, one.bytes, *one.more) for one in found.samples)))))
+    assert sums["fragmentation"] == heapx(target, "pins", "--json").data["kept_bytes"] > 0
+    assert ("resident_space" in names) == ("swapped_space" in names) == target[0].startswith("--pid")
+    if "resident_space" in names:
+        assert sums["space"] * 0.9 < sums["resident_space"] + sums["swapped_space"] <= sums["space"]
+        assert all(one.more[0] + one.more[1] <= one.bytes for one in found.samples)
+
+
 def unsampled(text: str) -> Dict[Tuple[int, ...], Tuple[float, float]]:
     """Of each stack of a heap profile, as jeprof's AdjustSamples corrects it."""
     sample = int(re.match(r"heap_v2/(\d+)", text)[1])  # type: ignore[index]

@@ -6,12 +6,13 @@ Files: inferior/live/source.py.
 import os
 from array import array
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Iterator, List, Sequence, Tuple
 
 import pytest
 
 from gdbheapx.inferior.live.source import LiveSource
-from tests.support import jemallocs, memory_group, swap
+from tests.support import jemallocs, memory_group, profiles, swap
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 from tests.support.unchanged import EVERY, JEMALLOC
@@ -92,6 +93,18 @@ def test_what_came_in_is_said(swap_on: None, stage: Stage, live: str, allocator:
     before = swapped(process)
     again = heapx(process.target(live), "arenas", "--json").envelope["target"]["swapped_in_bytes"]
     assert before - swapped(process) <= again
+
+
+def test_blocks_in_swap_are_known_by_owner(swap_on: None, stage: Stage, live: str, tmp_path: Path) -> None:
+    """A profile for pprof says what of the blocks was in swap when they were read, and what in RAM."""
+    process = stage.start("swapped")
+    push_out(process)
+    file = tmp_path / "made.pb.gz"
+    assert heapx(process.target(live), "export", "--format", "pprof", "-o", str(file)).code == 0
+    found = profiles.read(file)
+    assert [name for name, _ in found.types][2:4] == ["resident_space", "swapped_space"]
+    resident, swapped_out = (sum(one.more[place] for one in found.samples) for place in (0, 1))
+    assert swapped_out > 20 * MIB > resident and resident + swapped_out <= sum(one.bytes for one in found.samples)
 
 
 @pytest.mark.parametrize("kernel", ["c", "python"])

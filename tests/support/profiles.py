@@ -53,6 +53,8 @@ class Sample(NamedTuple):
     frames: Tuple[str, ...]
     blocks: int
     bytes: int
+    more: Tuple[int, ...] = ()
+    """Of further types."""
 
 
 class Profile(NamedTuple):
@@ -86,7 +88,8 @@ def read(path: Path) -> Profile:
         line = dict(fields(one[4])) if isinstance(one.get(4), bytes) else None  # type: ignore[arg-type]
         names[int(one[1])] = functions[int(line[1])] if line is not None else "0x%x" % int(one.get(3, 0))
         lacking += int(one.get(2, 0)) not in mappings
-    samples = [Sample(tuple(names[at] for at in reversed(numbers(one[1]))), *numbers(one[2])) for one in parts(2)]
+    valued = [(tuple(names[at] for at in reversed(numbers(one[1]))), numbers(one[2])) for one in parts(2)]
+    samples = [Sample(frames, *values[:2], tuple(values[2:])) for frames, values in valued]
     types = [(text(one, 1), text(one, 2)) for one in parts(1)]
     return Profile(samples, mappings, lacking, types, next(int(value) for number, value in whole if number == 12))
 

@@ -4,13 +4,15 @@ Stacks are for viewers: what memory is, by frames from the outermost in, each wi
 """
 
 from array import array
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census import find
+from gdbheapx.analysis import pins
+from gdbheapx.analysis.census import find, residency
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph
+from gdbheapx.kernel.blocks.pins import PinLabels
 from gdbheapx.session import Session
 
 NOT_NAMED, NO_MODULE = "[not named]", "[no module]"
@@ -41,6 +43,11 @@ class Stack(NamedTuple):
     """Outermost first."""
     blocks: int
     bytes: int
+    resident_bytes: Optional[int] = None
+    """Of the bytes those in RAM; None where that is not known of all stacks, or was not asked."""
+    swapped_bytes: Optional[int] = None
+    kept_bytes: Optional[int] = None
+    """Free memory beside the blocks, on their pages or in their slabs, which they keep from being returned; None as before."""
 
 
 class FlameFrame(NamedTuple):
@@ -101,6 +108,13 @@ def images(target: Target) -> List[Image]:
 
 
 LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = Frame("[leaked]"), Frame("[held by several owners]"), Frame("[smaller]")
+KEEPS: Mapping[Optional[str], Frame] = {
+    pins.USED: Frame(NOT_NAMED),
+    pins.CACHED: Frame("[in caches]"),
+    pins.OWN: Frame("[the allocator's own]"),
+    None: Frame("[nothing in use]"),
+}
+"""What keeps free memory and is no block that has a stack."""
 WORDS = (NOT_NAMED, LEAKED_FRAME.name, SHARED_FRAME.name)
 """What stands in place of a program's names."""
 
@@ -114,6 +128,8 @@ class Paths:
         self.depth: List[int] = []
         self.blocks: List[int] = []
         self.bytes: List[int] = []
+        self.more: Dict[str, List[int]] = {}
+        """By field of a Stack, the figures of each that are known."""
         self._known: Dict[Tuple[int, Frame], int] = {}
 
     def below(self, above: int, frame: Frame) -> int:
@@ -172,23 +188,33 @@ class Paths:
             over = () if above == NO_PATH else frames[above]
             last = SMALL_FRAME if retained[path] < least else self.frames[path]
             frames.append(over if over and over[-1] is SMALL_FRAME else (*over, last))
-            row = sums.setdefault(frames[path], [0, 0])
-            row[0] += self.blocks[path]
-            row[1] += self.bytes[path]
-        return [Stack(stack, *row) for stack, row in sums.items() if row[0]]
+            row = sums.setdefault(frames[path], [0] * (2 + len(self.more)))
+            for place, figures in enumerate((self.blocks, self.bytes, *self.more.values())):
+                row[place] += figures[path]
+        return [Stack(stack, *row[:2], **dict(zip(self.more, row[2:]))) for stack, row in sums.items() if any(row)]
 
 
-def find_stacks(session: Session) -> List[Stack]:
-    """Of all blocks that the census has. HeapxError where there is no room for the graph."""
-    return find_paths(session).stacks()
+def find_stacks(session: Session, by_page: bool = False) -> List[Stack]:
+    """Of all blocks that the census has. HeapxError where there is no room for the graph. `by_page`: also what of them is in RAM and in
+    swap, and what free memory they keep, as far as that is known."""
+    return find_paths(session, by_page).stacks()
 
 
-def find_paths(session: Session) -> Paths:
+def find_paths(session: Session, by_page: bool = False) -> Paths:
     """The same before they are put together."""
     memory_budget.check(session)
     session.without_keys = True  # frames are names; keys are data
-    told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-    return paths_of(session, told, dominance.tally(session, told.reach, told.called, told.paths))
+    heaps: List[pins.Looked] = []
+    known: List[Optional[residency.Pages]] = []
+
+    def then(graph: Graph) -> None:
+        known.append(residency.pages(session))
+        if memory_budget.fits(session, pins.PINS_BYTES) is None:
+            pins.ask_heaps(session, heaps, session.target.kind != "core")
+
+    told = find.label_blocks(session, then if by_page else lambda graph: None, is_cut=True, contents=True)
+    pages = known[0] if known else None
+    return paths_of(session, told, dominance.tally(session, told.reach, told.called, told.paths), pages, heaps)
 
 
 def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> List[Stack]:
@@ -196,11 +222,17 @@ def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied)
     return paths_of(session, told, tallied).stacks()
 
 
-def paths_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> Paths:
+def paths_of(
+    session: Session,
+    told: find.LabelSet,
+    tallied: dominance.Tallied,
+    pages: Optional[residency.Pages] = None,
+    heaps: Sequence[pins.Looked] = (),
+) -> Paths:
     """The same of a look that there is. What runtimes give a name, such as a variable of a module, is a frame by that."""
     graph, above = tallied.graph, tallied.tree.owners
     blocks = told.reach.numbers.blocks
-    sizes = graph.columns(array("I", range(blocks)))[1]
+    addresses, sizes = graph.columns(array("I", range(blocks)))
     is_leaked = bytearray(blocks)
     for node, _ in graph.with_evidence((LEAKED,), 0, blocks):
         is_leaked[node] = 1
@@ -235,4 +267,27 @@ def paths_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) 
     for node, path in enumerate(at[:blocks]):
         paths.blocks[path] += 1
         paths.bytes[path] += sizes[node]
+    if pages is not None:
+        resident, swapped = [0] * len(paths.frames), [0] * len(paths.frames)
+        for node, path in enumerate(at[:blocks]):
+            in_ram, in_swap = pages.of(addresses[node], sizes[node])
+            resident[path] += in_ram
+            swapped[path] += in_swap
+        if pages.is_whole:
+            paths.more.update(resident_bytes=resident, swapped_bytes=swapped)
+    if heaps:
+        labels = array("I", (path + 1 for path in at[:blocks]))
+        kept = pins.kept_by_label(session, heaps, PinLabels(labels, graph))
+        if kept is not None:
+            _keep(paths, kept)
     return paths
+
+
+def _keep(paths: Paths, kept: Mapping[Tuple[Optional[str], int], int]) -> None:
+    """What no stack of blocks keeps is in frames of its own."""
+    beside = {key: paths.below(NO_PATH, KEEPS[key[0]]) for key in kept if not key[1]}
+    figures = paths.more["kept_bytes"] = [0] * len(paths.frames)
+    for others in paths.more.values():
+        others += [0] * (len(figures) - len(others))
+    for key, size in kept.items():
+        figures[key[1] - 1 if key[1] else beside[key]] += size

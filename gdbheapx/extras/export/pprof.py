@@ -10,11 +10,19 @@ Protocol buffers, as much as is needed to write a message (https://protobuf.dev/
 
 import gzip
 from bisect import bisect_right
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.census.owned import Frame, Image, Stack
 from gdbheapx.extras.export.csv_rows import clean
 
+KINDS = (
+    ("objects", "count", "blocks"),
+    ("space", "bytes", "bytes"),
+    ("resident_space", "bytes", "resident_bytes"),
+    ("swapped_space", "bytes", "swapped_bytes"),
+    ("fragmentation", "bytes", "kept_bytes"),
+)
+"""Types of values, their units, and the fields of a Stack; the names are those of other heap profiles."""
 VARINT, LENGTH = 0, 2
 """Wire types."""
 MASK = (1 << 64) - 1
@@ -82,7 +90,9 @@ def place_of(image: Image) -> ProfileMapping:
 class Writer:
     """A profile as it comes together."""
 
-    def __init__(self, images: Sequence[Image]) -> None:
+    def __init__(self, images: Sequence[Image], stacks: Sequence[Stack] = ()) -> None:
+        self._kinds = [kind for kind in KINDS if kind in KINDS[:2] or any(getattr(stack, kind[2]) is not None for stack in stacks)]
+        """What is unknown has no column."""
         self._images = sorted(images, key=lambda image: image.start)
         self._starts = [image.start for image in self._images]
         self._build_ids = {image.name.rsplit("/", 1)[-1]: image.build_id or "" for image in reversed(self._images)}
@@ -137,13 +147,13 @@ class Writer:
 
     def sample(self, stack: Stack) -> None:
         """One stack: pprof has the innermost frame first."""
-        self._add(2, Message().numbers(1, map(self.location, reversed(stack.frames))).numbers(2, (stack.blocks, stack.bytes)))
+        values = [getattr(stack, field) or 0 for _, _, field in self._kinds]
+        self._add(2, Message().numbers(1, map(self.location, reversed(stack.frames))).numbers(2, values))
 
     def encoded(self, period: int) -> bytes:
         """The profile."""
-        kinds: List[Tuple[str, str]] = [("objects", "count"), ("space", "bytes")]
         whole = Message()
-        types = [Message().number(1, self.text(kind)).number(2, self.text(unit)) for kind, unit in kinds]
+        types = [Message().number(1, self.text(kind)).number(2, self.text(unit)) for kind, unit, _ in self._kinds]
         default = self.text("space")
         for type_ in types:
             whole.message(1, type_)
@@ -158,10 +168,10 @@ class Writer:
 
 def encoded(stacks: Sequence[Stack], images: Sequence[Image], period: Optional[int] = None) -> bytes:
     """The file. `images`: what is mapped; `period`: bytes between two samples, None where every block was counted."""
-    writer = Writer(images)
+    writer = Writer(images, stacks)
     if images and any(frame.address is not None for stack in stacks for frame in stack.frames):
         writer.mapping(place_of(images[0]))  # the first one is the program to pprof
     for stack in stacks:
-        if stack.blocks or stack.bytes:
+        if stack.blocks or stack.bytes or stack.kept_bytes:
             writer.sample(stack)
     return gzip.compress(writer.encoded(period or 1), mtime=0)

@@ -132,7 +132,7 @@ class Copy:
         piece = ctypes.string_at(run[1], run[0]) if what == COPIED_HERE else b"" if what == COPIED_UNREAD else None
         return run[0], piece
 
-    def touched(self, start: int, end: int, swapped: bool) -> Optional[List[Range]]:
+    def kinds(self, start: int, end: int) -> Optional[bytes]:
         """See CopiedMemory."""
         page, parts = self._page, []
         first, count = start & -page, -(-end // page) - start // page
@@ -143,8 +143,15 @@ class Copy:
                 return None
             parts.append(kinds.raw[:known])
             first, count = first + known * page, count - known
+        return b"".join(parts)
+
+    def touched(self, start: int, end: int, swapped: bool) -> Optional[List[Range]]:
+        """See CopiedMemory."""
+        page, all_kinds = self._page, self.kinds(start, end)
+        if all_kinds is None:
+            return None
         bits, first = KIND_RESIDENT | KIND_UNSURE | KIND_ZERO | (KIND_SWAPPED if swapped else 0), start & -page
-        runs = re.finditer(b"[^\0]+", b"".join(parts).translate(bytes(kind & bits for kind in range(256))))
+        runs = re.finditer(b"[^\0]+", all_kinds.translate(bytes(kind & bits for kind in range(256))))
         return [(max(start, first + run.start() * page), min(end, first + run.end() * page)) for run in runs]
 
 

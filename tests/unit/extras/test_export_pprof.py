@@ -55,6 +55,18 @@ def test_a_hostile_name_is_one_frame(tmp_path: Path, name: str) -> None:
     assert "\x1b" not in shown and shown.count("\n   ") >= 1 and one.frames[1] in shown
 
 
+def test_further_values(tmp_path: Path) -> None:
+    """A type of value is there where it is known; one that nothing knows is left out, and 0 is a figure. What keeps free memory and is no
+    block has a sample too."""
+    stacks = [Stack((Frame("a"),), 2, 3000, 1000, 0), Stack((Frame("b"),), 5, 1000, 1000, 0), Stack((Frame("c"),), 0, 0, 0, 0)]
+    found = profiles.read(written(tmp_path, stacks))
+    assert found.types == [("objects", "count"), ("space", "bytes"), ("resident_space", "bytes"), ("swapped_space", "bytes")]
+    assert [one.more for one in found.samples] == [(1000, 0), (1000, 0)]
+    kept = profiles.read(file := written(tmp_path, [Stack((Frame("a"),), 2, 3000, kept_bytes=500), Stack((Frame("[in caches]"),), 0, 0, kept_bytes=70)]))
+    assert kept.types[2:] == [("fragmentation", "bytes")] and [one.more for one in kept.samples] == [(500,), (70,)]
+    assert "570B total" in profiles.pprof("-top", "-unit=B", "-sample_index=fragmentation", str(file))
+
+
 def test_pprof_adds_up(tmp_path: Path) -> None:
     """Its own sums of both sample types."""
     file = written(tmp_path, [Stack((Frame("a"), Frame("b")), 2, 3000), Stack((Frame("a"),), 5, 1000)])

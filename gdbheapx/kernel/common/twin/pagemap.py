@@ -53,6 +53,10 @@ class Pages:
                 sums[1] += page
         return Residency(*sums)
 
+    def kinds(self, begin: int, end: int) -> bytes:
+        """A byte for each page of a page-aligned range: bits; fewer where the table cannot be read."""
+        return bytes(kind for _, kind in self._kinds_of(begin // self._page, end // self._page))
+
     def is_resident(self, address: int) -> bool:
         """The page is in RAM, or may be."""
         return any(kind & (RESIDENT_KIND | UNSURE_KIND) for _, kind in self._kinds_of(address // self._page, address // self._page + 1))
