@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix matrix-clean bench soak kernel single dist deb release changelog lint docs site packs clean
+.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -100,6 +100,10 @@ docs: ## reference, man page and completion from the declarations of the command
 	@$(PYTHON) -m tools.make_support
 	@$(PYTHON) -m tools.make_manual
 	@$(PYTHON) -m tools.make_completion
+
+screenshots: ## the pictures in docs/images, of the demo's server and of a service in Python; requires Chromium
+	@$(SETUP) test
+	@$(PYTHON) -m tools.make_screenshots
 
 site: ## docs/ as pages for a browser, in build/site; a broken link is an error
 	@$(SETUP) test
