@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, Wrong, pack, prepare_core, split, with_target
+from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, Wrong, pack, prepare_core, split, with_target
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -191,7 +191,7 @@ def startup(words: List[str]) -> int:
 
 def render(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
-    from gdbheapx.command import EXPLORE, HTML, MCP
+    from gdbheapx.command import CAPTURE, EXPLORE, HTML, MCP
     from gdbheapx.invocation import Shell
 
     def failed(error: "HeapxError", has_document: bool) -> int:
@@ -205,6 +205,11 @@ def render(invocation: "Invocation", renderer: str) -> int:
             from gdbheapx.extras.explore.command import make
         elif renderer == MCP:
             from gdbheapx.extras.agents.command import make
+        elif renderer == CAPTURE:
+            from gdbheapx.extras.capture import command as capture
+            from gdbheapx.inferior.live.dumped import read_head
+
+            return capture.make(invocation, shell, read_head)
         else:
             from gdbheapx.extras.query.command import make
     except ImportError:  # the single file
@@ -230,7 +235,7 @@ def perform(invocation: "Invocation") -> int:
 
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
         return here(invocation, refusal("%s is not an executable file" % named, next_step, GDB_MISSING))
-    keeper = start_keeper() if asked.pid is not None else None
+    keeper = start_keeper() if asked.pid is not None and not os.environ.get(DUMPED) else None
     refused = prepare_core(asked.core) if asked.core is not None else None
     if gdb is not None and refused is None and (invocation.has_target or invocation.command.tells_of_gdb):
         return run_gdb(gdb, invocation, keeper)

@@ -20,8 +20,10 @@ Evaluate = Callable[[str], int]
 """Gives the address that a debugger's expression has; UsageError where it has none."""
 Options = argparse.Namespace
 """The parsed options of a command."""
-HTML, SQL, EXPLORE, MCP = "html", "sql", "explore", "mcp"
+HTML, SQL, EXPLORE, CAPTURE, MCP = "html", "sql", "explore", "capture", "mcp"
 """What the shell makes, outside gdb, of what one look has found."""
+ENDS = ("--", "--pass-to")
+"""What follows is not ours: no option of gdbheapx is looked for there."""
 READ_STOP_S, ACT_STOP_S = 2.0, 5.0
 """How long a live process may stand still at a time: for what reads it, and for what changes it."""
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -403,8 +405,9 @@ class Parsed(NamedTuple):
 
 
 def wants(words: Sequence[str], *flags: str) -> bool:
-    """True if one of the flags stands among the words before `--`."""
-    return any(word in flags for word in (words[: words.index("--")] if "--" in words else words))
+    """True if one of the flags stands among the words before `--`, or what else ENDS them."""
+    end = next((place for place, word in enumerate(words) if word in ENDS), len(words))
+    return any(word in flags for word in words[:end])
 
 
 def name_in(words: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.source import CoreSource, Source
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
-from gdbheapx.invocation import GLOBALS, UNPACKED, GlobalOptions, Invocation, pack, unpack
+from gdbheapx.invocation import DUMPED, GLOBALS, UNPACKED, GlobalOptions, Invocation, pack, unpack
 from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRONG_FILE
 
 
@@ -32,6 +32,10 @@ def open_source(asked: GlobalOptions) -> Source:
     check_executable(asked.exe)
     program = os.path.abspath(asked.exe) if asked.exe else None
     if asked.core is None:
+        if asked.pid and os.environ.get(DUMPED):
+            from gdbheapx.inferior.live.dumped import DumpedSource
+
+            return DumpedSource(asked.pid, int(os.environ[DUMPED]))
         from gdbheapx.inferior.live import procfs
         from gdbheapx.inferior.live.source import LiveSource
 

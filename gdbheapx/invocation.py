@@ -8,7 +8,7 @@ import json
 import os
 from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.command import COMMANDS, DEFAULT, Command, Options, Parsed, command_files, load_commands, name_in, parse
+from gdbheapx.command import COMMANDS, DEFAULT, ENDS, Command, Options, Parsed, command_files, load_commands, name_in, parse
 from gdbheapx.errors import HeapxError
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
@@ -16,6 +16,8 @@ COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX
 that shows, as gdb has a COLUMNS of its own."""
 UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
+DUMPED = "GDBHEAPX_DUMPED"
+"""The variable with the descriptor of what the core begins with that the kernel is writing of the process."""
 VALUES = {
     "--pid": "N|NAME",
     "--core": "FILE",
@@ -81,7 +83,7 @@ def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
         word = queue.pop(0)
         name, equals, value = word.partition("=")
         name = SHORT.get(name, name)
-        if word == "--":
+        if word in ENDS:
             rest += [word] + queue
             break
         if name in VALUES:

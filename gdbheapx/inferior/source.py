@@ -295,7 +295,7 @@ class CoreSource(Source):
         self, path: str, executable: Optional[str] = None, sysroot: str = "", name: Optional[str] = None, trouble: Optional[str] = None
     ) -> None:
         """`name`: what the user calls the core, where the path is that of what it was unpacked to; `trouble`: what was wrong then."""
-        self.core = CoreFile(path, name)
+        self.core = self.open_core(path, name)
         self.core_path = os.path.abspath(name or path)
         self._trouble = trouble
         Source.__init__(self, self.core.header)
@@ -312,6 +312,10 @@ class CoreSource(Source):
         self.executable = self._find_executable()
         if not notes.files:
             self._assume_files()
+
+    def open_core(self, path: str, name: Optional[str]) -> CoreFile:
+        """The map of the core."""
+        return CoreFile(path, name)
 
     def _assume_files(self) -> None:
         """A core that names no mapped file: take the program and the libraries that are here for it, if they are those in memory."""

@@ -43,7 +43,7 @@ def test_every_command_is_among_them() -> None:
     """A command that is new is looked at here as well; `diff` looks by `snapshot`, `fleet` by `report`, test_query.py
     looks at `query`, test_bill.py at `bill`, test_serve.py at `serve`, and `explore` and `mcp` take no process."""
     command.load_commands()
-    assert {words.split()[0] for _, words in CASES} == set(command.names()) - {"bill", "diff", "explore", "fleet", "mcp", "query", "serve", "table"}
+    assert {words.split()[0] for _, words in CASES} == set(command.names()) - {"bill", "capture", "diff", "explore", "fleet", "mcp", "query", "serve", "table"}
 
 
 def test_one_page_would_be_seen(stage: Stage) -> None:

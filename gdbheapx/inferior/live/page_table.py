@@ -108,7 +108,8 @@ def present(pid: int, start: int, end: int, bits: int = PRESENT) -> List[Tuple[i
             data = os.pread(file.fileno(), ENTRY_BYTES * (last - first), ENTRY_BYTES * first)
     except (OSError, OverflowError):
         return []
-    entries = enumerate(array("Q", data[: len(data) & -ENTRY_BYTES]), first)
+    empty = (len(data) - len(data.lstrip(b"\0"))) // ENTRY_BYTES  # of a stack that is nearly all of it
+    entries = enumerate(array("Q", data[ENTRY_BYTES * empty : len(data) & -ENTRY_BYTES]), first + empty)
     wanted = (number for number, entry in entries if entry & bits and not entry & GUARD and (entry & PRESENT or not is_mark(entry)))
     pages = (number * page_bytes for number in wanted)
     return [(max(low, start), min(high, end)) for low, high in union((page, page + page_bytes) for page in pages)]

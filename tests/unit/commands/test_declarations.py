@@ -83,7 +83,7 @@ def test_only_three_commands_act() -> None:
 def test_some_commands_need_no_target() -> None:
     """doctor tells what is missing, symbols lists packs, query lists tables, the others read files."""
     found = {name for name in command.names() if not getattr(command.find(name), "needs_target", True)}
-    assert found == {"bill", "diff", "doctor", "explore", "fleet", "mcp", "query", "serve", "snapshot", "symbols", "table", "watch"}
+    assert found == {"bill", "capture", "diff", "doctor", "explore", "fleet", "mcp", "query", "serve", "snapshot", "symbols", "table", "watch"}
 
 
 class NoTarget:

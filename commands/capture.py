@@ -1,0 +1,46 @@
+"""gdbheapx capture"""
+
+import argparse
+
+from gdbheapx.command import CAPTURE, Answer, Options, argument, command, count, size, some_seconds
+from gdbheapx.errors import HeapxError
+from gdbheapx.problems import SHELL_ONLY
+from gdbheapx.session import Session
+
+HELP = """A snapshot of a process that crashes, as a handler for core_pattern.
+
+`gdbheapx capture --show-pattern` prints the line that has the kernel start it, and changes nothing. The kernel keeps the process until the
+handler has ended. The core comes through standard input and is written nowhere: the registers of all threads are taken from its beginning,
+memory is read where it is. Then the process goes, or the core is handed on, unchanged, to the program of --pass-to (systemd-coredump,
+apport, ...), also where there was no snapshot. The dump waits for at most --max-seconds. One capture is at work at a time; snapshots are
+readable by root alone. Each decision is a line of JSON in syslog, or in the file of --log. Exit code 4: the snapshot is partial; 1: there
+is none.
+"""
+
+
+@command(
+    "capture",
+    arguments=[
+        argument("pid", metavar="PID", nargs="?", type=count, help="the crashed process: %%P in core_pattern"),
+        argument("--to", metavar="DIR", default="/var/lib/gdbheapx", help="where snapshots go (default: /var/lib/gdbheapx)"),
+        argument("--max-seconds", type=some_seconds, default=20.0, metavar="N", help="let the dump wait for N seconds (default: 20)"),
+        argument("--max-memory", type=size, default=2 << 30, metavar="SIZE", help="use at most SIZE of memory (default: 2G)"),
+        argument("--keep", type=count, default=10, metavar="N", help="keep the N newest snapshots (default: 10)"),
+        argument("--keep-bytes", type=size, default=1 << 30, metavar="SIZE", help="keep at most SIZE of them (default: 1G)"),
+        argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
+        argument("--log", metavar="FILE", help="append each decision to FILE instead of sending it to syslog"),
+        argument("--show-pattern", action="store_true", help="print the line for core_pattern with these options, and set nothing"),
+        argument(
+            "--pass-to",
+            metavar="PROGRAM",
+            nargs=argparse.REMAINDER,
+            help="hand the core on to this program: all that follows are its arguments",
+        ),
+    ],
+    needs_target=False,
+    renders=lambda options: CAPTURE,
+    help=HELP,
+)
+def capture(session: Session, options: Options) -> Answer:
+    """The command `capture`: the shell's process handles the crash."""
+    raise HeapxError("capture is started by the kernel, not inside gdb", "see: gdbheapx capture --show-pattern", code=SHELL_ONLY)

@@ -1,0 +1,250 @@
+"""`capture`, in the shell: one snapshot by a child within its limits, the core handed on unchanged, and a line of log for the decision.
+
+Whatever goes wrong with the snapshot, the core goes on to the program it is meant for: that comes last, and always.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+
+from gdbheapx import runner, worker
+from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
+from gdbheapx.extras.capture.folder import SHARE, Folder
+from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
+from gdbheapx.problems import NO_ANSWER
+
+PATTERN = "/proc/sys/kernel/core_pattern"
+MOST_PATTERN = 127
+"""Of so many bytes core_pattern takes (core(5))."""
+PROGRAM = "/usr/bin/gdbheapx"
+TAKEN, PARTIAL, BUSY, NO_ROOM, TOO_SLOW, FAILED = "taken", "partial", "busy", "no-room", "too-slow", "failed"
+PART_OF_TIME = 0.8
+"""Of the time that there is the walk gets so much: what is there by then is written."""
+PIECE_BYTES = 1 << 20
+PIPE_BYTES = 1 << 20
+ReadHead = Callable[[int, int, float], Any]
+"""inferior.live.dumped.read_head."""
+
+
+class Decision(NamedTuple):
+    """What was done about one crash, and why."""
+
+    unix_s: float
+    pid: int
+    program: Optional[str]
+    threads: Optional[int]
+    memory_bytes: Optional[int]
+    outcome: str
+    why: Optional[str] = None
+    path: Optional[str] = None
+    size_bytes: Optional[int] = None
+    took_ms: Optional[float] = None
+    """How long the dump waited for it."""
+    passed_to: Optional[str] = None
+    passed_code: Optional[int] = None
+    """The exit status of the program that got the core; below 0: it was ended by this signal; None: it could not be started."""
+    removed: Sequence[str] = ()
+    """Older snapshots that made room."""
+
+
+def make(invocation: Invocation, shell: Shell, read_head: ReadHead) -> int:
+    """Capture; the exit code."""
+    options = invocation.options
+    try:
+        if options.show_pattern:
+            return shell.say(pattern_text(options))
+        if options.pid is None:
+            raise UsageError("capture requires the process id that the kernel gives (%P)", "see gdbheapx capture --show-pattern")
+        if os.isatty(0):
+            raise UsageError("capture reads the core that the kernel writes to standard input", "see gdbheapx capture --show-pattern")
+        return handle(invocation, shell, read_head)
+    except HeapxError as error:
+        return shell.failed(error, False)
+
+
+def handle(invocation: Invocation, shell: Shell, read_head: ReadHead) -> int:
+    """One crash."""
+    options, began, unix_s = invocation.options, time.monotonic(), time.time()
+    until = began + options.max_seconds
+    head = read_head(options.pid, 0, until)
+    decision = Decision(unix_s, options.pid, head.name, head.threads, head.memory_bytes, FAILED)
+    try:
+        if head.error is not None:
+            raise head.error
+        decision = take(invocation, shell, head, decision, until)
+    except HeapxError as error:
+        decision = decision._replace(why=error.line())
+    except KeyboardInterrupt as error:  # the machine shuts down, say
+        decision = decision._replace(why=Interrupted(error.args[0] if error.args else "Ctrl-C").line())
+    except Exception as error:
+        decision = decision._replace(why=runner.internal(error, "gdbheapx capture").line())
+    decision = decision._replace(took_ms=round(1000 * (time.monotonic() - began), 1))
+    if options.pass_to:
+        decision = decision._replace(passed_to=options.pass_to[0], passed_code=pass_on(options.pass_to, head.data))
+    line = json.dumps({"kind": "capture", **decision._asdict()})
+    log(line, options.log)
+    shell.say(line + "\n")
+    return {TAKEN: runner.WHOLE, PARTIAL: runner.PARTIAL}.get(decision.outcome, runner.NO_ANSWER)
+
+
+def take(invocation: Invocation, shell: Shell, head: Any, decision: Decision, until: float) -> Decision:
+    """The snapshot, if there is time and room for it."""
+    options = invocation.options
+    folder = Folder(options.to, until)
+    try:
+        if not folder.is_ours:
+            return decision._replace(outcome=BUSY, why="another capture was at work for %g s" % options.max_seconds)
+        removed = folder.prune(max(options.keep - 1, 0) or 1, options.keep_bytes)
+        room_bytes, needed_bytes = folder.room_bytes(), (head.memory_bytes or 0) // SHARE
+        if room_bytes <= needed_bytes:
+            why = "the folder has room for %d bytes; as many as %d may be needed" % (room_bytes, needed_bytes)
+            return decision._replace(outcome=NO_ROOM, why=why, removed=removed)
+        path = folder.name(decision.pid, decision.program, decision.unix_s)
+        decision = look(invocation, shell, head, decision, Limits(until, options.max_memory, room_bytes), path)
+        return decision._replace(removed=[*removed, *folder.prune(options.keep, options.keep_bytes)])
+    finally:
+        folder.free()
+
+
+class Limits(NamedTuple):
+    """Of the child that takes the snapshot: the kernel keeps them."""
+
+    until: float
+    memory_bytes: int
+    file_bytes: int
+
+    def set(self) -> None:
+        """For this process, which ends by SIGALRM when its time is up."""
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, max(self.until - time.monotonic(), 0.001))
+        values = ((resource.RLIMIT_DATA, self.memory_bytes), (resource.RLIMIT_FSIZE, self.file_bytes), (resource.RLIMIT_CORE, 0))
+        for limit, value in values:
+            hard = resource.getrlimit(limit)[1]
+            soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (soft, hard))
+        try:
+            with open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")  # where memory is scarce this one goes first, not a service
+        except OSError:
+            pass
+
+
+def look(invocation: Invocation, shell: Shell, head: Any, decision: Decision, limits: Limits, path: str) -> Decision:
+    """What came of it."""
+    left_s = limits.until - time.monotonic()
+    words = ["snapshot", path, "--json", "--max-seconds", "%.3f" % max(PART_OF_TIME * left_s, 0.001)]
+    words += ["--no-names"] * invocation.options.no_names + ["--read-swap"] * invocation.options.read_swap
+    asked = invocation.asked._replace(pid=decision.pid, core=None, snapshot=None)
+
+    def limited(snapshot: Invocation) -> int:
+        limits.set()
+        os.environ[DUMPED] = str(head.descriptor)
+        return shell.look(snapshot)
+
+    try:
+        code, text = worker.look(understand(asked, words), limited)
+    except Interrupted as error:
+        if time.monotonic() < limits.until:
+            return decision._replace(why=error.line())
+        return decision._replace(outcome=TOO_SLOW, why="there was no snapshot within %g s" % invocation.options.max_seconds)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = {}
+    if code not in (runner.WHOLE, runner.PARTIAL):
+        failure = said(document) or HeapxError("the snapshot ended with %d" % code, code=NO_ANSWER)
+        return decision._replace(why=failure.line())
+    problems = [problem["what"] for problem in document.get("problems") or () if isinstance(problem, dict) and problem.get("what")]
+    size_bytes = (document.get("data") or {}).get("file_bytes")
+    decision = decision._replace(outcome=TAKEN, path=path, size_bytes=size_bytes)
+    return decision._replace(outcome=PARTIAL, why=problems[0] if problems else None) if code == runner.PARTIAL else decision
+
+
+def pass_on(words: Sequence[str], first: bytes) -> Optional[int]:
+    """Have the program read the whole core as if the kernel had started it: what was taken of it, then the rest. Its exit status; None
+    where it cannot be started."""
+    nowhere = subprocess.DEVNULL
+    try:  # what the kernel has opened for it (%F) stays open
+        program = subprocess.Popen(list(words), stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, close_fds=False)
+    except OSError:
+        return None
+    assert program.stdin is not None
+    pipe = program.stdin.fileno()
+    widen(pipe)
+    widen(0)
+    piece: bytes = first
+    try:
+        while piece:
+            left = memoryview(piece)
+            while left:
+                left = left[os.write(pipe, left) :]
+            piece = os.read(0, PIECE_BYTES)
+    except OSError:  # it has seen enough of it
+        pass
+    try:
+        program.stdin.close()
+    except OSError:
+        pass
+    return program.wait()
+
+
+def widen(pipe: int) -> None:
+    """A pipe of 1 MiB halves the time of a large core."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(pipe, getattr(fcntl, "F_SETPIPE_SZ", 1031), PIPE_BYTES)
+    except OSError:
+        pass
+
+
+def log(line: str, path: Optional[str]) -> None:
+    """One line of JSON, which is ASCII: to syslog, or appended to a file that only we may read."""
+    if path is None:
+        import syslog
+
+        syslog.openlog("gdbheapx", syslog.LOG_PID, syslog.LOG_DAEMON)
+        syslog.syslog(syslog.LOG_NOTICE, line)
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            os.write(descriptor, line.encode("ascii") + b"\n")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        log(json.dumps({"kind": "capture-log", "path": path, "why": error.strerror}), None)
+        log(line, None)
+
+
+def pattern_text(options: Any) -> str:
+    """The line for core_pattern, and how it is set."""
+    program = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "gdbheapx" else shutil.which("gdbheapx") or PROGRAM
+    try:
+        with open(PATTERN) as file:
+            now = file.read().rstrip("\n")
+    except OSError:
+        now = ""
+    words: List[str] = [program, "capture", "%P"]
+    words += ["--to", os.path.abspath(options.to)] if options.to != DEFAULT_FOLDER else []
+    before = now[1:].split() if now.startswith("|") else []
+    is_ours = "capture" in before[1:2]
+    passed = options.pass_to or ([] if is_ours else before)
+    words += ["--pass-to", *passed] if passed else []
+    pattern = "|" + " ".join(words)
+    lines = ["sysctl -w 'kernel.core_pattern=%s'" % pattern, "# now: %s" % now]
+    if len(os.fsencode(pattern)) > MOST_PATTERN:
+        long = "# too long: the kernel keeps %d bytes of %d; put the command into a script"
+        lines.insert(0, long % (MOST_PATTERN, len(os.fsencode(pattern))))
+    if now and not before and not passed:
+        lines.append("# no core file is written then: to have both, name a program that writes one with --pass-to")
+    return "\n".join(lines) + "\n"
+
+
+DEFAULT_FOLDER = "/var/lib/gdbheapx"

@@ -1,0 +1,47 @@
+"""`capture`, two hundred times: processes that crash while they allocate at 50 to 200 MB/s leave whole snapshots, and nothing else is harmed."""
+
+import time
+from pathlib import Path
+from typing import Callable, List
+
+import pytest
+
+from tests.support import crashes
+from tests.support.processes import Stage
+
+pytestmark = pytest.mark.wild  # it takes the machine for minutes
+CRASHES, LEAST_PERCENT = 200, 95
+RATES = (50_000_000, 100_000_000, 200_000_000)
+
+
+def crash(stage: Stage, number: int) -> str:
+    """What came of it; empty: a whole snapshot, which says what the core says."""
+    folder, process = stage.folder(), stage.start("crashing", "4", str(RATES[number % len(RATES)]))
+    core = folder / "core"
+    time.sleep(0.05 * (number % 20))  # how far it has grown is what the rounds differ by
+    more = ("--to", str(folder / "to"), "--log", str(folder / "log"), "--max-seconds", "60")
+    command = crashes.capture_words(*more, "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core)
+    crashes.crash(process, folder, ("byte", "sa"[number % 2]), command)
+    (line,) = crashes.decided(folder)
+    assert process.popen.returncode == (-6 if number % 2 else -11) and line["passed_code"] == 0, line
+    if line["outcome"] not in ("taken", "partial"):
+        return "%s: %s" % (line["outcome"], line["why"])
+    try:
+        crashes.same_as_core(line["path"], core, folder)
+    except AssertionError as error:
+        return str(error)[:200]
+    return ""
+
+
+def test_two_hundred_crashes(builder: object, record_property: Callable[[str, object], None]) -> None:
+    """At least 95 of 100 are whole; each process ends by its own signal, and each core goes on."""
+    wrong: List[str] = []
+    for number in range(CRASHES):
+        stage = Stage(builder)  # type: ignore[arg-type]
+        try:
+            wrong += [why for why in [crash(stage, number)] if why]
+        finally:
+            stage.close()
+    record_property("whole", "%d of %d" % (CRASHES - len(wrong), CRASHES))
+    assert 100 * len(wrong) <= (100 - LEAST_PERCENT) * CRASHES, wrong
+    assert Path("/proc/sys/kernel/core_pattern").read_text() == "core\n"
