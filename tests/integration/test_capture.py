@@ -5,10 +5,11 @@ Files: extras/capture/command.py inferior/live/dumped.py commands/capture.py
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import List
+from typing import Iterator, List
 
 import pytest
 
@@ -108,6 +109,59 @@ def test_a_process_that_is_killed_meanwhile(stage: Stage) -> None:
     (line,) = crashes.decided(folder)
     assert line["outcome"] in ("failed", "taken", "partial")
     assert list((folder / "to").iterdir()) == ([Path(line["path"])] if line["path"] else [])
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A memory cgroup of its own, of either version."""
+    top = Path("/sys/fs/cgroup")
+    parent = top / "memory" if (top / "memory").is_dir() else top
+    made = parent / ("gdbheapx-test-%d" % os.getpid())
+    try:
+        made.mkdir()
+    except OSError as error:
+        pytest.skip("no memory cgroup can be made here: %s" % error.strerror)
+    try:
+        if not any((made / name).exists() for name in LIMITS):
+            pytest.skip("the cgroups here have no memory controller")
+        yield made
+    finally:
+        until = time.monotonic() + 10
+        while (made / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        made.rmdir()
+
+
+LIMITS = {"memory.max": "memory.current", "memory.limit_in_bytes": "memory.usage_in_bytes"}
+KILLS = ("memory.events", "memory.oom_control")
+
+
+def kills(group: Path) -> List[str]:
+    """What the group's files say of kills for memory."""
+    return [line for name in KILLS if (group / name).exists() for line in (group / name).read_text().splitlines() if line.startswith("oom_kill ")]
+
+
+def test_a_memory_cgroup_at_its_limit(stage: Stage, group: Path) -> None:
+    """Reading costs the group nothing: no page comes in and nobody is killed, and the snapshot is whole."""
+    folder = stage.folder()
+    program, record = stage.builder.build("crashing"), folder / "record"
+    line = 'echo $$ > "%s/cgroup.procs"; exec "$0" "$@"' % group
+    process = stage.spawn(["/bin/sh", "-c", line, str(program), str(record), "4", RATE], folder)
+    process.wait_ready()
+    time.sleep(1)
+    os.kill(process.pid, signal.SIGSTOP)
+    while any(path.read_text().rpartition(")")[2].split()[0] != "T" for path in Path("/proc/%d/task" % process.pid).glob("*/stat")):
+        time.sleep(0.001)
+    limit, used = next((group / name, group / of) for name, of in LIMITS.items() if (group / name).exists())
+    limit.write_text(str(int(used.read_text()) + (256 << 10)))
+    before, core = kills(group), folder / "core"
+    with crashes.handled(folder, process.pid, words(folder, "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core)):
+        os.kill(process.pid, signal.SIGSEGV)
+        os.kill(process.pid, signal.SIGCONT)
+    assert process.popen.wait(crashes.SECONDS) == -signal.SIGSEGV
+    (told,) = crashes.decided(folder)
+    assert told["outcome"] in ("taken", "partial") and kills(group) == before and before, told
+    crashes.same_as_core(told["path"], core, folder)
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
