@@ -17,7 +17,7 @@ from gdbheapx import runner, worker
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
 from gdbheapx.extras.capture.folder import SHARE, Folder
 from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
-from gdbheapx.problems import NO_ANSWER
+from gdbheapx.problems import NO_ANSWER, Code, Severity
 
 PATTERN = "/proc/sys/kernel/core_pattern"
 MOST_PATTERN = 127
@@ -160,10 +160,16 @@ def look(invocation: Invocation, shell: Shell, head: Any, decision: Decision, li
     if code not in (runner.WHOLE, runner.PARTIAL):
         failure = said(document) or HeapxError("the snapshot ended with %d" % code, code=NO_ANSWER)
         return decision._replace(why=failure.line())
-    problems = [problem["what"] for problem in document.get("problems") or () if isinstance(problem, dict) and problem.get("what")]
     size_bytes = (document.get("data") or {}).get("file_bytes")
     decision = decision._replace(outcome=TAKEN, path=path, size_bytes=size_bytes)
-    return decision._replace(outcome=PARTIAL, why=problems[0] if problems else None) if code == runner.PARTIAL else decision
+    return decision._replace(outcome=PARTIAL, why=lacking(document)) if code == runner.PARTIAL else decision
+
+
+def lacking(document: Any) -> Optional[str]:
+    """Why a snapshot is partial: first of all that there was no time; not what only belongs to the answer."""
+    problems = [one for one in document.get("problems") or () if Code.of(one["code"]).nature != Severity.NOTE]
+    problems.sort(key=lambda one: Code.of(one["code"]).nature != Severity.TIME)
+    return problems[0]["what"] if problems else None
 
 
 def pass_on(words: Sequence[str], first: bytes) -> Optional[int]:

@@ -19,7 +19,7 @@ from gdbheapx.extras.capture import command
 from gdbheapx.extras.capture.folder import OURS, Folder
 from gdbheapx.inferior.live import dumped
 from gdbheapx.invocation import GlobalOptions, split
-from gdbheapx.problems import NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, UNSAFE_PATH
+from gdbheapx.problems import CORE_DAMAGED, CUT, FILES_NOT_DUMPED, NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, UNSAFE_PATH
 from tests.support.tool import ROOT
 
 
@@ -135,6 +135,13 @@ def test_the_log_is_one_line_of_ascii_that_only_we_may_read(tmp_path: Path) -> N
     command.log(line, str(path))
     command.log(line, str(path))
     assert path.read_text() == 2 * (line + "\n") and path.stat().st_mode & 0o777 == 0o600 and line.isascii()
+
+
+def test_why_a_snapshot_is_partial() -> None:
+    """That there was no time comes first; a note is no reason."""
+    note, cut, damage = ({"code": code, "what": code} for code in (FILES_NOT_DUMPED, CUT, CORE_DAMAGED))
+    assert command.lacking({"problems": [note, damage, cut]}) == CUT and command.lacking({"problems": [note, damage]}) == CORE_DAMAGED
+    assert command.lacking({"problems": [note]}) is None and command.lacking({}) is None
 
 
 def test_what_follows_pass_to_is_not_ours() -> None:
