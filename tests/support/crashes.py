@@ -7,7 +7,6 @@ import shlex
 import signal
 import stat
 import sys
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,8 +58,7 @@ def handled(folder: Path, pid: int, command: str) -> Iterator[None]:
     script.write_text(SCRIPT % {"root": shlex.quote(str(ROOT)), "folder": shlex.quote(str(folder)), "command": command})
     script.chmod(stat.S_IRWXU)
     (folder / "pid").write_text("%d\n" % pid)
-    with open(os.path.join(tempfile.gettempdir(), "gdbheapx-core-pattern"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with kernelcore.locked(fcntl.LOCK_EX):
         why = reason()
         if why:
             pytest.skip(why)

@@ -3,18 +3,38 @@
 gdb's own gcore is no substitute before gdb 16: it writes the reserved, inaccessible parts of thread heaps as zeros.
 """
 
+import fcntl
 import glob
 import os
 import resource
 import shutil
 import signal
 import subprocess
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 PATTERN = Path("/proc/sys/kernel/core_pattern")
 SECONDS = 120
 """A core that is not written by then is none."""
+
+
+LOCK = Path(tempfile.gettempdir()) / "gdbheapx-core-pattern"
+"""Whoever sets another pattern for a moment (crashes.py) has it for itself; whoever relies on the pattern shares it."""
+
+
+@contextmanager
+def locked(how: int) -> Iterator[None]:
+    """Nobody else sets the pattern, or with LOCK_EX relies on it; as another user than the one whose file it is, nothing is waited for."""
+    try:
+        lock = open(LOCK, "w")
+    except OSError:
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, how)
+        yield
 
 
 class NoCore(Exception):
@@ -23,7 +43,8 @@ class NoCore(Exception):
 
 def reason() -> Optional[str]:
     """Why this machine's kernel writes no core file that a program could read; None if it does."""
-    pattern = PATTERN.read_text().strip()
+    with locked(fcntl.LOCK_SH):
+        pattern = PATTERN.read_text().strip()
     if pattern.startswith("|"):
         return "kernel.core_pattern pipes cores to %s; `sysctl kernel.core_pattern=core` makes the kernel write files" % pattern[1:].split()[0]
     if not pattern:
@@ -81,6 +102,11 @@ def take(process: "subprocess.Popen[bytes]", destination: str) -> str:
     why = reason()
     if why:
         raise NoCore(why)
+    with locked(fcntl.LOCK_SH):
+        return _take(process, destination)
+
+
+def _take(process: "subprocess.Popen[bytes]", destination: str) -> str:
     link = "/proc/%d/" % process.pid
     pattern = pattern_glob(process.pid, os.readlink(link + "cwd"), os.readlink(link + "exe"))
     before = {path: os.stat(path).st_mtime_ns for path in glob.glob(pattern)}
