@@ -4,9 +4,11 @@ Files: extras/capture/command.py inferior/live/dumped.py commands/capture.py
 """
 
 import os
+import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Iterator, List
@@ -109,6 +111,33 @@ def test_a_process_that_is_killed_meanwhile(stage: Stage) -> None:
     (line,) = crashes.decided(folder)
     assert line["outcome"] in ("failed", "taken", "partial")
     assert list((folder / "to").iterdir()) == ([Path(line["path"])] if line["path"] else [])
+
+
+HOLDS = "import sys, time; kept = [{'id': number, 'text': str(number)} for number in range(5000)]; print('ready', flush=True); time.sleep(600)"
+SERVES = b"ready to accept connections"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command, ready",
+    [([sys.executable, "-c", HOLDS], b"ready\n"), (["redis-server", "--port", "0", "--unixsocket", "socket", "--save", ""], SERVES)],
+    ids=["python", "redis"],
+)
+def test_programs_that_nobody_here_wrote(stage: Stage, command: List[str], ready: bytes) -> None:
+    """Python, on glibc's malloc, and redis-server, on jemalloc."""
+    if shutil.which(command[0]) is None:
+        pytest.skip("%s is not installed" % command[0])
+    folder = stage.folder()
+    process, core = stage.spawn(command, folder), folder / "core"
+    assert process.popen.stdout
+    got = b""
+    while ready not in got.lower():
+        assert select.select([process.popen.stdout], [], [], 30)[0], got
+        got += os.read(process.popen.stdout.fileno(), 4096) or pytest.fail(repr(got))
+    crashes.crash(process, folder, ("signal", "SIGSEGV"), words(folder, "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core))
+    (line,) = crashes.decided(folder)
+    assert line["outcome"] == "taken" and process.popen.returncode == -11, line
+    crashes.same_as_core(line["path"], core, folder)
 
 
 @pytest.fixture
