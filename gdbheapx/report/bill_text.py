@@ -23,11 +23,8 @@ SORTS = (
 )
 """The sorts of memory in one line; all else is private memory."""
 BACK = {KERNEL: "kernel, when short", ALLOCATOR: "trim or purge"}
-EVENTS = (
-    ("oom_kill", "processes killed for memory: %d"),
-    ("max", "limit reached: %d times"),
-    ("high", "throttled at memory.high: %d times"),
-)
+EVENTS = (("oom_kill", "killed for memory"), ("max", "limit reached"), ("high", "throttled at memory.high"))
+"""Counters of memory.events, and what they count."""
 
 
 def lines(bill: Bill, top: int) -> Page:
@@ -102,7 +99,7 @@ def _swap_and_events(bill: Bill) -> Iterator[str]:
         said.append(say("memory.high %s", Size(group.high_bytes)))
     if group.swapped_bytes:
         said.append(say("%s in swap, which is not part of this", Size(group.swapped_bytes)))
-    said += [say(text, group.events[key]) for key, text in EVENTS if group.events.get(key)]
+    said += [say("%s: %s", text, plural(group.events[key], "time")) for key, text in EVENTS if group.events.get(key)]
     if said:
         yield join_sentences("; ", said)
 
