@@ -7,7 +7,7 @@ its own.
 
 import os
 import time
-from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from gdbheapx import allocators, problems
 from gdbheapx.allocators.heap import Heap
@@ -421,13 +421,14 @@ def _lines(memory: GroupMemory, looked: Sequence[Tuple[GroupProcess, Look]]) -> 
     """The lines, and which of their bytes were found in no process, and in nothing."""
     stat, lines = memory.stat, Lines(memory.current_bytes)
     private = shared = 0
+    known_as = _known_as({part.owner.name for _, look in looked for part in look.parts if part.owner.kind == kinds.SHARED})
     for _, look in looked:
         for name, kind, back, size in _summed(look):
             if kind in IN_PROCESS:
                 lines.add(kind, name, size, back, 1)
                 private += size
             elif kind == kinds.SHARED:
-                lines.add(kind, name, size, NO, 1)
+                lines.add(kind, known_as.get(name, name), size, NO, 1)
                 shared += size
     not_attributed = stat.get("anon", private) - private
     if not_attributed >= 0:
@@ -444,6 +445,12 @@ def _lines(memory: GroupMemory, looked: Sequence[Tuple[GroupProcess, Look]]) -> 
     left -= cached
     lines.add(UNEXPLAINED, "not explained", left)
     return lines.rows(), not_attributed, left
+
+
+def _known_as(names: Set[str]) -> Dict[str, str]:
+    """Shared memory that a runtime's own name was found for in a process that was looked into, and is mapped by others that were not."""
+    longer = {name: [other for other in names if other.startswith(name + ", ")] for name in names}
+    return {name: others[0] for name, others in longer.items() if len(others) == 1}
 
 
 def _summed(look: Look) -> Iterator[Tuple[str, str, str, int]]:

@@ -215,6 +215,13 @@ def test_many_lines_become_one() -> None:
     assert len([line for line in shown.splitlines() if "/dev/shm" in line]) < 20
 
 
+def test_shared_memory_has_one_name() -> None:
+    """The one that a runtime was found for counts for processes that were not looked into as well; of two none is chosen."""
+    plain, zero = "shared memory: memfd x", "shared memory: anonymous (/dev/zero)"
+    names = {plain, zero, zero + ", PostgreSQL: shared_buffers", plain + ", A: a", plain + ", B: b"}
+    assert bill._known_as(names) == {zero: zero + ", PostgreSQL: shared_buffers"}
+
+
 def test_groups_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's containers, with limits and kills; the first ten in text."""
     monkeypatch.setattr(Group, "groups", 12)
