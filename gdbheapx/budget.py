@@ -7,6 +7,7 @@ Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial an
 again where it contradicts itself: `Attempts` has what one look learns for the next."""
 
 import ctypes
+import os
 import signal
 import sys
 import time
@@ -19,6 +20,9 @@ from gdbheapx.problems import CUT, STOP_LIMIT, Code, Diagnostic
 
 FIRST_SECONDS = 2.0
 NEVER = float("inf")
+REDRAW_S = 0.2
+LEAST_SHARE = 0.02
+"""Below it what is left cannot be told from what is done."""
 SHARE, MOST_S = 0.1, 0.2
 """How much of a stop is left for its end: walks end by then, and what was read is brought in order."""
 SIGACTION_BYTES = 512
@@ -34,23 +38,91 @@ PAUSE_S = 0.02
 
 
 class Progress:
-    """A line after two seconds, then each time twice as much has passed: few lines in a log, enough for who waits."""
+    """How far a long answer is: in a log a line after two seconds, then each time twice as much has passed; on a terminal one line that is
+    written anew, and gone at the end."""
 
-    def __init__(self, write: Optional[Callable[[str], None]] = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        write: Optional[Callable[[str], None]] = None,
+        clock: Callable[[], float] = time.monotonic,
+        show: Optional[Callable[[str], None]] = None,
+    ) -> None:
+        """`write` gets a line of a log; `show` that of a terminal, at the end an empty one. Without either it is what standard error is."""
         self._write = write or to_standard_error
+        self._show = show if show is not None or write is not None else terminal_line()
         self._clock, self._began, self._next = clock, clock(), FIRST_SECONDS
-        self.stage: Optional[str] = None
+        self._shown: Optional[float] = None
+        self._stage: Optional[str] = None
+        self._stage_began = 0.0
+        self._done: Optional[Callable[[], int]] = None
+        self._total = 0
+
+    @property
+    def stage(self) -> Optional[str]:
         """What is being done; None: nothing is said."""
+        return self._stage
+
+    @stage.setter
+    def stage(self, stage: Optional[str]) -> None:
+        self._stage, self._done, self._stage_began = stage, None, self._clock()
+
+    def name(self, stage: str) -> None:
+        """The same stage goes on by this name."""
+        self._stage = stage
+
+    @property
+    def is_on_terminal(self) -> bool:
+        """Somebody looks at it."""
+        return self._show is not None
+
+    def measure(self, done: Optional[Callable[[], int]], total: int) -> None:
+        """What the stage has done of what it has to do is known from now on; None: not any more."""
+        self._done, self._total = done, total
 
     def tick(self) -> None:
         """Time has passed."""
-        if self.stage is None:
+        if self._stage is None:
             return
         passed = self._clock() - self._began
-        if passed >= self._next:
+        if passed < (self._next if self._show is None else FIRST_SECONDS):
+            return
+        if self._show is None:
             while self._next <= passed:
                 self._next *= 2
-            self._write("%s, %.0f s so far" % (self.stage, passed))
+            self._write(self._line(passed))
+        elif self._shown is None or passed - self._shown >= REDRAW_S:
+            self._shown = passed
+            self._show(self._line(passed))
+
+    def _line(self, passed: float) -> str:
+        line = "%s, %.0f s so far" % (self._stage, passed)
+        share = min(self._done() / self._total, 1.0) if self._done is not None and self._total > 0 else 0.0
+        if share < LEAST_SHARE:
+            return line
+        left = (self._clock() - self._stage_began) * (1 - share) / share
+        return "%s, %.0f %%, about %.0f s left" % (line, 100 * share, left)
+
+    def end(self) -> None:
+        """What follows goes to a line that is empty."""
+        if self._show is not None and self._shown is not None:
+            self._shown = None
+            self._show("")
+
+
+def terminal_line() -> Optional[Callable[[str], None]]:
+    """What rewrites the last line of the terminal that standard error is; None where it is none."""
+    if os.environ.get("TERM", "dumb") == "dumb" or not os.isatty(2):
+        return None
+
+    def show(text: str) -> None:
+        try:
+            width = os.get_terminal_size(2).columns or len(text) + 12
+            line = ("gdbheapx: " + text if text else "")[: width - 1]
+            os.write(2, ("\r\x1b[K" + line).encode("ascii", "replace"))
+        except OSError:  # closed
+            pass
+
+    return show
 
 
 def to_standard_error(line: str) -> None:

@@ -247,6 +247,7 @@ class Run:
         except Exception as error:
             ended = self._no_answer(self._death() or self._internal(error))
         finally:
+            self.budget.progress.end()
             self._let_go()
             ended = self._close(ended)
         return ended._replace(heard=tuple(self.interrupts.heard))
@@ -413,6 +414,8 @@ class Run:
         reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
         if self.host.tell is not None:
             self.budget.progress = Progress(self.host.tell)
+        if self.budget.progress.is_on_terminal and not self.command.repeats and not self._acts():
+            self.budget.progress.stage = "reading"
         self.budget.reason = reason
 
     def _acts(self) -> bool:
@@ -721,6 +724,7 @@ class Run:
         session.about_ram()
         self._let_go()
         session.about_swap(self._swapped_in())
+        self.budget.progress.end()
         if self.budget.reason is not None:
             session.problem(self.budget.code, None, self.budget.reason, self.budget.next_step if self.budget.is_stop_over else None)
         self.wrote = True

@@ -40,6 +40,9 @@ Every command takes these options, after its name or before it. The options of o
 | `--allocator ID` | only this allocator |
 | `--read-swap` | read pages in swap although a memory limit has no room for them ([what reading costs](../explanation/in-ram.md#what-reading-costs-the-process)) |
 
+An answer that takes longer than two seconds says on standard error how far it is, where that is known with per cent and the time that is left: on
+a terminal in one line that goes away, in a log after 2, 4, 8 seconds and so on.
+
 | exit code | meaning |
 | --- | --- |
 | 0 | complete answer |

@@ -134,11 +134,12 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
     else:
         looks = _there(queue, asked, where.dask, max_seconds, budget)
     budget.progress.stage = "%d of %d cores" % (kept, len(mine))
+    budget.progress.measure(lambda: made, len(queue))
     with contextlib.closing(looks):
         for core_, state, ended in looks:
             _finish(core_, state, ended)
             made += 1
-            budget.progress.stage = "%d of %d cores" % (kept + made, len(mine))
+            budget.progress.name("%d of %d cores" % (kept + made, len(mine)))
             budget.progress.tick()
     there = [core_ for core_ in mine if os.path.exists(core_.document)]
     rows = [documents.row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]

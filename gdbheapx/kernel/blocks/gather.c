@@ -408,6 +408,12 @@ int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, dou
     return gather_rows(graph, gathering, deadline);
 }
 
+/* How much is read, in thousandths; 0 where one thread reads, which does not know how much there is. */
+uint64_t heapx_gather_done(const struct gathering *gathering)
+{
+    return gathering->parts ? parts_done(gathering->parts) : 0;
+}
+
 /* Scans [*at, end) for the node that is read, whose slots count from `base`. As heapx_gather_slice. */
 int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds)
 {

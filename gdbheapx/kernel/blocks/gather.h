@@ -34,6 +34,8 @@ int64_t gather_rows(struct graph *graph, struct gathering *gathering, double dea
 /* The blocks are read in parts from now on, if that is worth it. 0, or NO_MEMORY. */
 int parts_open(struct graph *graph, struct gathering *gathering);
 void parts_free(struct parts *parts);
+/* How many of the parts are read, in thousandths. Between two slices no thread reads. */
+uint64_t parts_done(const struct parts *parts);
 
 /* As heapx_gather_slice; OUTSIDE: they cannot be read in parts, nothing was read. */
 int64_t parts_slice(struct parts *parts, double deadline);

@@ -22,6 +22,7 @@ int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint3
 struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);
 void heapx_gather_free(struct gathering *gathering);
 int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds);
+uint64_t heapx_gather_done(const struct gathering *gathering);
 int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds);
 int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
 int64_t heapx_graph_end_node(struct graph *graph);
@@ -428,8 +429,10 @@ class Graph:
             if not job:
                 raise MemoryError()
             try:
+                self._budget.progress.measure(lambda: int(self._library.heapx_gather_done(job)), 1000)
                 self._run(lambda seconds: self._gather_slice(job, seconds))
             finally:
+                self._budget.progress.measure(None, 0)
                 self._library.heapx_gather_free(job)
 
     def _gather_slice(self, job: Any, seconds: float) -> int:

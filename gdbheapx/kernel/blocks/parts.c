@@ -321,6 +321,14 @@ static int join_all(struct parts *parts)
     return failed;
 }
 
+uint64_t parts_done(const struct parts *parts)
+{
+    uint64_t ended = 0;
+    for (unsigned i = 0; i < parts->count; i++)
+        ended += parts->all[i].has_ended;
+    return 1000 * ended / parts->count;
+}
+
 int64_t parts_slice(struct parts *parts, double deadline)
 {
     struct helper items[MAX_THREADS];

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Budget, Progress
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graph_module
@@ -133,6 +133,23 @@ def test_a_graph_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.Mo
     found = alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())), slots, own)
     assert found["numbers"].blocks == len(made.used) + 1 - len(own) and found["numbers"].candidates > 1 << 17
     assert all(found["numbers"].by_rule[:3]), "starts, tags and second bases"
+
+
+def test_what_is_read_is_told_to_who_waits(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
+    """In thousandths that only grow, where several threads read parts; nothing is told where one thread reads."""
+    for threads in (1, 2):
+        seen: List[int] = []
+
+        def tick(progress: Progress, seen: List[int] = seen) -> None:
+            seen.extend([progress._done()] if progress._done is not None else [])
+
+        with monkeypatch.context() as patched:
+            patched.setattr(graph_module, "usable_cpus", lambda threads=threads: threads)
+            patched.setattr(Budget, "slice_s", lambda budget, seconds: 0.0005)
+            patched.setattr(Progress, "tick", tick)
+            made.graph(c_kernel, BytesSource(tuple(made.pieces())), False)
+        assert seen == sorted(seen) and max(seen) < 1000
+        assert (len(set(seen)) > 3) == (threads > 1), seen
 
 
 def test_nor_do_signatures(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
