@@ -19,6 +19,7 @@ from gdbheapx.problems import CANNOT_LISTEN, MISSING_PACKAGE
 
 INSTALL = "pip install 'gdbheapx[serve]', or prometheus_client; without it: watch --openmetrics FILE"
 PATH = "/metrics"
+OPEN_METRICS = "application/openmetrics-text"
 MOST_SCRAPERS = 8
 """Connections at a time: any more are closed."""
 PATIENCE_S = 10.0
@@ -35,6 +36,14 @@ class Address(NamedTuple):
         return ("[%s]:%d" if ":" in self.host else "%s:%d") % self
 
 
+class Form(NamedTuple):
+    """In which a scrape may want it."""
+
+    is_open: bool
+    """As OpenMetrics; else as the text format that was before it."""
+    is_compressed: bool
+
+
 class Endpoint:
     """Listens from the moment it is made, and serves whatever was published last."""
 
@@ -42,9 +51,9 @@ class Endpoint:
         """HeapxError where it cannot listen there, or the library is not here."""
         self._client = _library()
         self._metrics: List[Metric] = []
-        self._ready: Dict[Tuple[str, bool], bytes] = {}
-        """The last sample as bytes, by content type and whether it is compressed."""
-        self._lock = threading.Lock()
+        self._ready: Dict[Form, Tuple[str, bytes]] = {}
+        """The last sample as (content type, bytes), in the forms that were ever asked for: four at most, whatever scrapers say they accept."""
+        self._making, self._counting = threading.Lock(), threading.Lock()
         self._registry = self._client.CollectorRegistry()
         self._registry.register(self)
         self._client.ProcessCollector(registry=self._registry)  # what this program itself costs
@@ -64,11 +73,11 @@ class Endpoint:
         return ipaddress.ip_address(self.at.host.partition("%")[0]).is_loopback
 
     def publish(self, metrics: Sequence[Metric], samples: int, missed: int) -> None:
-        """From now on this is served; `samples` were taken so far, and `missed` were not in time."""
-        with self._lock:
+        """From now on this is served; `samples` were taken so far, and `missed` were not in time. It is made ready before: no scrape waits."""
+        with self._making:
             self.samples, self.missed = samples, max(self.missed, missed)
             self._metrics = [*metrics, *self._own()]
-            self._ready.clear()
+            self._ready = {form: self._make(form) for form in self._ready}
 
     def _own(self) -> List[Metric]:
         of = {"version": __version__, "python": platform.python_version()}
@@ -93,15 +102,19 @@ class Endpoint:
 
     def document(self, accept: str, is_compressed: bool) -> Tuple[str, bytes]:
         """(content type, what is sent), as whoever asks wants it."""
-        encode, content = self._client.exposition.choose_encoder(accept)
-        with self._lock:
-            found = self._ready.get((content, is_compressed))
-            if found is None:
-                found = encode(self._registry)
-                found = gzip.compress(found, 5) if is_compressed else found
-                self._ready[content, is_compressed] = found
-            self.scrapes, self.sent_bytes = self.scrapes + 1, self.sent_bytes + len(found)
-        return content, found
+        form = Form(OPEN_METRICS in accept, is_compressed)
+        found = self._ready.get(form)
+        if found is None:
+            with self._making:
+                found = self._ready[form] = self._ready.get(form) or self._make(form)
+        with self._counting:
+            self.scrapes, self.sent_bytes = self.scrapes + 1, self.sent_bytes + len(found[1])
+        return found
+
+    def _make(self, form: "Form") -> Tuple[str, bytes]:
+        encode, content = self._client.exposition.choose_encoder(OPEN_METRICS + "; version=1.0.0" if form.is_open else "")
+        found = encode(self._registry)
+        return content, gzip.compress(found, 5) if form.is_compressed else found
 
     def close(self) -> None:
         """Nobody is answered any more."""

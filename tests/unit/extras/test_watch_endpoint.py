@@ -94,15 +94,18 @@ def test_its_own_figures(served: endpoint.Endpoint) -> None:
 
 
 def test_a_scrape_makes_nothing_anew(served: endpoint.Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask, each form is made once for a sample; a new sample is served from then on."""
+    """However many ask, each form is made once for a sample, and of a new one before anybody asks; what else they accept makes no other form."""
     made: List[int] = []
     monkeypatch.setattr(served, "collect", lambda: made.append(1) or iter(()))
     served.publish(one("app"), 1, 0)
     bodies = {ask(served, Accept_Encoding="gzip")[2] for _ in range(20)}
     assert len(made) == len(bodies) == 1
     served.publish(one("app"), 2, 0)
-    ask(served, Accept_Encoding="gzip")
     assert len(made) == 2
+    for number in range(20):
+        ask(served, Accept_Encoding="gzip", Accept="text/plain; version=1.0.%d; escaping=x" % number)
+        ask(served, Accept="%s%d" % (DOCUMENT, number))
+    assert len(made) == 3
 
 
 def test_what_is_asked_for(served: endpoint.Endpoint) -> None:
