@@ -52,7 +52,7 @@ class Endpoint:
         self._client = _library()
         self._metrics: List[Metric] = []
         self._ready: Dict[Form, Tuple[str, bytes]] = {}
-        """The last sample as (content type, bytes), in the forms that were ever asked for: four at most, whatever scrapers say they accept."""
+        """The last sample as (content type, bytes), in the forms that were ever asked for: four at most, whatever scrapers accept."""
         self._making, self._counting = threading.Lock(), threading.Lock()
         self._registry = self._client.CollectorRegistry()
         self._registry.register(self)
@@ -73,7 +73,7 @@ class Endpoint:
         return ipaddress.ip_address(self.at.host.partition("%")[0]).is_loopback
 
     def publish(self, metrics: Sequence[Metric], samples: int, missed: int) -> None:
-        """From now on this is served; `samples` were taken so far, and `missed` were not in time. It is made ready before: no scrape waits."""
+        """From now on this is served, and is ready before anybody asks; `samples` were taken so far, and `missed` were not in time."""
         with self._making:
             self.samples, self.missed = samples, max(self.missed, missed)
             self._metrics = [*metrics, *self._own()]
