@@ -137,6 +137,11 @@ SERVE = [
     "prometheus_client>=0.16",
 ]
 
+STORE = [
+    # snapshots in object storage; each protocol has a package of its own (s3fs, gcsfs)
+    "fsspec>=2022.11",
+]
+
 SHARED = (
     "share/man/man1/gdbheapx.1",
     "share/bash-completion/completions/gdbheapx",
@@ -175,6 +180,7 @@ setup(
         "explore": EXPLORE,
         "serve": SERVE,
         "mcp": MCP,
+        "store": STORE,
         "dev": [
             *CORES,
             *HTML,
@@ -183,6 +189,7 @@ setup(
             *EXPLORE,
             *SERVE,
             *MCP,
+            *STORE,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "coverage>=7",  # make coverage

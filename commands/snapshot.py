@@ -16,13 +16,14 @@ data.
 It has names: of types, symbols, modules, variables and threads, and the program's path; --no-names replaces them by numbers, and --show
 lists every text in a file. Keys in paths are data, and left out: `shop._cache[...]`. Addresses are those of mappings that were moved:
 offsets are kept, places are not, unless --keep-addresses is given. A process stands still for one read.
+FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it requires fsspec (pip install 'gdbheapx[store]').
 """
 
 
 @command(
     "snapshot",
     arguments=[
-        argument("file", metavar="FILE", help="the file; an existing one is overwritten"),
+        argument("file", metavar="FILE", help="the file, or a URL; an existing one is overwritten"),
         argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
         argument("--with-offsets", action="store_true", help="keep where in its block each pointer stands, for refs and whatis"),
         argument("--keep-addresses", action="store_true", help="write addresses as they are: they tell an attacker where things lie"),

@@ -65,7 +65,7 @@ def rule(text: str) -> Any:
         argument("--snapshot-when", type=rule, action="append", metavar="RULE", help="take a snapshot when RULE holds; may be repeated"),
         argument("--snapshots", type=count, default=2, metavar="N", help="at most N, beside that at the beginning (default: 2)"),
         argument("--snapshot-gap", type=seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"),
-        argument("--snapshot-to", default=".", metavar="FOLDER", help="where they go (default: here)"),
+        argument("--snapshot-to", default=".", metavar="FOLDER|URL", help="where they go (default: here)"),
         argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),
         argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
         argument("--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"),
@@ -94,7 +94,10 @@ def watch(session: Session, options: Options) -> Answer:
         raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N", code=NOT_LIVE)
     if not options.every or options.times == 0:
         raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
-    if options.snapshot_when and not os.access(options.snapshot_to, os.W_OK | os.X_OK):
+    from gdbheapx.snapshot import store
+
+    folder = options.snapshot_to
+    if options.snapshot_when and not store.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError("watch: %s is no folder that can be written to" % options.snapshot_to, "choose another with --snapshot-to FOLDER")
     from gdbheapx.extras.watch.samples import Sampler
 

@@ -97,6 +97,7 @@ LIBRARIES = {
     "tabulate": {"report/text.py"},
     "elftools": {"inferior/elf/whole_file.py"},
     "distributed": {"extras/fleet/cluster.py"},
+    "fsspec": {"snapshot/store.py"},
     "jinja2": {"extras/html/render.py"},
     "markupsafe": {"extras/html/render.py"},
     "duckdb": {"extras/query/engine.py"},

@@ -5,6 +5,7 @@ to (4), all little endian, and the packed bytes (zlib). A file is somebody's: no
 file's size.
 """
 
+import io
 import os
 import struct
 import zlib
@@ -14,6 +15,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
 from gdbheapx.output import Replacing, open_private, raise_cannot_write
 from gdbheapx.problems import FILE_UNREADABLE, NOT_A_SNAPSHOT, SNAPSHOT_DAMAGED
+from gdbheapx.snapshot import store
 
 MAGIC = b"gdbheapx snapshot "
 VERSION = b"2\n"
@@ -88,7 +90,9 @@ def file_pieces(parts: Mapping[str, Packed]) -> List[bytes]:
 def write(path: str, parts: Mapping[str, Packed]) -> int:
     """Its size. Nobody else may read it, and it is there whole or not at all; HeapxError where it cannot be written."""
     content = b"".join(file_pieces(parts))
-    if os.path.lexists(path) and not os.path.isfile(path):  # a device, say: nothing to replace
+    if store.is_url(path):
+        store.put(path, content)
+    elif os.path.lexists(path) and not os.path.isfile(path):  # a device, say: nothing to replace
         with open_private(path) as out:
             raise_cannot_write(out.buffer.write, path, "choose another file")(content)
             raise_cannot_write(out.flush, path, "choose another file")()
@@ -99,6 +103,9 @@ def write(path: str, parts: Mapping[str, Packed]) -> int:
 
 def read(path: str) -> Dict[str, Packed]:
     """Its parts, packed. HeapxError where it is no whole snapshot."""
+    if store.is_url(path):
+        content = store.get(path)
+        return _parts(io.BytesIO(content), len(content), store.shown(path))
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             return _parts(file, os.fstat(file.fileno()).st_size, path)

@@ -23,7 +23,7 @@ from gdbheapx.invocation import GLOBALS, split, unpack
 from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, OUT_OF_MEMORY, SHELL_ONLY
 from gdbheapx.session import Session
-from gdbheapx.snapshot import container, graph, names, record
+from gdbheapx.snapshot import container, graph, names, record, store
 from gdbheapx.snapshot.names import Moved
 from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, Head, Outcome, Record, RecordedProblem, Taking
 
@@ -48,7 +48,8 @@ BY_ONE_LOOK = (
     ("owners", "--limit", str(OWNERS_KEPT)),
 )
 """The first of them that reads every block does it for all."""
-FAILED = 1
+FAILED = (1, 2)
+"""Codes of a program that has no answer."""
 SNAPSHOT, CORE, PROCESS, CURRENT = "snapshot", "core", "process", "current"
 """What it may be; `current`: what gdb has."""
 
@@ -152,7 +153,9 @@ def _known(target: Target) -> List[str]:
 
 
 def form(name: str) -> str:
-    """Which of them this is."""
+    """Which of them this is. A URL is that of a snapshot."""
+    if store.is_url(name):
+        return SNAPSHOT
     if os.path.exists(name):
         return SNAPSHOT if container.is_snapshot(name) else CORE
     return PROCESS if name.isascii() and name.isdigit() else CORE
@@ -195,7 +198,7 @@ def by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str
     """By a program of its own: what it does to gdb and to memory ends with it. Its document; HeapxError where there is no snapshot."""
     words = [*_program(), *target, "snapshot", path, "--json", *more]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
-    if done.returncode == FAILED or not os.path.exists(path):
+    if done.returncode in FAILED or not (store.is_url(path) or os.path.exists(path)):
         error = _error(done.stdout) or HeapxError("it ended with %d" % done.returncode, code=NO_ANSWER)
         raise HeapxError("no snapshot of %s: %s" % (target[-1], error.message), error.hint, code=error.code)
     try:

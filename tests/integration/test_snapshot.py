@@ -109,6 +109,22 @@ def test_it_answers_as_its_target(stage: Stage, way: str, kind: str, tmp_path: P
     assert (envelope["target"]["kind"], envelope["target"]["snapshot"]) == ("snapshot", path) and envelope["allocators"]
 
 
+@pytest.mark.parametrize("kind", ["live", "core"])
+def test_by_a_url(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """A URL stands for the file where it is written, asked, compared and listed; the answers are the file's."""
+    pytest.importorskip("fsspec", reason="URLs require fsspec")
+    target, path = contents(stage, "glibc").target(kind), str(tmp_path / "one.snap")
+    url = "file://" + path
+    assert heapx(target, "snapshot", url, "--json").data["file_bytes"] == os.path.getsize(path)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600 and os.listdir(tmp_path) == ["one.snap"]
+    for words in ("report", "census"):
+        assert heapx(["--snapshot", url], words, "--json").data == heapx(["--snapshot", path], words, "--json").data
+    assert heapx([], "diff", path, url, "--json").data["states"] == heapx([], "diff", path, path, "--json").data["states"]
+    assert heapx([], "snapshot", "--show", url).stdout == heapx([], "snapshot", "--show", path).stdout
+    lacks = heapx(["--snapshot", url + ".none"], "report")
+    assert lacks.code == 1 and len(lacks.stderr.splitlines()) == 1 and lacks.stdout == b""
+
+
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
 def test_it_has_the_page(stage: Stage, core: str, way: str, tmp_path: Path) -> None:
     """`report --html` of the file has the figures of the core's: it is recorded once, and `report` without --page is without it."""

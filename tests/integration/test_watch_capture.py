@@ -78,6 +78,18 @@ def test_growth_takes_one_and_diff_says_what_grew(growing: "subprocess.Popen[byt
     assert growing.poll() is None and "TracerPid:\t0" in Path("/proc/%d/status" % growing.pid).read_text()
 
 
+def test_to_a_url(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """It is taken, and is there; where it cannot be, the decision says why, and the snapshot is kept on this machine."""
+    pytest.importorskip("fsspec", reason="URLs require fsspec")
+    words = "--every", "0.5", "--times", "1", "--snapshot-when", "above=9T", "--json"
+    for url, outcome in (("file://%s" % tmp_path, "taken"), ("nosuch://bucket", "failed")):
+        env = {"TMPDIR": str(tmp_path)}
+        (made,) = decided(heapx(["--pid", str(resting.pid)], "watch", *words, "--snapshot-to", url, seconds=240, env=env))
+        assert made["outcome"] == outcome, made
+        assert outcome == "failed" or heapx(["--snapshot", made["path"]], "arenas", "--json").envelope["target"]["pid"] == resting.pid
+    assert "kept" in made["why"] and len(list(tmp_path.glob("*.snap"))) == 2
+
+
 def test_nothing_grows_nothing_is_taken(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     """But that at the beginning; no rule holds, and nothing more is said."""
     made = decided(watch(resting.pid, tmp_path, "--times", "26", "--snapshot-when", "growth=1M", "--snapshot-when", "above=4G"))
