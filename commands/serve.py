@@ -17,7 +17,7 @@ HELP = """An endpoint for Prometheus, with what `watch` samples; no process is s
 From a shell only. For one process (--pid N or NAME) it has what `watch --openmetrics` writes: RSS, threads, allocator counters; it ends
 when the process does. --pids serves many by their counters alone: ALL, those whose program has a name, or those of a control group
 (`/system.slice`) and of the groups below it; processes that begin are followed, series of those that ended go away. Labels are pid, name
-and, where its control group says so, container_id and pod_uid, as kube-state-metrics has them.
+and, where its control group says so, container_id and pod_uid.
 
 A sample is taken every --every seconds, and a scrape gets the last one: however many ask, no process is read more often. The endpoint's
 own cost is among the metrics (process_cpu_seconds_total, process_resident_memory_bytes, gdbheapx_samples_total).
