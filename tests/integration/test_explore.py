@@ -269,7 +269,7 @@ def test_what_it_refuses(words: List[str], why: str) -> None:
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="no tmux")
 def test_in_a_real_terminal(snapshots: List[str], tmp_path: Path) -> None:
-    """In 80 columns of tmux: the first screen, the tree opened, and q gives the terminal back with exit code 0."""
+    """In 80 columns of tmux: the first screen, the tree, the path of the largest owner, and q gives the terminal back with exit code 0."""
     tmux = ["tmux", "-L", tmp_path.name, "-f", "/dev/null"]
     command = "%s explore %s; echo ended with $?; sleep 60" % (shlex.join(tool_command()), shlex.quote(snapshots[1]))
     subprocess.run([*tmux, "new-session", "-d", "-s", "x", "-x", "80", "-y", "24", command], check=True, env={**os.environ, "TERM": "xterm-256color", "TMUX": ""})
@@ -287,7 +287,9 @@ def test_in_a_real_terminal(snapshots: List[str], tmp_path: Path) -> None:
     try:
         assert shows("Memory in RAM (RSS)")
         subprocess.run([*tmux, "send-keys", "-t", "x", "3"], check=True)
-        assert shows("__main__.held")
+        assert shows("▶") and shows("__main__.held")
+        subprocess.run([*tmux, "send-keys", "-t", "x", "p"], check=True)
+        assert shows("Path: __main__.held")
         subprocess.run([*tmux, "send-keys", "-t", "x", "q"], check=True)
         assert shows("ended with 0")
     finally:
