@@ -52,7 +52,7 @@ def test_one_process(stage: Stage, live: str, serving: Any, tmp_path: Path) -> N
     heapx(process.target(live), "watch", "--every", "0.3", "--times", "1", "--openmetrics", str(path))
     one = serving("--pid", str(process.pid), "serve", *ANYWHERE, "--every", "0.1")
     told = one.series()
-    assert told["gdbheapx_up"][0].value == 1 and told["gdbheapx_allocator_used_bytes"][0].labels["allocator"] == "glibc"
+    assert told["gdbheapx_up"][0].value == 1 and told["gdbheapx_allocator_held_bytes"][0].labels["allocator"] == "glibc"
     resident = int(Path("/proc/%d/statm" % process.pid).read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     assert abs(told["gdbheapx_rss_bytes"][0].value - resident) < MB
     assert set(told["gdbheapx_rss_bytes"][0].labels) - {"container_id", "pod_uid"} == {"pid", "name"}
