@@ -24,7 +24,7 @@ from tests.support.tool import heapx, tool_command
 
 textual = pytest.importorskip("textual", reason="textual is not installed")
 from gdbheapx.extras.explore import command as exploring  # noqa: E402
-from gdbheapx.extras.explore.app import Explorer, Table  # noqa: E402
+from gdbheapx.extras.explore.app import Explorer, Table, fitted  # noqa: E402
 from gdbheapx.extras.explore.view import Class, View  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
@@ -170,6 +170,21 @@ def test_the_first_screen_scrolls(snapshots: List[str]) -> None:
         await pilot.press("pagedown")
         await pilot.pause(0.3)
         assert app.query_one("#report-scroll").scroll_offset.y > 0
+
+    driven(snapshots[1], drive)
+
+
+def test_sentences_fit_the_terminal(snapshots: List[str]) -> None:
+    """In 80 columns the verdict is whole, in lines that are short; a wider terminal has it in fewer; rows of tables stay one line."""
+    assert list(fitted(["  one two three four five", "a  " + "b" * 30, ""], 14)) == ["  one two", "    three four", "    five", "a  " + "b" * 30, ""]
+
+    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+        await pilot.pause()
+        shown = str(app.query_one("#report").render()).split("\n")
+        sentences = [line for line in shown if "  " not in line.strip()]
+        assert max(map(len, sentences)) <= 78 and len(shown) > len(app.report)
+        await pilot.resize_terminal(200, 24)
+        await until(pilot, lambda: len(str(app.query_one("#report").render()).split("\n")) < len(shown))
 
     driven(snapshots[1], drive)
 

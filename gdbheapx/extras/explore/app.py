@@ -2,12 +2,14 @@
 
 import csv
 import os
-from typing import Any, Callable, Optional, Sequence
+import textwrap
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import ScrollableContainer
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
@@ -54,6 +56,19 @@ class Table(DataTable[str]):
             self.add_row(*(cell(name, value) for name, value in zip(shown.columns, row)))
 
 
+def fitted(lines: Iterable[str], width: int) -> Iterator[str]:
+    """Sentences in as many lines as they need; rows of tables, which have gaps, as they are."""
+    for line in lines:
+        sentence = line.lstrip()
+        indent = " " * (len(line) - len(sentence))
+        if "  " in sentence or len(line) <= width:
+            yield line
+        else:
+            yield from textwrap.wrap(
+                sentence, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False, drop_whitespace=True
+            )
+
+
 def cell(name: str, value: Any) -> str:
     """Bytes as people read them."""
     if value is None:
@@ -79,7 +94,7 @@ class Below(Screen[None]):
         for place, _ in enumerate(self.tables):
             yield Table("below-%d" % place)
         if self.lines:
-            yield ScrollableContainer(Static("\n".join(map(plain, self.lines)), markup=False))
+            yield ScrollableContainer(Static("\n".join(fitted(map(plain, self.lines), self.app.size.width - 2)), markup=False))
         yield Footer()
 
     def on_mount(self) -> None:
@@ -125,6 +140,7 @@ class Explorer(App[None]):
         super().__init__()
         self.view, self.about, self._sql, self._difference, self._page = view, about, sql, difference, page
         self.sort_by, self.like = 0, ""
+        self.report: List[str] = []
 
     def compose(self) -> ComposeResult:
         yield Static(plain(self.about), markup=False, classes="title")
@@ -155,8 +171,8 @@ class Explorer(App[None]):
         """The first screen; the others are filled when they are opened."""
         notes = self.view.notes()
         told = ["", "Notes:", *("  " + note for note in notes)] if notes else []
-        lines = [*self.view.text("report", "--no-deep").split("\n"), *told]
-        self.query_one("#report", Static).update("\n".join(map(plain, lines)))
+        self.report = list(map(plain, [*self.view.text("report", "--no-deep").split("\n"), *told]))
+        self._show_report(self.size.width)
         tree = self.query_one("#tree", Tree)
         for node in self.view.tops():
             self._add(tree.root, node)
@@ -164,6 +180,13 @@ class Explorer(App[None]):
         self.query_one("#suspects", Static).update("\n".join(map(plain, self.view.suspicions())))
         self._show_classes()
         self.query_one("#report-scroll").focus()
+
+    def on_resize(self, event: Resize) -> None:
+        """Sentences fit the terminal as it is."""
+        self._show_report(event.size.width)
+
+    def _show_report(self, width: int) -> None:
+        self.query_one("#report", Static).update("\n".join(fitted(self.report, width - 2)))
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """What takes a moment is made when it is looked at."""
