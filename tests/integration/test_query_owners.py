@@ -128,6 +128,8 @@ def test_paths_only_where_they_are_wanted(lasting: Lasting, kind: str) -> None:
     assert {"path": 'shop._cache["u:7"].note'} in rows(target, sql % 100)
     assert not rows(target, sql % 100, "--no-names")
     assert not rows(target, "select owner from held_blocks where owner like 'shop%'", "--no-names")
+    assert rows(target, "select owner from owners where owner like 'shop%'")
+    assert not rows(target, "select owner from owners where owner like 'shop%'", "--no-names")
     assert "path" not in rows(target, "select * from held_blocks limit 1")[0] and "owner" not in rows(target, "select * from blocks limit 1")[0]
     text = heapx(target, "query", sql % 0, "--csv").stdout.decode()
     assert all(line.isprintable() for line in text.splitlines()) and '"shop._cache[""u:7""]' in text

@@ -102,7 +102,8 @@ def _told(session: Session, table: Table) -> Callable[[], Rows]:
     command.load_commands(table.words[0])
     declared = command.find(table.words[0])
     assert declared is not None, table
-    options = command.parse(table.words, "gdbheapx").options
+    hides = session.without_names and any("--no-names" in given.flags for given in declared.arguments)  # the command says it anew
+    options = command.parse([*table.words, *["--no-names"] * hides], "gdbheapx").options
     session.target.prepare(declared, session, options)
     answer = declared.run(session, options)
 
