@@ -150,7 +150,9 @@ def test_names_of_the_programs_own_objects_stay_here(process: Any, snapshot: str
     for target in (snapshot, str(process.pid)):
         calls: List[Call] = [(name, {"target": target}) for name in ("report", "owners", "leaks", "census", "pins")]
         calls += [("refs", {"target": target, "address": address}), ("whatis", {"target": target, "address": address}), ("census", {"target": target, "by": "owner"})]
+        calls += [("query", {"target": target, "sql": "select * from owners"}), ("diff", {"target": target, "old": snapshot})] if has_duckdb() else []
         for told, call in zip(asked(calls), calls):
+            assert not told.is_error, told.content
             assert "obey" not in told.content[0].text and '"path"' not in told.content[0].text, call
     assert '"path"' in json.dumps(answer("owners", "mcp --names", target=snapshot))
 

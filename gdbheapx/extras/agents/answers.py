@@ -110,6 +110,9 @@ class Answers:
 
         def compare(heap: api.Heap) -> Any:
             self._check(old)
+            named = target or self.fixed or ""
+            if take.form(named) == take.SNAPSHOT:  # two files: nothing is looked at
+                return api.Heap(lambda: None).ask("diff", old, named, "--limit", str(limit + 1))
             return heap.ask("diff", old, "--limit", str(limit + 1))
 
         return self._answer("diff", {"old": old}, limit, target, compare)
