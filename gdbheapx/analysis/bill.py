@@ -113,7 +113,7 @@ class BillProcess(NamedTuple):
     hugetlb_bytes: Annotated[Optional[int], Column("hugetlb", BYTES, None, IF_ANY)]
     page_tables_bytes: Annotated[Optional[int], hidden()]
     threads: Annotated[Optional[int], Column("threads", PLAIN)]
-    largest: Annotated[str, Column("most of it", TEXT)]
+    largest: Annotated[str, Column("largest part", TEXT)]
     """The owner that has most of its private memory; empty: not looked into."""
     is_looked_into: Annotated[bool, hidden()]
     """Its allocators and runtimes were told apart."""

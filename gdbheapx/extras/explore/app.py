@@ -151,7 +151,7 @@ class Explorer(App[None]):
                 yield ScrollableContainer(Static("", id="arena-text", markup=False), id="arena-scroll")
             with TabPane("3 owners", id="owners"):
                 yield Static("", id="suspects", markup=False)
-                yield Tree("what nobody owns, most first", id="tree")
+                yield Tree("who keeps the memory, most first", id="tree")
             with TabPane("4 census", id="census"):
                 yield Input(placeholder="class", id="like")
                 yield Table("classes")

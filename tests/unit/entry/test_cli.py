@@ -1,12 +1,14 @@
 """gdbheapx/cli.py and direct.py: which gdb, or none, and what is to be read.
 
-Files: direct.py.
+Files: direct.py, __main__.py.
 """
 
 import argparse
 import os
+import runpy
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, Optional
@@ -164,3 +166,11 @@ def test_a_column_has_two_names() -> None:
     assert named("in use") == named("used_bytes") == "used_bytes" and named("largest class") == named("largest") == "largest"
     with pytest.raises(argparse.ArgumentTypeError, match="no column is called in uses: did you mean in use?"):
         named("in uses")
+
+
+def test_the_package_is_a_program(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """python -m gdbheapx, for who has no scripts in PATH."""
+    monkeypatch.setattr(sys, "argv", ["gdbheapx", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("gdbheapx", run_name="__main__")
+    assert not ended.value.code and capfd.readouterr().out.startswith("gdbheapx ")
