@@ -72,7 +72,7 @@ class BillLine(NamedTuple):
     processes: Annotated[Optional[int], Column("processes", PLAIN)]
     """How many have some of it; None: it belongs to the group."""
     back_by: Annotated[str, Column("comes back by", TEXT)]
-    """`kernel`: reclaimed when memory is short, without a kill; `allocator`: a a trim or purge returns it; empty: neither."""
+    """`kernel`: reclaimed when memory is short, without a kill; `allocator`: a trim or purge returns it; empty: neither."""
 
 
 class BillGroup(NamedTuple):
@@ -96,24 +96,24 @@ class BillProcess(NamedTuple):
     """In RAM and in use in its allocators; None: not looked into, or not to be told while it runs."""
     kept_bytes: Annotated[Optional[int], Column("free, kept", BYTES)]
     """In RAM, freed by the program and kept by its allocators."""
-    returnable_bytes: Annotated[Optional[int], Column("can be returned", BYTES)]
+    returnable_bytes: Annotated[Optional[int], Column("can be returned", BYTES, goes=1)]
     """Of this what a trim or purge returns; None: not known, as of a heap that changes while it is read."""
-    shared_bytes: Annotated[Optional[int], Column("shared memory", BYTES, ADD, IF_ANY)]
-    files_bytes: Annotated[Optional[int], Column("files", BYTES, ADD)]
+    shared_bytes: Annotated[Optional[int], Column("shared memory", BYTES, ADD, IF_ANY, goes=4)]
+    files_bytes: Annotated[Optional[int], Column("files", BYTES, ADD, goes=5)]
     """Page cache that it maps: code, libraries, data files."""
     swapped_bytes: Annotated[Optional[int], Column("swapped", BYTES, None, IF_ANY)]
-    locked_bytes: Annotated[Optional[int], Column("locked", BYTES, None, IF_ANY)]
+    locked_bytes: Annotated[Optional[int], Column("locked", BYTES, None, IF_ANY, goes=3)]
     """By mlock (VmLck)."""
-    pinned_bytes: Annotated[Optional[int], Column("pinned", BYTES, None, IF_ANY)]
+    pinned_bytes: Annotated[Optional[int], Column("pinned", BYTES, None, IF_ANY, goes=3)]
     """For a device (VmPin)."""
-    device_bytes: Annotated[Optional[int], Column("device", BYTES, None, IF_ANY)]
+    device_bytes: Annotated[Optional[int], Column("device", BYTES, None, IF_ANY, goes=3)]
     """Mappings of devices such as /dev/nvidia0 in its RSS; whether the group is charged for them is the driver's choice."""
     gpu_bytes: Annotated[Mapping[str, int], hidden()]
     """By region what drivers of GPUs say of it (fdinfo)."""
-    hugetlb_bytes: Annotated[Optional[int], Column("hugetlb", BYTES, None, IF_ANY)]
+    hugetlb_bytes: Annotated[Optional[int], Column("hugetlb", BYTES, None, IF_ANY, goes=3)]
     page_tables_bytes: Annotated[Optional[int], hidden()]
-    threads: Annotated[Optional[int], Column("threads", PLAIN)]
-    largest: Annotated[str, Column("largest part", TEXT)]
+    threads: Annotated[Optional[int], Column("threads", PLAIN, goes=6)]
+    largest: Annotated[str, Column("largest part", TEXT, goes=2)]
     """The owner that has most of its private memory; empty: not looked into."""
     is_looked_into: Annotated[bool, hidden()]
     """Its allocators and runtimes were told apart."""
