@@ -126,13 +126,16 @@ class _Memory(CoreFile):
         self._live = live
 
     def read_dumped(self, address: int, size_bytes: int) -> bytes:
-        load = self.find(address)
-        if load is None:
-            return b""
-        here = min(size_bytes, load.start + load.dumped_bytes - address)
-        data = self._live.read_prefix(address, here) if here > 0 else b""
-        more = self.read_dumped(address + here, size_bytes - here) if 0 < here == len(data) < size_bytes else b""
-        return data + more
+        parts: List[bytes] = []
+        while size_bytes > 0:
+            load = self.find(address)
+            here = min(size_bytes, load.start + load.dumped_bytes - address) if load is not None else 0
+            data = self._live.read_prefix(address, here) if here > 0 else b""
+            parts.append(data)
+            if not here == len(data) > 0:
+                break
+            address, size_bytes = address + here, size_bytes - here
+        return b"".join(parts)
 
 
 class DumpedSource(CoreSource):
