@@ -234,18 +234,11 @@ def split(
 
 
 def _with_space(target: Target, use: MemoryUse, sums: Memory) -> Memory:
-    """With VSZ and the peaks. A core has no counters: its segments are what was mapped."""
-    try:
-        counting = target.counters()
-    except OSError:  # it has ended
-        return sums
-    if counting is None:
-        is_whole = use.tells_untouched and target.lost_bytes() is not None  # gdb leaves mappings out
-        return sums._replace(virtual_bytes=sum(row.mapping.end - row.mapping.start for row in use.mappings) if is_whole else None)
-    now = counting.read()
-    if now is None:
-        return sums
-    return sums._replace(virtual_bytes=now.virtual_bytes, peak_virtual_bytes=now.peak_virtual_bytes, peak_bytes=now.peak_bytes)
+    """With VSZ and the peaks. A core has none: its segments are what was mapped."""
+    virtual_bytes = use.virtual_bytes
+    if use.measure == "dumped" and use.tells_untouched and target.lost_bytes() is not None:  # gdb leaves mappings out
+        virtual_bytes = sum(row.mapping.end - row.mapping.start for row in use.mappings)
+    return sums._replace(virtual_bytes=virtual_bytes, peak_virtual_bytes=use.peak_virtual_bytes, peak_bytes=use.peak_bytes)
 
 
 class Largest:

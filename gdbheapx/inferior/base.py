@@ -488,6 +488,12 @@ class MemoryUse(NamedTuple):
     tells_untouched: bool = True
     """Private pages that were never in memory, or were given back, are left out. False: a core in which they are zeros like those that the
     program wrote."""
+    virtual_bytes: Optional[int] = None
+    """VSZ of a live process (VmSize)."""
+    peak_virtual_bytes: Optional[int] = None
+    """The most that VSZ has been (VmPeak)."""
+    peak_bytes: Optional[int] = None
+    """The most that was in RAM (VmHWM)."""
 
 
 class ProcessCounters(NamedTuple):
@@ -505,8 +511,6 @@ class ProcessCounters(NamedTuple):
     """The highest RSS since the process began or ran this program (VmHWM); None: not known."""
     group_peak_bytes: Optional[int] = None
     """The most that its memory cgroup has used, files and other processes too (memory.peak, memory.max_usage_in_bytes)."""
-    peak_virtual_bytes: Optional[int] = None
-    """The most that all mappings together have had (VmPeak); None: not known."""
 
 
 class ProcessPages(NamedTuple):

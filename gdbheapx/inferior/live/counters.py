@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 14
 """More than any of these files has; statm and status have less than 2 KiB."""
-KEYS = (b"State", b"Threads", b"RssAnon", b"VmSwap", b"VmHWM", b"VmPeak")
+KEYS = (b"State", b"Threads", b"RssAnon", b"VmSwap", b"VmHWM")
 PEAKS = {headroom.V1: "memory.max_usage_in_bytes", headroom.V2: "memory.peak"}
 """Version 2 has it since Linux 5.19."""
 
@@ -80,7 +80,6 @@ class Counters:
             int(sizes[0]) * self._page,
             _bytes(fields.get(b"VmHWM")),
             self._group_peak(),
-            _bytes(fields.get(b"VmPeak")),
         )
 
     def pages(self) -> Optional[ProcessPages]:

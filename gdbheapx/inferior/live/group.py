@@ -267,7 +267,7 @@ def read_process(pid: int, files: Files) -> Optional[GroupProcess]:
     fields = files.fields("%s/%d/status" % (files.proc, pid)) if pid else {}
     if "VmSize" not in fields:  # a zombie has none
         return None
-    told = smaps.texts(pid) if files.proc == "/proc" else smaps.Texts(procfs.slurp("%s/%d/smaps" % (files.proc, pid)) or b"", b"", None)
+    told = smaps.texts(pid) if files.proc == "/proc" else smaps.Texts(procfs.slurp("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
     use = smaps.usage(told)
     if use is None and "VmSize" not in files.fields("%s/%d/status" % (files.proc, pid)):
         return None

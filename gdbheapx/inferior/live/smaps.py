@@ -64,13 +64,13 @@ class Texts(NamedTuple):
 
     smaps: bytes
     mounts: bytes
-    swap: Optional[str]
+    status: Dict[str, str]
 
 
 def texts(pid: int) -> Texts:
     """Of a process of this machine."""
     mounted = procfs.slurp("/proc/%d/mountinfo" % procfs.entry(pid)) or b""
-    return Texts(procfs.slurp("/proc/%d/smaps" % procfs.entry(pid), BYTES_AT_ONCE) or b"", mounted, procfs.status(pid).get("VmSwap"))
+    return Texts(procfs.slurp("/proc/%d/smaps" % procfs.entry(pid), BYTES_AT_ONCE) or b"", mounted, procfs.status(pid))
 
 
 def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Touched) -> List[MappingUse]:
@@ -98,8 +98,9 @@ def usage(told: Texts) -> Optional[MemoryUse]:
     """What they say of every mapping; None where smaps cannot be read."""
     if not told.smaps:
         return None
-    swap = (told.swap or "").split()
-    return MemoryUse("resident", parse(told.smaps, mounts(told.mounts)), int(swap[0]) * 1024 if swap else None)
+    words = (told.status.get(name, "").split() for name in ("VmSwap", "VmSize", "VmPeak", "VmHWM"))
+    swapped, virtual, most, peak = (int(field[0]) * 1024 if field else None for field in words)
+    return MemoryUse("resident", parse(told.smaps, mounts(told.mounts)), swapped, True, virtual, most, peak)
 
 
 class Table:
