@@ -9,8 +9,8 @@ HELP = """Serves agents: read-only questions by the Model Context Protocol.
 
 It speaks on standard input and output. Tools: report, arenas, census, leaks, owners, refs, whatis, pins, check, query, diff. Answers are
 cut to 40 KB and say what was left out, how long the process stood still, and which calls follow, with their arguments. Nothing that
-changes a process is offered. With --pid, --core or --snapshot that one alone is read (`diff` reads the older one, too); without, each
-call names its own. --max-stop and --max-seconds hold for each call. It requires the MCP SDK and Python 3.10 or later
+changes a process is offered. With --pid, --core or --snapshot it is about that one (`diff` reads the older one, too); without, each call
+names its own. --max-stop and --max-seconds hold for each call. It requires the MCP SDK and Python 3.10 or later
 (pip install 'gdbheapx[mcp]').
 """
 
