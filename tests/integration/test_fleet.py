@@ -74,7 +74,7 @@ def test_ruined_cores_are_rows_and_a_second_run_makes_what_is_lacking(cores: Lis
     after = written(out)
     assert [row["error"] is None for row in again] == [row["error"] is None for row in rows]
     assert {name for name in good if before[name] != after[name]} == set(good[:2])
-    shown = heapx([], "table", str(out)).stdout.decode("ascii")
+    shown = heapx([], "table", str(out), "--wide").stdout.decode("ascii")
     assert "\x1b" not in shown and len(shown.strip().split("\n")) == 32
 
 
@@ -150,7 +150,7 @@ def manifest(name: str) -> Dict[str, Any]:
 def pod(container: Dict[str, Any], folder: Path, **more: str) -> "subprocess.CompletedProcess[str]":
     """The container's command with its variables, at folders of this machine."""
     variables = {one["name"]: one["value"] for one in container["env"]}
-    variables.update(CORES=str(folder / "cores"), REPORTS=str(folder / "documents"), HOME=str(folder), **more)
+    variables.update(CORES=str(folder / "cores"), REPORTS=str(folder / "documents"), HOME=str(folder), COLUMNS="1000", **more)
     variables["PATH"] = "%s:%s" % (os.path.dirname(tool_command()[0]), os.environ["PATH"])
     return subprocess.run(container["command"], env=tool_environment(variables), capture_output=True, text=True, timeout=120)
 
