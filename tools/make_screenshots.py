@@ -59,7 +59,7 @@ def explorer(folder: Path, tool: str) -> None:
 
         async def drive() -> str:
             async with app.run_test(size=(COLUMNS, LINES)) as pilot:
-                await pilot.press("3", "down", "enter", "down")
+                await pilot.press("3", "home", "down", "enter", "down")
                 await pilot.pause()
                 return app.export_screenshot(title="gdbheapx explore shop.snap", simplify=True)
 
