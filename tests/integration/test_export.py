@@ -72,7 +72,8 @@ def test_pprof_says_what_is_in_ram_and_what_is_kept(stage: Stage, kind: str, way
     found = profiles.read(file)
     names = [name for name, _ in found.types]
     sums = dict(zip(names, (sum(column) for column in zip(*((one.blocks, one.bytes, *one.more) for one in found.samples)))))
-    assert sums["fragmentation"] == heapx(target, "pins", "--json").data["kept_bytes"] > 0
+    assert sums["fragmentation"] == heapx(target, "pins", "--json").data["kept_bytes"]
+    assert sums["fragmentation"] > 0 or way == "jemalloc"  # whose slabs may be full: 5.3.1 fills the program's to the last region
     assert ("resident_space" in names) == ("swapped_space" in names) == target[0].startswith("--pid")
     if "resident_space" in names:
         assert sums["space"] * 0.9 < sums["resident_space"] + sums["swapped_space"] <= sums["space"]
