@@ -99,13 +99,13 @@ class Answer(Generic[Data]):
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table of the rows. HeapxError where pyarrow is not installed."""
-        from gdbheapx.extras import frames
+        from gdbheapx.report import frames
 
         return frames.arrow(self.rows)
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame of the rows. HeapxError where pandas is not installed."""
-        from gdbheapx.extras import frames
+        from gdbheapx.report import frames
 
         return frames.pandas(self.rows)
 
@@ -115,7 +115,7 @@ class Answer(Generic[Data]):
 
     def _repr_html_(self) -> str:
         """For notebooks: a table of the rows, or the text where they are no table."""
-        from gdbheapx.extras import frames
+        from gdbheapx.report import frames
 
         rows = self.rows
         return frames.html(rows, [one.what for one in self.problems], self.is_partial) if frames.is_table(rows) else frames.pre(self.text())
