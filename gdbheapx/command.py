@@ -119,6 +119,8 @@ class Style(NamedTuple):
     """Characters in a line of a table; None: as many as it takes (--wide)."""
     shortens: bool = False
     """Texts in tables are shortened to fit: on a terminal, but never for a program that reads them."""
+    wraps: bool = False
+    """Sentences take several lines of that width: on a terminal."""
 
 
 class Command(NamedTuple):

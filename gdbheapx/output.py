@@ -29,6 +29,8 @@ class Screen(NamedTuple):
     """COLUMNS."""
     has_colors: bool = False
     """A terminal whose user has nothing against them (NO_COLOR, TERM=dumb)."""
+    wraps: bool = False
+    """A terminal: sentences take several lines there. In a pipe or a file each stays one line, whatever COLUMNS says."""
 
     def of_file(self) -> "Screen":
         """What a file has of it."""
@@ -44,8 +46,8 @@ def screen(descriptor: int, environment: Mapping[str, str]) -> Screen:
         width, is_terminal = 0, False
     colors = is_terminal and not environment.get("NO_COLOR") and environment.get("TERM", "dumb") != "dumb"
     if given.isascii() and given.isdigit() and int(given):
-        return Screen(int(given), True, int(given), colors)
-    return Screen(width or Screen().width, is_terminal, None, colors)
+        return Screen(int(given), True, int(given), colors, is_terminal)
+    return Screen(width or Screen().width, is_terminal, None, colors, is_terminal)
 
 
 class CannotWrite(HeapxError):

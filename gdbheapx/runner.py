@@ -668,15 +668,18 @@ class Run:
 
     def _text(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """The same for people."""
-        from gdbheapx.report.text import escaped, painted
+        from gdbheapx.report.text import on_screen
 
         style = self._style()
-        lines, write, has_color = answer.text(style), self._writer(spool), style.color and not answer.document
+        if answer.live or answer.document:  # a row, or a line of JSON, stays whole
+            style = style._replace(wraps=False)
+        if answer.document:
+            style = style._replace(color=False)
+        lines, write = answer.text(style), self._writer(spool)
 
         def pump() -> None:
             for line in lines:
-                shown = line if answer.pieces else escaped(line, answer.document) + "\n"
-                write(painted(shown[:-1], units.meaning_of(line)) + "\n" if has_color and not answer.pieces else shown)
+                write(line if answer.pieces else on_screen(style, line, answer.document))
                 self.wrote = True
                 if answer.live and self.sink is not None:
                     self.sink.flush()
@@ -688,11 +691,11 @@ class Run:
             say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send
             if session.problems:
                 head = "Partial answer, because:" if session.partial else "Notes:"
-                say("\n%s\n" % (painted(head, units.WARNING if session.partial else units.HEADING) if has_color else head))
+                say("\n" + on_screen(style, units.mark(head, units.WARNING if session.partial else units.HEADING)))
             for problem in session.problems:
                 where = "%s: " % problem.where if problem.where else ""
                 line = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
-                say(escaped(line.plain if self.options.bytes else str(line)) + "\n")
+                say(on_screen(style, line.plain if self.options.bytes else line))
 
         return finish
 
@@ -702,7 +705,7 @@ class Run:
         width = None if self.options.wide else screen.width
         color = self.host.settings.color if self.options.color == "auto" else self.options.color == "always"
         color = screen.has_colors if color is None else color and not getattr(self.options, "output", None)
-        return Style(bool(self.options.bytes), color, width, screen.shortens)
+        return Style(bool(self.options.bytes), color, width, screen.shortens, screen.wraps)
 
     def _writer(self, spool: Optional[Spool]) -> Write:
         return spool.write if spool is not None else self.sink.write if self.sink else self.host.write

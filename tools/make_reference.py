@@ -33,7 +33,7 @@ Every command takes these options, after its name or before it. The options of o
 | `--json` | one JSON document |
 | `-o FILE` | write the answer to a file (mode 0600) |
 | `--bytes` | plain integers in tables |
-| `--wide` | all columns of tables. Without it a table is as wide as the terminal (`COLUMNS`, or what the terminal says): columns that matter less go, long texts are shortened, and a line below says so. In pipes and files it has 120 characters a line, or `COLUMNS`; texts stay whole there |
+| `--wide` | all columns of tables. Without it a table is as wide as the terminal (`COLUMNS`, or what the terminal says): columns that matter less go, long texts are shortened, and a line below says so; sentences go on in the next line. In pipes and files it has 120 characters a line, or `COLUMNS`; texts and sentences stay whole there |
 | `--color auto\\|always\\|never` | headings bold, warnings yellow, damage and leaks red. `auto`: on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`; inside gdb as `set style enabled` and `set heapx color` have it. Files and JSON never have colours |
 | `--max-seconds N` | end the walk after N seconds, with a partial answer |
 | `--max-stop SECONDS` | a live process runs on by then: 2, or 5 for what changes it ([a stop has a limit](../explanation/is-it-safe.md#what-any-debugger-does-to-a-process)) |

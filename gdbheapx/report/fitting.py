@@ -1,6 +1,7 @@
-"""A table as wide as what shows it: which columns go, and how long texts may be."""
+"""Text as wide as what shows it: which columns of a table go, how long its texts may be, and where a sentence goes on in the next line."""
 
-from typing import Callable, List, NamedTuple, Optional, Sequence
+import re
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import TEXT, Column
 
@@ -9,6 +10,19 @@ GAP = 2
 LONG, SHORT = 40, 20
 """Longer texts drive no column away: they are shortened where the others, too, are as short. An address has 18 characters at most."""
 DOTS = "..."
+GAPS = re.compile("  +(?=[^ ])")
+WORDS = re.compile(r"""( *)(`[^`]*`[^ ]*|(?:[^ '"]*[=(])?(?:'[^']*'|"[^"]*")[^ ]*|[^ ]+)""")
+"""What stands between quotes is one word."""
+UNIT = re.compile("(%|[KMGTP]iB|bytes?|blocks?|ms|s|min|h|d)[,;:.)]*")
+OPTION = re.compile("[(`]?-[^ -]|--[^ -]")
+OF_SHELL = re.compile(r"[|<>&]+|[^a-z]+|.*[^ ][/.=:$<>'\"\[][^ ].*|.*[0-9].*|/.*")
+"""Names, numbers, paths, placeholders and what stands between two commands: no words of a sentence."""
+PROGRAMS = frozenset(
+    ("gdbheapx", "heapx", "apt-get", "cat", "docker", "echo", "gdb", "go", "grep", "install", "ipcs", "jcmd", "jhsdb", "kill", "kubectl", "ls")
+    + ("mount", "pip", "python3", "redis-cli", "sudo", "sysctl", "ulimit", "valkey-cli")
+)
+"""A command begins with one of these: it stays in one line, so that it can be copied."""
+ENDS = (",", ";", ":", ")")
 
 
 class Fitted(NamedTuple):
@@ -68,7 +82,54 @@ def note(hidden: Sequence[str], has_shortened: bool, width: Optional[int]) -> Li
     parts += ["texts with %s are shortened" % DOTS] if has_shortened else []
     if not parts:
         return []
-    import textwrap
+    return wrapped("; ".join([*parts, "--wide shows %s" % ("all" if has_shortened else "them")]), width)
 
-    line = "; ".join([*parts, "--wide shows %s" % ("all" if has_shortened else "them")])
-    return textwrap.wrap(line, width or len(line), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+def wrapped(line: str, width: Optional[int]) -> List[str]:
+    """A sentence in lines of at most `width` characters, but for what cannot be broken: a word, a command, a number and its unit.
+
+    It goes on below where it began: behind what stands before it in columns, else two characters further in.
+    """
+    if width is None or len(line) <= width or "\t" in line:
+        return [line]
+    lines: List[str] = []
+    shown, starts = "", _starts(line, width)
+    for gap, whole in _wholes(line):
+        start = next((start for start in starts if start + len(whole) <= width), starts[-1])
+        if len(shown) + len(gap) <= start or len(shown) + len(gap) + len(whole) <= width:
+            shown += gap + whole
+        else:
+            lines.append(shown)
+            shown = " " * start + whole
+    return [*lines, shown]
+
+
+def _starts(line: str, width: int) -> List[int]:
+    """Where the lines below a sentence begin, and where what is too long for that does."""
+    columns = [gap.end() for gap in GAPS.finditer(line, 0, width // 2) if gap.start()]
+    return [*columns[-1:], len(line) - len(line.lstrip()) + GAP]
+
+
+def _wholes(line: str) -> Iterator[Tuple[str, str]]:
+    """What stays in one line, each with the spaces before it."""
+    before, whole, last, is_command = "", "", "", False
+    for gap, word in WORDS.findall(line):
+        is_command = is_command and not last.endswith(ENDS)
+        if whole and len(gap) == 1 and not last.endswith(ENDS) and (_belongs(last, word) or (is_command and _is_of_command(last, word))):
+            whole += gap + word
+        else:
+            if whole:
+                yield before, whole
+            before, whole, is_command = gap, word, False
+        is_command, last = is_command or word.lstrip("(") in PROGRAMS, word
+    if whole:
+        yield before, whole
+
+
+def _belongs(last: str, word: str) -> bool:
+    """Nothing comes between an option and what stands on both sides of it, or a number and its unit."""
+    return bool(OPTION.match(word) or OPTION.match(last) or (last[-1:].isdigit() and UNIT.fullmatch(word)))
+
+
+def _is_of_command(last: str, word: str) -> bool:
+    return last.lstrip("(") in PROGRAMS or last in ("|", ">", "&&") or OF_SHELL.fullmatch(word) is not None

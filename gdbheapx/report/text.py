@@ -137,6 +137,13 @@ def said(style: Style, sentence: str) -> str:
     return text if meaning is None else mark(text, meaning)
 
 
+def on_screen(style: Style, line: str, document: bool = False) -> str:
+    """What is written for a line of an answer: escaped, on a terminal in as many lines as it needs, each in the colour of its meaning."""
+    shown, meaning = escaped(line, document), meaning_of(line) if style.color else None
+    lines = fitting.wrapped(shown, style.width) if style.wraps and style.width is not None else [shown]
+    return "".join("%s\n" % painted(part, meaning) for part in lines)
+
+
 def painted(line: str, meaning: Optional[str]) -> str:
     """The line, which is escaped already, in the colour of its meaning."""
     return "\x1b[%sm%s\x1b[0m" % (COLORS[meaning], line) if meaning is not None and line else line

@@ -11,14 +11,18 @@ from typing import Dict, List, Optional
 
 import pytest
 
+from gdbheapx.report.fitting import wrapped
 from tests.support.paths import GDB
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import heapx, tool_command, tool_environment
+from tests.support.unchanged import EVERY
 
 pytestmark = pytest.mark.image  # its Python, its gdb and its terminal
 
 RECORDER = ("recorder", "9", "1000", "3")
 WIDTHS = 80, 120, 200
+ENDED = 0, 1, 3, 4
+"""Exit codes: no answer is one, too, of a question about an address where nothing is."""
 PLAIN = {"NO_COLOR": "1"}
 
 
@@ -39,7 +43,7 @@ def on_terminal(width: int, words: List[str], env: Optional[Dict[str, str]] = No
             break
         pieces.append(piece)
     os.close(ours)
-    assert popen.wait() in (0, 3)
+    assert popen.wait() in ENDED
     return b"".join(pieces).decode()
 
 
@@ -60,6 +64,20 @@ def test_tables_fit(lasting: Lasting, kind: str, width: int) -> None:
     assert ("Hidden: " in on_terminal(width, [*target, "arenas"])) == (max(map(len, wide.splitlines())) > width)
 
 
+SENTENCES = [words for words in EVERY if words.split()[0] not in ("doctor", "export", "malloc-info", "snapshot", "watch")]
+"""Commands whose text is for people; doctor asks gdb, see below."""
+
+
+def test_sentences_fit(lasting: Lasting, kind: str) -> None:
+    """No line of any command is longer than 80 columns, but for what cannot be broken; with --wide and in a pipe each sentence is one line."""
+    target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
+    texts = {words: on_terminal(80, [*target, *words.split()], PLAIN) for words in SENTENCES}
+    longer = [line for text in texts.values() for line in text.splitlines() if len(line) > 80 and len(wrapped(line, 80)) > 1]
+    assert not longer, longer
+    for text in (heapx(target, "report", env={"COLUMNS": "80"}).stdout.decode(), on_terminal(80, [*target, "report", "--wide"], PLAIN)):
+        assert any(len(line) > 80 and "  " not in line.strip() for line in text.splitlines()), text
+
+
 def test_colors(lasting: Lasting, core: str, tmp_path: Path) -> None:
     """Headings are bold on a terminal; not with NO_COLOR, --color never, in a pipe, a file or JSON. --color always colours a pipe."""
     words = [*lasting.of(core, Stage.start, *RECORDER).target(core), "arenas"]
@@ -78,6 +96,8 @@ def test_inside_gdb(lasting: Lasting, kind: str) -> None:
     assert GDB is not None
     text = on_terminal(80, [*target, "--gdb", GDB, "arenas"], PLAIN)
     assert max(map(len, text.splitlines())) <= 80 and "Hidden: " in text
+    lines = on_terminal(80, [*target, "doctor"], PLAIN).splitlines()
+    assert len(lines) > 8 and max(map(len, lines)) <= 80
 
 
 def test_pipes_and_files(lasting: Lasting, core: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import textwrap
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
 from textual import work
@@ -16,6 +15,7 @@ from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, Tab
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.explore.view import Class, Node, Shown, View
 from gdbheapx.output import open_private
+from gdbheapx.report import fitting
 from gdbheapx.report.text import escaped
 from gdbheapx.units import number, size
 
@@ -59,14 +59,7 @@ class Table(DataTable[str]):
 def fitted(lines: Iterable[str], width: int) -> Iterator[str]:
     """Sentences in as many lines as they need; rows of tables, which have gaps, as they are."""
     for line in lines:
-        sentence = line.lstrip()
-        indent = " " * (len(line) - len(sentence))
-        if "  " in sentence or len(line) <= width:
-            yield line
-        else:
-            yield from textwrap.wrap(
-                sentence, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False, drop_whitespace=True
-            )
+        yield from [line] if "  " in line.strip() else fitting.wrapped(line, width)
 
 
 def cell(name: str, value: Any) -> str:

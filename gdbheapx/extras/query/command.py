@@ -141,14 +141,14 @@ class Query:
     def _show(self, result: Any, look: Look) -> int:
         from gdbheapx.extras.query import text
 
-        options, columns, rows = self._options, result.columns, result.rows
+        options, columns, rows, style = self._options, result.columns, result.rows, self._style()
         if options.json:
             return self._show_json(result, look)
+        notes = list(_notes(look.envelope, style._replace(wraps=style.wraps and not options.csv)))
         if options.csv:
             shown = text.csv_lines(columns, _limited(rows, options.limit))
         else:
-            shown = text.lines(self._style(), columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
-        notes = list(_notes(look.envelope))
+            shown = text.lines(style, columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
         if options.csv:
             code = self._write(look.code, shown)
             for line in notes:
@@ -158,7 +158,7 @@ class Query:
 
     def _style(self) -> Style:
         shown = output.screen(-1 if self._options.output else 1, os.environ)
-        return Style(bool(self._options.bytes), False, None if self._options.wide else shown.width, shown.shortens)
+        return Style(bool(self._options.bytes), False, None if self._options.wide else shown.width, shown.shortens, shown.wraps)
 
     def _show_json(self, result: Any, look: Look) -> int:
         """The envelope; rows one a line, while they come."""
@@ -221,15 +221,16 @@ def _both(first: Any, then: Sequence[str]) -> Any:
     yield from then
 
 
-def _notes(envelope: Dict[str, Any]) -> Sequence[str]:
+def _notes(envelope: Dict[str, Any], style: Style) -> Sequence[str]:
     """What was wrong with the look, as every command says it."""
-    from gdbheapx.report.text import escaped
+    from gdbheapx.report.text import on_screen
 
     problems = envelope.get("problems") or []
     lines = ["", "Partial answer, because:" if envelope.get("partial") else "Notes:"] if problems else []
     for problem in problems:
         where, hint = problem.get("where"), problem.get("hint")
-        lines.append(escaped("  %s%s%s" % ("%s: " % where if where else "", problem.get("what"), "; %s" % hint if hint else "")))
+        line = "  %s%s%s" % ("%s: " % where if where else "", problem.get("what"), "; %s" % hint if hint else "")
+        lines += on_screen(style, line).splitlines()
     return lines
 
 
@@ -263,7 +264,7 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
             engine.parquet(folder, file.beside, of_census, look.rows, look.signed)
         file.take_place()
         file = None
-        for line in _notes(look.envelope):
+        for line in _notes(look.envelope, Style(False, False)):
             if line:
                 shell.fail(line)
         return look.code

@@ -9,7 +9,7 @@ import pkgutil
 from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdbheapx
@@ -17,7 +17,7 @@ from gdbheapx.columns import BYTES, COUNT, NEVER, TEXT, Column, Table, columns_o
 from gdbheapx.command import Style
 from gdbheapx.output import Screen, screen
 from gdbheapx.report import fitting
-from gdbheapx.report.text import described, fitted, painted, plain_table, said
+from gdbheapx.report.text import described, fitted, on_screen, painted, plain_table, said
 from gdbheapx.units import DAMAGE, HEADING, Size, mark, meaning_of, say
 
 WIDTHS = 80, 120, 200
@@ -52,6 +52,7 @@ def shown(columns: Sequence[Column]) -> List[Column]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+@settings(deadline=None)  # the first of them imports tabulate
 @given(data=st.data())
 def test_no_line_is_longer_than_the_terminal(width: int, data: Any) -> None:
     """Every table of every command, with any texts and numbers: all lines fit, the first column stays, and nothing goes unsaid."""
@@ -75,6 +76,50 @@ def test_wide_tables_are_declared() -> None:
     assert len(TABLES) > 20
     for columns in TABLES:
         assert len(shown(columns)) < 8 or any(column.goes for column in columns), [column.heading for column in columns]
+
+
+WORDS = st.text("ab-.,:;()`'\"/=%0 ", max_size=12)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@settings(deadline=None)
+@given(words=st.lists(st.one_of(WORDS, st.sampled_from(("gdbheapx", "--pid", "7", "MiB", "echo", "FILE"))), max_size=60))
+def test_a_sentence_fits_the_terminal(width: int, words: List[str]) -> None:
+    """Whatever its words: nothing is lost but spaces, and a line that is too long is one whole below its indent."""
+    line = " ".join(words)
+    lines = fitting.wrapped(line, width)
+    assert "".join(lines).replace(" ", "") == line.replace(" ", "") and (lines == [line]) >= (len(line) <= width)
+    wholes = [whole for _, whole in fitting._wholes(line)]
+    assert all(len(one) <= width or any(len(whole) > width - len(one) + len(one.lstrip()) for whole in wholes if whole in one) for one in lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("  one two three four five", ["  one two", "    three four", "    five"]),
+        ("ok   gdb  one two three", ["ok   gdb  one", "     two three"]),
+        ("1  a  /a/long/path/name", ["1  a", "  /a/long/path/name"]),
+        ("see: gdbheapx diff OLD NEW and", ["see:", "  gdbheapx diff OLD NEW", "  and"]),
+        ("or: echo 1 > /proc/x, then", ["or:", "  echo 1 > /proc/x,", "  then"]),
+        ("use --pid N or --core FILE", ["use --pid N", "  or --core FILE"]),
+        ("ask for `a b c d e` now", ["ask for", "  `a b c d e`", "  now"]),
+        ("it keeps of them 10 MiB (5 %)", ["it keeps of", "  them 10 MiB", "  (5 %)"]),
+        ("a\ttab stays as it is, however long", ["a\ttab stays as it is, however long"]),
+    ],
+)
+def test_where_a_sentence_is_broken(line: str, expected: List[str]) -> None:
+    """Below its beginning; no command, option, quotation or size in the middle."""
+    assert fitting.wrapped(line, 14) == expected and fitting.wrapped(line, None) == [line]
+
+
+def test_only_a_terminal_wraps() -> None:
+    """A pipe has each sentence in one line, whatever COLUMNS says; --wide, too; the colour is that of each line."""
+    line = mark("twelve " * 20, DAMAGE)
+    narrow = Style(False, True, 80, True)
+    assert on_screen(narrow, line) == painted(line, DAMAGE) + "\n" == on_screen(narrow._replace(width=None, wraps=True), line)
+    lines = on_screen(narrow._replace(wraps=True), line).splitlines()
+    assert len(lines) == 2 and all(one.startswith("\x1b[31m") and one.endswith("\x1b[0m") and len(one) <= 89 for one in lines)
+    assert not screen(-1, {"COLUMNS": "80"}).wraps
 
 
 COLUMNS = (
