@@ -169,13 +169,16 @@ def machine_lines(session: Session, options: Options, style: Style) -> Iterator[
     """Many processes: a line for each sample, and a table at the end."""
     from gdbheapx.extras.watch import machine
     from gdbheapx.extras.watch.table import Appended
+    from gdbheapx.report import fitting
     from gdbheapx.report.text import show
 
     file = Appended(options.jsonl, None) if options.jsonl else None
     for moment in machine.events(machine.Machine(options.pids, session.counting), options.every, times(options), session.budget):
         if file is not None:
             file.line(machine.line(moment))
-        yield from [machine.line(moment)] if options.json else show(style, machine.page(moment))
+        shown = [machine.line(moment)] if options.json else show(style, machine.page(moment))
+        for line in shown:
+            yield from fitting.wrapped(line, style.width if style.wraps and not options.json else None)
 
 
 def times(options: Options) -> Optional[int]:

@@ -671,11 +671,9 @@ class Run:
         from gdbheapx.report.text import on_screen
 
         style = self._style()
-        if answer.live or answer.document:  # a row, or a line of JSON, stays whole
-            style = style._replace(wraps=False)
-        if answer.document:
-            style = style._replace(color=False)
         lines, write = answer.text(style), self._writer(spool)
+        if answer.live or answer.document:  # it may be a line of JSON
+            style = style._replace(wraps=False, color=style.color and not answer.document)
 
         def pump() -> None:
             for line in lines:

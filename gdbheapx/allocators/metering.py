@@ -26,6 +26,8 @@ class Figure(NamedTuple):
     """From a walk over what changes meanwhile."""
     is_shown: bool = True
     """It has a column on the terminal."""
+    goes: int = 0
+    """Where the terminal is too narrow, see Column.goes."""
 
 
 class Reading(NamedTuple):

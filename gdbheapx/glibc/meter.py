@@ -22,9 +22,9 @@ from gdbheapx.model import AllocatorInfo
 
 FIGURES = (
     Figure("arenas", "arenas", "arenas that the process has", is_shown=False),
-    Figure("system_bytes", "system", "bytes that all arenas took from the kernel and did not return"),
-    Figure("top_bytes", "top", "bytes at the end of each arena that are in no chunk yet"),
-    Figure("mmapped_bytes", "mmapped", "bytes of chunks that have a mapping of their own"),
+    Figure("system_bytes", "system", "bytes that all arenas took from the kernel and did not return", goes=2),
+    Figure("top_bytes", "top", "bytes at the end of each arena that are in no chunk yet", goes=6),
+    Figure("mmapped_bytes", "mmapped", "bytes of chunks that have a mapping of their own", goes=3),
     Figure("free_bytes", "free~", "estimate: bytes of free chunks in bins and fastbins, without thread caches", is_estimate=True),
 )
 TOLERATED_PERCENT = 2

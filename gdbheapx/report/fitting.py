@@ -18,8 +18,8 @@ OPTION = re.compile("[(`]?-[^ -]|--[^ -]")
 OF_SHELL = re.compile(r"[|<>&]+|[^a-z]+|.*[^ ][/.=:$<>'\"\[][^ ].*|.*[0-9].*|/.*")
 """Names, numbers, paths, placeholders and what stands between two commands: no words of a sentence."""
 PROGRAMS = frozenset(
-    ("gdbheapx", "heapx", "apt-get", "cat", "docker", "echo", "gdb", "go", "grep", "install", "ipcs", "jcmd", "jhsdb", "kill", "kubectl", "ls")
-    + ("mount", "pip", "python3", "redis-cli", "sudo", "sysctl", "ulimit", "valkey-cli")
+    ("gdbheapx", "heapx", "apt-get", "cat", "docker", "echo", "gdb", "go", "grep", "install", "ipcs", "jcmd", "jhsdb", "kill", "kubectl")
+    + ("ls", "mount", "pip", "python3", "redis-cli", "sudo", "sysctl", "ulimit", "valkey-cli")
 )
 """A command begins with one of these: it stays in one line, so that it can be copied."""
 ENDS = (",", ";", ":", ")")
@@ -54,6 +54,15 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: Option
     while longest > 1 and needed(longest) > width:
         longest -= 1
     return Fitted(places, longest if longest < max(widths) else None)
+
+
+def staying(columns: Sequence[Column], widths: Sequence[int], width: Optional[int], gap: int = GAP) -> List[int]:
+    """The places of the columns that stay in rows that are shown as they come: how wide each may be is known beforehand."""
+    places = list(range(len(columns)))
+    if width is not None:
+        most = width
+        _leave_out(columns, places, lambda: sum(widths[place] + gap for place in places) - gap > most, declared=False)
+    return places
 
 
 def _leave_out(columns: Sequence[Column], places: List[int], is_too_wide: Callable[[], bool], declared: bool) -> None:

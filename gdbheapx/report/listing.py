@@ -4,12 +4,24 @@ import heapq
 from operator import add, getitem
 from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import Answer, JsonLines, Style
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, Blocks, BlockShape
 from gdbheapx.model import HistogramRow
-from gdbheapx.report import pages, text
+from gdbheapx.report import fitting, pages, text
 from gdbheapx.units import plural, size
 
+COLUMNS = (
+    Column("address", TEXT, field="address"),
+    Column("chunk", TEXT, field="chunk", goes=3),
+    Column("size", BYTES, field="size_bytes"),
+    Column("usable", BYTES, field="usable_bytes", goes=2),
+    Column("status", TEXT, field="status"),
+    Column("arena", TEXT, field="arena", goes=1),
+)
+WIDTHS = 18, 18, 12, 12, 8, 5
+TEMPLATES = "%-18s", "%-18s", "%12s", "%12s", "%-8s", "%s"
+"""Of the lines of `chunks`, which are shown while the heap is read: no row knows how wide those to come are."""
 DEFAULT_TEXT_LIMIT = 100
 DEFAULT_SORT_LIMIT = 1000
 
@@ -142,18 +154,20 @@ def _encoded_stream(malloc: Any, stream: Iterator[Blocks], counter: List[int]) -
 def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterator[str]:
     """Address first, fixed columns, one line per chunk; says how many more there are."""
     limit = DEFAULT_TEXT_LIMIT if selection.limit is None else selection.limit
-    yield "%-18s %-18s %12s %12s %-8s %s" % ("address", "chunk", "size", "usable", "status", "arena")
+    places = fitting.staying(COLUMNS, WIDTHS, style.width if style.wraps else None, gap=1)
+    row_template = " ".join(TEMPLATES[place] for place in places)
+    yield row_template % tuple(COLUMNS[place].heading for place in places)
     for row in _rows(mallocs, selection._replace(limit=limit)):
-        arena = "-" if row.arena is None else str(row.arena)
-        chunk = "-" if row.chunk is None else "0x%016x" % row.chunk
-        yield "0x%016x %-18s %12s %12s %-8s %s" % (
-            row.address,
-            chunk,
+        cells = (
+            "0x%016x" % row.address,
+            "-" if row.chunk is None else "0x%016x" % row.chunk,
             size(row.size_bytes, style.plain_bytes),
             size(row.usable_bytes, style.plain_bytes),
             row.status,
-            arena,
+            "-" if row.arena is None else str(row.arena),
         )
+        yield row_template % tuple(cells[place] for place in places)
+    yield from fitting.note([column.heading for place, column in enumerate(COLUMNS) if place not in places], False, style.width)
     more = sum(len(blocks.addresses) for _, stream in _streams(mallocs, selection) for blocks in stream) - limit
     if more > 0:
         yield "... %s; --limit N shows more, --json shows all" % plural(more, "more chunk")

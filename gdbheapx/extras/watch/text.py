@@ -5,6 +5,7 @@ import time
 from collections import deque
 from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import Style
 from gdbheapx.extras.watch import spikes
 from gdbheapx.extras.watch import summary as codes
@@ -15,6 +16,7 @@ from gdbheapx.extras.watch.series import LEAST_SWING_BYTES, Change
 from gdbheapx.extras.watch.spikes import LEAST_HEIGHT_PERCENT, Spikes
 from gdbheapx.extras.watch.summary import History, Over, Summary
 from gdbheapx.extras.watch.table import estimates
+from gdbheapx.report import fitting
 from gdbheapx.report.text import printable, said
 from gdbheapx.units import UNKNOWN, Said, Size, duration, plural, say, size
 
@@ -70,33 +72,45 @@ class Text:
         self._rows = 0
         self._places: Optional[List[int]] = None
         """Allocators that have columns; known with the first sample."""
+        self._columns: List[Column] = []
+        self._staying: List[int] = []
+        """The columns that the terminal has room for."""
+        self._width = style.width if style.wraps else None
         self._name = "%s (pid %d)" % (printable(sampler.name), sampler.pid)
 
     def start(self, every_s: float) -> Iterator[str]:
         """What is watched, and how."""
         how = "each sample stops it for as long as a walk takes (--exact)" if self._sampler.is_exact else "without stopping it"
-        yield "watching %s every %g s, %s; Ctrl-C ends with a summary" % (self._name, every_s, how)
+        yield from self._wrapped("watching %s every %g s, %s; Ctrl-C ends with a summary" % (self._name, every_s, how))
         for watched in self._sampler.watched:
             version = " %s" % watched.info.version if watched.info.version else ""
             guessed = estimates(watched, self._sampler.is_exact)
             note = "; ~ is an estimate (in parentheses: of an earlier sample), and counts what thread caches hold as used" * bool(guessed)
-            yield "%s%s in %s%s" % (watched.info.id, version, printable(watched.info.object or "?"), note)
+            yield from self._wrapped("%s%s in %s%s" % (watched.info.id, version, printable(watched.info.object or "?"), note))
         if not self._sampler.watched:
-            yield "no allocator can be read here: RSS and threads alone are watched; see `gdbheapx doctor`"
+            yield from self._wrapped("no allocator can be read here: RSS and threads alone are watched; see `gdbheapx doctor`")
+
+    def _wrapped(self, sentence: str) -> List[str]:
+        return fitting.wrapped(said(self._style, sentence), self._width)
 
     def sample(self, sample: Sample) -> Iterator[str]:
         """One row, below a heading now and then."""
         if self._places is None:
             self._places = shown_places(sample)
+        if not self._columns:
+            self._columns = self._made_columns()
+            self._staying = fitting.staying(self._columns, self._widths(), self._width)
+            hidden = [column.heading for place, column in enumerate(self._columns) if place not in self._staying]
+            yield from fitting.note(hidden, False, self._width)
         if self._rows % HEADING_EVERY == 0:
-            yield self._heading()
+            yield self._row([column.heading for column in self._columns])
         self._rows += 1
         self._last.append(sample.counters.resident_bytes)
         cells = [
             clock(sample.unix_s),
             *(self._size(size_bytes) for size_bytes in (sample.counters.resident_bytes, sample.counters.anonymous_bytes)),
         ]
-        cells.append("%7s" % ("?" if sample.counters.threads is None else sample.counters.threads))
+        cells.append("?" if sample.counters.threads is None else str(sample.counters.threads))
         for place in self._places:
             watched, reading = self._sampler.watched[place], sample.readings[place]
             cells.append("|")
@@ -105,8 +119,17 @@ class Text:
             for key, value in {**values, "used_bytes": reading.used_bytes}.items():
                 cells.append(self._estimate((place, key), value) if key in guessed else self._size(value))
         if self._sampler.is_exact:
-            cells.append("%8s" % ("?" if sample.stopped_ms is None else "%.1f ms" % sample.stopped_ms))
-        yield "  ".join([*cells, sparkline(self._last, self._levels)])
+            cells.append("?" if sample.stopped_ms is None else "%.1f ms" % sample.stopped_ms)
+        yield self._row([*cells, sparkline(self._last, self._levels)])
+
+    def _row(self, cells: Sequence[str]) -> str:
+        """Those that stay; the curve has what room is left."""
+        widths = self._widths()
+        shown = [cells[place].rjust(widths[place]) for place in self._staying if 0 < place < len(cells) - 1]
+        row = "  ".join([cells[0].ljust(widths[0]), *shown])
+        if len(cells) - 1 not in self._staying:
+            return row
+        return "%s  %s" % (row, cells[-1] if self._width is None else cells[-1][-max(1, self._width - len(row) - fitting.GAP) :])
 
     def decided(self, decision: Decision) -> Iterator[str]:
         """Whether a snapshot was taken, and why."""
@@ -115,56 +138,57 @@ class Text:
             size_ = size(decision.size_bytes, self._style.plain_bytes)
             stopped = "" if decision.stopped_ms is None else ", the process stood still for %.0f ms" % decision.stopped_ms
             told += ": %s, %s%s" % (printable(decision.path), size_, stopped)
-        yield told
+        yield from self._wrapped(told)
 
-    def _heading(self) -> str:
-        width = self._width()
-        cells = ["%-8s" % "time", "RSS".rjust(width), "anonymous".rjust(width), "threads"]
+    def _made_columns(self) -> List[Column]:
+        columns = [Column("time", TEXT), Column("RSS", BYTES), Column("anonymous", BYTES, goes=4), Column("threads", goes=5)]
         for place in self._places or ():
             watched = self._sampler.watched[place]
-            guessed = estimates(watched, self._sampler.is_exact)
-            cells.append("|")
+            columns.append(Column("|"))
             for figure in watched.figures:
                 if figure.is_shown:
-                    cells.append((figure.heading.rstrip("~") if self._sampler.is_exact else figure.heading).rjust(width))
-            cells.append(("used~" if guessed else "used").rjust(width))
+                    heading = figure.heading.rstrip("~") if self._sampler.is_exact else figure.heading
+                    columns.append(Column(heading, BYTES, goes=figure.goes))
+            columns.append(Column("used~" if estimates(watched, self._sampler.is_exact) else "used", BYTES))
         if self._sampler.is_exact:
-            cells.append("%8s" % "stopped")
-        return "  ".join([*cells, "RSS so far"])
+            columns.append(Column("stopped", TEXT, goes=2))
+        return [*columns, Column("RSS so far", TEXT, goes=1)]
 
-    def _width(self) -> int:
-        return 14 if self._style.plain_bytes else 11
+    def _widths(self) -> List[int]:
+        of_size = 14 if self._style.plain_bytes else 11
+        return [of_size if column.unit == BYTES else max(8 * (column.unit == TEXT), len(column.heading)) for column in self._columns]
 
     def _size(self, value: Optional[int]) -> str:
-        return size(value, self._style.plain_bytes).rjust(self._width())
+        return size(value, self._style.plain_bytes)
 
     def _estimate(self, key: Tuple[int, str], value: Optional[int]) -> str:
         """One that was not made for this sample is shown as it was last, in parentheses."""
         if value is not None:
             self._known[key] = value
             return self._size(value)
-        return ("(%s)" % size(self._known[key], self._style.plain_bytes) if key in self._known else UNKNOWN).rjust(self._width())
+        return "(%s)" % size(self._known[key], self._style.plain_bytes) if key in self._known else UNKNOWN
 
     def returned(self, step: Step) -> Iterator[str]:
         """Memory was returned to the OS."""
         line = say("%s  %s were returned to the OS since the sample before", clock(step.unix_s), Size(step.returned_bytes))
-        yield said(self._style, line)
+        yield from self._wrapped(line)
 
     def end(self, over: Over, history: History) -> Iterator[str]:
         """The summary."""
         summary = over.summary
         yield ""
         if summary is None:
-            yield "%s %s before the first sample" % (self._name, ENDS[over.why])
+            yield from self._wrapped("%s %s before the first sample" % (self._name, ENDS[over.why]))
             return
         span = summary.last.elapsed_s - summary.first.elapsed_s
         if self._places is None:
             self._places = shown_places(summary.last)
-        missed = "; %d more were late and left out" % summary.missed if summary.missed else ""
-        yield "%s %s: %s in %s%s" % (self._name, ENDS[over.why], plural(summary.samples, "sample"), duration(span), missed)
+        missed = "; %d more %s late and left out" % (summary.missed, "was" if summary.missed == 1 else "were") if summary.missed else ""
+        samples = plural(summary.samples, "sample")
+        yield from self._wrapped("%s %s: %s in %s%s" % (self._name, ENDS[over.why], samples, duration(span), missed))
         yield "%s  RSS from start to end" % sparkline(thinned(history.rss.points(), WHOLE), self._levels)
         for line in self._lines(summary):
-            yield said(self._style, line)
+            yield from self._wrapped(line)
 
     def _lines(self, summary: Summary) -> Iterator[str]:
         guessed = any(estimates(self._sampler.watched[place], self._sampler.is_exact) for place in self._places or ())

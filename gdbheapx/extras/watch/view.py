@@ -187,7 +187,7 @@ def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float)
     day = "%Y-%m-%d %H:%M:%S"
     times = tuple(time.strftime(day, time.gmtime(sample.unix_s)) for sample in (summary.first, summary.last))
     how = "it stood still for each sample (--exact)" if watching.is_exact else "it was never stopped"
-    missed = "; %d more were late and left out" % summary.missed if summary.missed else ""
+    missed = "; %d more %s late and left out" % (summary.missed, "was" if summary.missed == 1 else "were") if summary.missed else ""
     told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, duration(span)))]
     told += [("Samples", "%d, one every %g s%s; %s" % (summary.samples, seen.every_s, missed, how)), ("End", ENDS[seen.why])]
     for watched in watching.watched:

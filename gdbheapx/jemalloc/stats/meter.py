@@ -22,10 +22,10 @@ from gdbheapx.model import AllocatorInfo
 FIGURES = (
     Figure("arenas", "arenas", "arenas that exist", is_shown=False),
     Figure("allocated_bytes", "allocated", "bytes of allocations, thread caches included", is_shown=False),
-    Figure("active_bytes", "active", "bytes of pages with allocations"),
+    Figure("active_bytes", "active", "bytes of pages with allocations", goes=2),
     Figure("dirty_bytes", "dirty", "bytes of unused pages that were not returned to the OS yet"),
-    Figure("muzzy_bytes", "muzzy", "bytes of unused pages that the OS may take at any time"),
-    Figure("retained_bytes", "retained", "bytes of address space that is kept without memory"),
+    Figure("muzzy_bytes", "muzzy", "bytes of unused pages that the OS may take at any time", goes=7),
+    Figure("retained_bytes", "retained", "bytes of address space that is kept without memory", goes=6),
 )
 STATES = ("active", *arena_list.EXTENT_STATES)
 WORD = 8

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 
@@ -166,9 +166,9 @@ def test_a_full_disk_is_told() -> None:
         table.replace("/proc/none", "")
 
 
-def lines(name: str, environment: Dict[str, str], plain: bool = False) -> List[str]:
+def lines(name: str, environment: Dict[str, str], plain: bool = False, width: Optional[int] = None) -> List[str]:
     """A start, two samples and the end."""
-    told = Text(sampled(name), Style(plain, False), environment)
+    told = Text(sampled(name), Style(plain, False, width, wraps=width is not None), environment)
     history = History([])
     for one in (sample(0.0), sample(5.0, None)):
         history.add(one)
@@ -194,6 +194,18 @@ def test_plain_bytes() -> None:
     """--bytes: integers alone."""
     assert any(str(20 * MB) in line for line in lines("toy", {}, plain=True))
     assert not any("MiB" in line for line in lines("toy", {}, plain=True))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("plain", [False, True])
+def test_rows_fit_the_terminal(plain: bool, width: int) -> None:
+    """No line is longer than the terminal; columns that do not fit are named once, above the first row; a pipe has them all."""
+    narrow, whole = lines("a program with a name " * 3, {}, plain, width), lines("toy", {}, plain)
+    assert max(map(len, narrow)) <= width
+    at = next(place for place, line in enumerate(narrow) if line.startswith("time"))
+    said = re.findall("[a-zA-Z~]+", " ".join(narrow[:at]).partition("Hidden: ")[2].partition(";")[0])
+    assert sorted([*narrow[at].split(), *said]) == sorted(next(line for line in whole if line.startswith("time")).split())
+    assert bool(said) == (width < 120) or plain
 
 
 def test_sparklines() -> None:

@@ -73,6 +73,17 @@ def test_the_largest_first() -> None:
     assert [(row["size_bytes"], row["allocator"]) for row in rows] == [(135168, "glibc"), (4096, "glibc"), (64, "glibc"), (64, "jemalloc")] and count == 4
 
 
+def test_rows_fit_the_terminal() -> None:
+    """Columns go by their number, and the line below the rows says which; 80 columns show all."""
+    answer = listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING)
+    whole = list(answer.text(Style(True, False)))
+    assert list(answer.text(Style(True, False, 80, True, wraps=True))) == whole
+    lines = list(answer.text(Style(True, False, 50, True, wraps=True)))
+    assert lines[0].split() == ["address", "size", "status", "arena"]
+    assert max(map(len, lines)) <= 50 and lines[-1].startswith("Hidden: chunk, usable") and len(lines) == len(whole) + 1
+    assert list(answer.text(Style(True, False, 50, True))) == whole
+
+
 def test_text_says_how_many_more_there_are() -> None:
     """One line a chunk below the heads; a dash where there is no header or no arena."""
     style = Style(True, False)
