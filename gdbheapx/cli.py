@@ -346,7 +346,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     name = next((word for word in rest if not word.startswith("-") and word != "help"), None)
     declared = command.find(name) if name else None
     if name and declared is None:
-        return wrong(rest, "no such command: %s" % name)
+        return end(rest, command.no_such_command(name))
     if declared is not None:
         return say(command.parser_of(declared, "gdbheapx").format_help())
     lines = [

@@ -425,6 +425,12 @@ def _meant(word: str, known: Sequence[str]) -> Optional[str]:
     return "did you mean %s?" % found[0] if found else None
 
 
+def no_such_command(name: str) -> UsageError:
+    """There is no command of this name; which is near."""
+    meant = "did you mean --pid %s?" % name if name.isdigit() else _meant(name, names())
+    return UsageError("no such command: %s" % name, meant or "the commands are: %s" % ", ".join(names()))
+
+
 def parse(words: Sequence[str], program: str, evaluate: Optional[Evaluate] = None) -> Parsed:
     """The command and its options; no words at all are those of DEFAULT. UsageError if it cannot be understood. `evaluate`: an address may
     be an expression."""
@@ -433,10 +439,7 @@ def parse(words: Sequence[str], program: str, evaluate: Optional[Evaluate] = Non
     del rest[: rest[:1] == [name]]
     command = find(name)
     if command is None:
-        if name.isdigit():
-            raise UsageError("no such command: %s" % name, "did you mean --pid %s?" % name)
-        meant = _meant(name, names())
-        raise UsageError("no such command: %s" % name, meant or "the commands are: %s" % ", ".join(names()))
+        raise no_such_command(name)
     parser = parser_of(command, program)
     if wants(rest, "-h", "--help"):
         return Parsed(command, None, parser.format_help())

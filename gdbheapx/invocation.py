@@ -6,10 +6,10 @@ target.
 
 import json
 import os
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import COMMANDS, DEFAULT, ENDS, Command, Options, Parsed, command_files, load_commands, name_in, parse
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, UsageError
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
 """Variables of the environment: the command with its options, the global options, the descriptor of the real standard output, and what
@@ -18,6 +18,8 @@ UNPACKED = "GDBHEAPX_UNPACKED"
 """The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
 DUMPED = "GDBHEAPX_DUMPED"
 """The variable with the descriptor of what the core begins with that the kernel is writing of the process."""
+NEAR = 0.7
+"""Of a name's characters, so that it may have been meant."""
 VALUES = {
     "--pid": "N|NAME",
     "--core": "FILE",
@@ -142,10 +144,9 @@ def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, 
     return asked._replace(snapshot=word) if is_snapshot(word) else asked._replace(core=word), command_first(words[1:])
 
 
-def processes_called(name: str) -> List[int]:
-    """The processes whose program has this name."""
-    found = []
-    for entry in os.listdir("/proc") if name and not name.startswith("-") else ():
+def running() -> Iterator[Tuple[int, Tuple[str, str]]]:
+    """The other processes, each with the name that it has and that of its program."""
+    for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
@@ -153,9 +154,34 @@ def processes_called(name: str) -> List[int]:
                 known = comm.read().rstrip(b"\n"), os.path.basename(words.read().partition(b"\0")[0])
         except OSError:  # it has ended
             continue
-        if os.fsencode(name) in known:
-            found.append(int(entry))
-    return sorted(found)
+        yield int(entry), (os.fsdecode(known[0]), os.fsdecode(known[1]))
+
+
+def processes_called(name: str) -> List[int]:
+    """The processes whose program has this name."""
+    return sorted(pid for pid, names in running() if name in names) if name and not name.startswith("-") else []
+
+
+def nothing_called(name: str) -> UsageError:
+    """There is no command, process or file of this name; which have one that is near."""
+    from difflib import get_close_matches
+
+    def near(known: Iterable[str]) -> List[str]:
+        names = sorted(known)
+        begun = [one for one in names if len(name) > 1 and one.startswith(name)]
+        return (begun or get_close_matches(name, names, 1, NEAR))[:1]
+
+    pids: Dict[str, List[int]] = {}
+    for pid, names in running():
+        for one in {*names}:
+            if one and " " not in one:  # else what the program says that it does
+                pids.setdefault(one, []).append(pid)
+    meant = ["the command %s" % one for one in near(file.replace("_", "-") for file in command_files())]
+    for one in near(pids):
+        few = pids[one][:MOST_PIDS]
+        meant.append("the process %s (--pid %s)" % (one, " or ".join(map(str, few)) + (" or ..." if len(pids[one]) > len(few) else "")))
+    hint = "did you mean %s?" % ", or ".join(meant) if meant else "gdbheapx --help lists the commands"
+    return UsageError("no command, no running process and no file is called %s" % name, hint)
 
 
 def process_called(name: str) -> int:
@@ -274,7 +300,10 @@ class Invocation(NamedTuple):
 
 def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
-    load_commands(name_in(words))
+    name = name_in(words)
+    load_commands(name)
+    if name not in COMMANDS and (asked.pid, asked.core, asked.snapshot) == (None, None, None):
+        raise nothing_called(name)
     return Invocation(asked, words, parse(words, "gdbheapx"))
 
 

@@ -106,6 +106,8 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
         assert (asked.pid, rest) == (running[0].pid, ["report"])
         assert invocation.split(["--pid=%s" % program.name])[0].pid == running[0].pid
         assert invocation.with_target(invocation.split([])[0], [program.name])[0].pid == running[0].pid
+        nearly = invocation.nothing_called(program.name[:-1])
+        assert nearly.hint == "did you mean the process %s (--pid %d)?" % (program.name, running[0].pid)
     finally:
         for one in running:
             one.kill()
@@ -122,6 +124,18 @@ def test_what_may_be_meant(words: str, meant: str) -> None:
     with pytest.raises(UsageError) as refused:
         command.parse(words.split(), "gdbheapx")
     assert meant in (refused.value.hint or "")
+
+
+def test_a_word_that_is_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """Without a target the first word may be three things: the line says so, and which command is near. `help` knows commands alone."""
+    for words, line in (
+        (["leeks"], "no command, no running process and no file is called leeks; did you mean the command leaks?"),
+        (["\x1b[31mqqqqqqqqqq"], "no command, no running process and no file is called \\x1b[31mqqqqqqqqqq; gdbheapx --help lists the commands"),
+        (["help", "leeks"], "no such command: leeks; did you mean leaks?"),
+        (["--pid", str(os.getppid()), "leeks"], "no such command: leeks; did you mean leaks?"),
+    ):
+        assert cli.dispatch(words) == 2
+        assert capfd.readouterr().err == "gdbheapx: %s\n" % line
 
 
 def test_how_long_a_watch_lasts() -> None:
