@@ -86,9 +86,11 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
         from gdbheapx.problems import GDB_MISSING
 
         cause = "cannot run %s: %s" % (gdb, error.strerror)
+        gdb_process.let_through()
         return here(invocation, refusal(cause, "choose another gdb with --gdb PATH", GDB_MISSING))
     if ended.code is not None:
         os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
+    gdb_process.let_through()
     return end((), ended.error) if ended.begun and ended.error is not None else here(invocation, ended.error)
 
 

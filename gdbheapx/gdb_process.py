@@ -86,6 +86,13 @@ def hold_back() -> List[int]:
     return [int(number) for number in handed]
 
 
+def let_through() -> None:
+    """What asks this process to end is its own again: no gdb runs that it would be handed to."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def wait(child: int, reading: Optional[int] = None) -> Tuple[int, Set[int]]:
     """Until the child has ended: its wait status, and the signals that were sent to this process and handed on.
 

@@ -80,6 +80,8 @@ class Host(NamedTuple):
     """What shows what is written."""
     evaluate: Optional[command.Evaluate] = None
     """Gives the address that an expression has, where a debugger is there."""
+    refusal: Optional[HeapxError] = None
+    """Why there will be no answer, where that is known beforehand: `open` raises it."""
 
 
 class Found(NamedTuple):
@@ -256,6 +258,8 @@ class Run:
         """Interrupted while the answer has not begun: there will be none."""
         if self.interrupts.heard:
             raise KeyboardInterrupt
+        if isinstance(self.host.refusal, Interrupted):
+            raise self.host.refusal
 
     def _close(self, ended: Ended) -> Ended:
         """Hand on what is still buffered: only now it is known whether the answer arrived."""

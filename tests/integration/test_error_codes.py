@@ -116,13 +116,17 @@ def test_nobody_reads_a_fifo(tmp_path: Path, way: List[str]) -> None:
     failed(Outcome(waiting.returncode, out, told.decode()), "interrupted")
 
 
+@pytest.mark.parametrize("has_fifo", [False, True], ids=["", "fifo"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_before_gdb_answers(tmp_path: Path, number: int) -> None:
-    """What asks the tool to end, while a gdb starts that never comes up."""
+def test_a_signal_before_gdb_answers(tmp_path: Path, number: int, has_fifo: bool) -> None:
+    """What asks the tool to end, while a gdb starts that never comes up; also where nobody reads what it would write to."""
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\necho started >&2\nexec sleep 60\n")
     slow.chmod(0o755)
     words: List[str] = [*tool_command(), "--pid", str(os.getpid()), "--gdb", str(slow), "arenas", "--json"]
+    if has_fifo:
+        os.mkfifo(tmp_path / "fifo")
+        words += ["-o", str(tmp_path / "fifo")]
     running = subprocess.Popen(words, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     assert running.stderr is not None and running.stderr.readline() == b"started\n"
     running.send_signal(number)
