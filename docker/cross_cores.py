@@ -6,9 +6,11 @@ python3 docker/cross_cores.py [SUITE...]      the images of the matrix, which mu
 import contextlib
 import io
 import json
+import os
 import sys
 import tarfile
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
@@ -51,15 +53,18 @@ def cross(client: Any, images: Sequence[Image], say: Say) -> List[Outcome]:
         with contextlib.ExitStack() as stack:
             running = {image.name: stack.enter_context(container(client, image, volume.name)) for image in images}
             next(iter(running.values())).put_archive("/exchange", checkout())
-            for image in images:
+
+            def leave(image: Image) -> None:
                 say("%s leaves cores" % image.name)
                 inside(running[image.name], ["leave", "/exchange/" + image.name], "/exchange/" + image.name)
-            outcomes: List[Outcome] = []
-            for reader in images:
+
+            def read(reader: Image) -> List[Outcome]:
                 say("%s reads them" % reader.name)
-                for writer in images:
-                    outcomes += pair(running[reader.name], writer, reader, images)
-            return outcomes
+                return [outcome for writer in images for outcome in pair(running[reader.name], writer, reader, images)]
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(leave, images))
+                return [outcome for outcomes in pool.map(read, images) for outcome in outcomes]
     finally:
         volume.remove(force=True)
 

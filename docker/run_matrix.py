@@ -108,10 +108,12 @@ def pack() -> io.BytesIO:
 
 
 def run_rows(client: Any, rows: Sequence[matrix.Row], checkout: bytes, asked: argparse.Namespace) -> List[Result]:
-    """Every row, several at a time. An interrupt takes the containers away, which ends what runs in them."""
+    """Every row, several at a time, the short one last. An interrupt takes the containers away, which ends what runs in them."""
     pool = ThreadPoolExecutor(asked.jobs)
+    order = sorted(rows, key=lambda row: row.suite == asked.tested)
     try:
-        return list(pool.map(lambda row: run_row(client, row, checkout, asked.pytest or (AGAIN if row.suite == asked.tested else TESTS)), rows))
+        results = pool.map(lambda row: run_row(client, row, checkout, asked.pytest or (AGAIN if row.suite == asked.tested else TESTS)), order)
+        return sorted(results, key=lambda result: rows.index(result.row))
     except KeyboardInterrupt:
         STOPPING.set()
         pool.shutdown(wait=False, cancel_futures=True)
