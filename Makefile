@@ -14,9 +14,10 @@ demo: ## a server that hoards memory, examined live and from its core, then trim
 	@$(SETUP) demo
 	@$(PYTHON) -m demo.run
 
-test: ## every test but those of make wild: unit, integration on live processes and cores, third-party programs
+# One worker for each CPU and one more, as in make matrix: tests wait for processes.
+test: ## every test but those of make wild: unit, integration on live processes and cores, third-party programs; COVERED=1: and make coverage's table
 	@$(SETUP) test
-	@$(PYTHON) -m tools.run_tests -q -n auto --dist worksteal tests
+	@$(if $(COVERED),PYTEST_PLUGINS=tools.covered) $(PYTHON) -m tools.run_tests -q -n $$(($$(nproc) + 1)) --dist worksteal tests
 
 test-fast: $(KERNEL) ## while you work: unit tests, and each command once live and once on a core; 90 s on 2 CPUs
 	@$(SETUP) test
@@ -26,12 +27,9 @@ test-unit: ## tests without gdb
 	@$(SETUP) test
 	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
 
-COVERAGE := COVERAGE_FILE=build/coverage $(PYTHON) -m
-coverage: $(KERNEL) ## one table: how much of each folder of the product the unit tests run in their own process
+coverage: ## one table: how much of each folder of the product the unit tests run in their own process
 	@$(SETUP) test
-	@mkdir -p build
-	@HEAPX_TEST_LIBRARY="$(CURDIR)/$(KERNEL)" $(COVERAGE) coverage run --source=gdbheapx,commands -m pytest -q --hypothesis-profile=fast -m "not slow and not wild" tests/unit
-	@$(COVERAGE) tools.coverage_table build/coverage.json
+	@PYTEST_PLUGINS=tools.covered $(PYTHON) -m pytest -q -n auto --dist worksteal --hypothesis-profile=fast -m "not slow and not wild" tests/unit
 
 wild: ## large third-party programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table; then make hidden
 	@$(SETUP) test

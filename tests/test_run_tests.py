@@ -1,5 +1,7 @@
-"""A test that fails among others and passes alone is told by name and fails no run; one that fails twice does."""
+"""A test that fails among others and passes alone is told by name and fails no run; one that fails twice does. What unit tests run is counted
+beside that."""
 
+import json
 import os
 import subprocess
 import sys
@@ -21,12 +23,12 @@ def test_at_first():
 """
 
 
-def ran(folder: Path, text: str) -> "subprocess.CompletedProcess[str]":
+def ran(folder: Path, text: str, **added: str) -> "subprocess.CompletedProcess[str]":
     """The run of a file with these tests."""
     file = folder / "test_some.py"
     file.write_text(text)
     words = [sys.executable, "-m", "tools.run_tests", "-q", "--junitxml=%s" % (folder / "junit.xml"), "--rootdir=%s" % folder, str(file)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": "%s:%s" % (ROOT, folder), **added}
     return subprocess.run(words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -49,3 +51,24 @@ def test_what_is_no_test_is_not_run_again(tmp_path: Path) -> None:
     """A file that cannot be imported."""
     outcome = ran(tmp_path, "import nothing_of_that_name\n")
     assert outcome.returncode == 2 and "once more" not in outcome.stdout
+
+
+def test_the_second_run_counts_nothing(tmp_path: Path) -> None:
+    """A plugin that the environment names is there for the first run alone: its table is that of all tests."""
+    (tmp_path / "counting.py").write_text("print('counted')\n")
+    assert ran(tmp_path, TESTS, PYTEST_PLUGINS="counting").stdout.count("counted") == 1
+
+
+def test_what_unit_tests_run_is_counted(tmp_path: Path) -> None:
+    """A row for each folder of the product, what is run at import with it; a test that is no unit test adds nothing."""
+    pytest.importorskip("coverage")
+    counted = []
+    for chosen in ("tests/unit/test_units.py", "tests/test_matrix.py::test_only_the_last_row_moves"):
+        code = "import pathlib, sys, pytest; from tools import covered; covered.FOLDER = pathlib.Path(sys.argv[1]); pytest.main(sys.argv[2:], plugins=[covered])"
+        words = [sys.executable, "-c", code, str(tmp_path / "data"), "-q", "-p", "no:cacheprovider", "-p", "no:xdist", chosen]
+        said = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+        assert " passed" in said, said
+        rows = json.loads((tmp_path / "data" / "report.json").read_text())["files"]
+        assert "gdbheapx/analysis" in said and rows["gdbheapx/problems.py"]["summary"]["covered_lines"] > 0, "imported by conftest.py"
+        counted.append(rows["gdbheapx/units.py"]["summary"]["covered_lines"])
+    assert counted[0] > counted[1], counted

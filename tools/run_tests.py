@@ -5,11 +5,12 @@ alone is told as such, by name, and does not fail the run; one that fails twice 
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Mapping, Sequence
 
 FAILED = 1
 """pytest's exit code where tests failed, and nothing else went wrong."""
@@ -20,9 +21,9 @@ MOST = 8
 REPORT = "--junitxml="
 
 
-def pytest(words: Sequence[str], cache: Path) -> int:
+def pytest(words: Sequence[str], cache: Path, environment: Mapping[str, str] = os.environ) -> int:
     """Its exit code; what failed is in the cache then."""
-    return subprocess.call([sys.executable, "-m", "pytest", *words, "-o", "cache_dir=%s" % cache])
+    return subprocess.call([sys.executable, "-m", "pytest", *words, "-o", "cache_dir=%s" % cache], env=environment)
 
 
 def last_failed(cache: Path) -> List[str]:
@@ -42,7 +43,8 @@ def main(words: Sequence[str]) -> int:
         if code != FAILED or not 0 < len(failed) <= MOST:
             return code
         print("\nfailed: %d; once more, with no other test beside them" % len(failed), flush=True)
-        code = pytest(["-q", *[word + ".again" for word in words if word.startswith(REPORT)], *failed], cache)
+        plain = {name: value for name, value in os.environ.items() if name != "PYTEST_PLUGINS"}  # tools/covered.py has its figures
+        code = pytest(["-q", *[word + ".again" for word in words if word.startswith(REPORT)], *failed], cache, plain)
         twice = last_failed(cache)
         for name in failed:
             print("%s: %s" % ("failed twice" if name in twice or code > FAILED else "failed among others, passed alone", name), flush=True)
