@@ -1,12 +1,19 @@
 """The C kernel for each machine whose compiler is here: libraries that need no libc by name, for wheels and the single file."""
 
+import contextlib
+import hashlib
+import os
 import platform
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Dict, Tuple
 
 from gdbheapx.kernel import build
+
+KEPT = Path(__file__).resolve().parent.parent / "build" / "libraries"
+"""What was compiled before: one takes ten seconds, and tests of four modules need it."""
 
 
 def compilers() -> Dict[str, str]:
@@ -27,11 +34,23 @@ def left_out() -> Tuple[str, ...]:
 
 
 def compiled() -> Dict[str, bytes]:
-    """By machine."""
+    """By machine; what this compiler has made of the same files is not made again."""
+    sources, checksum = build.sources(), build.source_id() or 0
     libraries = {}
     for machine, compiler in compilers().items():
+        itself = subprocess.run([compiler, "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True).stdout
+        flags = (build.FLAGS, build.PORTABLE, build.OF_MACHINE)
+        kept = KEPT / hashlib.sha256(repr((sorted(sources.items()), checksum, flags, machine, compiler, itself)).encode()).hexdigest()
+        with contextlib.suppress(OSError):
+            libraries[machine] = kept.read_bytes()
+            continue
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / build.LIBRARY
-            build.compile_into(str(target), [compiler], build.sources(), build.source_id() or 0, machine).check_returncode()
+            build.compile_into(str(target), [compiler], sources, checksum, machine).check_returncode()
             libraries[machine] = target.read_bytes()
+            with contextlib.suppress(OSError):  # a checkout that cannot be written
+                KEPT.mkdir(parents=True, exist_ok=True)
+                unfinished = kept.with_suffix(".%d" % os.getpid())
+                shutil.copy(target, unfinished)
+                os.replace(unfinished, kept)
     return libraries

@@ -55,6 +55,26 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_what_was_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each machine, as long as its files are the same; where nothing can be kept, it is made each time."""
+    made: List[str] = []
+
+    def compile_into(target: str, words: List[str], texts: Any, checksum: int, machine: str) -> "subprocess.CompletedProcess[bytes]":
+        made.append(machine)
+        Path(target).write_bytes(b"%d" % checksum)
+        return subprocess.CompletedProcess(words, 0)
+
+    machines = list(libraries.compilers())
+    monkeypatch.setattr(build, "compile_into", compile_into)
+    monkeypatch.setattr(libraries, "KEPT", tmp_path / "kept")
+    assert libraries.compiled() == libraries.compiled() and made == machines
+    monkeypatch.setattr(build, "source_id", lambda: 7)
+    assert set(libraries.compiled().values()) == {b"7"} and made == 2 * machines
+    monkeypatch.setattr(libraries, "KEPT", Path("/dev/null/kept"))
+    assert set(libraries.compiled().values()) == {b"7"} and made == 3 * machines
+    assert {path.name.partition(".")[2] for path in (tmp_path / "kept").iterdir()} == {""}, "nothing unfinished lies there"
+
+
 @pytest.mark.parametrize("compiler, machine", [("gcc", platform.machine()), ("musl-gcc", platform.machine()), ("aarch64-linux-gnu-gcc", "aarch64")])
 def test_one_library_for_every_libc(compiled: Path, tmp_path: Path, compiler: str, machine: str) -> None:
     """Programs of glibc, of musl and of another machine load it and have it work."""
@@ -105,8 +125,12 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_else_it_is_compiled(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_else_it_is_compiled(single: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine for which there is no library; without a compiler one line says what was looked for."""
+    quick = tmp_path / "cc"  # optimising takes two thirds of the time, and is what pip did here
+    quick.write_text('#!/bin/sh\nexec %s "$@" -O0\n' % " ".join(build.compiler() or ()))
+    quick.chmod(0o755)
+    monkeypatch.setenv("CC", str(quick))
     packed = embedded.packed(json.dumps(build.sources()).encode())
     monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
     assert binding.open_kernel("/nowhere").library.heapx_abi() == library.HEAPX_ABI
