@@ -19,6 +19,7 @@ from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # what its libc has in use
+READS = pytest.mark.once  # no image has Perfetto's messages, nor a network to fetch them
 
 
 def contents(stage: Stage, way: str) -> Process:
@@ -46,6 +47,7 @@ def reached(trace: traces.Trace) -> Set[int]:
 
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@READS
 def test_blocks_bytes_and_roots(lasting: Lasting, kind: str, way: str, tmp_path: Path) -> None:
     """Every block of the census once, with its bytes and signature; every reference leads to an object; what is leaked nothing leads to."""
     target = lasting.of(kind, contents, way).target(kind)
@@ -69,6 +71,7 @@ def test_blocks_bytes_and_roots(lasting: Lasting, kind: str, way: str, tmp_path:
     assert [one[1:] for one in trace.packets] == [(number, number < len(trace.packets) - 1) for number in range(len(trace.packets))]
 
 
+@READS
 def test_it_is_the_graph(lasting: Lasting, core: str, tmp_path: Path) -> None:
     """Nodes, bytes and references, each with its offset, are those of the kernel's graph of the same core."""
     target = lasting.of(core, contents, "glibc").target(core)
@@ -89,6 +92,7 @@ def test_it_is_the_graph(lasting: Lasting, core: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
+@READS
 def test_owners_stand_for_their_blocks(lasting: Lasting, kind: str, way: str, tmp_path: Path) -> None:
     """The same bytes in fewer objects, all of which the roots lead to."""
     target = lasting.of(kind, contents, way).target(kind)
@@ -109,6 +113,7 @@ def test_too_many_objects_are_gathered(lasting: Lasting, core: str, monkeypatch:
 
 
 @pytest.mark.parametrize("name", hostile.OF_THREADS)
+@READS
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: one line of UTF-8 each."""
     process = hostile.start(stage, tmp_path / "record", name)
@@ -119,6 +124,7 @@ def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("with_offsets", [True, False])
+@READS
 def test_a_snapshot_has_the_same_objects(lasting: Lasting, core: str, with_offsets: bool, tmp_path: Path) -> None:
     """With the same classes, bytes and references as the core that it was taken of; their offsets where they were kept."""
     target, file = lasting.of(core, contents, "glibc").target(core), str(tmp_path / "one.snap")

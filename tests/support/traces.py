@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import venv
+from functools import cache
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
@@ -57,7 +58,16 @@ class Trace(NamedTuple):
 
 
 def python() -> str:
-    """A Python that has Perfetto's messages; skips where they cannot be installed."""
+    """A Python that has Perfetto's messages; skips where they cannot be installed, which is tried once: pip waits for a network that is not there."""
+    found, reason = installed()
+    if reason:
+        pytest.skip(reason)
+    return found
+
+
+@cache
+def installed() -> Tuple[str, str]:
+    """That Python, and why it has them not."""
     folder = CACHE / ("perfetto-%s-py%d.%d" % (PERFETTO, *sys.version_info[:2]))
     interpreter = folder / "bin" / "python"
     with locked(CACHE / "perfetto.lock"):
@@ -68,9 +78,9 @@ def python() -> str:
                 subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
             except (subprocess.SubprocessError, OSError) as error:
                 said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-                pytest.skip("perfetto %s cannot be installed: %s" % (PERFETTO, said[-1] if said else error))
+                return "", "perfetto %s cannot be installed: %s" % (PERFETTO, said[-1] if said else error)
             (folder / "whole").touch()
-    return str(interpreter)
+    return str(interpreter), ""
 
 
 def read(file: Path) -> Trace:
