@@ -157,7 +157,8 @@ def test_hostile_names(tmp_path: Path, hostile: str) -> None:
 
 def test_what_to_ask_next(tmp_path: Path) -> None:
     """Where memory in use grew, the process is asked what holds it: each command stands on the page with what it shows."""
-    grown = [{**sampled(number), "rss_bytes": (100 + number) * MB} for number in range(60)]
+    first = lines()[1]
+    grown = [{**sampled(first, number), "rss_bytes": (100 + number) * MB} for number in range(60)]
     for number, one in enumerate(grown):
         one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": (50 + number) * MB}}
     *_, page = read(written(tmp_path, [lines()[0], *grown]), tmp_path)
@@ -168,7 +169,8 @@ def test_what_to_ask_next(tmp_path: Path) -> None:
 
 def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
     """A figure four times as high as every other is said and in the table, not drawn: jemalloc may retain 50 GB of addresses and use 2 GB."""
-    many = [{**sampled(number), "rss_bytes": 100 * MB} for number in range(20)]
+    first = lines()[1]
+    many = [{**sampled(first, number), "rss_bytes": 100 * MB} for number in range(20)]
     for one in many:
         one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": 70 * MB, "system_bytes": 80 * MB, "top_bytes": 900 * MB, "free_bytes": 5 * MB}}
     *_, page = read(written(tmp_path, [lines()[0], *many]), tmp_path)
@@ -177,18 +179,17 @@ def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
     assert "<title>system</title>" in page and pages.check(page).values["samples"].count(900 * MB) == 20
 
 
-def sampled(number: int) -> Any:
-    """One of many, of which a figure is unknown now and then, and another has a peak."""
-    found = lines()[1]
+def sampled(found: Any, number: int) -> Any:
+    """One of many like that, of which a figure is unknown now and then, and another has a peak."""
     figures = {**found["allocators"]["glibc"], "free_bytes": None if number % 7 else MB}
     rss = 900 * MB if number == 5000 else 100 * MB + number
     return {**found, "elapsed_s": float(number), "rss_bytes": rss, "allocators": {"glibc": figures}}
 
 
-@pytest.mark.slow
 def test_a_long_watch(tmp_path: Path) -> None:
     """Of 10,000 samples 240 points at most are kept, each the mean of its samples; a peak of one sample still shows; the page is small."""
-    path = written(tmp_path, [lines()[0], *(sampled(number) for number in range(10_000))])
+    begin, first = lines()[:2]
+    path = written(tmp_path, [begin, *(sampled(first, number) for number in range(10_000))])
     *_, page = read(path, tmp_path)
     found = pages.check(page)
     assert len(page) < 600_000 and "Each point is the mean of 64 samples" in page
