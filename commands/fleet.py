@@ -6,7 +6,7 @@ from typing import Tuple
 from gdbheapx.command import Answer, Options, argument, command, count
 from gdbheapx.session import Session
 
-HELP = """`report --json` of many cores, a document each in a folder; then one table of them.
+HELP = """`report --json` of many cores and snapshots, a document each in a folder; then one table of them.
 
 Each core is looked at by a process of its own, without following its blocks (`report --no-deep`): memory stays small, and a bad core is a
 row with its reason. A second run makes only what is lacking: documents that are whole, of cores with the same size and time, stay. Ctrl-C
@@ -31,7 +31,7 @@ def share(given: str) -> Tuple[int, int]:
 @command(
     "fleet",
     arguments=[
-        argument("cores", metavar="CORE", nargs="+", help="core, also compressed; one given twice counts once"),
+        argument("cores", metavar="CORE", nargs="+", help="core, also compressed, or snapshot; one given twice counts once"),
         argument("-o", "--directory", metavar="DIR", required=True, help="folder for the documents, made with mode 0700"),
         argument("--workers", type=count, metavar="N", help="how many processes at once (default: one for each CPU)"),
         argument("--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"),

@@ -274,3 +274,24 @@ def test_a_look_that_takes_too_long_is_a_row(core_file: Path, tmp_path: Path) ->
     assert row["error"] is not None or row["partial"]
     later = rows_of(heapx([], "fleet", str(core_file), "-o", out, "--json"))["one.core"]
     assert later["error"] is None and later["used_bytes"] > 0
+
+
+def test_snapshots_beside_a_core(stage: Stage, tmp_path: Path) -> None:
+    """A snapshot of a core has the figures of that core, one of a process those of the process; one that is cut is a row with its reason."""
+    process = stage.start("contents")
+    snapshots = {kind: str(tmp_path / (kind + ".snap")) for kind in ("live", "core")}
+    for kind, path in snapshots.items():
+        assert heapx(process.target(kind), "snapshot", path).code == 0
+    (tmp_path / "cut.snap").write_bytes(Path(snapshots["core"]).read_bytes()[:-3])
+    core = tmp_path / "the.core"
+    core.symlink_to(process.core())
+    given = [str(core), *snapshots.values(), str(tmp_path / "cut.snap")]
+    outcome = heapx([], "fleet", *given, "-o", str(tmp_path / "out"), "--json")
+    rows = {os.path.basename(row["core"]): row for row in outcome.envelope["data"]["rows"]}
+    of_core, of_process = (rows[name + ".snap"] for name in ("core", "live"))
+    (whole,) = (row for name, row in rows.items() if not name.endswith(".snap"))
+    same = ("executable", "version", "build_id", "verdict", "used_bytes", "kept_bytes", "memory_bytes")
+    assert [of_core[name] for name in same] == [whole[name] for name in same] and whole["used_bytes"] > 0
+    assert of_core["largest"] == "placed"  # a snapshot was taken with a look into blocks
+    assert of_process["used_bytes"] > 0 and of_process["error"] is None
+    assert outcome.code == 4 and "is damaged, or was cut" in rows["cut.snap"]["error"]

@@ -21,7 +21,7 @@ CORES = 12
 POISON = """import os, signal
 with open("/proc/self/cmdline") as file:
     words = file.read().split("\\0")
-if "-c" in words and words[-2].startswith("--core=") and words[-2].endswith("/poison"):
+if "-c" in words and any(word.endswith("/poison") for word in words):
     os.kill(os.getppid(), signal.SIGKILL)
 """
 """As a worker's sitecustomize: the look at a core of that name kills the worker."""

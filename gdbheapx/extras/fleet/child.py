@@ -45,7 +45,7 @@ def state(path: str) -> State:
     return status.st_size, status.st_mtime_ns
 
 
-def options(max_seconds: Optional[float]) -> List[str]:
+def command(max_seconds: Optional[float]) -> List[str]:
     """The command of a look."""
     return ["report", "--json", "--no-deep", *(["--max-seconds", "%g" % max_seconds] if max_seconds is not None else [])]
 
@@ -55,12 +55,12 @@ def limit(max_seconds: Optional[float]) -> Optional[float]:
     return None if max_seconds is None else 2 * max_seconds + GRACE_SECONDS
 
 
-def begin(words: Sequence[str], core: str) -> Child:
-    """Start the look; `words` are the program and its options."""
+def begin(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
+    """Start the look; `words` are the program and its options, `asks` the command. The program itself tells a snapshot from a core."""
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     environment = {name: value for name, value in os.environ.items() if name != GLOBALS}
     process = subprocess.Popen(
-        [*words, "--core=" + core], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
+        [*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
     )
     return Child(process, out, err, time.monotonic())
 

@@ -68,13 +68,13 @@ def _looks(
     max_seconds: Optional[float],
     budget: Budget,
 ) -> Iterator[Tuple[str, child.Ended]]:
-    words = (*seen_from_anywhere(asked), *child.options(max_seconds))
+    words, asks = seen_from_anywhere(asked), child.command(max_seconds)
     run = uuid.uuid4().hex[:8]
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
     waiting: Dict[str, str] = {}
     futures: Dict[str, Any] = {}
     for name, (path, state) in cores.items():
-        given = (__version__, path, state, words, child.limit(max_seconds))
+        given = (__version__, path, state, words, asks, child.limit(max_seconds))
         future = client.submit(task, *given, key="gdbheapx-%s-%s" % (run, name), pure=False, retries=RETRIES)
         waiting[future.key], futures[future.key] = name, future
         future.add_done_callback(ended.put)
@@ -124,7 +124,9 @@ def _looks(
 OTHER = "another gdbheapx on worker "
 
 
-def task(version: str, path: str, state: child.State, words: Sequence[str], seconds: Optional[float]) -> Tuple[str, child.Ended]:
+def task(
+    version: str, path: str, state: child.State, words: Sequence[str], asks: Sequence[str], seconds: Optional[float]
+) -> Tuple[str, child.Ended]:
     """Run on a worker: (its address, what the look left)."""
     import distributed
 
@@ -139,7 +141,7 @@ def task(version: str, path: str, state: child.State, words: Sequence[str], seco
     if state is not None and seen != state:
         return where, failed("worker %s sees another file at this path; mount the same folder there, then run the same line again" % where)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    look = child.begin([sys.executable, "-c", PROGRAM, root, str(os.getpid()), *words], path)
+    look = child.begin([sys.executable, "-c", PROGRAM, root, str(os.getpid()), *words], path, asks)
     try:
         while not child.has_ended(look, seconds):
             if _is_cancelled(worker, key):

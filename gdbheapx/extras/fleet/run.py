@@ -148,7 +148,7 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
 
 def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
     """Looks by processes of this machine, as they end."""
-    words = [sys.executable, sys.argv[0], *asked.words(), *child.options(max_seconds)]
+    words, asks = [sys.executable, sys.argv[0], *asked.words()], child.command(max_seconds)
     left, limit = list(queue), child.limit(max_seconds)
     running: List[Work] = []
     at_once = max(1, workers or len(os.sched_getaffinity(0)))
@@ -156,7 +156,7 @@ def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], m
         while (left or running) and not budget.interrupted:
             while left and len(running) < at_once:
                 core_ = left.pop(0)
-                running.append(Work(core_, child.state(core_.path), child.begin(words, core_.path)))
+                running.append(Work(core_, child.state(core_.path), child.begin(words, core_.path, asks)))
             time.sleep(child.POLL_SECONDS)
             for work in [each for each in running if child.has_ended(each.child, limit)]:
                 running.remove(work)

@@ -37,14 +37,14 @@ def asked(*words: str) -> GlobalOptions:
 def test_a_path_that_the_worker_does_not_see(worker: Any, tmp_path: Path) -> None:
     """Gone there, or another file: a reason that names the worker, and nothing is started."""
     path = tmp_path / "core"
-    assert "tcp://w:1 does not see this path" in cluster.task(__version__, str(path), (1, 2), (), None)[1].said
+    assert "tcp://w:1 does not see this path" in cluster.task(__version__, str(path), (1, 2), (), (), None)[1].said
     path.write_bytes(b"other")
-    assert "tcp://w:1 sees another file" in cluster.task(__version__, str(path), (1, 2), (), None)[1].said
+    assert "tcp://w:1 sees another file" in cluster.task(__version__, str(path), (1, 2), (), (), None)[1].said
 
 
 def test_another_version(worker: Any, tmp_path: Path) -> None:
     """Its sentence begins as the caller expects it, which tells the user at once."""
-    where, ended = cluster.task("0", str(tmp_path), None, (), None)
+    where, ended = cluster.task("0", str(tmp_path), None, (), (), None)
     assert where == "tcp://w:1" and ended.said.startswith(cluster.OTHER) and ended.code == 1
 
 
@@ -52,7 +52,7 @@ def test_a_look_is_the_tool(worker: Any, tmp_path: Path) -> None:
     """The child is gdbheapx from this folder: its exit code and last line come back."""
     path = tmp_path / "core"
     path.write_bytes(b"no core")
-    _, ended = cluster.task(__version__, str(path), child.state(str(path)), ("--gdb", "none", *child.options(None)), None)
+    _, ended = cluster.task(__version__, str(path), child.state(str(path)), ("--gdb", "none"), child.command(None), None)
     assert ended.code == 1 and "is not an ELF core" in ended.said and b'"data": null' in ended.content
 
 
@@ -62,12 +62,12 @@ def test_a_cancelled_task_ends_its_look(worker: Any, tmp_path: Path, monkeypatch
     begun: List[child.Child] = []
     begin = child.begin
 
-    def sleeping(words: Any, core: str) -> child.Child:
-        begun.append(begin([sys.executable, "-c", "import time; time.sleep(600)"], core))
+    def sleeping(words: Any, core: str, asks: Any) -> child.Child:
+        begun.append(begin([sys.executable, "-c", "import time; time.sleep(600)"], core, asks))
         return begun[0]
 
     monkeypatch.setattr(child, "begin", sleeping)
-    assert cluster.task(__version__, "/", child.state("/"), (), None)[1].said == "it was cancelled"
+    assert cluster.task(__version__, "/", child.state("/"), (), (), None)[1].said == "it was cancelled"
     assert begun[0].process.returncode == -9
 
 
