@@ -6,11 +6,12 @@ from typing import Tuple
 from gdbheapx.command import Answer, Options, argument, command, count
 from gdbheapx.session import Session
 
-HELP = """`report --json` of many cores and snapshots, a document each in a folder; then one table of them.
+HELP = """`report --json` of many cores and snapshots, a document each; then one table.
 
 Each core is looked at by a process of its own, without following its blocks (`report --no-deep`): memory stays small, and a bad core is a
-row with its reason. A second run makes only what is lacking: documents that are whole, of cores with the same size and time, stay. Ctrl-C
-leaves what is whole. --max-seconds limits each look. Beside the documents lies views.sql, for DuckDB. `table DIR` shows the table again.
+row with its reason. What lies at a URL is fetched by the process that looks at it; it requires `gdbheapx[store]`. A second run makes only
+what is lacking: documents that are whole, of cores with the same size and time, stay. Ctrl-C leaves what is whole. --max-seconds limits
+each look. Beside the documents lies views.sql, for DuckDB. `table DIR` shows the table again.
 Exit code 4: some cores have no answer or a partial one; 1: none has (with --share that is 4: a share may have one core, or none).
 
 With --dask, each core is a task of a Dask cluster. Its workers need gdbheapx in the same version and the cores at the same paths; the
@@ -31,7 +32,7 @@ def share(given: str) -> Tuple[int, int]:
 @command(
     "fleet",
     arguments=[
-        argument("cores", metavar="CORE", nargs="+", help="core, also compressed, or snapshot; one given twice counts once"),
+        argument("cores", metavar="CORE", nargs="+", help="core, also compressed, snapshot, or URL, also a pattern: 's3://BUCKET/*.snap'"),
         argument("-o", "--directory", metavar="DIR", required=True, help="folder for the documents, made with mode 0700"),
         argument("--workers", type=count, metavar="N", help="how many processes at once (default: one for each CPU)"),
         argument("--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"),

@@ -28,7 +28,7 @@ USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] C
        gdbheapx gdbinit [--install | --remove] | doctor | --version
 
   --pid N|NAME       read this process (-p); it is stopped for a moment, then continues
-  --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2)
+  --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2); or a URL
   --snapshot FILE    read what `snapshot` has written; needs neither the process nor gdb
   --exe FILE         the program, if gdbheapx does not find it
   --gdb PATH|none    read inside this gdb. Otherwise gdbheapx reads by itself; it runs the first gdb

@@ -44,7 +44,9 @@ def open_source(asked: GlobalOptions) -> Source:
     unpacked = unpack(os.environ.pop(UNPACKED, ""))
     if not unpacked:
         return CoreSource(asked.core, program, sysroot)
-    return CoreSource("/proc/self/fd/%s" % unpacked[0], program, sysroot, name=asked.core, trouble=unpacked[1] or None)
+    from gdbheapx.snapshot.store import shown
+
+    return CoreSource("/proc/self/fd/%s" % unpacked[0], program, sysroot, name=shown(asked.core), trouble=unpacked[1] or None)
 
 
 def check_executable(path: Optional[str]) -> None:

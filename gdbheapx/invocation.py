@@ -15,7 +15,7 @@ COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX
 """Variables of the environment: the command with its options, the global options, the descriptor of the real standard output, and what
 that shows, as gdb has a COLUMNS of its own."""
 UNPACKED = "GDBHEAPX_UNPACKED"
-"""The variable with the descriptor of what a compressed core unpacked to, and what was wrong with it."""
+"""The variable with the descriptor of what a core was fetched or unpacked to, and what was wrong with it."""
 DUMPED = "GDBHEAPX_DUMPED"
 """The variable with the descriptor of what the core begins with that the kernel is writing of the process."""
 NEAR = 0.7
@@ -217,27 +217,49 @@ def unpack(text: str) -> List[str]:
 
 
 def prepare_core(core: str) -> Optional[HeapxError]:
-    """Unpack a compressed core, for whoever reads it then; the error where that fails. What is no core, or cannot be opened, is told when
-    it is read."""
+    """Fetch a core that a URL names, and unpack a compressed one, for whoever reads it then; the error where that fails. What is no core,
+    or cannot be opened, is told when it is read."""
     os.environ.pop(UNPACKED, None)
     from gdbheapx.inferior.core import packed
 
-    form = packed.find(core)
-    if form is None:
+    fetched = None
+    if "://" in core:
+        try:
+            core, fetched = fetch(core)
+        except HeapxError as error:
+            return error
+    form = packed.find(core) if fetched is None else packed.form_at(fetched)
+    if form is None and fetched is None:
         return None
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
 
     try:
-        unpacked = unpacking.unpack(core, form)
+        unpacked = unpacking.Unpacked(fetched or 0, "") if form is None else unpacking.unpack(core, form, fetched)
     except unpacking.CannotUnpack as error:
         return HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
     except Exception as error:  # of a library, which may raise whatever it likes
         what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
-        return HeapxError("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (form.tool, core), code=CANNOT_UNPACK)
+        tool = form.tool if form is not None else ""
+        return HeapxError("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (tool, core), code=CANNOT_UNPACK)
     os.set_inheritable(unpacked.descriptor, True)
     os.environ[UNPACKED] = pack([str(unpacked.descriptor), unpacked.trouble])
     return None
+
+
+def fetch(core: str) -> Tuple[str, Optional[int]]:
+    """What the core is called, and a descriptor of what lies at its URL; None where it is no URL. HeapxError where nothing can be had."""
+    from gdbheapx.inferior.core import unpacking
+    from gdbheapx.problems import CANNOT_UNPACK
+    from gdbheapx.snapshot import store
+
+    if not store.is_url(core):
+        return core, None
+    name, (size_bytes, _) = store.shown(core), store.state(core) or (0, None)
+    try:
+        return name, unpacking.copied(name, size_bytes or 0, store.pieces(core))
+    except unpacking.CannotUnpack as error:
+        raise HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
 
 
 class Shell(NamedTuple):

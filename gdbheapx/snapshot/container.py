@@ -32,6 +32,8 @@ HINT = "take it again with `gdbheapx --pid N snapshot FILE` or `--core FILE`"
 
 def is_snapshot(path: str) -> bool:
     """It begins as one does."""
+    if store.is_url(path):
+        return store.begins(path, len(MAGIC)) == MAGIC
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             return file.read(len(MAGIC)) == MAGIC

@@ -1,4 +1,4 @@
-"""Snapshots where a URL says, by fsspec: object storage, or whatever else it reaches. Nothing else imports fsspec.
+"""Snapshots and cores where a URL says, by fsspec: object storage, or whatever else it reaches. Nothing else imports fsspec.
 
 A file is whole on this machine before any of it is handed over, and stays here where that fails: there is no second look at a crash.
 """
@@ -6,13 +6,21 @@ A file is whole on this machine before any of it is handed over, and stays here 
 import os
 import re
 import tempfile
-from typing import Any, NoReturn, Tuple
+from datetime import timezone
+from typing import Any, Iterator, List, NoReturn, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.problems import CANNOT_WRITE, FILE_UNREADABLE, MISSING_PACKAGE
+from gdbheapx.problems import CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE
 
 URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII)
 SECRET = re.compile(r"//[^/@]*@")
+PATTERN = re.compile(r"[*?\[]")
+MOST_FILES = 100_000
+"""That a pattern may stand for."""
+PIECE_BYTES, AHEAD_BYTES = 1 << 20, 8 << 20
+"""Handed on, and fetched, at once."""
+LET_IN = "check the URL, and what the protocol needs to be let in"
+LOCAL = re.compile(r"(file|local)://")
 INSTALL = "pip install 'gdbheapx[store]', and what fsspec names for the protocol (s3fs, gcsfs, adlfs)"
 
 
@@ -52,7 +60,77 @@ def get(url: str) -> bytes:
     except MemoryError:
         raise
     except Exception as error:  # whatever the protocol's library raises
-        _fail("cannot read", url, error, "give the URL of a snapshot, and what the protocol needs to be let in", FILE_UNREADABLE)
+        _fail("cannot read", url, error, LET_IN, FILE_UNREADABLE)
+
+
+def begins(url: str, count: int) -> bytes:
+    """The first bytes of what is there; nothing where it cannot be read: whoever reads it then says why."""
+    try:
+        system, path = _opened(url)
+        return bytes(system.cat_file(path, start=0, end=count))
+    except Exception:  # whatever the protocol's library raises
+        return b""
+
+
+def pieces(url: str) -> Iterator[bytes]:
+    """What is there, piece by piece. HeapxError where that cannot be read."""
+    try:
+        system, path = _opened(url)
+        size, at = system.size(path), 0
+        with system.open(path, "rb", block_size=AHEAD_BYTES) as file:
+            for piece in iter(lambda: file.read(PIECE_BYTES), b""):
+                at += len(piece)
+                yield piece
+        if size is not None and at != size:
+            raise OSError("it changed while it was read")
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever the protocol's library raises
+        _fail("cannot read", url, error, LET_IN, FILE_UNREADABLE)
+
+
+def listed(url: str) -> Iterator[str]:
+    """What it stands for, in order: itself, what a pattern finds, or the files of a folder, if it ends with a /. What is a file of this
+    machine is given as its path. HeapxError where nothing can be found."""
+    inner, chained, outer = url.partition("::")
+    pattern = inner + "*" if inner.endswith("/") else inner
+    is_local = LOCAL.match(url) is not None and not chained
+    if not (PATTERN.search(pattern) or is_local):
+        return iter((url,))
+    try:
+        system, path = _opened(pattern + chained + outer)
+        found = _found(system, path) if PATTERN.search(pattern) else [path]
+    except Exception as error:  # whatever the protocol's library raises
+        _fail("cannot list", url, error, LET_IN, FILE_UNREADABLE)
+    if not found or len(found) > MOST_FILES:
+        what = "%s stands for %s" % (shown(url), "%d files" % len(found) if found else "no file")
+        hint = "narrow the pattern" if found else "check the pattern; a folder has a / at the end"
+        raise HeapxError(what, hint, code=FILE_NOT_FOUND)
+    if is_local:
+        return iter(found)
+    # with whatever the URL says of the host and of archives, which a path there leaves out
+    start = pattern[: -len(path)] if pattern.endswith(path) else None
+    return (system.unstrip_protocol(name) if start is None else start + name + chained + outer for name in found)
+
+
+def _found(system: Any, pattern: str) -> List[str]:
+    return sorted(name for name, info in system.glob(pattern, detail=True).items() if info.get("type") == "file")
+
+
+def state(url: str) -> Optional[Tuple[int, Optional[int]]]:
+    """Size and time (in ns; None where the protocol has none) of what is there, as it was listed in this process; None where it cannot be
+    seen."""
+    try:
+        system, path = _opened(url)
+        size = system.size(path)
+    except Exception:  # whatever the protocol's library raises
+        return None
+    try:
+        modified = system.modified(path)
+        modified = modified if modified.tzinfo is not None else modified.replace(tzinfo=timezone.utc)
+        return size, round(modified.timestamp() * 1_000_000) * 1000
+    except Exception:
+        return size, None
 
 
 def _opened(url: str) -> Tuple[Any, str]:
@@ -65,7 +143,8 @@ def _opened(url: str) -> Tuple[Any, str]:
 
 def _fail(what: str, url: str, error: Exception, hint: str, code: Any) -> NoReturn:
     """One line, whatever that library says in how many."""
-    why = shown(" ".join(str(error).split())) or type(error).__name__
+    is_absent = isinstance(error, FileNotFoundError)  # some say the path alone
+    why = "it is not there" if is_absent else shown(" ".join(str(error).split())) or type(error).__name__
     is_missing = isinstance(error, ImportError)
     next_step = "%s; %s" % (hint, INSTALL) if is_missing and code is CANNOT_WRITE else INSTALL if is_missing else hint
     raise HeapxError("%s %s: %s" % (what, shown(url), why), next_step, code=MISSING_PACKAGE if is_missing else code) from None

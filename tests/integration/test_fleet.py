@@ -17,6 +17,7 @@ import stat
 import subprocess
 import tempfile
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, List
@@ -295,3 +296,29 @@ def test_snapshots_beside_a_core(stage: Stage, tmp_path: Path) -> None:
     assert of_core["largest"] == "placed"  # a snapshot was taken with a look into blocks
     assert of_process["used_bytes"] > 0 and of_process["error"] is None
     assert outcome.code == 4 and "is damaged, or was cut" in rows["cut.snap"]["error"]
+
+
+def test_an_archive_of_cores_and_snapshots(stage: Stage, core_file: Path, tmp_path: Path) -> None:
+    """A URL with a pattern: each file has the figures of the one that was packed, compressed or not; what is ruined, and a pattern that finds
+    nothing, are rows with their reasons. A second run keeps what has a time, as files in an archive have not."""
+    pytest.importorskip("fsspec", reason="URLs require fsspec")
+    assert heapx(["--core", str(core_file)], "snapshot", str(tmp_path / "one.snap")).code == 0
+    data, snapshot = core_file.read_bytes(), (tmp_path / "one.snap").read_bytes()
+    content = {"core": data, "core.gz": gzip.compress(data), "a.snap": snapshot, "cut.snap": snapshot[:-3], "text": b"nothing"}
+    archive = tmp_path / "all.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name, written_ in content.items():
+            packed.writestr("in/" + name, written_)
+    given = ["zip://in/*::%s" % archive, "zip://in/gone::%s" % archive, "zip://none/*::%s" % archive, "nosuch://me:secret@host/*"]
+    out = tmp_path / "out"
+    outcome = heapx([], "fleet", *given, str(core_file), "-o", str(out), "--json")
+    rows = {row["core"].partition("::")[0]: row for row in outcome.envelope["data"]["rows"]}
+    whole = rows.pop(str(core_file))
+    good = [rows.pop("zip://in/" + name) for name in ("core", "core.gz", "a.snap")]
+    assert [(row["used_bytes"], row["kept_bytes"], row["error"]) for row in good] == [(whole["used_bytes"], whole["kept_bytes"], None)] * 3
+    reasons = {"zip://in/cut.snap": "was cut", "zip://in/text": "not an ELF core", "zip://in/gone": "cannot read", "zip://none/*": "stands for no file", "nosuch://...@host/*": ""}
+    assert outcome.code == 4 and sorted(rows) == sorted(reasons) and all(what in rows[name]["error"] for name, what in reasons.items())
+    assert "secret" not in outcome.stdout.decode() + "".join(path.read_text() for path in out.iterdir())
+    before = written(out)
+    heapx([], "fleet", *given, str(core_file), "-o", str(out))
+    assert {name for name, when in written(out).items() if when == before[name]} == {os.path.basename(whole["document"])}

@@ -9,13 +9,14 @@ from typing import IO, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.extras.fleet import documents
 from gdbheapx.invocation import GLOBALS
+from gdbheapx.snapshot import store
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 30.0
 """What a look may take beyond twice its limit before it is ended: opening a core is not part of the limit."""
 MOST_ERROR = 8192
-State = Optional[Tuple[int, int]]
-"""Size and time of a core; None where it cannot be seen."""
+State = Optional[Tuple[int, Optional[int]]]
+"""Size and time of a core; None where it cannot be seen. Of what lies at a URL the time may be unknown."""
 
 
 class Child(NamedTuple):
@@ -38,6 +39,8 @@ class Ended(NamedTuple):
 
 def state(path: str) -> State:
     """The core as it is now."""
+    if store.is_url(path):
+        return store.state(path)
     try:
         status = os.stat(path)
     except (OSError, ValueError):

@@ -12,13 +12,14 @@ import stat
 import sys
 import tempfile
 import time
-from typing import Any, Dict, Generator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, said
 from gdbheapx.extras.fleet import child, documents
 from gdbheapx.invocation import GLOBALS, GlobalOptions, unpack
 from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
+from gdbheapx.snapshot import store
 
 VIEWS = "views.sql"
 SQL = """-- Views over the documents in this folder. Use: cd into it, then: duckdb -init views.sql
@@ -75,6 +76,8 @@ class Core(NamedTuple):
 
     path: str
     document: str
+    error: Optional[str] = None
+    """Why nothing could be listed by this pattern."""
 
 
 class Work(NamedTuple):
@@ -124,11 +127,14 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
     """Make what documents are lacking, then read all of them."""
     asked = _asked()
     folder(directory)
-    by_document = {core_.document: core_ for core_ in (core(path, directory) for path in cores)}
+    by_document = {core_.document: core_ for given in cores for core_ in found(given, directory)}
     mine = [core_ for core_ in by_document.values() if where.share is None or where.share.has(core_)]
     replace(os.path.join(directory, VIEWS), SQL)
-    queue = [core_ for core_ in mine if not is_whole(core_)]
-    kept, made = len(mine) - len(queue), 0
+    for core_ in mine:
+        if core_.error is not None:
+            _finish(core_, None, child.Ended(1, b"", core_.error))
+    queue = [core_ for core_ in mine if core_.error is None and not is_whole(core_)]
+    kept, made = sum(core_.error is None for core_ in mine) - len(queue), 0
     if where.dask is None:
         looks = _here(queue, asked, where.workers, max_seconds, budget)
     else:
@@ -178,11 +184,20 @@ def _there(queue: Sequence[Core], asked: GlobalOptions, address: str, max_second
         yield by_name[name], states[name], ended
 
 
+def found(given: str, directory: str) -> Iterator[Core]:
+    """What a word stands for; where a pattern of a URL finds nothing, one with the reason."""
+    try:
+        for path in store.listed(given) if store.is_url(given) else (given,):
+            yield core(path, directory)
+    except HeapxError as error:
+        yield core(given, directory)._replace(error=error.line())
+
+
 def core(path: str, directory: str) -> Core:
-    """The core, and where its document lies: by its name, told apart by its real path."""
-    whole = os.path.realpath(path)
-    mark = hashlib.sha256(os.fsencode(whole)).hexdigest()[:12]
-    return Core(whole, os.path.join(directory, "%s-%s.json" % (NAME.sub("_", os.path.basename(whole)[:MOST_NAME]) or "core", mark)))
+    """The core, and where its document lies: by its name, told apart by its real path or URL."""
+    whole, name = (path, path.partition("::")[0]) if store.is_url(path) else (os.path.realpath(path),) * 2
+    mark = hashlib.sha256(os.fsencode(store.shown(whole))).hexdigest()[:12]
+    return Core(whole, os.path.join(directory, "%s-%s.json" % (NAME.sub("_", os.path.basename(name)[:MOST_NAME]) or "core", mark)))
 
 
 def folder(directory: str) -> None:
@@ -222,7 +237,8 @@ def is_whole(core_: Core) -> bool:
         return False
     if not isinstance(source, dict) or source.get("exit_code") != WHOLE:
         return False
-    return (source.get("size_bytes"), source.get("modified_ns")) == child.state(core_.path)
+    state = child.state(core_.path)
+    return state is not None and state[1] is not None and (source.get("size_bytes"), source.get("modified_ns")) == state
 
 
 def _asked() -> GlobalOptions:
@@ -245,7 +261,7 @@ def _finish(core_: Core, state: child.State, ended: child.Ended) -> None:
         document, code = (written, code) if is_document else (None, 1)
     size, modified = state if state is not None else (None, None)
     error = None if document is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
-    source = {"core": core_.path, "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
+    source = {"core": store.shown(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
     empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
     told = said(written) if document is None else None
     if told is not None:

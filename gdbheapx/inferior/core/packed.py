@@ -190,8 +190,14 @@ def find(path: str) -> Optional[Form]:
     except OSError:
         return None
     try:
-        return form_of(os.read(descriptor, 6))
-    except OSError:
-        return None
+        return form_at(descriptor)
     finally:
         os.close(descriptor)
+
+
+def form_at(descriptor: int) -> Optional[Form]:
+    """The same of a file that is open, from its beginning on."""
+    try:
+        return form_of(os.pread(descriptor, 6, 0))
+    except OSError:
+        return None

@@ -1,4 +1,4 @@
-"""Unpacks a compressed core to a temporary file without a name, which is then read as any core.
+"""Unpacks a compressed core, or copies one from elsewhere, to a temporary file without a name, which is then read as any core.
 
 Having no name, the file vanishes with the last process that has it open, whatever ends that. Pages of zeros become holes: a compressed core
 does not tell them from memory that was never touched, and needs less room so.
@@ -33,11 +33,11 @@ class CannotUnpack(Exception):
         self.cause, self.hint = cause, hint
 
 
-def unpack(path: str, form: Form) -> Unpacked:
-    """What the core unpacks to."""
+def unpack(path: str, form: Form, source: Optional[int] = None) -> Unpacked:
+    """What the core unpacks to; `source` is its file, where that is open already, and is closed."""
     hint = "unpack it first: %s %s" % (form.tool, path)
     try:
-        source = open_regular(path)
+        source = open_regular(path) if source is None else source
     except OSError as error:
         raise CannotUnpack("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
     try:
@@ -58,6 +58,25 @@ def unpack(path: str, form: Form) -> Unpacked:
         raise CannotUnpack("cannot unpack %s to %s: %s" % (path, folder(), error.strerror or error), hint)
     finally:
         os.close(source)
+
+
+def copied(name: str, size_bytes: int, pieces: Iterator[bytes]) -> int:
+    """A descriptor of what is called so, which is no file of this machine, in a temporary file. It may be compressed."""
+    try:
+        out = Out(name, "copy it to this machine, and give the copy")
+        try:
+            out.look_for_room(size_bytes)
+            at = 0
+            for piece in pieces:
+                out.put(at, piece)
+                at += len(piece)
+            os.ftruncate(out.descriptor, at)
+            return out.descriptor
+        except BaseException:
+            os.close(out.descriptor)
+            raise
+    except OSError as error:
+        raise CannotUnpack("cannot copy %s to %s: %s" % (name, folder(), error.strerror or error), "set TMPDIR to a folder with room")
 
 
 class Out:
@@ -87,31 +106,32 @@ class Out:
             if piece is None:
                 break
             if head.take(piece):
-                self._look_for_room(head.end or 0)
+                self.look_for_room(head.end or 0)
             held.append(piece)
             held_bytes += len(piece)
             if held_bytes >= OUT_BYTES:
                 data = b"".join(held)
                 whole = held_bytes & -PAGE
-                self._put(at, data[:whole])
+                self.put(at, data[:whole])
                 at, held, held_bytes = at + whole, [data[whole:]], held_bytes - whole
-        self._put(at, b"".join(held))
+        self.put(at, b"".join(held))
         os.ftruncate(self.descriptor, at + held_bytes)
         if not at + held_bytes:
             raise CannotUnpack(trouble or "%s is compressed and has nothing in it" % self.path, "copy the core again, or take a new one")
         return trouble
 
-    def _look_for_room(self, more_bytes: int) -> None:
+    def look_for_room(self, more_bytes: int) -> None:
+        """CannotUnpack where so many bytes more would leave too little for others."""
         room = os.fstatvfs(self.descriptor)
         free = room.f_bavail * room.f_frsize
         if more_bytes + RESERVE_BYTES > free:
             needed = "at least %d MB" % (more_bytes + RESERVE_BYTES >> 20)
             raise CannotUnpack(
-                "no room to unpack %s: it takes %s in %s, which has %d MB free" % (self.path, needed, folder(), free >> 20),
+                "no room for %s: it takes %s in %s, which has %d MB free" % (self.path, needed, folder(), free >> 20),
                 "set TMPDIR to a folder with more room, or " + self._hint,
             )
 
-    def _put(self, at: int, data: bytes) -> None:
+    def put(self, at: int, data: bytes) -> None:
         """Write what is not zeros; `at` is a page's beginning."""
         if data == ZEROS[: len(data)]:
             return
@@ -130,7 +150,7 @@ class Out:
     def _write(self, at: int, data: bytes) -> None:
         if at - self._looked >= RESERVE_BYTES >> 1:
             self._looked = at
-            self._look_for_room(0)
+            self.look_for_room(0)
         while data:
             done = os.pwrite(self.descriptor, data, at)
             at, data = at + done, data[done:]

@@ -1,4 +1,4 @@
-"""Snapshots where a URL says: what is written comes back, and what cannot be handed over stays here.
+"""Snapshots and cores where a URL says: what is written comes back, what cannot be handed over stays here, and patterns stand for files.
 
 Files: snapshot/store.py, snapshot/container.py.
 """
@@ -7,12 +7,15 @@ import os
 import stat
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from gdbheapx import invocation
 from gdbheapx.errors import HeapxError
-from gdbheapx.problems import CANNOT_WRITE, FILE_UNREADABLE, MISSING_PACKAGE, SNAPSHOT_DAMAGED
+from gdbheapx.inferior.core import unpacking
+from gdbheapx.problems import CANNOT_UNPACK, CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE, SNAPSHOT_DAMAGED, Code
 from gdbheapx.snapshot import container, store, take
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -64,3 +67,77 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_a_url(path: str, is_url: bool) -> None:
     """A protocol and two slashes."""
     assert store.is_url(path) is is_url
+
+
+def test_a_pattern_stands_for_files(tmp_path: Path) -> None:
+    """In object storage, in an archive, and on this machine, where they are paths; a folder is none of them."""
+    system = fsspec.filesystem("memory")
+    for name in ("b.snap", "a.snap", "deep/c.snap", "text"):
+        system.pipe("/patterns/" + name, b"x")
+    start = "memory://patterns/"
+    assert list(store.listed(start + "*.snap")) == [start + "a.snap", start + "b.snap"]
+    assert list(store.listed(start + "**/*.snap")) == [start + name for name in ("a.snap", "b.snap", "deep/c.snap")]
+    assert list(store.listed(start)) == [start + name for name in ("a.snap", "b.snap", "text")]
+    assert list(store.listed(start + "none.snap")) == [start + "none.snap"]  # what is there is told by a look at it
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("in/a.snap", b"y")
+    assert list(store.listed("zip://in/*::%s/all.zip" % tmp_path)) == ["zip://in/a.snap::%s/all.zip" % tmp_path]
+    for url in ("file://%s/*.zip", "file://%s/", "local://%s/all.zip"):
+        assert list(store.listed(url % tmp_path)) == [str(tmp_path / "all.zip")]
+
+
+def test_a_pattern_that_stands_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing there, more than can be meant, and no such protocol: one line each."""
+    for url, code in (("memory://nothing/*", FILE_NOT_FOUND), ("nosuch://me:secret@host/*", FILE_UNREADABLE)):
+        with pytest.raises(HeapxError) as told:
+            store.listed(url)
+        assert told.value.code == code and "secret" not in told.value.line() and "\n" not in told.value.line()
+    monkeypatch.setattr(store, "MOST_FILES", 1)
+    for name in "ab":
+        fsspec.filesystem("memory").pipe("/many/" + name, b"x")
+    with pytest.raises(HeapxError, match="2 files"):
+        store.listed("memory://many/*")
+
+
+def test_size_and_time() -> None:
+    """Those of what is there; another content has another; nothing of what is not there."""
+    system = fsspec.filesystem("memory")
+    system.pipe("/state/a", b"1234")
+    first = store.state("memory://state/a")
+    assert first is not None and first[0] == 4 and first[1]
+    system.pipe("/state/a", b"123")
+    assert store.state("memory://state/a") != first and store.state("memory://state/b") is None
+
+
+@pytest.mark.parametrize("content", [b"\0" * 5000 + b"end", bytes(range(256)) * 9000, b""])
+def test_a_core_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """To a file without a name; what is a snapshot is told by its first bytes."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    fsspec.filesystem("memory").pipe("/core", content)
+    name, descriptor = invocation.fetch("memory://core")
+    assert name == "memory://core" and descriptor is not None
+    with open(descriptor, "rb") as file:
+        assert file.read() == content and os.listdir(tmp_path) == []
+    assert not container.is_snapshot("memory://core") and not container.is_snapshot("memory://none")
+    container.write("memory://core.snap", PARTS)
+    assert container.is_snapshot("memory://core.snap")
+
+
+def test_a_core_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room, which is asked for before anything is written, nothing there, and one that another takes the place of: no descriptor stays open."""
+    before = len(os.listdir("/proc/self/fd"))
+    fsspec.filesystem("memory").pipe("/core", b"x" * 100)
+    assert refused("memory://none") == FILE_UNREADABLE
+    with monkeypatch.context() as patch:
+        patch.setattr(unpacking, "RESERVE_BYTES", 1 << 62)
+        patch.setattr(unpacking.Out, "put", None)
+        assert refused("memory://core") == CANNOT_UNPACK
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "size", lambda self, path: 50)
+    assert refused("memory://core") == FILE_UNREADABLE and len(os.listdir("/proc/self/fd")) == before
+
+
+def refused(url: str) -> Code:
+    """Why this core cannot be read."""
+    error = invocation.prepare_core(url)
+    assert error is not None and error.code is not None and "\n" not in error.line()
+    return error.code
