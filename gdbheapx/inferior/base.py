@@ -524,6 +524,14 @@ class ProcessPages(NamedTuple):
     """Anonymous memory in huge pages."""
 
 
+class InContainer(NamedTuple):
+    """Where a process runs, by the names of its control groups; None: in none, or its group has another name. Kubernetes' own metrics have
+    the same labels."""
+
+    container_id: Optional[str] = None
+    pod_uid: Optional[str] = None
+
+
 class Counting(Protocol):
     """Where the counters of one process are asked again and again."""
 
@@ -532,6 +540,9 @@ class Counting(Protocol):
 
     def read(self) -> Optional[ProcessCounters]:
         """As they are now; None once the process has ended."""
+
+    def container(self) -> InContainer:
+        """Where it runs now; neither once it has ended."""
 
     def pages(self) -> Optional[ProcessPages]:
         """Under a lock of the process: to be asked rarely."""

@@ -109,7 +109,7 @@ class Told:
         rss = swings if self._pid % 2 else grows
         return ProcessCounters(rss, rss, None, 1)
 
-    pages = pressure = None
+    container = pages = pressure = None
 
 
 def proc(folder: Path, groups: Dict[int, str]) -> Path:

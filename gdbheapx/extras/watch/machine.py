@@ -7,10 +7,9 @@ from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, O
 
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, Table, columns_of
-from gdbheapx.extras.watch import containers
 from gdbheapx.extras.watch.series import Series
 from gdbheapx.extras.watch.table import when
-from gdbheapx.inferior.base import Counting, ProcessCounters
+from gdbheapx.inferior.base import Counting, InContainer, ProcessCounters
 from gdbheapx.report.json import encode
 from gdbheapx.report.text import printable
 from gdbheapx.units import Size, say
@@ -106,7 +105,7 @@ class Running(NamedTuple):
     pid: int
     name: str
     counters: ProcessCounters
-    place: containers.Place
+    container: InContainer
 
 
 class Machine:
@@ -171,7 +170,7 @@ class Machine:
         """Those that run, with the container that each is in by now."""
         for one in self._running.values():
             if one.last is not None:
-                yield Running(one.pid, one.name, one.last, containers.place(one.pid, self._proc))
+                yield Running(one.pid, one.name, one.last, one.counting.container())
 
     @property
     def running(self) -> int:

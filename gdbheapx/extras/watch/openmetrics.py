@@ -2,9 +2,9 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.extras.watch import containers, machine, table
+from gdbheapx.extras.watch import machine, table
 from gdbheapx.extras.watch.samples import Sample, Sampler
-from gdbheapx.inferior.base import ProcessCounters
+from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.report.text import printable
 
 PREFIX = "gdbheapx_"
@@ -47,15 +47,15 @@ def escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def labels(pid: int, name: str, place: containers.Place) -> Dict[str, str]:
+def labels(pid: int, name: str, container: InContainer) -> Dict[str, str]:
     """Of one process. What drives a terminal is made visible; a label that is not known is left out, as Prometheus takes an empty one."""
-    told = {"pid": str(pid), "name": printable(name), **place._asdict()}
+    told = {"pid": str(pid), "name": printable(name), **container._asdict()}
     return {key: value for key, value in told.items() if value}
 
 
 def of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
     """All figures of one process; with no sample, that it is not watched."""
-    own = labels(sampler.pid, sampler.name, containers.place(sampler.pid))
+    own = labels(sampler.pid, sampler.name, sampler.container())
     metrics = [Metric("up", "1 while the process is watched, 0 when it ended or the watch did", [(own, 1 if sample else 0)])]
     if sample is None:
         return metrics
@@ -75,7 +75,7 @@ def of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
 def of_machine(followed: machine.Machine, moment: machine.Moment, most: int) -> List[Metric]:
     """The counters of the `most` largest processes, and how many there are: what one scrape costs, and Prometheus keeps, is bounded."""
     running = sorted(followed.running_now(), key=lambda one: -one.counters.resident_bytes)
-    told = [(labels(one.pid, one.name, one.place), one.counters) for one in running[:most]]
+    told = [(labels(one.pid, one.name, one.container), one.counters) for one in running[:most]]
     return [
         Metric("sample_timestamp_seconds", "when this was sampled", [({}, round(moment.unix_s, 3))]),
         Metric("processes", "processes that are followed", [({}, len(running))]),

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
 from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.inferior.base import ProcessCounters, ProcessPages
+from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
 from gdbheapx.session import Session
@@ -128,6 +128,10 @@ class Sampler:
         """It could be stopped once: that it cannot be now will pass."""
         if is_exact:
             self._warm()
+
+    def container(self) -> InContainer:
+        """Where the process runs now."""
+        return self._counting.container()
 
     def sample(self) -> Optional[Sample]:
         """The process now; None if it has ended, also while it was sampled."""

@@ -3,8 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Dict, Optional
 
-from gdbheapx.inferior.base import ProcessCounters, ProcessPages
-from gdbheapx.inferior.live import headroom, procfs
+from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
+from gdbheapx.inferior.live import group, headroom, procfs
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.live.pressure import Pressure
@@ -54,6 +54,10 @@ class Counters:
         """The program's name (comm); whatever bytes it holds."""
         data = self._slurp("comm")
         return None if data is None else data[:-1].decode("utf-8", "replace") if data.endswith(b"\n") else data.decode("utf-8", "replace")
+
+    def container(self) -> InContainer:
+        """By its control groups as they are now."""
+        return group.container_of((self._slurp("cgroup") or b"").decode("utf-8", "surrogateescape"))
 
     def pressure(self, percent: float) -> Optional[str]:
         """What was felt of a lack of memory since it was asked last; the first time it begins to count."""

@@ -7,7 +7,7 @@ import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess
+from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, InContainer
 from gdbheapx.inferior.live import procfs, smaps
 from gdbheapx.inferior.live.headroom import KILLS, NO_LIMIT_BYTES, V1, V2, Files, Hidden, Mount, groups, is_uppermost, mounts
 from gdbheapx.problems import NO_GROUP, NO_PROCESS
@@ -35,12 +35,11 @@ OF_V1 = {
 }
 """Keys of memory.stat of version 2, and what version 1 calls them; of the kernel's memory that has only the sum, in a file of its own."""
 UNIT = re.compile(r"^(.*?)(?:\.scope|\.slice|\.service)?$")
-ID = re.compile(r"(?:^|[-:.])([0-9a-f]{12,64})$")
-"""A container: `cri-containerd-ID.scope`, `docker-ID.scope`, or the id alone."""
-POD = re.compile(r"(?:^|-)pod([0-9a-f][0-9a-f_-]{30,40})$")
-"""`kubepods-burstable-podUID.slice`, with _ for -, or `podUID`."""
-MONITOR = "-conmon-"
-"""Beside a container the group of the process that watches it has the same id: `crio-conmon-ID.scope`."""
+POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./\n]|$)")
+"""`/kubepods/burstable/podUID`, or `kubepods-burstable-podUID.slice`, where systemd has _ for each dash; of a static pod 32 digits."""
+CONTAINER = re.compile(r"(?:/|(?<!-conmon)-)([0-9a-f]{64})(?=[./\n]|$)")
+"""`/ID`, or `cri-containerd-ID.scope`, `crio-ID.scope`, `docker-ID.scope`, `libpod-ID.scope`. Beside a container the group of the process
+that watches it has the same id: `crio-conmon-ID.scope`."""
 GPU_FILES = "/dev/dri/"
 GPU_LINE = re.compile(r"drm-(resident|memory)-([\w.-]+):\s*(\d+)\s*(KiB|MiB)?$", re.MULTILINE)
 GPU_CLIENT = re.compile(r"drm-(?:client-id|pdev):\s*(\S+)")
@@ -119,11 +118,19 @@ def names_of(folder: str) -> List[str]:
     unit = UNIT.match(base)
     plain = unit.group(1) if unit is not None else base
     found = [base, plain]
-    for pattern in (ID, POD):
-        match = pattern.search(plain)
-        if match is not None and MONITOR not in plain:
+    for pattern in (CONTAINER, POD):
+        match = pattern.search("/" + base)
+        if match is not None:
             found += [match.group(1), match.group(1).replace("_", "-")]
     return found
+
+
+def container_of(groups: str) -> InContainer:
+    """By the text of /proc/PID/cgroup. In a container that runs others the outer one is meant: the cluster knows no other."""
+    pods = list(POD.finditer(groups))
+    container = CONTAINER.search(groups, pods[-1].end() if pods else 0)
+    uid = pods[-1].group(1).replace("_", "-") if pods else None
+    return InContainer(container.group(1) if container is not None else None, uid)
 
 
 def _called(which: str, tops: Sequence[Mount]) -> Place:

@@ -1,6 +1,6 @@
 """What `serve` answers: the last sample, in the form that is asked for, however many ask and whatever they send.
 
-Files: extras/watch/endpoint.py, extras/watch/containers.py, extras/watch/openmetrics.py.
+Files: extras/watch/endpoint.py, extras/watch/openmetrics.py.
 """
 
 import gzip
@@ -13,15 +13,15 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.watch import containers, endpoint, machine, openmetrics
-from gdbheapx.inferior.base import ProcessCounters
+from gdbheapx.extras.watch import endpoint, machine, openmetrics
+from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.problems import CANNOT_LISTEN
 from tests.support.hostile import HOSTILE
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="prometheus_client is not installed")
 
 MB = 1 << 20
-UID, ID, INNER = "0f1e2d3c-1111-2222-3333-444455556666", "ab" * 32, "cd" * 32
+UID, ID = "0f1e2d3c-1111-2222-3333-444455556666", "ab" * 32
 DOCUMENT = "application/openmetrics-text; version=1.0.0"
 
 
@@ -57,9 +57,9 @@ def ours(body: bytes) -> List[bytes]:
     return [line for line in body.splitlines() if line.startswith(b"gdbheapx")]
 
 
-def one(name: str, place: containers.Place = containers.Place()) -> List[openmetrics.Metric]:  # noqa: B008
+def one(name: str, container: InContainer = InContainer()) -> List[openmetrics.Metric]:  # noqa: B008
     """Metrics of one process."""
-    return [openmetrics.Metric("rss_bytes", "resident memory", [(openmetrics.labels(7, name, place), 20 * MB)])]
+    return [openmetrics.Metric("rss_bytes", "resident memory", [(openmetrics.labels(7, name, container), 20 * MB)])]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -74,7 +74,7 @@ def test_a_name_stays_one_label(served: endpoint.Endpoint, name: str) -> None:
 
 def test_the_file_has_the_same_series(served: endpoint.Endpoint) -> None:
     """What is served and what watch --openmetrics writes is equal, but for the endpoint's own figures."""
-    metrics = one('a"\\\nb', containers.Place(ID, UID))
+    metrics = one('a"\\\nb', InContainer(ID, UID))
     served.publish(metrics, 1, 0)
     told = series(ask(served, Accept=DOCUMENT)[2].decode())
     assert {key: value for key, value in told.items() if key == "gdbheapx_rss_bytes"} == series(openmetrics.text(metrics))
@@ -159,30 +159,6 @@ def test_who_reaches_it() -> None:
         assert made.is_private is is_private
 
 
-@pytest.mark.parametrize(
-    "groups, place",
-    [
-        ("0::/system.slice/redis.service", (None, None)),
-        ("0::/", (None, None)),
-        ("0::/system.slice/docker-%s.scope" % ID, (ID, None)),
-        ("0::/docker/%s" % ID, (ID, None)),
-        ("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope" % (UID.replace("-", "_"), ID), (ID, UID)),
-        ("0::/../../kubepods-burstable-pod%s.slice/crio-%s.scope/container" % (UID.replace("-", "_"), ID), (ID, UID)),
-        ("12:memory:/kubepods/burstable/pod%s/%s\n1:name=systemd:/kubepods/burstable/pod%s/%s" % (UID, ID, UID, ID), (ID, UID)),
-        ("0::/kubepods/pod%s/%s" % ("a1" * 16, ID), (ID, "a1" * 16)),
-        ("0::/docker/%s/kubepods/pod%s/%s" % (INNER, UID, ID), (ID, UID)),
-        ("0::/kubepods/pod%s/%s/docker/%s" % (UID, ID, INNER), (ID, UID)),
-        ("0::/machine.slice/libpod_pod_%s.slice/libpod-%s.scope" % (INNER, ID), (ID, None)),
-        ("0::/pod%s" % UID, (None, UID)),
-        ("0::/a/%s0" % ID, (None, None)),
-        ("0::/a/podxyz/%s" % ID[:-1], (None, None)),
-    ],
-)
-def test_containers(groups: str, place: Tuple[Any, Any]) -> None:
-    """The names that kubelet, containerd, CRI-O, Docker and podman give; in Kubernetes' own spelling. What only looks alike is none."""
-    assert containers.named(groups + "\n") == place
-
-
 class Told:
     """Counters that a test gives, and takes away."""
 
@@ -197,6 +173,9 @@ class Told:
     def read(self) -> Any:
         return None if self._pid in self.gone else ProcessCounters(self._pid * MB, self._pid * MB, None, 1, None, 9 * MB)
 
+    def container(self) -> InContainer:
+        return InContainer(ID if self._pid == 5 else None)
+
     pages = pressure = None
 
 
@@ -205,7 +184,6 @@ def test_a_machine_is_bounded(tmp_path: Path, served: endpoint.Endpoint, monkeyp
     for pid in range(1, 6):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cmdline").write_text("p")
-        (tmp_path / str(pid) / "cgroup").write_text("0::/docker/%s\n" % ID if pid == 5 else "0::/\n")
     followed = machine.Machine("ALL", Told, str(tmp_path), is_judged=False)  # type: ignore[arg-type]
     monkeypatch.setattr(Told, "gone", set())
 

@@ -20,7 +20,7 @@ from gdbheapx.extras.watch import openmetrics, table, text
 from gdbheapx.extras.watch.samples import Sample, Watched
 from gdbheapx.extras.watch.summary import TIMES, History, Over
 from gdbheapx.extras.watch.text import BLOCKS, PLAIN, Text, sparkline, thinned
-from gdbheapx.inferior.base import ProcessCounters
+from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.units import duration
 
@@ -36,6 +36,7 @@ class Sampled:
     def __init__(self, name: str, is_exact: bool = False) -> None:
         self.name, self.pid, self.is_exact = name, 4321, is_exact
         self.watched = [Watched(INFO, FIGURES, "trim --dry-run")]
+        self.container = InContainer
 
 
 def sampled(name: str) -> Any:

@@ -5,7 +5,7 @@ Files: inferior/live/group.py.
 
 import os
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Any, Dict, Tuple
 
 import pytest
 
@@ -18,6 +18,8 @@ BOX = "ab" * 32
 OTHER = "ab" * 31 + "cd"
 CRIO = "c0" * 32
 UID = "0123abcd_1111_2222_3333_444455556666"
+DASHED = UID.replace("_", "-")
+ID, INNER = BOX, "cd" * 32
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%s.slice" % UID
 STAT = {"anon": 60 * MIB, "file": 30 * MIB, "kernel": 5 * MIB, "shmem": 0}
 
@@ -171,3 +173,28 @@ def test_memory_of_gpus(machine: Machine) -> None:
     files = {"3": ("/dev/dri/renderD128", first), "4": ("/dev/dri/renderD128", first), "5": ("/dev/dri/card0", second), "6": ("/etc/passwd", first)}
     assert gpu(machine, files) == {"vram": 2 * MIB, "gtt": 4 * MIB}
     assert group.gpu_memory(31, machine.files) == {}
+
+
+@pytest.mark.parametrize(
+    "groups, place",
+    [
+        ("0::/system.slice/redis.service", (None, None)),
+        ("0::/", (None, None)),
+        ("0::/system.slice/docker-%s.scope" % ID, (ID, None)),
+        ("0::/docker/%s" % ID, (ID, None)),
+        ("0::/kubepods.slice/kubepods-pod%s.slice/cri-containerd-%s.scope" % (UID, ID), (ID, DASHED)),
+        ("0::/../../kubepods-burstable-pod%s.slice/crio-%s.scope/container" % (UID, ID), (ID, DASHED)),
+        ("12:memory:/kubepods/burstable/pod%s/%s\n1:name=systemd:/kubepods/burstable/pod%s/%s" % (DASHED, ID, DASHED, ID), (ID, DASHED)),
+        ("0::/kubepods/pod%s/%s" % ("a1" * 16, ID), (ID, "a1" * 16)),
+        ("0::/docker/%s/kubepods/pod%s/%s" % (INNER, DASHED, ID), (ID, DASHED)),
+        ("0::/kubepods/pod%s/%s/docker/%s" % (DASHED, ID, INNER), (ID, DASHED)),
+        ("0::/machine.slice/libpod_pod_%s.slice/libpod-%s.scope" % (INNER, ID), (ID, None)),
+        ("0::/machine.slice/crio-conmon-%s.scope" % ID, (None, None)),
+        ("0::/pod%s" % DASHED, (None, DASHED)),
+        ("0::/a/%s0" % ID, (None, None)),
+        ("0::/a/podxyz/%s" % ID[:-1], (None, None)),
+    ],
+)
+def test_the_container_of_a_process(groups: str, place: Tuple[Any, Any]) -> None:
+    """The names that kubelet, containerd, CRI-O, Docker and podman give; in Kubernetes' own spelling. What only looks alike is none."""
+    assert group.container_of(groups + "\n") == place
