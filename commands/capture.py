@@ -9,12 +9,12 @@ from gdbheapx.session import Session
 
 HELP = """A snapshot of a process that crashes, as a handler for core_pattern.
 
-`gdbheapx capture --show-pattern` prints the line that has the kernel start it, and changes nothing. The kernel keeps the process until the
-handler has ended. The core comes through standard input and is written nowhere: the registers of all threads are taken from its beginning,
-memory is read where it is. Then the process goes, or the core is handed on, unchanged, to the program of --pass-to (systemd-coredump,
-apport, ...), also where there was no snapshot. The dump waits for at most --max-seconds. One capture is at work at a time; snapshots are
-readable by root alone. Each decision is a line of JSON in syslog, or in the file of --log. Exit code 4: the snapshot is partial; 1: there
-is none.
+`gdbheapx capture --show-pattern` prints the line that has the kernel start it, and changes nothing. With --listen it is a server, and the
+kernel connects to its socket instead (Linux 6.17). The kernel keeps the process until it is done. The core comes through standard input
+and is written nowhere: the registers of all threads are taken from its beginning, memory is read where it is. Then the process goes, or
+the core is handed on, unchanged, to the program of --pass-to (systemd-coredump, apport, ...), also where there was no snapshot. The dump
+waits for at most --max-seconds. One capture is at work at a time; snapshots are readable by root alone. Each decision is a line of JSON
+in syslog, or in the file of --log. Exit code 4: the snapshot is partial; 1: there is none.
 """
 
 
@@ -22,6 +22,7 @@ is none.
     "capture",
     arguments=[
         argument("pid", metavar="PID", nargs="?", type=count, help="the crashed process: %%P in core_pattern"),
+        argument("--listen", metavar="SOCKET", help="serve the socket that core_pattern names as @@SOCKET instead (Linux 6.17)"),
         argument("--to", metavar="DIR", default="/var/lib/gdbheapx", help="where snapshots go (default: /var/lib/gdbheapx)"),
         argument("--max-seconds", type=some_seconds, default=20.0, metavar="N", help="let the dump wait for N seconds (default: 20)"),
         argument("--max-memory", type=size, default=2 << 30, metavar="SIZE", help="use at most SIZE of memory (default: 2G)"),

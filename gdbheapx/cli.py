@@ -209,9 +209,10 @@ def render(invocation: "Invocation", renderer: str) -> int:
             from gdbheapx.extras.agents.command import make
         elif renderer == CAPTURE:
             from gdbheapx.extras.capture import command as capture
+            from gdbheapx.inferior.live.crashed import accept, not_filled
             from gdbheapx.inferior.live.dumped import read_head
 
-            return capture.make(invocation, shell, read_head)
+            return capture.make(invocation, shell, capture.Dumps(read_head, accept, not_filled))
         else:
             from gdbheapx.extras.query.command import make
     except ImportError:  # the single file

@@ -31,7 +31,7 @@ FILTERS = {
     *("systemcallfilter", "systemcalllog"),
 }
 """What systemd makes seccomp filters of (systemd.exec(5))."""
-UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer", "gdbheapx-serve.service")
+UNITS = ("gdbheapx-watch@.service", "gdbheapx-trim@.service", "gdbheapx-trim@.timer", "gdbheapx-serve.service", "gdbheapx-capture.service", "gdbheapx-capture.socket")
 WATCHED = "[Unit]\nDescription=What is watched\n[Service]\nExecStart=/bin/true\n"
 
 
@@ -61,11 +61,11 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert "gdbheapx-watch@server.service" in run(analyze, "verify", "--man=no", paths[0])[1]
 
 
-@pytest.mark.parametrize("name", ["watch", "trim"])
+@pytest.mark.parametrize("name", ["watch@server", "trim@server", "capture"])
 def test_the_units_may_do_little(tmp_path: Path, name: str) -> None:
     """systemd-analyze security: below 5.0 of 10."""
     analyze, paths = need("systemd-analyze"), install(tmp_path)
-    (path,) = (path for path in paths if path.endswith("gdbheapx-%s@server.service" % name))
+    (path,) = (path for path in paths if path.endswith("gdbheapx-%s.service" % name))
     code, said = run(analyze, "security", "--offline=true", "--threshold=49", "--no-pager", path)
     if "unrecognized option" in said:
         pytest.skip("this systemd-analyze rates no files")

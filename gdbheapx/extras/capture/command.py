@@ -6,8 +6,11 @@ Whatever goes wrong with the snapshot, the core goes on to the program it is mea
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -23,13 +26,26 @@ PATTERN = "/proc/sys/kernel/core_pattern"
 MOST_PATTERN = 127
 """Of so many bytes core_pattern takes (core(5))."""
 PROGRAM = "/usr/bin/gdbheapx"
+MODES = "/proc/sys/kernel/core_modes"
+"""What core_pattern may name, one a line (Linux 6.17)."""
 TAKEN, PARTIAL, BUSY, NO_ROOM, TOO_SLOW, FAILED = "taken", "partial", "busy", "no-room", "too-slow", "failed"
+REFUSED = "refused"
+"""Somebody connected to the socket, and it was not the kernel."""
 PART_OF_TIME = 0.8
 """Of the time that there is the walk gets so much: what is there by then is written."""
 PIECE_BYTES = 1 << 20
 PIPE_BYTES = 1 << 20
-ReadHead = Callable[[int, int, float], Any]
-"""inferior.live.dumped.read_head."""
+
+
+class Dumps(NamedTuple):
+    """How crashes are read: functions of inferior.live."""
+
+    read_head: Callable[[int, int, float], Any]
+    """dumped.read_head"""
+    accept: Callable[[socket.socket, float], Any]
+    """crashed.accept"""
+    not_filled: Callable[[Sequence[str]], List[str]]
+    """crashed.not_filled"""
 
 
 class Decision(NamedTuple):
@@ -53,26 +69,60 @@ class Decision(NamedTuple):
     """Older snapshots that made room."""
 
 
-def make(invocation: Invocation, shell: Shell, read_head: ReadHead) -> int:
+def make(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
     """Capture; the exit code."""
     options = invocation.options
     try:
+        if options.listen is not None:
+            unknown = dumps.not_filled(options.pass_to or ())
+            if unknown:
+                raise UsageError("capture --listen cannot fill in %%%s" % ", %".join(unknown), "leave it out of --pass-to")
         if options.show_pattern:
             return shell.say(pattern_text(options))
+        if options.listen is not None:
+            return listen(invocation, shell, dumps)
         if options.pid is None:
             raise UsageError("capture requires the process id that the kernel gives (%P)", "see gdbheapx capture --show-pattern")
         if os.isatty(0):
             raise UsageError("capture reads the core that the kernel writes to standard input", "see gdbheapx capture --show-pattern")
-        return handle(invocation, shell, read_head)
+        return handle(invocation, shell, dumps)
     except HeapxError as error:
         return shell.failed(error, False)
 
 
-def handle(invocation: Invocation, shell: Shell, read_head: ReadHead) -> int:
-    """One crash."""
+def listen(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
+    """Handle what comes through the socket, until this process is told to end."""
+    from gdbheapx.extras.capture import listener
+
+    options = invocation.options
+    if options.pid is not None:
+        raise UsageError("capture: a process id and --listen cannot be combined", "the kernel says by the socket which process it is")
+
+    def one(connection: socket.socket) -> None:
+        unix_s = time.time()
+        try:
+            crashed = dumps.accept(connection, time.monotonic() + options.max_seconds)
+        except HeapxError as error:
+            pid = struct.unpack("=3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            tell(Decision(unix_s, pid, None, None, None, REFUSED, error.line()), shell, options)
+            return
+        os.dup2(connection.fileno(), 0)
+        connection.close()
+        handle(invocation.asking(pid=crashed.pid), shell, dumps, crashed)
+
+    def failed(error: HeapxError) -> None:
+        log(json.dumps({"kind": "capture-error", "why": error.line()}), options.log)
+
+    begun = "listening at %s; for the line for core_pattern add --show-pattern\n" % options.listen
+    listener.serve(options.listen, one, failed, lambda: shell.say(begun))
+    return runner.WHOLE
+
+
+def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = None) -> int:
+    """One crash, whose core comes through standard input. `crashed`: what the kernel says of it where no line of core_pattern does."""
     options, began, unix_s = invocation.options, time.monotonic(), time.time()
     until = began + options.max_seconds
-    head = read_head(options.pid, 0, until)
+    head = dumps.read_head(options.pid, 0, until)
     decision = Decision(unix_s, options.pid, head.name, head.threads, head.memory_bytes, FAILED)
     try:
         if head.error is not None:
@@ -86,11 +136,17 @@ def handle(invocation: Invocation, shell: Shell, read_head: ReadHead) -> int:
         decision = decision._replace(why=runner.internal(error, "gdbheapx capture").line())
     decision = decision._replace(took_ms=round(1000 * (time.monotonic() - began), 1))
     if options.pass_to:
-        decision = decision._replace(passed_to=options.pass_to[0], passed_code=pass_on(options.pass_to, head.data))
+        words = options.pass_to if crashed is None else crashed.fill(options.pass_to, head.signal, unix_s)
+        decision = decision._replace(passed_to=words[0], passed_code=pass_on(words, head.data))
+    tell(decision, shell, options)
+    return {TAKEN: runner.WHOLE, PARTIAL: runner.PARTIAL}.get(decision.outcome, runner.NO_ANSWER)
+
+
+def tell(decision: Decision, shell: Shell, options: Any) -> None:
+    """The line of a decision."""
     line = json.dumps({"kind": "capture", **decision._asdict()})
     log(line, options.log)
     shell.say(line + "\n")
-    return {TAKEN: runner.WHOLE, PARTIAL: runner.PARTIAL}.get(decision.outcome, runner.NO_ANSWER)
 
 
 def take(invocation: Invocation, shell: Shell, head: Any, decision: Decision, until: float) -> Decision:
@@ -236,20 +292,34 @@ def pattern_text(options: Any) -> str:
             now = file.read().rstrip("\n")
     except OSError:
         now = ""
-    words: List[str] = [program, "capture", "%P"]
+    words: List[str] = [program, "capture", *(["%P"] if options.listen is None else ["--listen", options.listen])]
     words += ["--to", os.path.abspath(options.to)] if options.to != DEFAULT_FOLDER else []
     before = now[1:].split() if now.startswith("|") else []
     is_ours = "capture" in before[1:2]
     passed = options.pass_to or ([] if is_ours else before)
     words += ["--pass-to", *passed] if passed else []
-    pattern = "|" + " ".join(words)
+    pattern = "|" + " ".join(words) if options.listen is None else "@@" + options.listen
     lines = ["sysctl -w 'kernel.core_pattern=%s'" % pattern, "# now: %s" % now]
     if len(os.fsencode(pattern)) > MOST_PATTERN:
         long = "# too long: the kernel keeps %d bytes of %d; put the command into a script"
         lines.insert(0, long % (MOST_PATTERN, len(os.fsencode(pattern))))
+    if options.listen is not None:
+        lines.insert(0, "# the server comes first: %s" % shlex.join(words))
+        lines += [] if has_sockets() else ["# %s names no sockets: they require Linux 6.17" % MODES]
+    elif has_sockets():
+        lines.append("# to have a server that the kernel connects to instead: add --listen SOCKET, such as /run/gdbheapx.sock")
     if now and not before and not passed:
         lines.append("# no core file is written then: to have both, name a program that writes one with --pass-to")
     return "\n".join(lines) + "\n"
+
+
+def has_sockets() -> bool:
+    """core_pattern may name a socket."""
+    try:
+        with open(MODES) as file:
+            return "socket" in file.read().split()
+    except OSError:
+        return False
 
 
 DEFAULT_FOLDER = "/var/lib/gdbheapx"

@@ -20,6 +20,12 @@ SHARE = 32
 WAIT_S = 0.05
 
 
+def only_ours(path: str, status: os.stat_result) -> None:
+    """HeapxError where others may change what is in the folder."""
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise HeapxError("others may write to %s" % path, "chown root it, and chmod 0700", code=UNSAFE_PATH)
+
+
 class Kept(NamedTuple):
     """One snapshot that is there."""
 
@@ -40,8 +46,7 @@ class Folder:
             status = os.fstat(self._descriptor)
         except OSError as error:
             raise HeapxError("cannot use the folder %s: %s" % (path, error.strerror), "choose another with --to DIR", code=CANNOT_WRITE)
-        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise HeapxError("others may write to %s" % path, "chown root it, and chmod 0700", code=UNSAFE_PATH)
+        only_ours(path, status)
         self.is_ours = self._lock(until)
         """False: another capture is at work."""
 

@@ -18,10 +18,12 @@ from gdbheapx.inferior.base import BulkSource, MappingUse, MemoryUse, SwapRoom
 from gdbheapx.inferior.core.file import MAX_NOTES, MOST_HEADERS, PN_XNUM, CoreFile
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
+    NT_PRSTATUS,
     PT_NOTE,
     Header,
     ProgramHeader,
     parse_header,
+    parse_notes,
     parse_program_headers,
     program_header_bytes,
 )
@@ -50,14 +52,17 @@ class Head(NamedTuple):
     threads: Optional[int]
     memory_bytes: Optional[int]
     """What it has in RAM and in swap."""
+    signal: int
+    """Which one it crashed by; 0: there are no notes."""
 
 
 def read_head(pid: int, pipe: int, until: float) -> Head:
     """ELF header, program headers and notes of the core that comes through `pipe`; `until` this moment of the monotonic clock."""
     data = bytearray()
-    descriptor, why = -1, None
+    descriptor, why, signal = -1, None, 0
     try:
         header, count = _take(pipe, data, until)
+        signal = _signal(header, data)
         descriptor = _in_memory(header, count, data)
     except HeapxError as error:
         why = error
@@ -67,7 +72,7 @@ def read_head(pid: int, pipe: int, until: float) -> Head:
     sizes = [fields.get(name, "").partition(" ")[0] for name in ("VmRSS", "VmSwap")]
     memory_bytes = sum(int(size) << 10 for size in sizes) if all(size.isdigit() for size in sizes) else None
     threads = int(fields["Threads"]) if fields.get("Threads", "").isdigit() else None
-    return Head(bytes(data), descriptor, why, fields.get("Name"), threads, memory_bytes)
+    return Head(bytes(data), descriptor, why, fields.get("Name"), threads, memory_bytes, signal)
 
 
 def _take(pipe: int, data: bytearray, until: float) -> Tuple[Header, int]:
@@ -97,6 +102,15 @@ def _in_memory(header: Header, count: int, data: bytearray) -> int:
         end = max(end, place + 4)
     os.truncate(descriptor, max(end, len(data)))
     return descriptor
+
+
+def _signal(header: Header, data: bytearray) -> int:
+    """si_signo of the first elf_prstatus, which is that of the thread that crashed."""
+    notes = _entries(header, data, 1)[0]
+    for name, kind, desc in parse_notes(header.order, bytes(data[notes.offset : notes.offset + notes.filesz]), notes.align):
+        if name == b"CORE" and kind == NT_PRSTATUS and len(desc) >= 4:
+            return int(struct.unpack_from(header.order + "i", desc)[0])
+    return 0
 
 
 def _fill(pipe: int, data: bytearray, size_bytes: int, until: float) -> None:

@@ -1,10 +1,11 @@
 """`capture` without a crash: names, what stays in the folder, whose turn it is, the core handed on, the line for core_pattern.
 
-Files: extras/capture/command.py extras/capture/folder.py inferior/live/dumped.py
+Files: extras/capture/command.py extras/capture/folder.py extras/capture/listener.py inferior/live/crashed.py inferior/live/dumped.py
 """
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,11 +16,11 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.capture import command
+from gdbheapx.extras.capture import command, listener
 from gdbheapx.extras.capture.folder import OURS, Folder
-from gdbheapx.inferior.live import dumped
+from gdbheapx.inferior.live import crashed, dumped
 from gdbheapx.invocation import GlobalOptions, split
-from gdbheapx.problems import CORE_DAMAGED, CUT, FILES_NOT_DUMPED, NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, UNSAFE_PATH
+from gdbheapx.problems import CANNOT_LISTEN, CORE_DAMAGED, CUT, FILES_NOT_DUMPED, NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, UNSAFE_PATH
 from tests.support.tool import ROOT
 
 
@@ -154,9 +155,12 @@ def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, now: str, **options: 
     """What --show-pattern prints where core_pattern is `now`."""
     pattern = tmp_path / "pattern"
     pattern.write_text(now + "\n")
+    modes = tmp_path / "modes"
+    modes.write_text("file\npipe\nsocket\n" if options.pop("sockets", False) else "file\npipe\n")
     monkeypatch.setattr(command, "PATTERN", str(pattern))
+    monkeypatch.setattr(command, "MODES", str(modes))
     monkeypatch.setattr(sys, "argv", ["/usr/bin/gdbheapx"])
-    text = command.pattern_text(SimpleNamespace(**{"to": command.DEFAULT_FOLDER, "pass_to": None, **options}))
+    text = command.pattern_text(SimpleNamespace(**{"to": command.DEFAULT_FOLDER, "pass_to": None, "listen": None, **options}))
     assert pattern.read_text() == now + "\n"
     return text.splitlines()
 
@@ -170,3 +174,51 @@ def test_the_pattern_hands_on_to_what_was_there(monkeypatch: pytest.MonkeyPatch,
     ours = "|/usr/bin/gdbheapx capture %P --pass-to /bin/x"
     assert "--pass-to" not in shown(monkeypatch, tmp_path, ours)[0]
     assert "too long" in shown(monkeypatch, tmp_path, systemd, to="/a/rather/long/path/to/some/folder")[0]
+
+
+def test_the_pattern_names_the_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The server's command comes first, with the handler that was there; without --listen only a line says that there is this form."""
+    systemd = "|/usr/lib/systemd/systemd-coredump %P %u %g %s %t 9223372036854775808 %h"
+    lines = shown(monkeypatch, tmp_path, systemd, listen="/run/gdbheapx.sock", sockets=True)
+    assert lines[0].endswith(": /usr/bin/gdbheapx capture --listen /run/gdbheapx.sock --pass-to %s" % systemd[1:])
+    assert lines[1] == "sysctl -w 'kernel.core_pattern=@@/run/gdbheapx.sock'" and len(lines) == 3
+    assert "6.17" in shown(monkeypatch, tmp_path, systemd, listen="/run/gdbheapx.sock")[-1]
+    assert "--listen" in shown(monkeypatch, tmp_path, systemd, sockets=True)[-1] and "--listen" not in "".join(shown(monkeypatch, tmp_path, systemd))
+
+
+def test_words_are_filled_in_as_the_kernel_does() -> None:
+    """What systemd-coredump and apport ask for; no space of a name makes two words."""
+    words = ["%P", "%u", "%g", "%s", "%t", "x%hx", "-c%c", "%d", "%F", "%%P", "%E", "%p", "%e", "%"]
+    one = crashed.Crashed(os.getpid(), 7, 8, 2, os.pidfd_open(os.getpid()) if hasattr(os, "pidfd_open") else 0)
+    found = one.fill(words, 11, 1e9 + 0.5)
+    limit = crashed.core_limit(os.getpid())
+    assert found[:5] == [str(os.getpid()), "7", "8", "11", "1000000000"] and found[5] == "x%sx" % os.uname().nodename
+    assert found[6] == "-c%s" % (2**64 - 1 if limit == "unlimited" else limit) and found[7:10] == ["2", str(one.descriptor), "%P"]
+    assert found[10] == os.path.realpath(sys.executable).replace("/", "!") and found[13] == "" and len(found) == len(words)
+    assert crashed.not_filled(words) == [] and crashed.not_filled(["%I%%C", "a%C"]) == ["C", "I"]
+
+
+def test_who_did_not_crash_is_refused() -> None:
+    """Also on a kernel that cannot say who connects."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(HeapxError) as refused:
+        crashed.accept(ours, time.monotonic() + 1)
+    assert refused.value.code == NO_PROCESS
+
+
+@pytest.mark.parametrize("path", ["", "socket", "/", "%s/", "%s/a b", "%s/../socket", "%s/link/socket", "%s/" + 100 * "n", "/proc/none/socket"])
+def test_paths_that_core_pattern_could_not_name_are_refused(tmp_path: Path, path: str) -> None:
+    """Relative ones, with spaces, through links, too long."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(HeapxError) as refused:
+        listener.check(path.replace("%s", str(tmp_path)))
+    assert refused.value.code == CANNOT_LISTEN
+
+
+def test_a_folder_where_others_could_put_their_socket_is_refused(tmp_path: Path) -> None:
+    """They would be given the cores."""
+    listener.check(str(tmp_path / "socket"))
+    tmp_path.chmod(0o777)
+    with pytest.raises(HeapxError) as unsafe:
+        listener.check(str(tmp_path / "socket"))
+    assert unsafe.value.code == UNSAFE_PATH
