@@ -165,6 +165,8 @@ def _of(target: Target, live: Sequence[Union[Step, str]], core: Sequence[Step]) 
     if not live or (target.kind == "live" and target.pid is not None):
         return [Step(step.command.replace("PID", str(target.pid)), step.why) if isinstance(step, Step) else step for step in live]
     asked = ["on the live process, `%s` %s" % (step.command, step.why) if isinstance(step, Step) else step for step in live]
-    files = {"JAVA": target.executable, "CORE": target.core_path}
+    core_path = target.core_path or ""
+    # what was read while the kernel kept the process (capture) is no file, and is gone
+    files = {"JAVA": target.executable, "CORE": None if core_path.startswith("/proc/") else core_path}
     words = [[shlex.quote(files.get(word) or word) for word in step.command.split()] for step in core]
     return [*(Step(" ".join(command), step.why) for command, step in zip(words, core)), *asked]

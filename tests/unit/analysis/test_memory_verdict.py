@@ -216,6 +216,10 @@ def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
         assert [step for step in steps if "live process" in step] or typed
     (jhsdb,) = [step for step in next_steps.steps(Core(), "mostly-runtime", "JVM") if isinstance(step, Step)]  # type: ignore[arg-type]
     assert jhsdb.command == "jhsdb jmap --histo --exe '/opt/a b/java' --core /tmp/the.core"
+    crashed = Core()
+    crashed.core_path = "/proc/7/mem"
+    (jhsdb,) = [step for step in next_steps.steps(crashed, "mostly-runtime", "JVM") if isinstance(step, Step)]  # type: ignore[arg-type]
+    assert jhsdb.command.endswith("--core CORE"), "the process is gone"
 
 
 def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
