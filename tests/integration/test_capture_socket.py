@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Iterator, Tuple
 
 import pytest
 
@@ -196,3 +196,18 @@ def test_the_unit_suffices(stage: Stage, started: Started) -> None:
     line = server.crash(process, ("signal", "SIGSEGV"))
     assert line["outcome"] == "taken" and line["program"] == "python3", line
     crashes.same_as_core(line["path"], folder / "core", folder)
+
+
+@pytest.mark.parametrize(
+    "words, code, told",
+    [
+        (("--listen", "relative"), 1, "absolute path"),
+        (("--listen", "/tmp/socket"), 1, "others may write to /tmp"),
+        (("7", "--listen", "/run/socket"), 2, "cannot be combined"),
+        (("--listen", "/run/socket", "--pass-to", "/bin/x", "%P", "%I"), 2, "cannot fill in %I"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(words: Tuple[str, ...], code: int, told: str) -> None:
+    """Cause, then the next step."""
+    done = heapx([], "capture", *words)
+    assert done.code == code and told in done.stderr and done.stderr.count("\n") == 1, done.stderr

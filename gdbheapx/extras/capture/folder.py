@@ -20,10 +20,10 @@ SHARE = 32
 WAIT_S = 0.05
 
 
-def only_ours(path: str, status: os.stat_result) -> None:
+def only_ours(path: str, status: os.stat_result, hint: str) -> None:
     """HeapxError where others may change what is in the folder."""
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise HeapxError("others may write to %s" % path, "chown root it, and chmod 0700", code=UNSAFE_PATH)
+        raise HeapxError("others may write to %s" % path, hint, code=UNSAFE_PATH)
 
 
 class Kept(NamedTuple):
@@ -46,7 +46,7 @@ class Folder:
             status = os.fstat(self._descriptor)
         except OSError as error:
             raise HeapxError("cannot use the folder %s: %s" % (path, error.strerror), "choose another with --to DIR", code=CANNOT_WRITE)
-        only_ours(path, status)
+        only_ours(path, status, "choose one that root owns, with mode 0700: --to DIR")
         self.is_ours = self._lock(until)
         """False: another capture is at work."""
 

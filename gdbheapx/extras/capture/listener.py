@@ -28,6 +28,7 @@ MOST_PATH_BYTES = 107
 PR_SET_DUMPABLE = 4
 PASSED = 3
 """The first descriptor that systemd passes (sd_listen_fds(3))."""
+ANOTHER = "choose another with --listen SOCKET, such as /run/gdbheapx.sock"
 Handle = Callable[[socket.socket], None]
 Failed = Callable[[HeapxError], None]
 
@@ -111,15 +112,14 @@ def check(path: str) -> None:
     if not name or os.path.realpath(folder) != folder or " " in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
         raise cannot(path, "core_pattern takes an absolute path of %d bytes without links, spaces and `..`" % MOST_PATH_BYTES)
     try:
-        only_ours(folder, os.stat(folder))
+        only_ours(folder, os.stat(folder), ANOTHER)
     except OSError as error:
         raise cannot(path, error.strerror or str(error))
 
 
 def cannot(path: str, why: str) -> HeapxError:
     """The error."""
-    hint = "choose another with --listen SOCKET, such as /run/gdbheapx.sock"
-    return HeapxError("cannot listen at %s: %s" % (path, why), hint, code=CANNOT_LISTEN)
+    return HeapxError("cannot listen at %s: %s" % (path, why), ANOTHER, code=CANNOT_LISTEN)
 
 
 def is_left(path: str) -> bool:
