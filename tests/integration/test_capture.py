@@ -170,7 +170,8 @@ def kills(group: Path) -> List[str]:
     return [line for name in KILLS if (group / name).exists() for line in (group / name).read_text().splitlines() if line.startswith("oom_kill ")]
 
 
-def test_a_memory_cgroup_at_its_limit(stage: Stage, group: Path) -> None:
+@pytest.mark.parametrize("form", ["pipe", "socket"])
+def test_a_memory_cgroup_at_its_limit(stage: Stage, group: Path, form: str) -> None:
     """Reading costs the group nothing: no page comes in and nobody is killed, and the snapshot is whole."""
     folder = stage.folder()
     program, record = stage.builder.build("crashing"), folder / "record"
@@ -184,11 +185,14 @@ def test_a_memory_cgroup_at_its_limit(stage: Stage, group: Path) -> None:
     limit, used = next((group / name, group / of) for name, of in LIMITS.items() if (group / name).exists())
     limit.write_text(str(int(used.read_text()) + (256 << 10)))
     before, core = kills(group), folder / "core"
-    with crashes.handled(folder, process.pid, words(folder, "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core)):
+    server = crashes.Server(folder, "sh -c 'cat > \"%s\"'" % core) if form == "socket" else None
+    by_pipe = words(folder, "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core)
+    with server.named(process) if server is not None else crashes.handled(folder, process.pid, by_pipe):
         os.kill(process.pid, signal.SIGSEGV)
         os.kill(process.pid, signal.SIGCONT)
     assert process.popen.wait(crashes.SECONDS) == -signal.SIGSEGV
     (told,) = crashes.decided(folder)
+    assert server is None or server.end() == 0
     assert told["outcome"] in ("taken", "partial") and kills(group) == before and before, told
     crashes.same_as_core(told["path"], core, folder)
 
