@@ -5,7 +5,7 @@ Files: inferior/gdb/expression.py
 
 import json
 from pathlib import Path
-from typing import List
+from typing import List, Sequence
 
 import pytest
 
@@ -31,25 +31,40 @@ def printed(process: Process, kind: str, *commands: str) -> List[str]:
     return outcome.stdout.decode().partition("BEGIN\n")[2].partition("END\n")[0].splitlines()
 
 
-@pytest.mark.parametrize(
-    "typed, expression",
-    [
-        ("blocks", "blocks"),
-        ("&blocks", "&blocks"),
-        ("header->freed_count", "&header->freed_count"),
-        ("blocks + 1", "blocks + 1"),
-        ("(char *) blocks + 16 --no-holders", "(char *) blocks + 16"),
-        ("$sp", "$sp"),
-        ("main", "&main"),
-        ("'(uint64_t) blocks'", "(uint64_t) blocks"),
-        ("0x10", "0x10"),
-    ],
+def of_each(process: Process, kind: str, cases: Sequence[Sequence[str]]) -> List[List[str]]:
+    """What the commands of each case print, all in one gdb."""
+    lines = printed(process, kind, *(command for case in cases for command in ("echo CASE\\n", *case)))
+    found: List[List[str]] = []
+    for line in lines:
+        if line == "CASE":
+            found.append([])
+        else:
+            found[-1].append(line)
+    assert len(found) == len(cases), lines
+    return found
+
+
+ADDRESSES = (
+    ("blocks", "blocks"),
+    ("&blocks", "&blocks"),
+    ("header->freed_count", "&header->freed_count"),
+    ("blocks + 1", "blocks + 1"),
+    ("(char *) blocks + 16 --no-holders", "(char *) blocks + 16"),
+    ("$sp", "$sp"),
+    ("main", "&main"),
+    ("'(uint64_t) blocks'", "(uint64_t) blocks"),
+    ("0x10", "0x10"),
 )
-def test_an_expression_is_the_address_that_gdb_prints(lasting: Lasting, kind: str, tmp_path: Path, typed: str, expression: str) -> None:
+
+
+def test_an_expression_is_the_address_that_gdb_prints(lasting: Lasting, kind: str, tmp_path: Path) -> None:
     """With spaces or quoted, beside options; a number stays a number."""
-    path = tmp_path / "answer"
-    lines = printed(recorder(lasting, kind), kind, "heapx whatis %s --json -o %s" % (typed, path), "print/x (unsigned long) (%s)" % expression)
-    assert json.loads(path.read_text())["data"]["address"] == lines[-1].split()[-1]
+    paths = [tmp_path / str(number) for number in range(len(ADDRESSES))]
+    cases = [
+        ("heapx whatis %s --json -o %s" % (typed, path), "print/x (unsigned long) (%s)" % expression) for (typed, expression), path in zip(ADDRESSES, paths)
+    ]
+    for (typed, _), path, lines in zip(ADDRESSES, paths, of_each(recorder(lasting, kind), kind, cases)):
+        assert path.exists() and json.loads(path.read_text())["data"]["address"] == lines[-1].split()[-1], (typed, lines)
 
 
 def test_refs_and_owners_take_them(lasting: Lasting, kind: str, tmp_path: Path) -> None:
@@ -65,34 +80,33 @@ def test_refs_and_owners_take_them(lasting: Lasting, kind: str, tmp_path: Path) 
     assert data[0] == data[1] and data[2] == data[3]
 
 
-@pytest.mark.parametrize(
-    "typed, why",
-    [
-        ("threads = 99", "would assign"),
-        ("threads <<= 1", "would assign"),
-        ("$count++", "would assign"),
-        ("threads--", "would assign"),
-        ("$sp = 16", "would assign"),
-        ("$_streq(1, 1)", "calls a function of gdb's"),
-        ("(long) getpid()", "Cannot call functions"),
-        ("no_such_variable", "no_such_variable"),
-        ("*blocks", "which is no address"),
-        ("(double) 1", "which is no address"),
-        ("-1", "no address"),
-        ("*(long *) 8", "Cannot access memory"),
-        ("blocks +", "syntax error"),
-        ("$no_such_variable", "void"),
-    ],
+REFUSED = (
+    ("threads = 99", "would assign"),
+    ("threads <<= 1", "would assign"),
+    ("$count++", "would assign"),
+    ("threads--", "would assign"),
+    ("$sp = 16", "would assign"),
+    ("$_streq(1, 1)", "calls a function of gdb's"),
+    ("(long) getpid()", "Cannot call functions"),
+    ("no_such_variable", "no_such_variable"),
+    ("*blocks", "which is no address"),
+    ("(double) 1", "which is no address"),
+    ("-1", "no address"),
+    ("*(long *) 8", "Cannot access memory"),
+    ("blocks +", "syntax error"),
+    ("$no_such_variable", "void"),
 )
-def test_what_would_change_the_program_or_is_no_address_is_refused(lasting: Lasting, kind: str, typed: str, why: str) -> None:
+
+
+def test_what_would_change_the_program_or_is_no_address_is_refused(lasting: Lasting, kind: str) -> None:
     """In one line with the next step; the program's variables, and gdb's settings, are as before."""
-    process = recorder(lasting, kind)
-    before, after = [*("show %s" % name for name in MAY), "print threads", "print $sp", "print $count"], "echo MIDDLE\\n"
-    lines = printed(process, kind, *before, "heapx whatis %s" % typed, after, *before)
-    at = lines.index("MIDDLE")
-    assert why in lines[at - 1] and at == len(before) + 1, lines
-    values = [line.rpartition(" = ")[2] for line in lines]
-    assert values[: len(before)] == values[at + 1 :]
+    state = [*("show %s" % name for name in MAY), "print threads", "print $sp", "print $count"]
+    cases = [(*state, "heapx whatis %s" % typed, "echo MIDDLE\\n", *state) for typed, _ in REFUSED]
+    for (typed, why), lines in zip(REFUSED, of_each(recorder(lasting, kind), kind, cases)):
+        at = lines.index("MIDDLE")
+        assert why in lines[at - 1] and at == len(state) + 1, (typed, lines)
+        values = [line.rpartition(" = ")[2] for line in lines]
+        assert values[: len(state)] == values[at + 1 :], (typed, lines)
 
 
 def test_a_setting_that_was_off_stays_off(lasting: Lasting, core: str) -> None:
