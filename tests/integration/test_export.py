@@ -183,6 +183,7 @@ def test_duckdb_reads_it(stage: Stage, core: str, tmp_path: Path) -> None:
     assert duckdb.sql(query).fetchall() == [(used, "BIGINT")]
 
 
+@pytest.mark.once  # how each format escapes is unit-tested on each Python
 @pytest.mark.parametrize("name", hostile.OF_THREADS)
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: no frame, line or column more, no control character, no formula; and no byte lost."""

@@ -85,6 +85,7 @@ def test_each_command_has_the_same_name(service: Process, core: str) -> None:
     assert "shop._cache, dict of 20,000 entries" in heapx(target, "report", "--deep").stdout.decode()
 
 
+@pytest.mark.once  # which words --of takes is the tool's own, once owners have names
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_a_listed_path_can_be_asked_for(service: Process, kind: str) -> None:
     """--of takes what `owners` shows, at each level, and says the same of it."""
@@ -134,6 +135,7 @@ def test_flames_have_names(service: Process, core: str) -> None:
     assert not any('["' in line or "[held by several owners];module" in line for line in lines)
 
 
+@pytest.mark.once  # what is left out is the tool's own rule
 def test_without_names(service: Process, core: str, tmp_path: Path) -> None:
     """No name and no key of the program's own objects, wherever they are not wanted."""
     entry = places(service)[0]
@@ -152,6 +154,7 @@ def test_without_names(service: Process, core: str, tmp_path: Path) -> None:
     assert by_owner(json.loads(texts[0])["data"]["owners"]), "they are there all the same"
 
 
+@pytest.mark.once  # whether a file has addresses is the tool's own
 def test_a_snapshot_may_keep_addresses(service: Process, core: str, tmp_path: Path) -> None:
     """Those of the process: whatis and refs take them; else it says that they were moved."""
     cache = places(service)[1]
