@@ -25,7 +25,8 @@ from gdbheapx.session import Session
 from gdbheapx.units import Size, say
 
 UNTIL_S = 1.7
-"""Where no number of processes was given, another one is looked into until so long after the beginning."""
+"""Where no number of processes was given, looks end so long after the beginning: none begins that would be over later if it took as long as
+the longest so far."""
 LOOK_S, LEAST_S, MOST_S = 1.0, 0.2, 20.0
 """How long the walks of one may take; where the time is nearly over; where a number was given."""
 TRIES = 2
@@ -242,11 +243,14 @@ def _numbers(processes: Sequence[GroupProcess]) -> str:
 def _looks(session: Session, processes: Sequence[GroupProcess], top: Optional[int], until: float) -> List[Look]:
     """Into those with most private memory: into one at least, then as long as there is time."""
     looks: List[Look] = []
+    longest_s = 0.0
     for number, process in enumerate(processes):
+        began = time.monotonic()
         look: Optional[Look] = None
         may_look = process.uses is not None and process.pid != os.getpid() and not session.budget.expired()
-        if may_look and (number < top if top is not None else not number or time.monotonic() < until):
-            look = _deep(session, process, MOST_S if top is not None else max(LEAST_S, min(LOOK_S, until - time.monotonic())))
+        if may_look and (number < top if top is not None else not number or began + longest_s < until):
+            look = _deep(session, process, MOST_S if top is not None else max(LEAST_S, min(LOOK_S, until - began)))
+            longest_s = max(longest_s, time.monotonic() - began)
         looks.append(look or Look(list(_shallow(process))))
     return looks
 

@@ -121,6 +121,23 @@ def test_every_byte_once() -> None:
     assert not session.partial and [problem.code for problem in session.problems] == ["no-answer"]
 
 
+@pytest.mark.parametrize("read_s, look_s, looked", [(0.25, 0.125, 11), (0.25, 0.625, 2), (1.5, 0.25, 1), (5.0, 0.125, 1)])
+def test_looks_end_in_time(monkeypatch: pytest.MonkeyPatch, read_s: float, look_s: float, looked: int) -> None:
+    """Another one begins only where it is over in time if it takes as long as the longest before; one is looked into however long reading took."""
+    now = read_s
+
+    def deep(session: Session, process: GroupProcess, seconds: float) -> bill.Look:
+        nonlocal now
+        now += look_s
+        return bill.Look([], is_deep=True)
+
+    monkeypatch.setattr(bill.time, "monotonic", lambda: now)
+    monkeypatch.setattr(bill, "_deep", deep)
+    processes = [process(number, [use("", MIB, MIB)], MIB) for number in range(20, 40)]
+    looks = bill._looks(Told(Group(memory(), processes)), processes, None, bill.UNTIL_S)
+    assert sum(look.is_deep for look in looks) == looked and (looked == 1 or now <= bill.UNTIL_S)
+
+
 def test_version_1_has_one_sum_of_the_kernel() -> None:
     """Page tables and stacks are told by the processes; the rest is one line. Swap counts, sockets have a limit of their own."""
     stat = {key: STAT[key] for key in ("anon", "file", "shmem", "file_mapped", "file_dirty", "inactive_file", "active_file", "kernel")}
