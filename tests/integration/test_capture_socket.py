@@ -139,6 +139,26 @@ def test_a_crash_ends_no_server_and_a_server_no_crash(stage: Stage, started: Sta
     assert line["pid"] == second.pid and line["outcome"] in ("taken", "partial")
 
 
+def test_while_a_server_stands_still_crashes_wait(stage: Stage, started: Started) -> None:
+    """Who is killed meanwhile goes, and is said to have gone; the other is handled when the server runs on."""
+    server, first, second = started(), stage.start("crashing", "1", "1000000"), stage.start("crashing", "1", "1000000")
+    os.kill(server.popen.pid, signal.SIGSTOP)
+    for process in (first, second):
+        with crashes.pattern("@@" + str(server.path), lambda process=process: waits(process.pid)):  # type: ignore[misc]
+            crashes.die(process, ("byte", "s"))
+    first.popen.kill()
+    assert first.popen.wait(crashes.SECONDS) == -9 and second.popen.poll() is None
+    os.kill(server.popen.pid, signal.SIGCONT)
+    assert second.popen.wait(crashes.SECONDS) == -11
+    assert server.line(first.pid)["outcome"] == "failed" and server.line(second.pid)["outcome"] in ("taken", "partial")
+
+
+def waits(pid: int) -> bool:
+    """The kernel has connected for this process, and sleeps."""
+    text = Path("/proc/%d/status" % pid).read_text()
+    return "CoreDumping:\t1" in text and "State:\tS" in text
+
+
 def test_one_server_for_a_socket(stage: Stage, started: Started) -> None:
     """A second one says so; what a killed one left is no hindrance; one that is asked to end finishes what it does and takes its socket away."""
     server = started()

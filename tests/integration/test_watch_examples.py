@@ -287,7 +287,18 @@ def test_the_command_lines_are_understood(name: str) -> None:
         assert asked.pid == 1 and parse(rest, "gdbheapx").command.name == rest[0]
 
 
+def test_capture_serves_the_socket_that_systemd_listens_at() -> None:
+    """Both units, and the line for core_pattern in the page, name the same, for nobody but root."""
+    load_commands()
+    service, listening = ((EXAMPLES / ("gdbheapx-capture." + kind)).read_text() for kind in ("service", "socket"))
+    (line,) = re.findall(r"exec (gdbheapx [^'\n]*)'", service)
+    options = parse(shlex.split(line)[1:], "gdbheapx").options
+    assert units.setting(listening, "ListenStream") == [options.listen] and units.setting(listening, "SocketMode") == ["0600"]
+    assert "core_pattern=@@%s\n" % options.listen in (ROOT / "docs" / "how-to" / "last-look.md").read_text()
+    assert options.to == "/var/lib/" + units.setting(service, "StateDirectory")[0]
+
+
 def test_the_pages_show_every_example() -> None:
-    """The pages on watch, serve and fleet name each file, and no other."""
-    page = "".join((ROOT / "docs" / "how-to" / name).read_text() for name in ("watch.md", "fleet.md", "serve.md"))
+    """The pages on watch, serve, capture and fleet name each file, and no other."""
+    page = "".join((ROOT / "docs" / "how-to" / name).read_text() for name in ("watch.md", "fleet.md", "serve.md", "last-look.md"))
     assert {path.name for path in EXAMPLES.iterdir()} == set(re.findall(r"\(examples/([^)]+)\)", page))

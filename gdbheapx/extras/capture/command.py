@@ -20,7 +20,7 @@ from gdbheapx import runner, worker
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
 from gdbheapx.extras.capture.folder import SHARE, Folder
 from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
-from gdbheapx.problems import NO_ANSWER, Code, Severity
+from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, Code, Severity
 
 PATTERN = "/proc/sys/kernel/core_pattern"
 MOST_PATTERN = 127
@@ -104,7 +104,8 @@ def listen(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
             crashed = dumps.accept(connection, time.monotonic() + options.max_seconds)
         except HeapxError as error:
             pid = struct.unpack("=3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-            tell(Decision(unix_s, pid, None, None, None, REFUSED, error.line()), shell, options)
+            outcome = FAILED if error.code == PROCESS_ENDED else REFUSED
+            tell(Decision(unix_s, pid, None, None, None, outcome, error.line()), shell, options)
             return
         os.dup2(connection.fileno(), 0)
         connection.close()

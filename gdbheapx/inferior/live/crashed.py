@@ -34,6 +34,7 @@ FILLED = "PpugdstchefEF"
 """What stands for something behind % in a line of core_pattern (core(5)), and is filled in here as the kernel does."""
 OWN_LIMIT = "1"
 """RLIMIT_CORE of what the kernel starts for a core, and of what capture starts: a crash of these leaves none, or there would be no end."""
+GONE = "there is nothing left to read of it"
 CONNECTS = "only the kernel connects to this socket, for a process that crashes: see gdbheapx capture --show-pattern"
 
 
@@ -86,7 +87,7 @@ def accept(connection: socket.socket, until: float) -> Crashed:
             _answer(connection)
     except (OSError, struct.error) as error:
         what = "the kernel did not write a core of process %d: %s" % (crashed.pid, error)
-        raise HeapxError(what, "the process was killed meanwhile", code=PROCESS_ENDED)
+        raise HeapxError(what, GONE, code=PROCESS_ENDED)
     connection.setblocking(True)
     return crashed
 
@@ -97,6 +98,8 @@ def _peer(connection: socket.socket) -> Crashed:
     try:
         (descriptor,) = struct.unpack("=i", connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))
         fcntl.ioctl(descriptor, PIDFD_GET_INFO, info)
+    except ProcessLookupError:
+        raise HeapxError("the process that crashed was killed before its core was written", GONE, code=PROCESS_ENDED)
     except OSError as error:
         raise HeapxError("cannot determine who connected: %s" % error.strerror, CONNECTS, code=NO_PROCESS)
     known, pid, uid, gid, state = INFO.unpack(info)
