@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, Wrong, pack, prepare_core, split, with_target
+from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack, prepare_core, split, with_target
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -154,6 +154,10 @@ def dispatch(words: List[str]) -> int:
         asked, rest = split(words)
     except Wrong as error:
         return wrong(words, str(error))
+    if os.environ.pop(STANDS_BY, None):
+        from gdbheapx import worker
+
+        return worker.stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look)))
     if rest[:1] == ["--version"]:
         from gdbheapx import __version__
 

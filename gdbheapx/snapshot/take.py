@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import gdbheapx
 from gdbheapx import __version__, command
@@ -19,7 +19,7 @@ from gdbheapx.analysis import pins
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.errors import HeapxError, said
 from gdbheapx.inferior.base import Target
-from gdbheapx.invocation import GLOBALS, split, unpack
+from gdbheapx.invocation import GLOBALS, STANDS_BY, split, unpack
 from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, OUT_OF_MEMORY, SHELL_ONLY
 from gdbheapx.session import Session
@@ -198,17 +198,51 @@ def by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str
     """By a program of its own: what it does to gdb and to memory ends with it. Its document; HeapxError where there is no snapshot."""
     words = [*_program(), *target, "snapshot", path, "--json", *more]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
-    if done.returncode in FAILED or not (store.is_url(path) or os.path.exists(path)):
-        error = _error(done.stdout) or HeapxError("it ended with %d" % done.returncode, code=NO_ANSWER)
-        raise HeapxError("no snapshot of %s: %s" % (target[-1], error.message), error.hint, code=error.code)
+    return _told(done.returncode, done.stdout, target[-1], path)
+
+
+class Standby:
+    """A program that waits to take snapshots of one process. From the second on it has nothing to import, and the process grows less before
+    it is read. Where memory is scarce the kernel ends it first."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._popen: Optional[subprocess.Popen[bytes]] = None
+
+    def take(self, path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
+        """See by_child."""
+        if self._popen is None or self._popen.poll() is not None:
+            words, environment = [*_program(), "--pid", str(self._pid)], {**_environment(), STANDS_BY: "1"}
+            self._popen = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+            )
+        code, text = self._ask(self._popen, ["snapshot", path, "--json", *more])
+        return _told(code, text, str(self._pid), path)
+
+    def _ask(self, popen: "subprocess.Popen[bytes]", words: Sequence[str]) -> Tuple[int, str]:
+        assert popen.stdin and popen.stdout
+        try:
+            popen.stdin.write(json.dumps(words).encode() + b"\n")
+            popen.stdin.flush()
+            code, text = json.loads(popen.stdout.readline())
+            return code, text
+        except (OSError, ValueError):  # it is gone
+            popen.kill()
+            return popen.wait(), ""
+
+
+def _told(code: int, text: Union[str, bytes], name: str, path: str) -> Dict[str, Any]:
+    if code < 0 or code in FAILED or not (store.is_url(path) or os.path.exists(path)):
+        error = _error(text) or HeapxError("it ended with %d" % code, code=NO_ANSWER)
+        raise HeapxError("no snapshot of %s: %s" % (name, error.message), error.hint, code=error.code)
     try:
-        told: Dict[str, Any] = json.loads(done.stdout)
+        told: Dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError):
         told = {}
     return told
 
 
-def _error(text: bytes) -> Optional[HeapxError]:
+def _error(text: Union[str, bytes]) -> Optional[HeapxError]:
     try:
         return said(json.loads(text))
     except (ValueError, RecursionError):

@@ -193,11 +193,7 @@ class Limits(NamedTuple):
             hard = resource.getrlimit(limit)[1]
             soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(limit, (soft, hard))
-        try:
-            with open("/proc/self/oom_score_adj", "w") as file:
-                file.write("1000")  # where memory is scarce this one goes first, not a service
-        except OSError:
-            pass
+        worker.goes_first()
 
 
 def look(invocation: Invocation, shell: Shell, head: Any, decision: Decision, limits: Limits, path: str) -> Decision:

@@ -51,6 +51,21 @@ class Priority:
             self._before = None
 
 
+_hurried: Optional[Priority] = None
+
+
+def hurry() -> None:
+    """Ask for that priority before any stop: until the next one is over."""
+    global _hurried
+    _hurried = Priority()
+    _hurried.ask()
+
+
+def priority() -> Priority:
+    """What a stop asks for, and gives back."""
+    return _hurried or Priority()
+
+
 class Lost(Exception):
     """The keeper has ended, or is not understood: whatever it held runs again."""
 

@@ -5,7 +5,6 @@ from typing import Any, Dict, List, Optional, Sequence
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import NT_PRSTATUS, Header, Registers, decode_registers
 from gdbheapx.inferior.live import keeper
-from gdbheapx.inferior.live.keeper import Priority
 from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
 
 NO_LIMIT_S = 1e6
@@ -29,7 +28,7 @@ class Stopper:
         """What wait(2) told of the process's end, if it ended while it was held."""
         self._keeper = keeper.the_keeper()
         self._sets: Dict[Any, Dict[int, List[bytes]]] = {}
-        self._priority = Priority()
+        self._priority = keeper.priority()
 
     def stop(self) -> None:
         """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
