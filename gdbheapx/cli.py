@@ -23,22 +23,28 @@ HELP = (["help"], ["-h"], ["--help"])
 """A first word that asks for help."""
 SIGNALS = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}
 """Their numbers, as the module signal has them, and how they are called here."""
-USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND [options of the command]
-       gdbheapx N|NAME|FILE              the report of this process, core or snapshot
+USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND
+                [options of the command]
+       gdbheapx N|NAME|FILE    the report of this process, core or snapshot
        gdbheapx gdbinit [--install | --remove] | doctor | --version
 
-  --pid N|NAME       read this process (-p); it is stopped for a moment, then continues
-  --core FILE        read this core, also a compressed one (.zst, .lz4, .xz, .gz, .bz2); or a URL
-  --snapshot FILE    read what `snapshot` has written; needs neither the process nor gdb
+  --pid N|NAME       read this process (-p); it is stopped for a moment, then
+                     continues
+  --core FILE        read this core, also a compressed one (.zst, .lz4, .xz,
+                     .gz, .bz2), or a URL
+  --snapshot FILE    read what `snapshot` has written; needs neither the process
+                     nor gdb
   --exe FILE         the program, if gdbheapx does not find it
-  --gdb PATH|none    read inside this gdb. Otherwise gdbheapx reads by itself; it runs the first gdb
-                     in PATH for what changes a process (trim, purge, tickers --cure), for doctor
-                     and with --debuginfod. With none it runs no gdb at all
+  --gdb PATH|none    read inside this gdb. Otherwise gdbheapx reads by itself;
+                     it runs the first gdb in PATH for what changes a process
+                     (trim, purge, tickers --cure), for doctor and with
+                     --debuginfod. With none it runs no gdb at all
   --sysroot DIR      the file tree of the machine the target ran on
   --debug-dir DIR    search debug files here first; may be repeated
   --symbols DIR      search symbol packs here; may be repeated
   --no-debug-info    ignore every debug file
-  --debuginfod       let gdb fetch debug files from the servers in DEBUGINFOD_URLS; needs gdb
+  --debuginfod       let gdb fetch debug files from the servers in
+                     DEBUGINFOD_URLS; needs gdb
 """
 
 
@@ -269,6 +275,15 @@ def say(text: str) -> int:
     return 0
 
 
+def say_help(text: str) -> int:
+    """The same, filled anew for a terminal."""
+    from gdbheapx.output import screen
+    from gdbheapx.report import fitting
+
+    shown = screen(1, os.environ)
+    return say(fitting.reflowed(text, shown.width) if shown.wraps else text)
+
+
 def write(text: str) -> None:
     """Write to standard output. OSError where it cannot be written; nothing where the reader has seen enough."""
     left = os.fsencode(text)
@@ -355,7 +370,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     if name and declared is None:
         return end(rest, command.no_such_command(name))
     if declared is not None:
-        return say(command.parser_of(declared, "gdbheapx").format_help())
+        return say_help(command.parser_of(declared, "gdbheapx").format_help())
     lines = [
         "  %-13s %s" % (known.name, known.help.strip().split("\n")[0])
         for known in (command.find(word) for word in command.names())
@@ -363,7 +378,7 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     ]
     text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nThe default command is report. gdbheapx COMMAND --help shows its options.\n"
     if asked_for:
-        return say(text)
+        return say_help(text)
     fail(text.rstrip("\n"))
     return 2
 

@@ -182,7 +182,11 @@ def perform(parsed: command.Parsed, host: Host) -> Ended:
 
 
 def show(text: str, host: Host) -> Ended:
-    """Write the help."""
+    """Write the help, filled anew for a terminal."""
+    if host.screen.wraps:
+        from gdbheapx.report import fitting
+
+        text = fitting.reflowed(text, host.screen.width)
     sink = Sink(host.write, host.flush, None)
     try:
         sink.write(text)

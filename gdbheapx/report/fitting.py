@@ -9,6 +9,8 @@ GAP = 2
 """Between two columns."""
 LONG, SHORT = 40, 20
 """Longer texts drive no column away: they are shortened where the others, too, are as short. An address has 18 characters at most."""
+EARLY = 12
+"""Characters that a line of a paragraph may lack where its end means nothing."""
 DOTS = "..."
 GAPS = re.compile("  +(?=[^ ])")
 WORDS = re.compile(r"""( *)(`[^`]*`[^ ]*|(?:[^ '"]*[=(])?(?:'[^']*'|"[^"]*")[^ ]*|[^ ]+)""")
@@ -22,7 +24,7 @@ PROGRAMS = frozenset(
     + ("ls", "mount", "pip", "python3", "redis-cli", "sudo", "sysctl", "ulimit", "valkey-cli")
 )
 """A command begins with one of these: it stays in one line, so that it can be copied."""
-ENDS = (",", ";", ":", ")")
+ENDS = (",", ";", ":", ")", ".")
 
 
 class Fitted(NamedTuple):
@@ -94,15 +96,15 @@ def note(hidden: Sequence[str], has_shortened: bool, width: Optional[int]) -> Li
     return wrapped("; ".join([*parts, "--wide shows %s" % ("all" if has_shortened else "them")]), width)
 
 
-def wrapped(line: str, width: Optional[int]) -> List[str]:
+def wrapped(line: str, width: Optional[int], further: int = GAP) -> List[str]:
     """A sentence in lines of at most `width` characters, but for what cannot be broken: a word, a command, a number and its unit.
 
-    It goes on below where it began: behind what stands before it in columns, else two characters further in.
+    It goes on below where it began: behind what stands before it in columns, else `further` in.
     """
     if width is None or len(line) <= width or "\t" in line:
         return [line]
     lines: List[str] = []
-    shown, starts = "", _starts(line, width)
+    shown, starts = "", _starts(line, width, further)
     for gap, whole in _wholes(line):
         start = next((start for start in starts if start + len(whole) <= width), starts[-1])
         if len(shown) + len(gap) <= start or len(shown) + len(gap) + len(whole) <= width:
@@ -113,10 +115,34 @@ def wrapped(line: str, width: Optional[int]) -> List[str]:
     return [*lines, shown]
 
 
-def _starts(line: str, width: int) -> List[int]:
+def reflowed(text: str, width: Optional[int]) -> str:
+    """A help text: its paragraphs filled anew, its lists broken line by line. A line that ends early is followed by one of its own."""
+    if width is None:
+        return text
+    shown: List[str] = []
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.split("\n")
+        is_list = any(line.startswith(" ") for line in lines)
+        parts = [wrapped(line, width, GAP if is_list else 0) for line in (lines if is_list else _joined(lines))]
+        shown.append("\n".join(line for part in parts for line in part))
+    return "\n\n".join(shown)
+
+
+def _joined(lines: Sequence[str]) -> List[str]:
+    longest = max(map(len, lines))
+    joined = list(lines[:1])
+    for last, line in zip(lines, lines[1:]):
+        if len(last) + 1 + len(line.split(" ", 1)[0]) + EARLY > longest:
+            joined[-1] += " " + line
+        else:
+            joined.append(line)
+    return joined
+
+
+def _starts(line: str, width: int, further: int) -> List[int]:
     """Where the lines below a sentence begin, and where what is too long for that does."""
     columns = [gap.end() for gap in GAPS.finditer(line, 0, width // 2) if gap.start()]
-    return [*columns[-1:], len(line) - len(line.lstrip()) + GAP]
+    return [*columns[-1:], len(line) - len(line.lstrip()) + further]
 
 
 def _wholes(line: str) -> Iterator[Tuple[str, str]]:

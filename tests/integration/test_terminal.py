@@ -78,6 +78,13 @@ def test_sentences_fit(lasting: Lasting, kind: str) -> None:
         assert any(len(line) > 80 and "  " not in line.strip() for line in text.splitlines()), text
 
 
+@pytest.mark.parametrize("words", [["--help"], ["watch", "--help"], ["help", "watch"]], ids=" ".join)
+def test_helps_fit(words: List[str]) -> None:
+    """Filled anew on a terminal, as written in a pipe."""
+    lines = on_terminal(80, words).splitlines()
+    assert 60 < max(map(len, lines)) <= 80 < max(map(len, heapx([], *words).stdout.decode().splitlines()))
+
+
 def test_colors(lasting: Lasting, core: str, tmp_path: Path) -> None:
     """Headings are bold on a terminal; not with NO_COLOR, --color never, in a pipe, a file or JSON. --color always colours a pipe."""
     words = [*lasting.of(core, Stage.start, *RECORDER).target(core), "arenas"]

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdbheapx
+from gdbheapx.cli import USAGE
 from gdbheapx.columns import BYTES, COUNT, NEVER, TEXT, Column, Table, columns_of
-from gdbheapx.command import Style
+from gdbheapx.command import COMMANDS, Style, load_commands, parser_of
 from gdbheapx.output import Screen, screen
 from gdbheapx.report import fitting
 from gdbheapx.report.text import described, fitted, on_screen, painted, plain_table, said
@@ -110,6 +111,24 @@ def test_a_sentence_fits_the_terminal(width: int, words: List[str]) -> None:
 def test_where_a_sentence_is_broken(line: str, expected: List[str]) -> None:
     """Below its beginning; no command, option, quotation or size in the middle."""
     assert fitting.wrapped(line, 14) == expected and fitting.wrapped(line, None) == [line]
+
+
+def test_a_help_text_is_filled_anew() -> None:
+    """A paragraph gets lines of the terminal's width, a list stays one; a line that ends early, or names an allocator, begins anew below."""
+    text = "usage: x\n       y\n\n%s\n%s\nshort.\nglibc: more\n\n  -x   what it does\n" % ("one two three four " * 2 + "end", "five six seven eight " * 2)
+    assert fitting.reflowed(text, None) == text
+    shown = fitting.reflowed(text, 30).split("\n\n")
+    assert shown[0] == "usage: x\n       y" and shown[2] == "  -x   what it does\n"
+    assert shown[1].split("\n") == ["one two three four one two", "three four end five six seven", "eight five six seven eight", "short.", "glibc: more"]
+
+
+def test_every_help_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns no line of the help of any command is longer, but for what cannot be broken."""
+    monkeypatch.setenv("COLUMNS", "80")
+    load_commands()
+    texts = [USAGE, *(parser_of(one, "gdbheapx").format_help() for one in COMMANDS.values())]
+    longer = [line for text in texts for line in fitting.reflowed(text, 80).split("\n") if len(line) > 80 and len(line.split()) > 2]
+    assert [line for line in longer if "`" not in line] == []
 
 
 def test_only_a_terminal_wraps() -> None:
