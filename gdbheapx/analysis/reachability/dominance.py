@@ -328,4 +328,7 @@ TALLIED = "tallied"
 def tally(session: Session, reach: Reach, names: Names, paths: Optional[Paths] = None) -> Tallied:
     """The dominators of this look."""
     shared: Optional[Tallied] = session.shared(TALLIED)
-    return shared if shared is not None else session.share(TALLIED, Tallied(reach, names, paths))
+    if shared is not None:
+        return shared
+    session.budget.progress.stage = "looking for what owns what"
+    return session.share(TALLIED, Tallied(reach, names, paths))

@@ -311,11 +311,15 @@ def gather(
     if owning:
         graph.note_unowning()
     graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
+    session.budget.progress.stage = "reading all other memory"
+    read_bytes, node_bytes = 0, sum(node.end - node.start for node in outside.nodes)
+    session.budget.progress.measure(lambda: read_bytes, node_bytes + sum(root.end - root.start for root in outside.roots))
     for node in outside.nodes:
         if not is_blank(node):
             for low, high in of_node(target, node):
                 graph.scan(node.start, low, high)
         graph.end_node()
+        read_bytes += node.end - node.start
     for root in outside.roots:
         if root.kind == regions.REGISTERS:
             graph.scan_words(root.words, root.exact)
@@ -323,6 +327,7 @@ def gather(
             for low, high in parts(target, root.start, root.end, False):
                 graph.scan(root.start, low, high)
         graph.end_node()
+        read_bytes += root.end - root.start
     graph.settle()
     kept, blocks = (reachability_symbols.keep_frames(target, outside.roots), target.static_blocks()) if names else ({}, [])
     return Read(graph, outside, made.shape.heaps, kept, blocks)

@@ -33,6 +33,7 @@ void heapx_graph_free(struct graph *graph);
 void heapx_graph_sign(struct graph *graph, struct signer *signer);
 int64_t heapx_graph_settle(struct graph *graph);
 int64_t heapx_graph_resolve(struct graph *graph, double seconds);
+uint64_t heapx_graph_resolve_done(const struct graph *graph);
 void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, uint64_t *by_rule);
 uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset);
 void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes);
@@ -466,7 +467,9 @@ class Graph:
     def resolve(self) -> List[Habit]:
         """Makes the edges, and gives the program's habits."""
         out = array("Q", bytes(24 * MOST_HABITS))
+        self._budget.progress.measure(lambda: int(self._library.heapx_graph_resolve_done(self._handle)), 1000)
         self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, seconds))
+        self._budget.progress.measure(None, 0)
         if self._library.heapx_graph_find_unowning(self._handle):
             raise MemoryError()
         count = self._library.heapx_graph_habits(self._handle, at(out), MOST_HABITS)

@@ -273,3 +273,9 @@ int64_t heapx_graph_resolve(struct graph *graph, double seconds)
     graph->resolved_segments = 0;
     return 0;
 }
+
+/* How many of the candidates have become edges or not, in thousandths. Between two calls of heapx_graph_resolve. */
+uint64_t heapx_graph_resolve_done(const struct graph *graph)
+{
+    return graph->segments.count ? graph->resolved_segments * UINT64_C(1000) / graph->segments.count : 0;
+}
