@@ -70,7 +70,7 @@ class BillLine(NamedTuple):
     bytes: Annotated[int, Column("bytes", BYTES, ADD)]
     percent: Annotated[float, Column("%", PERCENT)]
     """Of memory.current."""
-    processes: Annotated[Optional[int], Column("processes", PLAIN)]
+    processes: Annotated[Optional[int], Column("processes", PLAIN, goes=1)]
     """How many have some of it; None: it belongs to the group."""
     back_by: Annotated[str, Column("comes back by", TEXT)]
     """`kernel`: reclaimed when memory is short, without a kill; `allocator`: a trim or purge returns it; empty: neither."""

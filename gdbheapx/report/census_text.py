@@ -68,7 +68,8 @@ def copies_page(found: Found, limit: Optional[int]) -> Page:
     yield say("In use: %s in %s", Size(found.used_bytes), plural(found.used_blocks, "block"))
     yield _sum_of_copies(found.blocks, found.bytes, found.contents, found.spare_bytes)
     if found.zeros.blocks:
-        yield say("Zeros:  %s (%s) contain only zeros", plural(found.zeros.blocks, "block"), Size(found.zeros.bytes))
+        what = "contains" if found.zeros.blocks == 1 else "contain"
+        yield say("Zeros:  %s (%s) %s only zeros", plural(found.zeros.blocks, "block"), Size(found.zeros.bytes), what)
     most = limit if limit is not None else MOST_ROWS
     for kind, rows in ((CopyClass, found.classes), (CopyRow, found.rows)):
         if rows:

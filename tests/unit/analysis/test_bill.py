@@ -223,6 +223,12 @@ def test_what_people_read() -> None:
     assert "as far as can be seen from here" in text(made(*THREE, told=memory(limit_bytes=None, is_cut_above=True))[0])
 
 
+def test_names_of_lines_are_told_apart_in_80_columns() -> None:
+    """There the number of processes goes, so that what a line is is not shortened to what all begin with."""
+    lines = "\n".join(show(Style(False, False, 80, True), bill_text.lines(made(*THREE)[0], 10))).split("\n")
+    assert "Hidden: processes" in "\n".join(lines) and any(line.startswith("memory ") and "comes back by" in line for line in lines)
+
+
 def test_many_lines_become_one() -> None:
     """The smallest together; negative ones are not lost, and the rest stays last."""
     many = [use("/dev/shm/%d" % number, (number + 1) << 14) for number in range(40)]
