@@ -714,7 +714,17 @@ class Run:
         return Style(bool(self.options.bytes), color, width, screen.shortens, screen.wraps)
 
     def _writer(self, spool: Optional[Spool]) -> Write:
-        return spool.write if spool is not None else self.sink.write if self.sink else self.host.write
+        if spool is not None:
+            return spool.write
+        write = self.sink.write if self.sink else self.host.write
+        if not self.budget.progress.is_on_terminal:
+            return write
+
+        def after_progress(text: str) -> None:
+            self.budget.progress.end()  # what is written now would stand in its line
+            write(text)
+
+        return after_progress
 
     def _begin(self, spool: Optional[Spool]) -> None:
         self.wrote = self.wrote or spool is None

@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import command, invocation, output, runner, units
+from gdbheapx import budget, command, invocation, output, runner, units
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
@@ -54,6 +54,29 @@ def test_text_and_json(declare: Any) -> None:
     envelope = json.loads(text_)
     assert ended.code == 0 and envelope["data"] == {"number": 7, "at": "0xff", "row": {"code": "stopped-early", "where": None, "what": "w", "hint": None}}
     assert {"schema", "command", "tool", "target", "allocators", "partial", "problems"} <= set(envelope)
+
+
+@pytest.mark.parametrize("words", [("probe",), ("probe", "--json")], ids=" ".join)
+def test_an_answer_does_not_stand_behind_its_progress(declare: Any, monkeypatch: pytest.MonkeyPatch, words: Tuple[str, ...]) -> None:
+    """What is written while the terminal shows how far the answer is begins in a line that is empty, each time."""
+    out: List[str] = []
+    monkeypatch.setattr(budget, "terminal_line", lambda: out.append)
+    monkeypatch.setattr(budget, "FIRST_SECONDS", 0)
+    monkeypatch.setattr(budget, "REDRAW_S", 0)
+
+    def run(session: Any, options: Any) -> Answer:
+        def rows() -> Iterator[str]:
+            for number in range(3):
+                session.budget.progress.stage = "reading"
+                session.budget.progress.tick()
+                yield "%d" % number
+
+        return Answer(lambda: {"rows": JsonLines(rows())}, lambda style: rows())
+
+    declare(run)
+    assert runner.run(words, runner.Host("heapx", out.append, out.append, lambda: None, runner.Settings())).code == 0
+    told = [place for place, text in enumerate(out) if text.startswith("reading, ")]
+    assert told and all(out[place + 1] == "" or out[place + 1].startswith("reading, ") for place in told)
 
 
 def test_a_refusal_is_one_line(declare: Any) -> None:
