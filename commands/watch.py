@@ -25,9 +25,9 @@ and page again of what `watch --jsonl FILE` has written, also while that goes on
 
 --snapshot-when takes snapshots by itself: one when the watch begins, and at most --snapshots more, each when a rule holds: `growth=SIZE`
 (RSS grows by so much an hour, over a minute or longer and without what swings explain; `growth=SIZE/SECONDS`: over so long),
-`above=SIZE` (RSS), `pressure` (the kernel reclaims for its memory cgroup, or tasks waited for memory in 10 % of ten seconds;
-`pressure=PERCENT`). Each stops the process as `snapshot` does, within --max-stop. Every decision is a line, with --jsonl or --json an
-object of kind `snapshot`; the summary names the two for `diff`.
+`above=SIZE` (RSS), `pressure` (the kernel reclaims for its memory cgroup, of one of its limits a tenth is left, or as much as it grows
+by in five seconds, or tasks waited for memory in 10 % of ten seconds; `pressure=PERCENT`). Each stops the process as `snapshot` does,
+within --max-stop. Every decision is a line, with --jsonl or --json an object of kind `snapshot`; the summary names the two for `diff`.
 
 --pids watches many processes by their counters alone: ALL, those whose program has a name, or those of a control group (`/system.slice`)
 and of the groups below it. Each sample is a line; at the end a table says which grow, and how fast, swings left out.
@@ -129,7 +129,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
         words += ["--short-stop", "--yes"] if options.snapshot_short_stop else []
         rules = options.snapshot_when, options.snapshot_to, options.snapshots, options.snapshot_gap
         counting = session.target.counters()
-        captures = Captures(sampler.pid, *rules, words, *([counting.pressure] if counting is not None else []))
+        captures = Captures(sampler.pid, *rules, words, counting)
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
     try:
         for event in events(sampler, history, options.every, times(options), session.budget):

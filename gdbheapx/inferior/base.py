@@ -548,8 +548,11 @@ class Counting(Protocol):
         """Under a lock of the process: to be asked rarely."""
 
     def pressure(self, percent: float) -> Optional[str]:
-        """What was felt of a lack of memory since it was asked last: the kernel reclaimed for its cgroup, or tasks waited for memory in so
-        much of the last ten seconds; None: nothing."""
+        """What was felt of a lack of memory since it was asked last: the kernel reclaimed for its cgroup, a limit is close, or tasks waited
+        for memory in so much of the last ten seconds; None: nothing."""
+
+    def lacking_here(self, needed_bytes: int) -> Optional[str]:
+        """Why this program must not take so much memory: it would be the process that lacks it. None: it may."""
 
 
 class GroupMemory(NamedTuple):

@@ -5,6 +5,7 @@ Files: extras/watch/capture.py inferior/live/pressure.py
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
+from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch import capture, recorded
 from gdbheapx.extras.watch.samples import Sample
 from gdbheapx.inferior.base import ProcessCounters
@@ -131,7 +133,7 @@ def sample(elapsed_s: float, rss_bytes: int) -> Sample:
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     """No process is looked at: paths that would be written."""
     paths: List[str] = []
-    monkeypatch.setattr(take, "by_child", lambda target, path, more: paths.append(path) or {})
+    monkeypatch.setattr(take.Standby, "take", lambda standby, path, more: paths.append(path) or {})
     return paths
 
 
@@ -173,6 +175,64 @@ def test_pressure_is_felt_where_the_kernel_counts_it(tmp_path: Path) -> None:
     (tmp_path / "sys" / "a" / "memory.pressure").unlink()
     kernel_files(tmp_path, 5, "", "40.00")
     assert "40 %" in (pressure.felt(10) or "")
+
+
+def version_one(folder: Path, used_mb: int, failures: int) -> Files:
+    """A process in a cgroup of version 1 with a limit of 100 MB."""
+    group = folder / "sys" / "a"
+    for path in (folder / "1", folder / "self", folder / "pressure", group):
+        path.mkdir(parents=True, exist_ok=True)
+    (folder / "1" / "cgroup").write_text("4:memory:/a\n")
+    (folder / "self" / "mountinfo").write_text("30 23 0:26 / %s rw - cgroup cgroup rw,memory\n" % (folder / "sys"))
+    for name, value in (("limit_in_bytes", 100 * MB), ("usage_in_bytes", used_mb * MB), ("failcnt", failures)):
+        (group / ("memory." + name)).write_text("%d\n" % value)
+    return Files(str(folder))
+
+
+def test_a_limit_that_is_close(tmp_path: Path) -> None:
+    """Less than a tenth of it is left, or what is left lasts for seconds as the group grows; of version 1 the times that it was met, too."""
+    pressure = pressing.Pressure(1, version_one(tmp_path, 40, 7))
+    assert pressure.felt(10, 1.0) is None
+    version_one(tmp_path, 48, 7)
+    assert pressure.felt(10, 2.0) is None  # it lasts for 6.5 s
+    version_one(tmp_path, 60, 7)
+    assert "40.0 MiB left of 100.0 MiB" in (pressure.felt(10, 3.0) or "") and pressure.felt(10, 4.0) is None
+    version_one(tmp_path, 61, 7)
+    assert pressure.felt(10, 5.0) is None  # that slowly it lasts for 39 s
+    version_one(tmp_path, 60, 8)
+    assert (pressure.felt(10, 6.0) or "").endswith("memory.failcnt rose by 1") and pressure.felt(10, 7.0) is None
+    version_one(tmp_path, 91, 8)
+    assert "9.0 MiB left" in (pressure.felt(10, 1000.0) or "")
+
+
+def test_memory_that_is_the_groups_own(tmp_path: Path) -> None:
+    """A limit that holds for the watch as well counts; one that holds for the other alone, or has room, does not."""
+    files = version_one(tmp_path, 60, 0)
+    assert pressing.lacking_here(1, 1 << 40, files) is None
+    (tmp_path / str(os.getpid())).mkdir()
+    (tmp_path / str(os.getpid()) / "cgroup").write_text("4:memory:/a\n")
+    assert pressing.lacking_here(1, 30 * MB, files) is None
+    assert "40.0 MiB left" in (pressing.lacking_here(1, 50 * MB, files) or "")
+
+
+def test_one_program_takes_all(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """It has what the first look imported, goes first where memory is short, is started anew if it has ended, and ends with the watch."""
+    standby = take.Standby(resting.pid)
+    standby.take(str(tmp_path / "0"))
+    first = standby._popen
+    assert first is not None and Path("/proc/%d/oom_score_adj" % first.pid).read_text() == "1000\n"
+    standby.take(str(tmp_path / "1"))
+    assert standby._popen is first
+    first.kill()
+    first.wait()
+    standby.take(str(tmp_path / "2"))
+    assert standby._popen is not first and sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+    with pytest.raises(HeapxError, match="no snapshot of"):
+        standby.take(str(tmp_path / "nowhere" / "3"))
+    second = standby._popen
+    assert second is not None and second.stdin is not None
+    second.stdin.close()
+    assert second.wait(30) == 0
 
 
 def test_rules(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:

@@ -1,18 +1,20 @@
 """Snapshots that a watch takes by itself: one before, and some when a rule holds, by a program of its own, within its limits.
 
 Rules: RSS grows at a rate that no swing explains; RSS is above a size; the kernel had to reclaim for the process's memory cgroup
-(memory.events: high, max, oom), or tasks waited for memory (memory.pressure, /proc/pressure/memory).
+(memory.events: high, max, oom; memory.failcnt), one of its limits is close, or tasks waited for memory (memory.pressure,
+/proc/pressure/memory).
 """
 
 import os
 import shlex
 import time
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import size, some_seconds
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.samples import Sample
 from gdbheapx.extras.watch.series import Series
+from gdbheapx.inferior.base import Counting
 from gdbheapx.snapshot import take
 from gdbheapx.units import Size, say
 
@@ -22,6 +24,8 @@ GROWTH_S = 60.0
 """What goes up for a shorter time may come down again."""
 PRESSURE_PERCENT = 10.0
 """Of the last ten seconds in which some task of the group waited for memory."""
+TIMES_RSS, BESIDE_BYTES = 2, 64 << 20
+"""What a snapshot takes at most: a copy, tables of blocks and their graph, which are smaller, and the program."""
 
 
 class Rule(NamedTuple):
@@ -71,12 +75,13 @@ class Captures:
         most: int,
         gap_s: float,
         words: Sequence[str] = (),
-        felt: Callable[[float], Optional[str]] = lambda percent: None,
+        counting: Optional[Counting] = None,
     ) -> None:
-        """`most`: snapshots beside the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`; `felt`: what
-        tells of a lack of memory since it was asked last (Counting.pressure)."""
+        """`most`: snapshots beside the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`; `counting`: tells
+        of a lack of memory."""
         self._pid, self._rules, self._folder, self._most, self._gap_s, self._words = pid, rules, folder, most, gap_s, words
-        self._felt = felt
+        self._counting = counting
+        self._standby = take.Standby(pid)
         self._rss = Series()
         """Since the last snapshot: what was before it is in that one."""
         self._paths: List[str] = []
@@ -108,7 +113,7 @@ class Captures:
         if one.kind == ABOVE:
             return str(say("RSS is %s, above %s", Size(rss), Size(one.bytes))) if rss > one.bytes else None
         if one.kind == PRESSURE:
-            return self._felt(one.percent)
+            return self._counting.pressure(one.percent) if self._counting is not None else None
         change = self._rss.change()
         sure = change.sure_bytes_per_hour if change is not None and change.span_s >= one.span_s else None
         if change is None or sure is None or sure < one.bytes:
@@ -126,8 +131,12 @@ class Captures:
         self._last_s = sample.elapsed_s
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(sample.unix_s))
         path = os.path.join(self._folder, "gdbheapx-%d-%s-%s.snap" % (self._pid, moment, kind))
+        rss = sample.counters.resident_bytes
+        lacking = self._counting.lacking_here(TIMES_RSS * rss + BESIDE_BYTES) if self._counting is not None else None
+        if lacking is not None:
+            return Decision(sample.unix_s, kind, FAILED, "%s; no snapshot of %d: %s" % (why, self._pid, lacking))
         try:
-            told = take.by_child(["--pid", str(self._pid)], path, self._words)
+            told = self._standby.take(path, self._words)
         except HeapxError as error:
             return Decision(sample.unix_s, kind, FAILED, "%s; %s" % (why, error.line()))
         self._paths.append(path)

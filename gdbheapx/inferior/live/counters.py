@@ -67,6 +67,12 @@ class Counters:
             self._pressure = Pressure(self._pid)
         return self._pressure.felt(percent)
 
+    def lacking_here(self, needed_bytes: int) -> Optional[str]:
+        """Why this program must not take so much memory: a limit holds for the process and for it. None: it may."""
+        from gdbheapx.inferior.live import pressure
+
+        return pressure.lacking_here(self._pid, needed_bytes)
+
     def read(self) -> Optional[ProcessCounters]:
         """Its counters now; None if it has ended, or only waits to be reaped. Takes no lock of the process."""
         sizes, status = (self._slurp("statm") or b"").split(), self._slurp("status")

@@ -58,6 +58,9 @@ class Headroom(NamedTuple):
     by: Said
     """Which limit is the nearest, as the end of a sentence: `its memory cgroup /a/b has room for 2 MiB`."""
     is_known: bool = True
+    limit: Optional[str] = None
+    """The file of the limit; None: it is the machine's memory."""
+    limit_bytes: Optional[int] = None
 
 
 class Mount(NamedTuple):
@@ -164,7 +167,8 @@ def of_group(folder: str, shown: str, kind: str, files: Files) -> Iterator[Headr
             stat = files.fields(os.path.join(folder, "memory.stat"))
             clean, dirty = (sum(stat.get(key, 0) for key in keys) for keys in DROPPABLE[kind])
             left = min(limit, left + max(clean - dirty, 0))
-        yield Headroom(left, say("memory cgroup %s has %s left of %s (%s)", shown, Size(left), Size(limit), bound.limit))
+        by = say("memory cgroup %s has %s left of %s (%s)", shown, Size(left), Size(limit), bound.limit)
+        yield Headroom(left, by, True, os.path.join(folder, bound.limit), limit)
 
 
 class Hidden(Exception):

@@ -1,14 +1,24 @@
-"""Whether the kernel lacks memory for a process: memory.events of its cgroups, and how long tasks waited (PSI)."""
+"""Whether memory runs out for a process: events and limits of its memory cgroups, and how long tasks waited for memory (PSI).
+
+Version 1 of cgroups has no memory.events. There memory.failcnt counts how often the limit was met.
+"""
 
 import os
 import re
-from typing import Dict, List, Optional
+import time
+from typing import Dict, List, Optional, Tuple
 
-from gdbheapx.inferior.live.headroom import Files, Hidden, groups
+from gdbheapx.inferior.live.headroom import V1, V2, Files, Headroom, Hidden, groups, of_group
+from gdbheapx.units import Size, say
 
 EVENTS = ("high", "max", "oom")
 """Counters of memory.events that rise where a limit is felt."""
+FAILURES = "memory.failcnt"
 PSI = re.compile(r"some avg10=([0-9.]+)")
+LITTLE = 10
+"""A limit of which one tenth is left is close."""
+SOON_S = 5.0
+"""So is one that the group meets within this time, or two looks, at the rate since the last look, where a quarter of it is in use."""
 
 
 class Pressure:
@@ -16,31 +26,85 @@ class Pressure:
 
     def __init__(self, pid: int, files: Optional[Files] = None) -> None:
         self._files = files or Files()
-        self._folders: List[str] = []
-        try:
-            self._folders += [folder for folder, _, _ in groups(pid, self._files)]
-        except Hidden:  # those that can be seen count
-            pass
+        self._groups = seen(pid, self._files)
         self._events = self._count()
+        self._left: Dict[str, Tuple[float, int]] = {}
+        """By limit when it was looked at last, and what was left."""
 
     def _count(self) -> Dict[str, int]:
         counted: Dict[str, int] = {}
-        for folder in self._folders:
-            events = self._files.fields(os.path.join(folder, "memory.events"))
-            counted.update({"%s/%s" % (folder, key): events[key] for key in EVENTS if key in events})
+        for folder, _, kind in self._groups:
+            if kind == V1:
+                failed = self._files.number(os.path.join(folder, FAILURES))
+                counted.update({os.path.join(folder, FAILURES): failed} if failed is not None else {})
+                continue
+            path = os.path.join(folder, "memory.events")
+            events = self._files.fields(path)
+            counted.update({"%s of %s" % (key, path): events[key] for key in EVENTS if key in events})
         return counted
 
-    def felt(self, percent: float) -> Optional[str]:
-        """What was felt since it was asked last, in words; None: nothing."""
+    def felt(self, percent: float, now_s: Optional[float] = None) -> Optional[str]:
+        """What was felt since it was asked last, in words; None: nothing. `percent`: of the last ten seconds in which tasks waited."""
         before, self._events = self._events, self._count()
+        close = self._close(time.monotonic() if now_s is None else now_s)
         for key, count in self._events.items():
             if count > before.get(key, count):
-                folder, name = os.path.split(key)
-                return "%s of %s rose by %d" % (name, os.path.join(folder, "memory.events"), count - before[key])
-        own = [os.path.join(folder, "memory.pressure") for folder in self._folders[:1]]
+                return "%s rose by %d" % (key, count - before[key])
+        return close or self._waited(percent)
+
+    def _close(self, now_s: float) -> Optional[str]:
+        """That a limit is close, or will be met soon."""
+        told: Optional[str] = None
+        for bound in limits(self._groups, self._files):
+            key, left, limit = bound.limit or "", bound.left_bytes, bound.limit_bytes or 0
+            before_s, before = self._left.get(key, (now_s, left))
+            self._left[key] = now_s, left
+            passed_s = now_s - before_s
+            soon_s = left * passed_s / (before - left) if before > left else float("inf")
+            if left * LITTLE <= limit:
+                told = told or say("%s", bound.by)
+            elif left * 4 <= limit * 3 and soon_s <= max(SOON_S, 2 * passed_s):
+                told = told or say("%s, which last for %.1f s as it grows now", bound.by, soon_s)
+        return told
+
+    def _waited(self, percent: float) -> Optional[str]:
+        own = [os.path.join(folder, "memory.pressure") for folder, _, kind in self._groups[:1] if kind == V2]
         for path in (*own, os.path.join(self._files.proc, "pressure", "memory")):
             found = PSI.match(self._files.text(path) or "")
             if found is not None:
                 waited = float(found.group(1))
                 return "tasks waited for memory in %g %% of the last ten seconds (%s)" % (waited, path) if waited >= percent else None
         return None
+
+
+def seen(pid: int, files: Files) -> List[Tuple[str, str, str]]:
+    """See headroom.groups: those that can be seen."""
+    found: List[Tuple[str, str, str]] = []
+    try:
+        for group in groups(pid, files):
+            found.append(group)
+    except Hidden:
+        pass
+    return found
+
+
+def limits(of: List[Tuple[str, str, str]], files: Files) -> List[Headroom]:
+    """Of these groups; those that cannot be read are left out."""
+    found: List[Headroom] = []
+    for folder, shown, kind in of:
+        try:
+            found += of_group(folder, shown, kind, files)
+        except Hidden:
+            pass
+    return found
+
+
+def lacking_here(pid: int, needed_bytes: int, files: Optional[Files] = None) -> Optional[str]:
+    """Why so much memory must not be taken by this program: a limit that holds for the process and for it has less left. None: it may."""
+    files = files or Files()
+    own = {folder for folder, _, _ in seen(os.getpid(), files)}
+    common = limits([group for group in seen(pid, files) if group[0] in own], files)
+    nearest = min(common, key=lambda bound: bound.left_bytes, default=None)
+    if nearest is None or nearest.left_bytes >= needed_bytes:
+        return None
+    return say("it may take %s, and %s, which is that of the watch as well: start the watch outside of it", Size(needed_bytes), nearest.by)
