@@ -1,23 +1,26 @@
-/* crashing RECORD THREADS BYTES_PER_SECOND: each thread keeps 7 of 8 blocks of 16 to 1,000 bytes that it allocates, all threads together at
-   that rate and up to 400 MB, and goes on in place of the oldest then. `s`: the main thread writes to address 0; `a`: it calls abort(). */
+/* crashing RECORD THREADS BYTES_PER_SECOND [MOST_BYTES]: each thread keeps 7 of 8 blocks of 16 to 1,000 bytes that it allocates, all threads
+   together at that rate and up to 400 MB, and goes on in place of the oldest then. `s`: the main thread writes to address 0; `a`: it calls
+   abort(). With MOST_BYTES they begin at `g`, and rest when they have kept so much.
+
+   The record: how many bytes are kept, and how many threads rest. */
 
 #include "stage.h"
 
 #include <pthread.h>
 #include <time.h>
 
-#define KEPT 200000
+#define LEAST_MEAN 450 /* of blocks that are kept: they have 508 bytes */
 
-static uint64_t each_bytes_per_second;
+static uint64_t each_bytes_per_second, each_most_bytes = UINT64_MAX, places = 200000, *record;
 
 static void *work(void *argument)
 {
-    void **blocks = stage_pages(KEPT * sizeof *blocks);
-    uint64_t random = (uint64_t)(uintptr_t)argument, bytes = 0, place = 0;
+    void **blocks = stage_pages(places * sizeof *blocks);
+    uint64_t random = (uint64_t)(uintptr_t)argument, bytes = 0, place = 0, kept = 0;
     struct timespec began, now;
 
     clock_gettime(CLOCK_MONOTONIC, &began);
-    for (;;) {
+    while (kept < each_most_bytes) {
         size_t size = 16 + stage_random(&random) % 985;
         void **block = malloc(size);
 
@@ -26,9 +29,11 @@ static void *work(void *argument)
         memset(block, 1, size);
         bytes += size;
         if (place % 8) {
-            free(blocks[place % KEPT]);
-            block[0] = blocks[(place - 1) % KEPT];
-            blocks[place % KEPT] = block;
+            free(blocks[place % places]);
+            block[0] = blocks[(place - 1) % places];
+            blocks[place % places] = block;
+            kept += size;
+            __atomic_add_fetch(&record[0], size, __ATOMIC_RELAXED);
         } else {
             free(block);
         }
@@ -42,21 +47,35 @@ static void *work(void *argument)
             }
         }
     }
+    __atomic_add_fetch(&record[1], 1, __ATOMIC_RELAXED);
+    while (pause())
+        ;
     return NULL;
+}
+
+static void begin(uintptr_t threads)
+{
+    pthread_t thread;
+
+    for (uintptr_t number = 1; number <= threads; number++)
+        if (pthread_create(&thread, NULL, work, (void *)number) != 0)
+            stage_fail("no thread");
 }
 
 int main(int argc, char **argv)
 {
-    uintptr_t number, threads = argc == 4 ? (uintptr_t)atoi(argv[2]) : 0;
-    pthread_t thread;
+    uintptr_t threads = argc == 4 || argc == 5 ? (uintptr_t)atoi(argv[2]) : 0;
 
     if (!threads)
-        stage_fail("usage: crashing RECORD THREADS BYTES_PER_SECOND");
-    stage_record(argv[1], sizeof(uint64_t));
+        stage_fail("usage: crashing RECORD THREADS BYTES_PER_SECOND [MOST_BYTES]");
+    record = stage_record(argv[1], 2 * sizeof *record);
     each_bytes_per_second = strtoull(argv[3], NULL, 10) / threads + 1;
-    for (number = 1; number <= threads; number++)
-        if (pthread_create(&thread, NULL, work, (void *)number) != 0)
-            stage_fail("no thread");
+    if (argc == 5) {
+        each_most_bytes = strtoull(argv[4], NULL, 10) / threads;
+        places = each_most_bytes / LEAST_MEAN * 8 / 7;
+    } else {
+        begin(threads);
+    }
     stage_ready(1);
     for (;;)
         switch (stage_command()) {
@@ -65,5 +84,8 @@ int main(int argc, char **argv)
             break;
         case 'a':
             abort();
+        case 'g':
+            begin(threads);
+            stage_ready(1);
         }
 }
