@@ -48,8 +48,8 @@ def what(options: Options) -> Reads:
         "gdbheapx.extras.export.perfetto",
         "gdbheapx.analysis.census.owned",
         "gdbheapx.kernel.blocks.csv",
-        "gdbheapx.extras.export.csv_rows",
-        "gdbheapx.extras.export.csv_rows",
+        "gdbheapx.report.csv_rows",
+        "gdbheapx.report.csv_rows",
         "gdbheapx.extras.export.perfetto",
         "gdbheapx.extras.export.pprof",
     ),
@@ -57,7 +57,8 @@ def what(options: Options) -> Reads:
 def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.extras.export import csv_rows, pprof
+    from gdbheapx.extras.export import pprof
+    from gdbheapx.report import csv_rows
 
     if options.format == "parquet":
         what = "parquet files are written from a shell, not inside gdb"
@@ -112,7 +113,7 @@ def _csv(session: Session, options: Options) -> Answer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
     from gdbheapx.analysis.census import find
     from gdbheapx.analysis.reachability import heap_graph, memory_budget
-    from gdbheapx.extras.export import csv_rows
+    from gdbheapx.report import csv_rows
 
     if options.json:
         raise HeapxError("--json cannot be used with csv", "`gdbheapx chunks --json` lists all blocks as JSON", code=USAGE)

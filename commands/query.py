@@ -37,13 +37,13 @@ blocks`; held_blocks also has what runtimes cut themselves. A snapshot has arena
         "gdbheapx.analysis.reachability.leaks",
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.kernel.blocks.csv",
-        "gdbheapx.extras.query.table_rows",
+        "gdbheapx.query.table_rows",
         "gdbheapx.snapshot.record",
     ),
 )
 def query(session: Session, options: Options) -> Answer:
     """The command `query`: the look that the shell's process has asked for. SQL is answered there."""
-    from gdbheapx.extras.query import table_rows
+    from gdbheapx.query import table_rows
 
     asked = table_rows.wanted()
     if asked is None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.reachability.leaks import Leaks
     from gdbheapx.analysis.reachability.owners import Owners
     from gdbheapx.analysis.reachability.refs import Refs
-    from gdbheapx.extras.query.ask import Rows
-    from gdbheapx.extras.query.table_rows import LookRequest
+    from gdbheapx.query.ask import Rows
+    from gdbheapx.query.table_rows import LookRequest
     from gdbheapx.snapshot.diff import Diff
 
 __all__ = ["Answer", "Block", "Blocks", "Heap", "HeapxError", "Problem", "UsageError", "ask", "blocks", "current", "open"]
@@ -229,7 +229,7 @@ class Heap:
         """One SELECT over blocks, owners, arenas, classes, threads, leaks, answered by DuckDB; outside gdb."""
         if self._name == IN_GDB:
             raise HeapxError("query is answered outside gdb", "gdbheapx.open(pid=...) or open(core=...) there", code=SHELL_ONLY)
-        from gdbheapx.extras.query import ask as asking
+        from gdbheapx.query import ask as asking
 
         found: List[runner.Found] = []
 

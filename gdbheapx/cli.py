@@ -224,7 +224,7 @@ def render(invocation: "Invocation", renderer: str) -> int:
 
             return capture.make(invocation, shell, capture.Dumps(read_head, accept, not_filled))
         else:
-            from gdbheapx.extras.query.command import make
+            from gdbheapx.query.command import make
     except ImportError:  # the single file
         return not_in_single(invocation.words)
     return make(invocation, shell)

@@ -24,10 +24,11 @@ ALLOWED = {
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "command", "snapshot"},
+    "query": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "query"},
     "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "api", "extras"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "extras", "report", "actions", "session", "command"},
+    "commands": {"allocators", "layout", "analysis", "snapshot", "query", "extras", "report", "actions", "session", "command"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
@@ -100,7 +101,7 @@ LIBRARIES = {
     "fsspec": {"snapshot/store.py"},
     "jinja2": {"extras/html/render.py"},
     "markupsafe": {"extras/html/render.py"},
-    "duckdb": {"extras/query/engine.py"},
+    "duckdb": {"query/engine.py"},
     "numpy": {"report/frames.py"},
     "pandas": {"report/frames.py"},
     "prometheus_client": {"extras/watch/endpoint.py"},
@@ -130,10 +131,10 @@ def test_pages_are_made_outside_gdb() -> None:
 
 def test_sql_is_answered_outside_gdb() -> None:
     """Only the shell's and Python's way to ask import the engine, and only cli.py and api.py import those: what runs inside gdb never does."""
-    by_engine = {one.file for one in ALL if "gdbheapx.extras.query.engine" in one.module}
-    assert by_engine == {"extras/query/command.py", "extras/query/ask.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.query.ask")} == {"api.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.query.command")} == {"cli.py"}
+    by_engine = {one.file for one in ALL if "gdbheapx.query.engine" in one.module}
+    assert by_engine == {"query/command.py", "query/ask.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.ask")} == {"api.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.command")} == {"cli.py"}
 
 
 def test_nothing_else_from_outside() -> None:

@@ -12,7 +12,7 @@ from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, packed
 from tools import libraries
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = ("gdbheapx/extras/html/command.py", "gdbheapx/extras/query/command.py", "gdbheapx/extras/query/engine.py", "gdbheapx/gdbinit.py")
+LEFT_OUT = ("gdbheapx/extras/html/command.py", "gdbheapx/query/command.py", "gdbheapx/query/engine.py", "gdbheapx/gdbinit.py")
 """Pages need their templates, SQL a library; gdbinit.py is the end of the file."""
 PAGES = os.path.join("gdbheapx", "extras", "html", "")
 """What makes pages."""

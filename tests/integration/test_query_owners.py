@@ -1,6 +1,6 @@
 """Who holds each block, in SQL: the same owners, bytes and paths as `owners`, `census --by owner` and `refs` have.
 
-Files: extras/query/tables.py, extras/query/table_rows.py, analysis/census/by_owner.py, extras/export/csv_rows.py.
+Files: query/tables.py, query/table_rows.py, analysis/census/by_owner.py, report/csv_rows.py.
 """
 
 import random
@@ -11,9 +11,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.analysis.census import named
-from gdbheapx.extras.export import csv_rows
-from gdbheapx.extras.query import table_rows, tables
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.query import table_rows, tables
+from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Lasting, Process, Stage

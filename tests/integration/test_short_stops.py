@@ -12,12 +12,12 @@ import pytest
 
 from gdbheapx import budget, runner
 from gdbheapx.command import load_commands
-from gdbheapx.extras.query import table_rows
-from gdbheapx.extras.query.tables import TABLES, VARIABLE
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import source, stopper
+from gdbheapx.query import table_rows
+from gdbheapx.query.tables import TABLES, VARIABLE
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 

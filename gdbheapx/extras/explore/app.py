@@ -351,7 +351,7 @@ class Explorer(App[None]):
 
     def export(self, shown: Shown, path: str) -> None:
         """Write a table; a cell that a spreadsheet would run begins with a quote."""
-        from gdbheapx.extras.export.csv_rows import FORMULA
+        from gdbheapx.report.csv_rows import FORMULA
 
         try:
             with open_private(path) as file:

@@ -15,9 +15,9 @@ from gdbheapx import problems
 from gdbheapx.analysis.census import find, owned
 from gdbheapx.analysis.census.owned import Frame, Stack
 from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, regions
-from gdbheapx.extras.export.csv_rows import clean
 from gdbheapx.extras.export.pprof import MASK, Message, varint
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
+from gdbheapx.report.csv_rows import clean
 from gdbheapx.session import Session
 
 MOST_OBJECTS = 2_000_000

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.census.owned import Frame, Image, Stack
-from gdbheapx.extras.export.csv_rows import clean
+from gdbheapx.report.csv_rows import clean
 
 KINDS = (
     ("objects", "count", "blocks"),

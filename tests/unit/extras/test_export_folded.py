@@ -11,7 +11,7 @@ import pytest
 
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, FlameFrame, Frame, Paths, Stack
-from gdbheapx.extras.export import csv_rows
+from gdbheapx.report import csv_rows
 from tests.support.hostile import HOSTILE
 from tests.support.programs import need
 

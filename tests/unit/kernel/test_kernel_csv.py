@@ -61,7 +61,7 @@ def test_batches_may_grow(c_kernel: CKernel) -> None:
 
 def test_hostile_names_are_cells() -> None:
     """In a spreadsheet no formula, in the file one line, in any program UTF-8."""
-    from gdbheapx.extras.export.csv_rows import cell
+    from gdbheapx.report.csv_rows import cell
 
     for name in HOSTILE:
         (row,) = csv.reader(io.StringIO(cell(name).decode("utf-8"), newline=""), strict=True) if name else [[""]]

@@ -6,8 +6,8 @@ from typing import Iterator, List, NamedTuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.extras.export import csv_rows
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, NO_ARENA, Blocks, BlockShape, make_blocks
+from gdbheapx.report import csv_rows
 
 pytestmark = pytest.mark.once  # no memory, and nothing of the machine
 

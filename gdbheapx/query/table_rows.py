@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 
 from gdbheapx import columns, command
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.export import csv_rows
-from gdbheapx.extras.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, HELD_BLOCKS, MOST_PATHS, TABLES, TEXT, VARIABLE, Table
 from gdbheapx.model import Address
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
+from gdbheapx.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, HELD_BLOCKS, MOST_PATHS, TABLES, TEXT, VARIABLE, Table
+from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, Taking
 

@@ -1,12 +1,12 @@
 """Records of commands as rows of tables.
 
-Files: extras/query/tables.py.
+Files: query/tables.py.
 """
 
 from gdbheapx.analysis.reachability.owners import Owned
-from gdbheapx.extras.query import table_rows
-from gdbheapx.extras.query.tables import BY_NAME, TABLES
 from gdbheapx.model import Address
+from gdbheapx.query import table_rows
+from gdbheapx.query.tables import BY_NAME, TABLES
 
 
 def test_cells_have_the_columns_types() -> None:

@@ -4,8 +4,8 @@ import os
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
 from gdbheapx import worker
-from gdbheapx.extras.query import engine, table_rows, text
-from gdbheapx.extras.query.table_rows import LookRequest
+from gdbheapx.query import engine, table_rows, text
+from gdbheapx.query.table_rows import LookRequest
 from gdbheapx.report.json import jsonable
 
 find = table_rows.find

@@ -11,7 +11,10 @@ import threading
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.extras.query.tables import (
+from gdbheapx.kernel.blocks.csv import COLUMNS
+from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
+from gdbheapx.problems import CANNOT_WRITE, MISSING_PACKAGE, QUERY_FAILED
+from gdbheapx.query.tables import (
     ADDRESS,
     BLOCKS,
     BY_NAME,
@@ -26,9 +29,6 @@ from gdbheapx.extras.query.tables import (
     Asked,
     Table,
 )
-from gdbheapx.kernel.blocks.csv import COLUMNS
-from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
-from gdbheapx.problems import CANNOT_WRITE, MISSING_PACKAGE, QUERY_FAILED
 
 MEMORY, THREADS = "512MB", 4
 """What DuckDB may take; beyond that it writes to the private folder. Each thread has buffers of its own."""

@@ -10,9 +10,9 @@ from gdbheapx import output, problems, worker
 from gdbheapx.budget import NAMES
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
-from gdbheapx.extras.query.tables import VARIABLE, Asked
 from gdbheapx.invocation import Invocation, Shell, understand
 from gdbheapx.output import CannotWrite, Replacing, Sink
+from gdbheapx.query.tables import VARIABLE, Asked
 from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
 
 ANSWERED = (0, 3, 4)
@@ -60,7 +60,7 @@ class Look(NamedTuple):
 
 def _take_look(asked: Asked, invocation: Invocation, shell: Shell) -> Look:
     """One look at the target."""
-    from gdbheapx.extras.query import table_rows
+    from gdbheapx.query import table_rows
 
     options = invocation.options
     rows = worker.temporary()
@@ -109,7 +109,7 @@ class Query:
 
     def run(self) -> int:
         """The exit code."""
-        from gdbheapx.extras.query import engine, tables, text
+        from gdbheapx.query import engine, tables, text
 
         options = self._options
         if options.tables:
@@ -139,7 +139,7 @@ class Query:
             return self._show(result, look)
 
     def _show(self, result: Any, look: Look) -> int:
-        from gdbheapx.extras.query import text
+        from gdbheapx.query import text
 
         options, columns, rows, style = self._options, result.columns, result.rows, self._style()
         if options.json:
@@ -162,7 +162,7 @@ class Query:
 
     def _show_json(self, result: Any, look: Look) -> int:
         """The envelope; rows one a line, while they come."""
-        from gdbheapx.extras.query import text
+        from gdbheapx.query import text
         from gdbheapx.report.json import encode
 
         envelope, code = {**NOBODY, **look.envelope}, look.code
@@ -236,7 +236,7 @@ def _notes(envelope: Dict[str, Any], style: Style) -> Sequence[str]:
 
 def _parquet(invocation: Invocation, shell: Shell) -> int:
     """The file: whole or not at all."""
-    from gdbheapx.extras.query import engine, tables
+    from gdbheapx.query import engine, tables
 
     options = invocation.options
     if options.json:

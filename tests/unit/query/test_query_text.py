@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any, List, Tuple
 
 from gdbheapx.command import Style
-from gdbheapx.extras.query import text
+from gdbheapx.query import text
 
 COLUMNS = [("a", "UBIGINT"), ("a", "VARCHAR"), ("c", "DOUBLE"), ("d", "DECIMAL(4,2)"), ("e", "UBIGINT[]")]
 ROWS: List[Tuple[Any, ...]] = [(16, "=cmd\n\x1b", float("inf"), Decimal("1.50"), [255]), (None, None, 1.5, Decimal("2.00"), None)]

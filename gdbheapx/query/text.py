@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from gdbheapx.columns import COUNT, TEXT, Column
 from gdbheapx.command import Style
-from gdbheapx.extras.export.csv_rows import FORMULA, clean
 from gdbheapx.report import text
+from gdbheapx.report.csv_rows import FORMULA, clean
 from gdbheapx.units import plural
 
 ADDRESSES = ("UBIGINT", "UBIGINT[]")

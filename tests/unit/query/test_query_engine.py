@@ -12,9 +12,9 @@ import pytest
 
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.extras.query import engine
-from gdbheapx.extras.query.tables import NOT_COUNTED, Asked
 from gdbheapx.kernel.blocks.csv import COLUMNS
+from gdbheapx.query import engine
+from gdbheapx.query.tables import NOT_COUNTED, Asked
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
@@ -146,7 +146,7 @@ def test_blocks_get_their_owners(tmp_path: Path) -> None:
 
 def test_every_type_can_be_shown(tmp_path: Path) -> None:
     """Also times of a zone, for which DuckDB wants a module that is not there."""
-    from gdbheapx.extras.query import text
+    from gdbheapx.query import text
 
     asked = asking(tmp_path, {})
     needed = engine.needed("select *, now() as \"a\"\"b\" from test_all_types() -- all;")
