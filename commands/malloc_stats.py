@@ -27,7 +27,7 @@ def malloc_stats(session: Session, options: Options) -> Answer:
     """The command `malloc-stats`."""
     name = "malloc-stats --merged-only" if options.merged_only else "malloc-stats"
     data, lines = session.kept(name, Tuple[Dict[str, Any], Sequence[str]], lambda: read(session, options.merged_only))
-    return Answer(lambda: data, lambda style: lines, read=True)
+    return Answer(lambda: data, lambda style: lines, read=True, exact=True)
 
 
 def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[str]]:

@@ -103,6 +103,8 @@ class Answer(NamedTuple):
     """With `document`: the text comes in pieces of the file, not in lines. They are written as they are: what makes them escapes names."""
     record: Optional[Callable[[], Any]] = None
     """Gives what was found as the record that both forms are made from; None: `data` is that."""
+    exact: bool = False
+    """The text is what another program would write: no terminal breaks its lines."""
 
     def found(self) -> Any:
         """For who asks from Python."""

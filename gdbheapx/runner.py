@@ -680,7 +680,7 @@ class Run:
 
         style = self._style()
         lines, write = answer.text(style), self._writer(spool)
-        if answer.live or answer.document:  # it may be a line of JSON
+        if answer.live or answer.document or answer.exact:  # what is live may be a line of JSON
             style = style._replace(wraps=False, color=style.color and not answer.document)
 
         def pump() -> None:

@@ -103,6 +103,8 @@ def wrapped(line: str, width: Optional[int], further: int = GAP) -> List[str]:
     """
     if width is None or len(line) <= width or "\t" in line:
         return [line]
+    if not line.strip(" -"):  # what stands below headings
+        return [line[:width].rstrip()]
     lines: List[str] = []
     shown, starts = "", _starts(line, width, further)
     for gap, whole in _wholes(line):

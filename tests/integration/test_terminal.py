@@ -64,8 +64,8 @@ def test_tables_fit(lasting: Lasting, kind: str, width: int) -> None:
     assert ("Hidden: " in on_terminal(width, [*target, "arenas"])) == (max(map(len, wide.splitlines())) > width)
 
 
-SENTENCES = [words for words in EVERY if words.split()[0] not in ("doctor", "export", "malloc-info", "snapshot", "watch")]
-"""Commands whose text is for people; doctor asks gdb, see below."""
+SENTENCES = [words for words in EVERY if words.split()[0] not in ("doctor", "export", "malloc-info", "malloc-stats", "snapshot", "watch")]
+"""Commands whose text is for people alone; doctor asks gdb, see below."""
 
 
 def test_sentences_fit(lasting: Lasting, kind: str) -> None:

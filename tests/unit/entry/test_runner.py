@@ -79,6 +79,15 @@ def test_an_answer_does_not_stand_behind_its_progress(declare: Any, monkeypatch:
     assert told and all(out[place + 1] == "" or out[place + 1].startswith("reading, ") for place in told)
 
 
+@pytest.mark.parametrize("how, count", [({}, 3), ({"exact": True}, 1), ({"document": True}, 1), ({"live": True}, 1)], ids=str)
+def test_whose_lines_a_terminal_breaks(declare: Any, how: Any, count: int) -> None:
+    """Those of people: not what another program would write, reads, or gets line by line."""
+    out: List[str] = []
+    declare(lambda session, options: Answer(lambda: 0, lambda style: ["seven " * 20], **how))
+    host = runner.Host("heapx", out.append, out.append, lambda: None, runner.Settings(), screen=output.Screen(50, True, wraps=True))
+    assert runner.run(["probe"], host).code == 0 and len("".join(out).splitlines()) == count
+
+
 def test_a_refusal_is_one_line(declare: Any) -> None:
     """An error is one line with exit code 1; with --json the envelope has data null."""
 
