@@ -8,8 +8,10 @@ USUAL = 100
 """Examples by hypothesis' own default, to which a test's number refers."""
 
 BUSY = [HealthCheck.too_slow]
-"""How long it takes to think of examples says nothing where ten other programs run."""
+"""How long it takes to think of examples says nothing where ten other programs run, or where lines are counted (tools/covered.py)."""
 
+settings.register_profile("usual", deadline=None, suppress_health_check=BUSY)
+settings.load_profile("usual")  # of tests that ask for no number of examples; --hypothesis-profile comes later, and counts
 settings.register_profile("fast", max_examples=FAST_PERCENT, deadline=None, suppress_health_check=BUSY)
 
 
