@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from array import array
 from pathlib import Path
 from typing import Any, Callable, Coroutine, List
 
@@ -25,7 +26,7 @@ from tests.support.tool import heapx, tool_command
 textual = pytest.importorskip("textual", reason="textual is not installed")
 from gdbheapx.extras.explore import command as exploring  # noqa: E402
 from gdbheapx.extras.explore.app import Explorer, Table, fitted  # noqa: E402
-from gdbheapx.extras.explore.view import Class, View  # noqa: E402
+from gdbheapx.extras.explore.view import Class, View, places  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
 ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], [], False, False)
@@ -202,6 +203,17 @@ def test_every_class_leads_to_its_blocks(snapshots: List[str]) -> None:
             assert len(blocks) == min(200, alike), (row, len(blocks))
             assert all(size == row.size_bytes for _, size in blocks) or row.signature is not None
             assert sum(one.blocks for one in view.owners_of(wanted)) == alike or row.signature is None
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_where_numbers_stand(few: bool) -> None:
+    """Each place, in order, and none that lies across two of them; of a few that are sought no more than are shown."""
+    values = array("I", [0, 256, 1, 0, 0x01000000, 0, 7, 65536, 1] * 300)
+    for wanted in ({1}, {0}, {0, 7}, {256, 65536}, {9}, set()):
+        sought = wanted if few else wanted | set(range(100, 120))
+        expected = [place for place, value in enumerate(values) if value in wanted]
+        found = places(values, sought)
+        assert found[:200] == expected[:200] and (len(found) <= 200 * len(sought) if few else found == expected)
 
 
 def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

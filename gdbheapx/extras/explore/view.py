@@ -1,7 +1,7 @@
 """What the explorer asks for: everything is made of one look, and kept; opening a node or a class reads no more than is shown."""
 
 from array import array
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import command
 from gdbheapx.analysis.census import by_owner, find
@@ -17,7 +17,7 @@ from gdbheapx.snapshot.record import Taking
 MOST_ROWS = 200
 """Below one node, and of one class."""
 MOST_CHAINS, MOST_STEPS = 8, 40
-AT_ONCE = 1 << 16
+AT_ONCE, MOST_SOUGHT = 1 << 16, 8
 PLAIN = Style(False, False)
 
 
@@ -51,6 +51,23 @@ class Shown(NamedTuple):
     rows: Sequence[Sequence[Any]]
     keys: Sequence[Any] = ()
     """What stands behind each row: a class, an address."""
+
+
+def places(values: "array[int]", wanted: AbstractSet[int]) -> List[int]:
+    """Where these numbers stand in an array; of a few the first MOST_ROWS of each, by its bytes, since a heap has many millions."""
+    if len(wanted) > MOST_SOUGHT:
+        return [place for place, value in enumerate(values) if value in wanted] if not wanted.isdisjoint(values) else []
+    data, width, found = values.tobytes(), values.itemsize, []
+    for number in wanted:
+        sought, count = array(values.typecode, (number,)).tobytes(), 0
+        at = data.find(sought)
+        while at >= 0 and count < MOST_ROWS:
+            is_one = at % width == 0
+            if is_one:
+                found.append(at // width)
+                count += 1
+            at = data.find(sought, at + (width if is_one else 1))
+    return sorted(found)
 
 
 class View:
@@ -149,15 +166,22 @@ class View:
         numbered = enumerate((None, *self.told.names))
         labels = {label for label, name in numbered if (name.name if name is not None else None) == wanted.signature}
         found: List[Tuple[Address, int]] = []
-        for first in range(0, self.told.reach.numbers.blocks, AT_ONCE):
-            some = self.told.labels[first : first + AT_ONCE]
-            nodes = array("I", [first + place for place, label in enumerate(some) if label in labels] if labels.intersection(some) else [])
-            rows = zip(*self.told.reach.graph.columns(nodes))
-            is_any = wanted.signature is not None or wanted.size_bytes is None
-            found += [(Address(address), size) for address, size in rows if is_any or size == wanted.size_bytes]
-            if len(found) >= MOST_ROWS:
+        blocks = self.told.reach.numbers.blocks
+        size_bytes = wanted.size_bytes if wanted.signature is None else None
+        counted = sum(row.blocks for row in self.census.rows if Class(row.signature, row.size_bytes).is_of(wanted))
+        most = min(MOST_ROWS, counted or MOST_ROWS)  # what is rare may be among the first blocks
+        for first in range(0, blocks, AT_ONCE):
+            some = self.told.labels[first : min(first + AT_ONCE, blocks)]
+            nodes = [first + place for place in places(some, labels)]
+            if size_bytes is not None and nodes:
+                sizes = self.told.reach.graph.columns(array("I", range(first, first + len(some))))[1]
+                alike = [place for place, size in enumerate(sizes) if size == size_bytes] if size_bytes in sizes else []
+                nodes = [first + place for place in alike if some[place] in labels]
+            rows = zip(*self.told.reach.graph.columns(array("I", nodes[: MOST_ROWS - len(found)])))
+            found += [(Address(address), size) for address, size in rows]
+            if len(found) >= most:
                 break
-        return sorted(found[:MOST_ROWS], key=lambda row: -row[1])
+        return sorted(found, key=lambda row: -row[1])
 
     def block(self, address: int) -> List[str]:
         """What is there, and its paths to roots."""
