@@ -117,7 +117,7 @@ class Watch:
 
     def _wait(self, process: Process, count: int) -> None:
         until = time.monotonic() + SECONDS
-        while len(self.decisions()) < count and self._popen.poll() is None and time.monotonic() < until:
+        while len([one for one in self.decisions() if one["outcome"] in ("taken", "failed")]) < count and self._popen.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
 
     def _settle(self) -> None:
