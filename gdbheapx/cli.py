@@ -161,9 +161,9 @@ def dispatch(words: List[str]) -> int:
     except Wrong as error:
         return wrong(words, str(error))
     if os.environ.pop(STANDS_BY, None):
-        from gdbheapx import worker
+        from gdbheapx.extras.watch.standby import stand_by
 
-        return worker.stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look)))
+        return stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look)))
     if rest[:1] == ["--version"]:
         from gdbheapx import __version__
 

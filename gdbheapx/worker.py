@@ -1,14 +1,8 @@
-"""A look that a child takes: it ends with its answer in an unnamed temporary file, which the caller renders outside gdb.
+"""A look that a child takes: it ends with its answer in an unnamed temporary file, which the caller renders outside gdb."""
 
-Or many of them, one after the other, as a program that stands by is told: what the first had to import the next has already.
-"""
-
-import importlib
-import json
 import os
 import signal
-import sys
-from typing import TYPE_CHECKING, Callable, List, Tuple
+from typing import TYPE_CHECKING, Callable, Tuple
 
 from gdbheapx import gdb_process
 from gdbheapx.errors import HeapxError, Interrupted
@@ -17,11 +11,9 @@ from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.problems import CANNOT_WRITE
 
 if TYPE_CHECKING:
-    from gdbheapx.invocation import GlobalOptions, Invocation
+    from gdbheapx.invocation import Invocation
 
 NO_ANSWER = 1
-MOST_BYTES = 1 << 18
-"""Of names of modules."""
 FIRST_TO_GO = b"1000"
 """The highest oom_score_adj (proc(5))."""
 
@@ -69,48 +61,14 @@ def goes_first() -> None:
         pass
 
 
-class Noted:
-    """In sys.meta_path it writes down what this process imports, and finds nothing."""
-
-    def __init__(self, file: int) -> None:
-        self._file, self._pid = file, os.getpid()
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if os.getpid() == self._pid:  # a child may have closed the file
-            os.write(self._file, name.encode() + b"\n")
-
-
-def stand_by(asked: "GlobalOptions", answer_it: "Callable[[Invocation], int]") -> int:
-    """Answer commands, each a line of JSON with its words on standard input, by a line of exit code and text, until there are no more."""
-    from gdbheapx import runner
-    from gdbheapx.inferior.live.keeper import hurry
-    from gdbheapx.invocation import understand
-
+def serve_parent() -> None:
+    """End with the parent, and first where memory is scarce."""
     end_with_parent(signal.SIGTERM)
     goes_first()
-    names = temporary()
-
-    def noting(invocation: "Invocation") -> int:
-        hurry()
-        sys.meta_path.insert(0, Noted(names))
-        return answer_it(invocation)
-
-    with open(0, "rb", closefd=False) as lines:
-        for line in lines:
-            words = json.loads(line)
-            try:
-                code, text = look(understand(asked, words), noting)
-            except Interrupted as error:
-                code, text = NO_ANSWER, runner.failure(words, error).encode()
-            os.write(1, json.dumps([code, text.decode("utf-8", "replace")]).encode() + b"\n")
-            _import(os.pread(names, MOST_BYTES, 0).decode().split())
-    return 0
 
 
-def _import(names: List[str]) -> None:
-    """What is not there was not there for the look either."""
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception:
-            pass
+def hurry() -> None:
+    """Ask for a higher priority until the next stop is over (inferior/live/keeper.py)."""
+    from gdbheapx.inferior.live import keeper
+
+    keeper.hurry()

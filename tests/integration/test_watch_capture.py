@@ -1,6 +1,6 @@
 """`watch --snapshot-when`: one before, some when a rule holds, no more than were asked for; the process goes on, and `diff` says what grew.
 
-Files: extras/watch/capture.py inferior/live/pressure.py
+Files: extras/watch/capture.py extras/watch/standby.py inferior/live/pressure.py
 """
 
 import argparse

@@ -1,0 +1,56 @@
+"""The program that stands by to take snapshots for a watch (Standby in snapshot/take.py): what the first had to import the next has."""
+
+import importlib
+import json
+import os
+import sys
+from typing import Callable, List
+
+from gdbheapx import runner, worker
+from gdbheapx.errors import Interrupted
+from gdbheapx.invocation import GlobalOptions, Invocation, understand
+
+MOST_BYTES = 1 << 18
+"""Of names of modules."""
+
+
+class Noted:
+    """In sys.meta_path it writes down what this process imports, and finds nothing."""
+
+    def __init__(self, file: int) -> None:
+        self._file, self._pid = file, os.getpid()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if os.getpid() == self._pid:  # a child may have closed the file
+            os.write(self._file, name.encode() + b"\n")
+
+
+def stand_by(asked: GlobalOptions, answer_it: Callable[[Invocation], int]) -> int:
+    """Answer commands, each a line of JSON with its words on standard input, by a line of exit code and text, until there are no more."""
+    worker.serve_parent()
+    names = worker.temporary()
+
+    def noting(invocation: Invocation) -> int:
+        worker.hurry()
+        sys.meta_path.insert(0, Noted(names))
+        return answer_it(invocation)
+
+    with open(0, "rb", closefd=False) as lines:
+        for line in lines:
+            words = json.loads(line)
+            try:
+                code, text = worker.look(understand(asked, words), noting)
+            except Interrupted as error:
+                code, text = worker.NO_ANSWER, runner.failure(words, error).encode()
+            os.write(1, json.dumps([code, text.decode("utf-8", "replace")]).encode() + b"\n")
+            _import(os.pread(names, MOST_BYTES, 0).decode().split())
+    return 0
+
+
+def _import(names: List[str]) -> None:
+    """What is not there was not there for the look either."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            pass
