@@ -17,9 +17,11 @@ def tcache(session: Session, options: Options) -> Answer:
     heaps = session.kept("tcache", kind, lambda: [(heap.info, heap.caches()) for heap in session.heaps.all()])
 
     def text(style: Style) -> Any:
+        from gdbheapx.allocators import named
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(info, pages.tcache(rows)) for info, rows in heaps])
+        told = ((info, pages.tcache(rows) if rows or named(info.name).has_caches else ["%s has no thread caches" % info.name]) for info, rows in heaps)
+        return pages.of_heaps(style, list(told))
 
     found = [row for _, rows in heaps for row in rows]
     return Answer(lambda: {"threads": found}, text, read=True, record=lambda: found)

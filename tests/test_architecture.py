@@ -184,6 +184,10 @@ def may_name(path: Path, name: str) -> bool:
     return where.startswith((name + "/", "kernel/%s/" % name, "packs/")) or where == "allocators/__init__.py"
 
 
+LIBRARIES_OF_LIBC = re.compile(r"ld-musl|libc\.musl")
+"""Names of files, of which some also have an allocator's name."""
+
+
 def names_in(path: Path, name: str) -> Iterator[int]:
     """Lines with an allocator's name, as word or part of an identifier; the texts of a command that only it offers may have it."""
     text = path.read_text()
@@ -193,7 +197,8 @@ def names_in(path: Path, name: str) -> Iterator[int]:
         for node in ast.walk(ast.parse(text)) if with_capability == [name] else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 told.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return (number for number, line in enumerate(text.split("\n"), 1) if name in line.lower() and number not in told)
+    lines = enumerate(LIBRARIES_OF_LIBC.sub("", text).split("\n"), 1)
+    return (number for number, line in lines if name in line.lower() and number not in told)
 
 
 @pytest.mark.parametrize("name", ALLOCATORS)
@@ -203,14 +208,14 @@ def test_an_allocator_is_named_at_home_alone(name: str) -> None:
     assert not ["%s:%d" % (label(path), line) for path in sources if not may_name(path, name) for line in names_in(path, name)]
 
 
-OTHERS = re.compile(r"tcmalloc|mimalloc|rpmalloc|tbbmalloc|hoard_malloc|\bmusl\b|Sanitizer", re.IGNORECASE)
+OTHERS = re.compile(r"tcmalloc|mimalloc|rpmalloc|tbbmalloc|hoard_malloc|Sanitizer", re.IGNORECASE)
 
 
 def test_allocators_that_are_not_read_stand_in_one_table() -> None:
-    """Their names are in allocators/fingerprints.py alone, of which others say which they mean; the dynamic linker's file is called as it is."""
+    """Their names are in allocators/fingerprints.py alone, of which others say which they mean."""
     wrong = []
     for path in files():
-        text = re.sub(r"fingerprints\.\w+|ld-musl|libc\.musl", "", path.read_text())
+        text = re.sub(r"fingerprints\.\w+", "", path.read_text())
         if label(path) != "allocators/fingerprints.py" and OTHERS.search(text):
             wrong.append("%s: %s" % (label(path), OTHERS.findall(text)))
     assert not wrong

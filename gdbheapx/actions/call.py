@@ -130,5 +130,6 @@ def chosen(session: Session, capability: str) -> Listed:
 def instead(names: Sequence[Optional[str]]) -> str:
     """What there is for these allocators."""
     known = allocators.by_name()
-    ways = [known[name].returning for name in names if name is not None and name in known]
-    return next(("use %s" % way.command for way in ways if way is not None), OWN_INTERFACE)
+    there = [known[name] for name in names if name is not None and name in known]
+    ways = ["use %s" % allocator.returning.command for allocator in there if allocator.returning is not None]
+    return next(iter([*ways, *(allocator.never_returns.hint for allocator in there if allocator.never_returns is not None)]), OWN_INTERFACE)

@@ -62,7 +62,8 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
         exported = target.dynamic_symbol(function)
         if exported is not None and exported.module == symbol.module:
             return Owner(symbol.module, owner)
-    match = next(iter(fingerprints.find(target, symbol.module, (fingerprints.MUSL,))), None)
+    texts = [text for allocator in allocators for text in allocator.fingerprint.library_texts]
+    match = next(iter(fingerprints.find(target, symbol.module, texts)), None)
     return _of_text(symbol.module, match) if match is not None else Owner(symbol.module, None)
 
 
@@ -80,9 +81,7 @@ def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Option
         if variables and all(target.module_symbol(program, name) is not None for name in variables):
             return Owner(program, allocator.name)
     texts = [text for allocator in allocators for text in allocator.fingerprint.texts]
-    match = next(iter(fingerprints.find(target, program, (*texts, fingerprints.STATIC_MUSL))), None)
-    if match is None and target.module_symbol(program, fingerprints.MALLOCNG) is not None:
-        match = fingerprints.TextMatch(fingerprints.STATIC_MUSL, None)
+    match = next(iter(fingerprints.find(target, program, texts)), None)
     if match is not None:
         return _of_text(program, match)
     return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None
@@ -328,6 +327,10 @@ class Heaps:
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         able = self.discovery.with_capability(capability)
         returns = any(allocator.returning is not None and allocator.returning.command == capability for allocator in able)
+        known = allocators.by_name()
+        for why_not in [known[heap.kind].never_returns for heap in self.all() if returns and heap.kind in known]:
+            if why_not is not None:
+                return HeapxError(why_not.what, why_not.hint, code=NO_ALLOCATOR)
         others = [(heap.kind, heap.returning.command) for heap in self.all() if returns and heap.returning is not None]
         hint = "for %s use `gdbheapx %s`" % others[0] if others else HOW_TO_SEE
         names = " or ".join(allocator.name for allocator in able)

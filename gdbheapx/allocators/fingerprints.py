@@ -1,7 +1,8 @@
 """By what an allocator or a runtime is known in an object: functions it exports, names of its files, variables, texts in its constants.
 
 Those that are read here say theirs in their own folder; what stands here are those that are not. A static program has neither a dynamic
-linker's list nor a name `malloc`; musl's libc exports malloc and no name that tells whose it is: texts are left, which no strip takes away.
+linker's list nor a name `malloc`, and a libc may export malloc and no name that tells whose it is: texts are left, which no strip takes
+away.
 
 Allocators that live inside a library for its own use and are not read here: known by their texts, as no symbol need be left of them.
 """
@@ -28,12 +29,6 @@ VALGRIND = re.compile(r"vgpreload_(?!core-)[^/]+\.so")
 """What a tool of Valgrind that replaces malloc has preloaded (coregrind/m_initimg): memcheck, massif, dhat, helgrind, drd. It exports no
 `malloc`: Valgrind redirects the calls while it translates the code. Tools that leave malloc alone load vgpreload_core by itself."""
 VALGRIND_HINT = "use Valgrind's own report: memcheck's --leak-check=full, massif or dhat; or look at the program without Valgrind"
-MUSL_HINT = (
-    "musl's malloc (mallocng since 1.2.1) keeps no figures to read: "
-    "preload or link an allocator that gdbheapx can read, or count in the program"
-)
-MALLOCNG = "__malloc_size_classes"
-"""A variable of musl's mallocng (src/malloc/mallocng/malloc.c), in programs that are not stripped."""
 BY_OBJECT = (
     (
         "libarrow.so",
@@ -67,14 +62,10 @@ class Fingerprint(NamedTuple):
     """All of them are in the symbol table of a static program that has it."""
     texts: Sequence[TextFingerprint] = ()
     """In the constants of a static program without symbols."""
+    library_texts: Sequence[TextFingerprint] = ()
+    """In the constants of a library that exports malloc, and no name that tells whose it is."""
 
 
-MUSL = TextFingerprint(
-    "musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern
-)
-"""musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h stands beside."""
-STATIC_MUSL = TextFingerprint("musl", (b"No error information",), True, MUSL_HINT)
-"""Linked into a program: src/errno/__strerror.h, the text of error 0. Debian's musl 1.2.3, Alpine's 1.2.5."""
 GO = TextFingerprint(
     "Go",
     (b"mallocgc called with gcphase == _GCmarktermination",),

@@ -31,6 +31,7 @@ from gdbheapx.allocators.records import (
     Instance,
     Instances,
     Judged,
+    NeverReturns,
     Page,
     Part,
     PlainFacts,
@@ -220,6 +221,10 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     """What its heaps may have among their capabilities."""
     returning: Optional[Returning] = None
     """What its heaps have."""
+    has_caches = True
+    """Threads may keep freed blocks. [tcache]"""
+    never_returns: Optional[NeverReturns] = None
+    """Said where that is None and memory is to be returned."""
     statuses: Sequence[str] = ("used", "free")
     """The words of BlockShape.words that its heaps may have. [chunks --status]"""
     records: Mapping[str, str] = {}

@@ -171,6 +171,14 @@ class Returning(NamedTuple):
     """Fields of Portion that the allocator heeds."""
 
 
+class NeverReturns(NamedTuple):
+    """Why nothing that one could call makes an allocator return free memory."""
+
+    what: str
+    hint: str
+    """What helps instead."""
+
+
 class Answered(Protocol):
     """The answer of a command that only some allocators serve, in both forms."""
 

@@ -18,8 +18,10 @@
 #include <unistd.h>
 
 /* mallinfo2 came with glibc 2.33; before it, mallinfo has the same fields as int, and no heap here is that large. */
+#if defined __GLIBC__
 #if !__GLIBC_PREREQ(2, 33)
 #define mallinfo2 mallinfo
+#endif
 #endif
 
 /* Ends the program with a reason on standard error. */

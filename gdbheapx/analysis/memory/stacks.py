@@ -124,8 +124,9 @@ def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
 
 class Blocks:
     """Where control blocks say that their stacks lie: allocate_stack writes begin, size and guard side by side into struct pthread
-    (nptl/descr.h: stackblock, stackblock_size, guardsize), whose end is that of the stack. Which words of it these are nobody needs to
-    know: no others fit."""
+    (nptl/descr.h: stackblock, stackblock_size, guardsize), whose end is that of the stack; another C library writes its mapping, where in
+    it the stack ends, and the guard (src/internal/pthread_impl.h: map_base, map_size, stack, stack_size, guard_size). Which words of it
+    these are nobody needs to know: no others fit."""
 
     def __init__(self, places: Places, read: Optional[Read], page_bytes: int) -> None:
         self._places, self._read, self._page = places, read, page_bytes
@@ -153,6 +154,10 @@ class Blocks:
             if start % self._page or size % self._page or guard % self._page or guard > MAX_GUARD_BYTES or not size:
                 continue
             if mapping.start - MAX_GUARD_BYTES <= low < pointer and least <= end <= min(least + TOP_BYTES, mapping.end):
+                return (max(low, mapping.start), end), guard
+        for start, size, stack, stack_size, guard in zip(*(words[place:] for place in range(5))):
+            low, end, are_pages = start + guard, start + size, not (start % self._page or size % self._page or guard % self._page)
+            if are_pages and guard <= MAX_GUARD_BYTES and low < stack <= pointer < end <= mapping.end and stack - stack_size == low:
                 return (max(low, mapping.start), end), guard
         return None
 

@@ -353,6 +353,7 @@ static int count_slot(struct slot_tally_job *job)
     tally->free_slots += by == BY_MASK;
     tally->listed_slots += by == BY_LIST;
     tally->used_bytes += by == BY_NOTHING ? block.usable : 0;
+    tally->free_bytes += by == BY_NOTHING ? 0 : run->usable_bytes;
     tally->slot_bytes += run->slot_bytes;
     tally->broken_slots += state != SLOT_READ;
     if (state != SLOT_READ)

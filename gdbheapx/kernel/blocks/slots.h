@@ -1,4 +1,4 @@
-/* Slots of equal size that stand side by side, as allocators cut them: who is free is told by a mask, by a list of addresses, or by both. */
+/* Slots of equal size that stand side by side, as allocators cut them: which are free is told by a mask, a list of addresses, or both. */
 #ifndef HEAPX_SLOTS_H
 #define HEAPX_SLOTS_H
 

@@ -185,7 +185,9 @@ def _count(sums: List[int], slot: Slot, walk: Walk, told: _Told) -> None:
     is_used = slot.listed < 0 and not slot.is_masked
     state, _, usable = walk.read(slot) if is_used else (SLOT_READ, 0, 0)
     is_broken = state != SLOT_READ
-    for place, more in enumerate((is_used, slot.listed < 0 and slot.is_masked, slot.listed >= 0, usable, slot.run.slot_bytes, is_broken)):
+    counts = (is_used, slot.listed < 0 and slot.is_masked, slot.listed >= 0)
+    sizes = (usable, 0 if is_used else slot.run.usable_bytes, slot.run.slot_bytes)
+    for place, more in enumerate((*counts, *sizes, is_broken)):
         sums[place] += more
     if is_broken:
         told.add(slot.address, slot.run.base, state)

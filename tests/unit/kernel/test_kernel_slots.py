@@ -1,6 +1,6 @@
 """Slots of equal size as blocks: those of masks, of lists and of both, nested ones, in address order, resumed, in parts, and counted.
 
-Files: kernel/blocks/slots.py, kernel/blocks/slots_twin.py.
+Files: kernel/blocks/slot_walker.py, kernel/blocks/slots.py, kernel/blocks/slots_twin.py.
 """
 
 import random
@@ -15,7 +15,8 @@ from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, EVERYTHING, BlockFilter, make_blocks
-from gdbheapx.kernel.blocks.slots import SLOT_STRAY, SLOT_TWICE, Frees, SlotRun, SlotTally, SlotWalker
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import SLOT_STRAY, SLOT_TWICE, Frees, SlotRun, SlotTally
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 
 USED, FREE, CACHED, OWN = range(4)
@@ -53,7 +54,7 @@ class Made:
                 self.rows.append((address, usable, CLASSES[kind], kind, index))
                 sums, listed = self.sums[run.label], address in frees
                 is_used = not listed and not is_masked
-                for place, more in enumerate((is_used, is_masked and not listed, listed, usable * is_used, size)):
+                for place, more in enumerate((is_used, is_masked and not listed, listed, usable * is_used, usable * (not is_used), size)):
                     sums[place] += more
             at += size * slots
         addresses = sorted(frees)
@@ -129,7 +130,7 @@ def test_addresses_of_a_list_that_are_no_slots_are_told(kernel: Kernel) -> None:
     codes = {(problem.address, problem.code) for problem in tallies.problems}
     assert codes == {(0x800, SLOT_STRAY), (0x1010, SLOT_STRAY), (0x1020, SLOT_TWICE), (0x9000, SLOT_STRAY)}
     assert (tallies.strays, tallies.problem_count) == (4, 4)
-    assert tallies.tallies[0] == SlotTally(2, 0, 2, 64, 128, 0)
+    assert tallies.tallies[0] == SlotTally(2, 0, 2, 64, 64, 128, 0)
 
 
 @pytest.mark.parametrize(

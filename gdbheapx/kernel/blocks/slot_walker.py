@@ -1,0 +1,110 @@
+"""The one walk over slots of equal size, by ctypes or in Python: as a stream of blocks, and counted."""
+
+from array import array
+from typing import Any, Optional, Sequence
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, BytesSource
+from gdbheapx.kernel.blocks.binding import CBlocks
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
+from gdbheapx.kernel.blocks.slots import (
+    MOST_SLOT_PROBLEMS,
+    NO_FREES,
+    Frees,
+    SlotProblem,
+    SlotReader,
+    SlotRun,
+    SlotSums,
+    SlotTallies,
+    SlotTally,
+)
+from gdbheapx.kernel.common.library import CommonBinding, Rows, at, declared, run
+from gdbheapx.kernel.common.records import Kernel
+
+PROTOTYPES = """
+struct block_source *heapx_slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
+    const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
+int heapx_slots_fit(const struct slot_run *runs, uint64_t run_count, uint64_t labels);
+struct slot_tally_job *heapx_slot_tally_new(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
+    const uint64_t *frees, uint64_t free_count, uint64_t labels);
+int64_t heapx_slot_tally_slice(struct slot_tally_job *job, double seconds);
+void heapx_slot_tally_result(const struct slot_tally_job *job, struct slot_tally *tallies, struct slot_problem *problems,
+    struct slot_sums *sums);
+void heapx_slot_tally_free(struct slot_tally_job *job);
+"""
+
+
+class SlotWalker:
+    """Walks over these runs. `runs`: array('Q') of SlotRun, row by row; `classes`: a CLASS_ for each kind; `labels`: how many there may be.
+    ValueError where runs overlap or are out of order: whoever reads them from memory drops what is damaged before."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        source: Optional[BulkSource],
+        runs: "array[int]",
+        classes: Sequence[int],
+        labels: int,
+        budget: Budget,
+        frees: Frees = NO_FREES,
+        reader: Optional[SlotReader] = None,
+    ) -> None:
+        self.kernel, self.source, self.runs, self.labels, self.budget = kernel, source or BytesSource(()), runs, labels, budget
+        self.classes, self.frees, self.reader = array("B", classes), frees, reader
+        self.count = len(runs) // len(SlotRun._fields)
+        if not self._fit() or len(frees.addresses) != len(frees.kinds):
+            raise ValueError("no runs of slots")
+
+    def _fit(self) -> bool:
+        if isinstance(self.kernel, CommonBinding):
+            return bool(declared(self.kernel.library, PROTOTYPES).heapx_slots_fit(at(self.runs), self.count, self.labels))
+        from gdbheapx.kernel.blocks.slots_twin import fit
+
+        return fit(self)
+
+    def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None) -> BlockStream:
+        """All blocks by address: used ones as the reader tells them, free slots whole. `apart`: further ones, to be merged in."""
+        apart = apart_from(apart, wanted)
+        if not isinstance(self.kernel, CommonBinding):
+            from gdbheapx.kernel.blocks.slots_twin import SlotSource
+            from gdbheapx.kernel.blocks.twin import TwinBlocks
+
+            return TwinBlocks(SlotSource(self, wanted), apart, self.budget)
+        library, opened = self._declared(), self.kernel.open(self.source)
+        kept = (self.runs, self.frees, self.classes, wanted.numbers())
+        make = getattr(library, self.reader.blocks if self.reader else "heapx_slot_blocks")
+        lists = (at(self.frees.addresses), at(self.frees.kinds), len(self.frees.addresses))
+        handle = make(opened.handle, at(self.runs), self.count, *lists, at(self.classes), at(kept[3]))
+        return CBlocks(library, opened, handle, kept, apart, self.budget)
+
+    def tally(self) -> SlotTallies:
+        """All slots, counted by label, and what is wrong with them."""
+        if not isinstance(self.kernel, CommonBinding):
+            from gdbheapx.kernel.blocks.slots_twin import tally
+
+            return tally(self)
+        library, opened, listed = self._declared(), self.kernel.open(self.source), self.frees.addresses
+        make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
+        job = make(opened.handle, at(self.runs), self.count, at(listed), len(listed), self.labels)
+        if not job:
+            raise MemoryError()
+        try:
+            run(lambda seconds: library.heapx_slot_tally_slice(job, seconds), opened, self.budget)
+            rows = [Rows(SlotTally, self.labels), Rows(SlotProblem, MOST_SLOT_PROBLEMS), Rows(SlotSums, 1)]
+            library.heapx_slot_tally_result(job, *(at(row.numbers) for row in rows))
+        finally:
+            library.heapx_slot_tally_free(job)
+        (sums,) = rows[2].records(1)
+        return SlotTallies(
+            is_whole=bool(sums.ended),
+            at=sums.at,
+            tallies=rows[0].records(self.labels),
+            problems=rows[1].records(sums.told),
+            problem_count=sums.problems,
+            strays=sums.strays,
+        )
+
+    def _declared(self) -> Any:
+        assert isinstance(self.kernel, CommonBinding)
+        library = declared(self.kernel.library, PROTOTYPES)
+        return declared(library, self.reader.prototypes) if self.reader else library

@@ -1,0 +1,1 @@
+"""Walks over musl's mallocng."""

@@ -1,0 +1,376 @@
+/* musl's mallocng: the areas of metas, the groups that these describe, and the slots of each as runs (src/malloc/mallocng/meta.h). What
+   lies in a group is believed for nothing but its way back to its meta. */
+#include "../blocks/slots.h"
+#include "declared_musl.h"
+
+#include <stdlib.h>
+
+#define HEAD_BLOCK (128u << 10)
+#define MOST_DEPTH 64u
+
+static const uint16_t UNITS[MUSL_CLASSES] = {
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127, 146, 170, 204, 255, 292, 340, 409, 511, 584,
+    682, 818, 1023, 1169, 1364, 1637, 2047, 2340, 2730, 3276, 4095, 4680, 5460, 6552, 8191,
+};
+
+struct met {
+    struct musl_group group;
+    uint64_t free_mask;
+    int is_marked;              /* the byte before it says that its slot holds a group */
+};
+
+/* Room that grows. */
+struct grown {
+    void *bytes;
+    uint64_t count, room;
+};
+
+enum { OF_AREAS, OF_HEADS, OF_RUNS, OF_NOTHING };
+
+struct groups_job {
+    const struct source *source;
+    struct musl_layout layout;
+    unsigned swap, step;
+    uint64_t area, place;       /* the next area; the next group to look at */
+    uint64_t *seen, seen_room;  /* areas, by their hash */
+    struct grown areas, groups, runs;
+    uint64_t problem_count;
+    struct musl_problem problems[MOST_MUSL_PROBLEMS];
+    struct window window;
+    uint8_t bytes[HEAD_BLOCK];
+};
+
+/* A place for one more of `size` bytes; NULL: no memory. */
+static void *grow(struct grown *grown, size_t size)
+{
+    if (grown->count == grown->room) {
+        const uint64_t room = grown->room ? 2 * grown->room : 256;
+        void *bytes = realloc(grown->bytes, room * size);
+        if (!bytes)
+            return NULL;
+        grown->bytes = bytes;
+        grown->room = room;
+    }
+    return (uint8_t *) grown->bytes + size * grown->count++;
+}
+
+static void tell(struct groups_job *job, int code, uint64_t address, uint64_t meta)
+{
+    if (job->problem_count < MOST_MUSL_PROBLEMS)
+        job->problems[job->problem_count] = (struct musl_problem) {(uint64_t) code, address, meta};
+    job->problem_count++;
+}
+
+static uint64_t *hash_place(uint64_t *seen, uint64_t room, uint64_t area)
+{
+    uint64_t at = (area >> 12) * 0x9E3779B97F4A7C15u & (room - 1);
+    while (seen[at] && seen[at] != area)
+        at = (at + 1) & (room - 1);
+    return &seen[at];
+}
+
+/* Remembers an area: 1; it was there: 0; NO_MEMORY. */
+static int remember(struct groups_job *job, uint64_t area)
+{
+    if (2 * (job->areas.count + 1) > job->seen_room) {
+        const uint64_t room = job->seen_room ? 2 * job->seen_room : 256;
+        uint64_t *seen = calloc(room, sizeof *seen);
+        if (!seen)
+            return NO_MEMORY;
+        for (uint64_t i = 0; i < job->areas.count; i++)
+            *hash_place(seen, room, ((uint64_t *) job->areas.bytes)[i]) = ((uint64_t *) job->areas.bytes)[i];
+        free(job->seen);
+        job->seen = seen;
+        job->seen_room = room;
+    }
+    uint64_t *place = hash_place(job->seen, job->seen_room, area);
+    if (*place == area)
+        return 0;
+    uint64_t *listed = grow(&job->areas, sizeof *listed);
+    if (!listed)
+        return NO_MEMORY;
+    *place = *listed = area;
+    return 1;
+}
+
+/* What the numbers of a meta say of its group; its masks. */
+static int measure(struct musl_group *group, uint64_t free_mask, int are_both, uint64_t pages, uint64_t page_bytes)
+{
+    const uint64_t mapped = pages * AREA_BYTES, units = group->size_class < MUSL_CLASSES ? UNITS[group->size_class] : 0;
+    group->place = pages ? PLACE_MAPPED : group->is_freeable ? PLACE_NESTED : PLACE_DONATED;
+    group->slot_bytes = pages && group->slots == 1 ? mapped - UNIT_BYTES : units * UNIT_BYTES;
+    group->bytes = pages ? mapped : UNIT_BYTES + group->slot_bytes * group->slots;
+    if ((!units && group->size_class != OWN_CLASS) || (group->size_class == OWN_CLASS && (!pages || group->slots != 1)))
+        return GROUP_CLASS;
+    if (are_both || free_mask >> group->slots)
+        return GROUP_MASKS;
+    if (group->address % UNIT_BYTES || group->bytes > UINT64_MAX - group->address
+        || UNIT_BYTES + group->slot_bytes * group->slots > group->bytes || (pages && group->address % AREA_BYTES)
+        || group->bytes - UNIT_BYTES - group->slot_bytes * group->slots >= page_bytes)
+        return GROUP_PLACE;
+    return GROUP_GOOD;
+}
+
+/* 0: no memory. */
+static int take_meta(struct groups_job *job, uint64_t address, const uint8_t *meta)
+{
+    const unsigned word = (unsigned) job->layout.word_bytes, swap = job->swap;
+    const uint64_t group = load_word(meta + 2 * word, word, swap);
+    const uint64_t available = load_word(meta + 3 * word, 4, swap), freed = load_word(meta + 3 * word + 4, 4, swap);
+    const uint64_t packed = load_word(meta + 3 * word + 8, word, swap);
+    if (!group)
+        return 1;
+    struct met *met = grow(&job->groups, sizeof *met);
+    if (!met)
+        return 0;
+    *met = (struct met) {
+        .group = {
+            .address = group, .meta = address, .slots = (packed & 31) + 1, .is_freeable = packed >> 5 & 1, .size_class = packed >> 6 & 63,
+        },
+        .free_mask = available | freed,
+    };
+    met->group.problem = (uint64_t) measure(&met->group, met->free_mask, (available & freed) != 0, packed >> 12,
+                                           job->layout.page_bytes);
+    for (uint64_t mask = met->free_mask & ((2ull << (met->group.slots - 1)) - 1); mask; mask &= mask - 1)
+        met->group.free_slots++;
+    return 1;
+}
+
+/* The next area: 1; the list ends: 0; INTERRUPTED; NO_MEMORY. */
+static int take_area(struct groups_job *job)
+{
+    const unsigned word = (unsigned) job->layout.word_bytes;
+    const unsigned first = 8 + 2 * word, meta_bytes = 3 * word + 8 + word, most = (AREA_BYTES - first) / meta_bytes;
+    const uint64_t area = job->area;
+    uint8_t bytes[AREA_BYTES];
+    if (!area)
+        return 0;
+    const int64_t got = source_read(job->source, area, bytes, AREA_BYTES);
+    if (got < 0)
+        return INTERRUPTED;
+    job->area = 0;
+    if (got < AREA_BYTES || load_word(bytes, 8, job->swap) != job->layout.secret || load_word(bytes + 8 + word, 4, job->swap) != most
+        || area % AREA_BYTES) {
+        tell(job, got < AREA_BYTES ? GROUP_AREA_UNREADABLE : GROUP_AREA_CHECK, area, 0);
+        return 0;
+    }
+    const int is_new = job->areas.count < job->layout.most_areas ? remember(job, area) : 0;
+    if (is_new <= 0) {
+        tell(job, GROUP_AREA_AGAIN, area, 0);
+        return is_new;
+    }
+    job->area = load_word(bytes + 8, word, job->swap);
+    for (unsigned i = 0; i < most; i++)
+        if (!take_meta(job, area + first + i * meta_bytes, bytes + first + i * meta_bytes))
+            return NO_MEMORY;
+    return 1;
+}
+
+static int by_address(const void *left, const void *right)
+{
+    const struct musl_group *one = &((const struct met *) left)->group, *other = &((const struct met *) right)->group;
+    if (one->address != other->address)
+        return one->address > other->address ? 1 : -1;
+    return (one->meta > other->meta) - (one->meta < other->meta);
+}
+
+static int by_number(const void *left, const void *right)
+{
+    const uint64_t one = *(const uint64_t *) left, other = *(const uint64_t *) right;
+    return (one > other) - (one < other);
+}
+
+/* Reads the way back, and the mark before a group that lies in a slot. 0: interrupted. */
+static int look_at(struct groups_job *job, struct met *met)
+{
+    const unsigned word = (unsigned) job->layout.word_bytes;
+    struct musl_group *group = &met->group;
+    if (group->problem != GROUP_GOOD)
+        return 1;
+    const uint64_t lead = group->place == PLACE_NESTED ? UNIT_BYTES : 0;
+    if (group->address < lead) {
+        group->problem = GROUP_PLACE;
+        return 1;
+    }
+    const uint8_t *bytes = window_at(&job->window, group->address - lead, lead + word);
+    if (!bytes && job->window.interrupted)
+        return 0;
+    if (!bytes)
+        group->problem = GROUP_UNREADABLE;
+    else if (load_word(bytes + lead, word, job->swap) != group->meta)
+        group->problem = GROUP_BACK;
+    met->is_marked = bytes && lead && bytes[lead - 3] >> 5 == 6;
+    return 1;
+}
+
+/* One of the groups that hold the address at hand, from the outermost to the innermost. */
+struct open_group {
+    struct met *met;            /* NULL: none, all memory */
+    uint64_t end, next_slot;
+};
+
+/* The slots [from, to) of a group, as a run. 0: no memory. */
+static int add_slots(struct groups_job *job, const struct met *met, uint64_t from, uint64_t to)
+{
+    const struct musl_group *group = &met->group;
+    if (from >= to || group->problem != GROUP_GOOD)
+        return 1;
+    struct slot_run *run = grow(&job->runs, sizeof *run);
+    if (!run)
+        return 0;
+    *run = (struct slot_run) {
+        .start = group->address + UNIT_BYTES + from * group->slot_bytes, .slot_bytes = group->slot_bytes, .slots = to - from,
+        .usable_bytes = group->slot_bytes - TRAILER_BYTES, .label = group->size_class, .kind = MUSL_USED, .free_kind = MUSL_FREE,
+        .free_mask = met->free_mask >> from, .base = group->address, .is_read = 1,
+    };
+    return 1;
+}
+
+/* What the group begins with. */
+static int add_head(struct groups_job *job, const struct met *met)
+{
+    if (met->group.problem != GROUP_GOOD)
+        return 1;
+    struct slot_run *run = grow(&job->runs, sizeof *run);
+    if (run)
+        *run = (struct slot_run) {
+            .start = met->group.address, .slot_bytes = UNIT_BYTES, .slots = 1, .usable_bytes = UNIT_BYTES, .label = HEAD_LABEL,
+            .kind = MUSL_METADATA, .free_kind = MUSL_FREE, .base = met->group.address,
+        };
+    return run != NULL;
+}
+
+/* Where a group lies in the one around it: GROUP_GOOD, and the slot; or why it cannot lie there. */
+static int place_in(const struct open_group *around, const struct met *met, uint64_t *slot)
+{
+    const struct musl_group *outer = &around->met->group, *inner = &met->group;
+    const uint64_t away = inner->address - outer->address;
+    if (outer->problem != GROUP_GOOD)
+        return GROUP_GOOD;
+    *slot = away < UNIT_BYTES ? outer->slots : (away - UNIT_BYTES) / outer->slot_bytes;
+    if (inner->place == PLACE_MAPPED || *slot >= outer->slots || *slot < around->next_slot || !met->is_marked
+        || inner->bytes > outer->address + UNIT_BYTES + (*slot + 1) * outer->slot_bytes - inner->address
+        || (around->met->free_mask >> *slot & 1))
+        return GROUP_OVERLAP;
+    return GROUP_GOOD;
+}
+
+/* All groups as runs in the order of addresses. 0: no memory. */
+static int make_runs(struct groups_job *job)
+{
+    struct open_group open[MOST_DEPTH];
+    struct met *groups = job->groups.bytes;
+    unsigned depth = 0;
+    for (uint64_t i = 0; i <= job->groups.count; i++) {
+        struct met *met = i < job->groups.count ? &groups[i] : NULL;
+        for (; depth && (!met || open[depth - 1].end <= met->group.address); depth--)
+            if (!add_slots(job, open[depth - 1].met, open[depth - 1].next_slot, open[depth - 1].met->group.slots))
+                return 0;
+        if (!met)
+            break;
+        struct musl_group *group = &met->group;
+        struct open_group *around = depth ? &open[depth - 1] : NULL;
+        uint64_t slot = 0;
+        if (group->problem == GROUP_GOOD && around)
+            group->problem = (uint64_t) place_in(around, met, &slot);
+        else if (group->problem == GROUP_GOOD && group->place == PLACE_NESTED)
+            group->problem = GROUP_OUTSIDE;
+        if (group->problem == GROUP_GOOD && depth == MOST_DEPTH)
+            group->problem = GROUP_OVERLAP;
+        if (group->problem != GROUP_GOOD)
+            tell(job, (int) group->problem, group->address, group->meta);
+        /* one that is broken hides nothing but what was cut from its own mapping */
+        if (group->problem != GROUP_GOOD && (around || group->place == PLACE_NESTED || group->bytes > UINT64_MAX - group->address))
+            continue;
+        if (around && around->met->group.problem == GROUP_GOOD) {
+            if (!add_slots(job, around->met, around->next_slot, slot))
+                return 0;
+            around->next_slot = slot + 1;
+            around->met->group.nested_slots++;
+        } else if (around) {
+            group->place = PLACE_LOST;
+        }
+        open[depth++] = (struct open_group) {met, group->address + group->bytes, 0};
+        if (!add_head(job, met))
+            return 0;
+    }
+    return 1;
+}
+
+void heapx_musl_groups_free(struct groups_job *job)
+{
+    if (!job)
+        return;
+    free(job->seen);
+    free(job->areas.bytes);
+    free(job->groups.bytes);
+    free(job->runs.bytes);
+    free(job);
+}
+
+struct groups_job *heapx_musl_groups_new(const struct source *source, const struct musl_layout *layout)
+{
+    struct groups_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->source = source;
+    job->layout = *layout;
+    job->swap = is_swapped(layout->little_endian);
+    job->area = layout->first_area;
+    window_open(&job->window, source, job->bytes, HEAD_BLOCK, 0, UINT64_MAX);
+    return job;
+}
+
+/* 1: there is more to do; 0; INTERRUPTED; NO_MEMORY. */
+int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    job->window.interrupted = 0;
+    for (unsigned looked = 0; job->step == OF_AREAS;) {
+        const int state = take_area(job);
+        if (state < 0)
+            return state;
+        if (!state) {
+            qsort(job->groups.bytes, (size_t) job->groups.count, sizeof(struct met), by_address);
+            job->step = OF_HEADS;
+        }
+        if (++looked % 64 == 0 && clock_now() > deadline)
+            return 1;
+    }
+    for (; job->step == OF_HEADS && job->place < job->groups.count; job->place++) {
+        if (job->place % 256 == 255 && clock_now() > deadline) {
+            job->place += (uint64_t) !!look_at(job, (struct met *) job->groups.bytes + job->place);
+            return 1;
+        }
+        if (!look_at(job, (struct met *) job->groups.bytes + job->place))
+            return INTERRUPTED;
+    }
+    if (job->step != OF_NOTHING && !make_runs(job))
+        return NO_MEMORY;
+    qsort(job->areas.bytes, (size_t) job->areas.count, sizeof(uint64_t), by_number);
+    job->step = OF_NOTHING;
+    return 0;
+}
+
+void heapx_musl_groups_sums(const struct groups_job *job, struct musl_sums *out)
+{
+    *out = (struct musl_sums) {
+        .ended = job->step == OF_NOTHING, .at = job->area, .areas = job->areas.count, .groups = job->groups.count, .runs = job->runs.count,
+        .problems = job->problem_count, .told = job->problem_count < MOST_MUSL_PROBLEMS ? job->problem_count : MOST_MUSL_PROBLEMS,
+    };
+}
+
+/* Rooms by heapx_musl_groups_sums. */
+void heapx_musl_groups_result(const struct groups_job *job, uint64_t *areas, struct musl_group *groups, struct slot_run *runs,
+                              struct musl_problem *problems)
+{
+    struct musl_sums sums;
+    heapx_musl_groups_sums(job, &sums);
+    if (sums.areas)
+        memcpy(areas, job->areas.bytes, sums.areas * sizeof *areas);
+    for (uint64_t i = 0; i < sums.groups; i++)
+        groups[i] = ((const struct met *) job->groups.bytes)[i].group;
+    if (sums.runs)
+        memcpy(runs, job->runs.bytes, sums.runs * sizeof *runs);
+    memcpy(problems, job->problems, sums.told * sizeof *problems);
+}

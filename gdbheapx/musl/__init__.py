@@ -1,0 +1,1 @@
+"""musl's malloc: mallocng, from 1.2.1 on."""

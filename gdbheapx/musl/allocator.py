@@ -1,0 +1,169 @@
+"""One musl malloc as the commands ask for it; walks at most once."""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import SlotTallies
+from gdbheapx.kernel.musl import records as api
+from gdbheapx.kernel.musl import walkers
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
+from gdbheapx.musl import damage
+from gdbheapx.musl.detect import Musl
+from gdbheapx.musl.records import MuslArena, MuslBin
+from gdbheapx.ranges import union
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.metering import Reading
+    from gdbheapx.allocators.rules import BrokenRule
+    from gdbheapx.musl.meter import MuslMeter
+    from gdbheapx.musl.records import MuslFacts
+
+SHAPE = BlockShape(api.WORDS, (0,) * len(api.WORDS), None, unit_bytes=api.UNIT_BYTES)
+
+
+class Survey(NamedTuple):
+    """One look at everything."""
+
+    groups: api.Groups
+    tallies: SlotTallies
+    unmapped: Sequence[int]
+    """Places in `groups` of those that lie in no memory of the process."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is missing, and nothing damaged."""
+        groups, slots = self.groups, self.tallies
+        return groups.is_whole and slots.is_whole and not groups.problem_count and not slots.problem_count and not self.unmapped
+
+
+class MuslMalloc(Heap):
+    """Everything one musl malloc can be asked for."""
+
+    def __init__(self, musl: Musl, around: HeapContext) -> None:
+        self.musl, self.around, self.target = musl, around, around.target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return self.musl.info()
+
+    @property
+    def shape(self) -> BlockShape:
+        """What the numbers of its blocks mean."""
+        return SHAPE
+
+    @property
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
+        """What reads its counters."""
+        return {"meter": self.meter, "exact-reading": self.exact_reading}
+
+    def meter(self) -> "MuslMeter":
+        """What reads its metas while the process runs."""
+        from gdbheapx.musl.meter import MuslMeter
+
+        return MuslMeter(self.musl, self.target)
+
+    def exact_reading(self) -> "Reading":
+        """What the meter gives, from a walk of a process that stands still."""
+        from gdbheapx.musl.meter import exact
+
+        return exact(self.arenas()[0], self.bins())
+
+    @once
+    def survey(self) -> Survey:
+        """The walk over all groups and slots, told what is wrong with them."""
+        around, layout = self.around, self.musl.layout(self.target)
+        groups = walkers.groups(around.kernel, self.target.bulk_source(), layout, around.budget)
+        tallies = self._walker(groups).tally()
+        found = Survey(groups, tallies, self._unmapped(groups))
+        damage.report(self.target, found, around.report)
+        return found
+
+    def _walker(self, groups: api.Groups) -> SlotWalker:
+        layout = self.musl.layout(self.target)
+        return walkers.slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
+
+    def _unmapped(self, groups: api.Groups) -> List[int]:
+        memory = union([(mapping.start, mapping.end) for mapping in self.target.mappings()])
+        starts, problems = [start for start, _ in memory], groups.column("problem")
+        lost = []
+        for place, (start, size) in enumerate(zip(groups.column("address"), groups.column("bytes"))):
+            at = bisect_right(starts, start) - 1
+            if not problems[place] and (at < 0 or start + size > memory[at][1]):
+                lost.append(place)
+        return lost
+
+    def claims(self) -> List[Claim]:
+        """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
+        groups = self.survey().groups
+        own = (api.PLACE_MAPPED, api.PLACE_DONATED)
+        good = zip(groups.column("address"), groups.column("bytes"), groups.column("place"), groups.column("problem"))
+        held = [(start, start + size) for start, size, place, problem in good if place in own and not problem]
+        claims = [Claim(start, end, "groups") for start, end in union(held)]
+        areas = union([(area, area + api.AREA_BYTES) for area in groups.areas])
+        return sorted([*claims, *(Claim(start, end, "metas") for start, end in areas)])
+
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+        """Blocks in use, free slots, and what is musl's own, by address. Damage is reported beforehand."""
+        groups = self.survey().groups
+        if arena not in (None, 0):
+            block_filter = block_filter._replace(kinds=frozenset())
+        areas = groups.areas if block_filter.has(api.MUSL_METADATA, api.AREA_BYTES) else ()
+        rows = [(area, api.AREA_BYTES, CLASS_OVERHEAD, api.MUSL_METADATA, 0) for area in areas]
+        return self._walker(groups).blocks(block_filter, make_blocks(rows))
+
+    def own_data(self) -> List[Tuple[int, int]]:
+        """Its context."""
+        return [(self.musl.context, self.musl.offsets.usage + self.musl.context)]
+
+    @once
+    def arenas(self) -> Sequence[MuslArena]:
+        """All of it: there is one."""
+        from gdbheapx.musl import sums
+
+        survey = self.survey()
+        return [sums.arena(self.musl, self.around, survey)]
+
+    @once
+    def bins(self) -> List[MuslBin]:
+        """The size classes that have groups."""
+        from gdbheapx.musl import sums
+
+        return sums.bins(self.info.id, self.survey())
+
+    def histogram(self) -> List[HistogramRow]:
+        """All blocks by size class: a block in use counts as what was asked for."""
+        from gdbheapx.musl import sums
+
+        return sums.histogram(self.bins())
+
+    def facts(self) -> "MuslFacts":
+        """One look, frozen."""
+        from gdbheapx.musl.records import MuslFacts
+
+        known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
+        return MuslFacts(*known, is_whole=self.survey().is_whole, own_mappings=self._own_mappings)
+
+    def _own_mappings(self) -> List[Tuple[int, int]]:
+        groups = self.survey().groups
+        names = ("address", "bytes", "slots", "free_slots", "place", "problem")
+        rows = zip(*(groups.column(name) for name in names))
+        alone = [(at, at + size) for at, size, slots, free, place, bad in rows if slots == 1 and not (free or place or bad)]
+        return union(alone)
+
+    def kept(self) -> "Keeping":
+        """A group goes back when its last block is freed."""
+        from gdbheapx.musl import sums
+
+        return sums.keeping(self.target, self.survey(), self.arenas()[0])
+
+    def rules(self) -> "Iterator[BrokenRule]":
+        """Every place that breaks a rule of mallocng's."""
+        from gdbheapx.musl import check
+
+        return iter(check.rules(self))

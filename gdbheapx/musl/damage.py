@@ -1,0 +1,68 @@
+"""What is told of damage in musl's structures, each place once with its reason."""
+
+from typing import TYPE_CHECKING, Dict, NamedTuple, Tuple
+
+from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE
+from gdbheapx.kernel.musl import records as api
+from gdbheapx.musl import codes
+from gdbheapx.problems import Code, Report, Severity
+
+if TYPE_CHECKING:
+    from gdbheapx.musl.allocator import Survey
+
+MOST_TOLD = 20
+OF_GROUPS: Dict[int, Tuple[Code, str]] = {
+    api.GROUP_AREA_UNREADABLE: (codes.AREA_UNREADABLE, "cannot read an area of metas: the groups of it and of those behind it are unknown"),
+    api.GROUP_AREA_CHECK: (codes.AREA_BROKEN, "an area of metas does not begin with musl's secret: the groups behind it are unknown"),
+    api.GROUP_AREA_AGAIN: (codes.AREA_BROKEN, "the list of areas leads back to an area that it had before"),
+    api.GROUP_CLASS: (codes.META_WRONG, "a meta has a size class that musl does not have"),
+    api.GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
+    api.GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
+    api.GROUP_UNREADABLE: (codes.GROUP_UNREADABLE, "cannot read a group"),
+    api.GROUP_BACK: (codes.GROUP_BACK, "a group does not lead back to its meta"),
+    api.GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is not marked as its"),
+    api.GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
+}
+OF_SLOTS: Dict[int, Tuple[Code, str]] = {
+    SLOT_UNREADABLE: (codes.HEADER_UNREADABLE, "cannot read the header of a block in use: it counts as its whole slot"),
+    api.HEADER_INDEX: (codes.HEADER_BROKEN, "the header of a block in use has the index of another slot"),
+    api.HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not lead back to its group"),
+    api.HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),
+    api.HEADER_SLACK: (codes.HEADER_BROKEN, "the header of a block in use leaves more of its slot unused than the slot has"),
+    api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it"),
+}
+HINT = "something wrote where it should not: `gdbheapx check` names the block before"
+
+
+class Told(NamedTuple):
+    """One thing that is wrong."""
+
+    code: Code
+    address: int
+    what: str
+
+
+def told(survey: "Survey") -> "list[Told]":
+    """All of it, as far as it is listed."""
+    found = [Told(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in survey.groups.problems]
+    addresses = survey.groups.column("address")
+    found += [Told(codes.GROUP_UNMAPPED, addresses[place], "a group reaches beyond its mapping") for place in survey.unmapped]
+    found += [Told(OF_SLOTS[row.code][0], row.address, OF_SLOTS[row.code][1]) for row in survey.tallies.problems]
+    return found
+
+
+def report(target: Target, survey: "Survey", report: Report) -> None:
+    """Each of the first ones, and how many there are besides. A process that lives may be in the middle of a change: it is looked at
+    again."""
+    is_live = target.kind == "live"
+    rows = told(survey)
+    for row in rows[:MOST_TOLD]:
+        hint = HINT if row.code.nature == Severity.DAMAGE else None
+        report(row.code, row.address, row.what, hint, is_passing=is_live and row.code.nature != Severity.UNREAD)
+    more = survey.groups.problem_count + survey.tallies.problem_count + len(survey.unmapped) - min(len(rows), MOST_TOLD)
+    if more > 0:
+        what = "%d more groups or slots are damaged, or cannot be read" % more
+        report(codes.MORE_BROKEN, None, what, "`gdbheapx check` lists them")
+    if not survey.groups.is_whole or not survey.tallies.is_whole:
+        report(codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")

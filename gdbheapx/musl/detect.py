@@ -1,0 +1,214 @@
+"""Which musl mallocs are in the target: the context of mallocng, found by its secret (src/malloc/mallocng/meta.h, struct malloc_context).
+
+Every area of metas begins with the secret that the context begins with, a random word; and the context leads to the first area. Nothing
+else looks so, and no symbol is needed.
+"""
+
+import re
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators import fingerprints
+from gdbheapx.allocators.records import Instances, NotRead
+from gdbheapx.arch import ByteOrder
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.musl.entry import LIBRARY, STATIC
+
+OBJECTS = re.compile(r"ld-musl-|libc\.musl-|libc\.so$")
+"""musl's libc, which is its dynamic linker as well."""
+CONTEXT = "__malloc_context"
+BUMP = "__simple_malloc"
+"""src/malloc/lite_malloc.c: in static programs that never free."""
+FIRST_RELEASE = (1, 2, 1)
+"""That has mallocng."""
+PIECE_BYTES = 1 << 20
+MOST_BYTES = 256 << 20
+"""Of an object's writable data that is searched."""
+CONTEXT_BYTES = 1024
+"""More than it has."""
+OLD_MALLOC = "its malloc is the one of musl up to 1.2.0, which keeps no list of its memory"
+OLD_HINT = "update musl to 1.2.1 or later (Alpine 3.13), or use the allocator's statistics of the program"
+BUMP_HINT = "all memory that it has allocated is in use; report shows how much that is"
+
+
+class Offsets(NamedTuple):
+    """Where a context has its members."""
+
+    init_done: int
+    first_area: int
+    active: int
+    usage: int
+
+
+class Musl(NamedTuple):
+    """One mallocng in the target, and all that is constant about it."""
+
+    id: str
+    module: Module
+    context: int
+    """Address of __malloc_context."""
+    offsets: Offsets
+    secret: int
+    version: Optional[str]
+    """Of the shared libc; a static program has none to read."""
+    owns_malloc: Optional[bool]
+    unlisted: Optional[str] = None
+
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return AllocatorInfo(
+            id=self.id,
+            name="musl",
+            version=self.version,
+            object=self.module.file_name,
+            build_id=self.module.build_id,
+            layout="table",
+            address_source="probe",
+            owns_malloc=self.owns_malloc,
+        )
+
+    def layout(self, target: Target) -> MuslLayout:
+        """As the kernel walks it, by the list of areas as it is now."""
+        memory = sum(mapping.size_bytes for mapping in target.mappings())
+        return MuslLayout(
+            word_bytes=target.word_bytes,
+            little_endian=target.little_endian,
+            secret=self.secret,
+            first_area=first_area(target, self.context, self.offsets) or 0,
+            most_areas=memory // AREA_BYTES + 1,
+            page_bytes=max(target.page_bytes, AREA_BYTES),
+        )
+
+
+def offsets(word_bytes: int, has_page_size: bool) -> Offsets:
+    """Where the page size is no constant of the machine, a member has it, and all that follows lies further on."""
+    more = word_bytes if has_page_size else 0
+    active = 8 + more + 8 + 8 * word_bytes  # init_done, mmap_counter; free_meta_head to avail_meta_areas
+    return Offsets(8 + more, 16 + more + 5 * word_bytes, active, active + MUSL_CLASSES * word_bytes)
+
+
+def first_area(target: Target, context: int, where: Offsets) -> Optional[int]:
+    """The first area of metas; None if it cannot be read."""
+    data = target.read_prefix(context + where.first_area, target.word_bytes)
+    return int.from_bytes(data, target.byte_order) if len(data) == target.word_bytes else None
+
+
+def proven(target: Target, context: int, where: Offsets) -> Optional[int]:
+    """The secret, if a context in use begins here."""
+    head = target.read_prefix(context, where.init_done + 4)
+    area = first_area(target, context, where)
+    if len(head) < where.init_done + 4 or not area or area % AREA_BYTES:
+        return None
+    secret, is_done = int.from_bytes(head[:8], target.byte_order), int.from_bytes(head[-4:], target.byte_order)
+    word = target.word_bytes
+    meta_bytes, first = 4 * word + 8, 8 + 2 * word
+    data = target.read_prefix(area, first)
+    slots = int.from_bytes(data[8 + word : 12 + word], target.byte_order)
+    is_area = len(data) == first and int.from_bytes(data[:8], target.byte_order) == secret
+    return secret if secret and is_done == 1 and is_area and slots == (AREA_BYTES - first) // meta_bytes else None
+
+
+def find(target: Target) -> Instances:
+    """Every copy, and those that are there and cannot be read."""
+    located: List[Musl] = []
+    unread: List[NotRead] = []
+    unused: List[NotRead] = []
+    for module in _objects(target):
+        found = next(_contexts(target, module), None)
+        if found is not None:
+            ident = "musl" if not located else "musl#%d" % (len(located) + 1)
+            version = None if _is_static(target) else release(target, module)
+            located.append(Musl(ident, module, *found, version, _owns(target, module)))
+            continue
+        _without_context(target, module, unread, unused)
+    return Instances(located, unread, unused=unused)
+
+
+def _is_static(target: Target) -> bool:
+    return len(target.modules()) == 1 and target.modules()[0].is_executable
+
+
+def _objects(target: Target) -> Sequence[Module]:
+    if _is_static(target):
+        return target.modules()
+    return [module for module in target.modules() if OBJECTS.match(module.file_name)]
+
+
+def _owns(target: Target, module: Module) -> Optional[bool]:
+    owner = target.dynamic_symbol("malloc")
+    if owner is None:
+        return True if module.is_executable and target.knows_objects() else None
+    return owner.module == module
+
+
+def release(target: Target, module: Module) -> Optional[str]:
+    """The release of a shared libc, by its text."""
+    match = next(iter(fingerprints.find(target, module, (LIBRARY,))), None)
+    return match.version if match is not None else None
+
+
+def _without_context(target: Target, module: Module, unread: List[NotRead], unused: List[NotRead]) -> None:
+    """What an object that has no context in use is said to be; a static program of another libc is nothing of ours."""
+    name = module.file_name
+    if _is_static(target):
+        if target.module_symbol(module, BUMP) is not None and target.module_symbol(module, CONTEXT) is None:
+            what = "%s contains musl's bump allocator, which never frees and keeps no list of blocks" % name
+            unread.append(NotRead(module, what, BUMP_HINT))
+        elif target.module_symbol(module, CONTEXT) is not None:
+            unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
+        elif fingerprints.find(target, module, (STATIC,)):
+            what = "%s contains musl, and its malloc was not used yet, or is the bump allocator, which never frees" % name
+            unread.append(NotRead(module, what, BUMP_HINT))
+        return
+    version = release(target, module)
+    if version is None:
+        return
+    if tuple(int(part) for part in version.split(".")) < FIRST_RELEASE:
+        unread.append(NotRead(module, "musl %s in %s cannot be read: %s" % (version, name, OLD_MALLOC), OLD_HINT))
+        return
+    unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
+
+
+def _contexts(target: Target, module: Module) -> Iterator[Tuple[int, Offsets, int]]:
+    """Address, members and secret of each context in an object's writable data."""
+    symbol = target.module_symbol(module, CONTEXT) if _is_static(target) else None
+    both = [offsets(target.word_bytes, has_page_size) for has_page_size in (False, True)]
+    for where in both if symbol is not None else ():
+        secret = proven(target, symbol.address, where) if symbol is not None else None
+        if secret is not None and symbol is not None:
+            yield symbol.address, where, secret
+            return
+    left = MOST_BYTES
+    for start, _, end in target.writable_segments(module):
+        for first, last in target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]:
+            for at in range(first, min(last, first + left), PIECE_BYTES):
+                data = target.read_prefix(at, min(PIECE_BYTES, last - at))
+                yield from _in_piece(target, at, data, both)
+            left -= min(left, last - first)
+
+
+def _in_piece(target: Target, start: int, data: bytes, both: Sequence[Offsets]) -> Iterator[Tuple[int, Offsets, int]]:
+    done, step = (1).to_bytes(4, target.byte_order), target.word_bytes
+    place = data.find(done)
+    while place >= 0:
+        for where in both:
+            context = start + place - where.init_done
+            if (start + place) % 4 == 0 and context % step == 0 and _may_be(data, place, where, step, target.byte_order):
+                secret = proven(target, context, where)
+                if secret is not None:
+                    yield context, where, secret
+        place = data.find(done, place + 1)
+
+
+def _may_be(data: bytes, place: int, where: Offsets, word: int, order: ByteOrder) -> bool:
+    """The word that would lead to the first area is a multiple of its size; what lies beyond the piece may be."""
+    at = place - where.init_done + where.first_area
+    value = data[at : at + word]
+    number = int.from_bytes(value, order)
+    return len(value) < word or (number != 0 and number % AREA_BYTES == 0)
+
+
+def confirm(target: Target, located: Musl) -> Optional[Musl]:
+    """The same copy, proved again; None if it does not hold."""
+    return located if proven(target, located.context, located.offsets) == located.secret else None

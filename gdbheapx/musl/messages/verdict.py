@@ -1,0 +1,72 @@
+"""Whether a musl malloc's memory is a leak, or kept by musl; and what helps, as nothing makes musl return memory. Figures in, sentences out."""
+
+from typing import List, Optional
+
+from gdbheapx import findings, verdict
+from gdbheapx.allocators.records import Judged, Surroundings
+from gdbheapx.model import Finding, Step
+from gdbheapx.musl.records import MuslArena, MuslFacts
+from gdbheapx.units import Said, Size, say, share
+from gdbheapx.verdict import SMALL_BYTES, Verdict, of_lines
+
+NO_CALL = "musl has no malloc_trim and no setting: it unmaps a group of slots as soon as the last block in it is freed"
+_LINES = {
+    verdict.SMALL: ("the heap is small", findings.SMALL_HEAP),
+    verdict.LEAK_LIKE: (verdict.HELD, findings.IN_USE),
+    verdict.FRAGMENTED: ("fragmented: blocks in use keep free slots beside them from being returned", findings.FREE_REGIONS),
+    verdict.MIXED: ("mixed: part is in use, part is free slots beside blocks in use", findings.PART_HELD),
+}
+_HINTS = {verdict.LEAK_LIKE: verdict.GROWING, verdict.FRAGMENTED: NO_CALL, verdict.MIXED: NO_CALL}
+MUCH_OVERHEAD = 4
+"""It is told from this part (1/MUCH_OVERHEAD) of what is held on."""
+
+
+def judge(facts: MuslFacts, around: Surroundings) -> Judged:
+    """All that `report` says of one copy."""
+    row, name = facts.arenas[0], facts.info.id
+    taken = around.taken_bytes.get(name)
+    held, untouched = row.held_bytes, _untouched(facts, around, taken)
+    free = row.free_bytes or 0
+    beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
+    judged = verdict.usual(held - untouched, held - untouched - free, taken, beyond)
+    steps = [Step("pins", "shows which blocks keep free slots")] if judged.kind in (verdict.HOARDING, verdict.MIXED) else []
+    if judged.kind != verdict.UNREAD:
+        judged = _in_words(judged, row, held - untouched)
+    told = held if taken is None else min(held, taken)
+    return Judged(name, (name,), told, judged, _findings(row, told), steps)
+
+
+def _in_words(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
+    kind = verdict.FRAGMENTED if judged.kind == verdict.HOARDING else judged.kind
+    what, code = _LINES[kind]
+    return of_lines(kind, [Finding(what, _evidence(kind, row, held_bytes), _HINTS.get(kind), code)], judged.sure)
+
+
+def _evidence(kind: str, row: MuslArena, held_bytes: int) -> Said:
+    if kind == verdict.SMALL:
+        return say("%s requested from the kernel", Size(row.held_bytes))
+    used, free = row.used_bytes or 0, row.free_bytes or 0
+    parts = Size(used), Size(row.held_bytes), share(used, row.held_bytes), Size(free), share(free, row.held_bytes)
+    more = say("%s of %s (%s) are in use by the program, %s (%s) are free slots", *parts)
+    untouched = row.held_bytes - held_bytes
+    return say("%s; %s in large blocks were never written to", more, Size(untouched)) if untouched > SMALL_BYTES else more
+
+
+def _untouched(facts: MuslFacts, around: Surroundings, taken: Optional[int]) -> int:
+    """What takes no memory of large blocks, which are in use."""
+    if taken is None or facts.arenas[0].held_bytes - taken <= SMALL_BYTES:
+        return 0
+    ranges = facts.own_mappings()
+    known = around.taken(ranges) if ranges else None
+    return 0 if known is None else max(0, sum(end - start for start, end in ranges) - known)
+
+
+def _findings(row: MuslArena, told_bytes: int) -> List[Finding]:
+    """What was never written to takes no memory: then how much of it is overhead is not known."""
+    overhead = row.overhead_bytes or 0
+    if row.held_bytes - told_bytes > SMALL_BYTES or overhead * MUCH_OVERHEAD < row.held_bytes or overhead < 16 * SMALL_BYTES:
+        return []
+    known = say("%s of %s; %s of it in slots with blocks in use", Size(overhead), Size(row.held_bytes), Size(row.slack_bytes))
+    what = "much of the memory is headers, and what musl rounds requests up by"
+    return [Finding(what, known, "fewer, larger blocks have less of it; `gdbheapx bins` shows it by size class", findings.METADATA)]
+

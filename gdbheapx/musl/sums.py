@@ -1,0 +1,149 @@
+"""Sums of musl's groups and slots: what arenas, bins, pins and the histogram show."""
+
+from typing import TYPE_CHECKING, List, NamedTuple, Optional
+
+from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.pins import PinShape
+from gdbheapx.kernel.musl import records as api
+from gdbheapx.model import Address, HistogramRow
+from gdbheapx.musl.detect import Musl
+from gdbheapx.musl.records import MuslArena, MuslBin
+from gdbheapx.ranges import union
+
+if TYPE_CHECKING:
+    from gdbheapx.musl.allocator import Survey
+
+TOP_LEVEL = (api.PLACE_MAPPED, api.PLACE_DONATED)
+
+
+class Group(NamedTuple):
+    """Of MuslGroup, what is added up."""
+
+    address: int
+    bytes: int
+    slot_bytes: int
+    slots: int
+    nested_slots: int
+    size_class: int
+    place: int
+    problem: int
+
+    @property
+    def rest_bytes(self) -> int:
+        """What is beside its slots: its head, and the end of its mapping."""
+        return self.bytes - self.slot_bytes * self.slots
+
+
+def groups_of(survey: "Survey") -> List[Group]:
+    """All of them."""
+    return [Group._make(row) for row in zip(*(survey.groups.column(name) for name in Group._fields))]
+
+
+def arena(musl: Musl, around: HeapContext, survey: "Survey") -> MuslArena:
+    """system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""
+    groups, tallies = groups_of(survey), survey.tallies.tallies[: api.HEAD_LABEL]
+    good, broken = [group for group in groups if not group.problem], [group for group in groups if group.problem]
+    held = sum(group.bytes for group in good if group.place in TOP_LEVEL)
+    dead = sum(_mapped_bytes(around.target, group) for group in broken if group.place in TOP_LEVEL)
+    lost = sum(group.bytes for group in good if group.place == api.PLACE_LOST)
+    areas = api.AREA_BYTES * len(survey.groups.areas)
+    system = held + max(dead, lost) + areas
+    used, free = sum(row.used_bytes for row in tallies), sum(row.free_bytes for row in tallies)
+    slack = sum(row.slot_bytes for row in tallies) - used - free
+    nested = sum(group.slot_bytes * group.nested_slots - group.bytes * (group.place == api.PLACE_NESTED) for group in good)
+    free_slots = sum(row.free_slots for row in tallies)
+    is_known = survey.groups.is_whole and survey.tallies.is_whole
+    return MuslArena(
+        allocator=musl.id,
+        index=0,
+        address=Address(musl.context),
+        groups=len(good),
+        system_bytes=system if survey.groups.is_whole else None,
+        used_blocks=sum(row.used_slots for row in tallies),
+        used_bytes=used,
+        free_slots=free_slots,
+        free_bytes=free,
+        overhead_bytes=areas + sum(group.rest_bytes for group in good) + slack + nested,
+        slack_bytes=slack - api.TRAILER_BYTES * free_slots,
+        unparsed_bytes=max(0, dead - lost) if is_known else None,
+        donated_bytes=sum(group.bytes for group in good if group.place == api.PLACE_DONATED),
+        free_percent=round(100 * free / system, 1) if system and is_known else None,
+        resident_bytes=_resident(around, survey, good),
+    )
+
+
+def _mapped_bytes(target: Target, group: Group) -> int:
+    """What of a group whose numbers may be damaged lies in one mapping."""
+    mapping = next((mapping for mapping in target.mappings() if mapping.start <= group.address < mapping.end), None)
+    return min(group.bytes, mapping.end - group.address) if mapping is not None else 0
+
+
+def _resident(around: HeapContext, survey: "Survey", good: List[Group]) -> Optional[int]:
+    page = around.target.page_bytes
+    ranges = [(group.address, group.address + group.bytes) for group in good if group.place in TOP_LEVEL]
+    ranges += [(area, area + api.AREA_BYTES) for area in survey.groups.areas]
+    known = around.ram.of(union((start // page * page, -(-end // page) * page) for start, end in ranges), with_exclusive=False)
+    return known.resident_bytes if known is not None else None
+
+
+def bins(allocator: str, survey: "Survey") -> List[MuslBin]:
+    """One row for each size class that has groups."""
+    counts = [0] * api.LABELS
+    for group in groups_of(survey):
+        counts[group.size_class] += not group.problem
+    rows = []
+    for size_class, (count, tally) in enumerate(zip(counts, survey.tallies.tallies)):
+        if not count or size_class == api.HEAD_LABEL:
+            continue
+        is_own = size_class == api.OWN_CLASS
+        rows.append(
+            MuslBin(
+                allocator=allocator,
+                size_class=size_class,
+                min_size_bytes=_least_bytes(size_class),
+                max_size_bytes=None if is_own else api.most_bytes(size_class),
+                groups=count,
+                slots=tally.used_slots + tally.free_slots,
+                used_slots=tally.used_slots,
+                used_bytes=tally.used_bytes,
+                free_slots=tally.free_slots,
+                free_bytes=tally.free_bytes,
+                slack_bytes=tally.slot_bytes - tally.used_bytes - tally.free_bytes - api.TRAILER_BYTES * tally.free_slots,
+            )
+        )
+    return rows
+
+
+def _least_bytes(size_class: int) -> int:
+    before = api.MUSL_CLASSES - 1 if size_class == api.OWN_CLASS else size_class - 1
+    return api.most_bytes(before) + 1 if before >= 0 else 0
+
+
+def histogram(rows: List[MuslBin]) -> List[HistogramRow]:
+    """By size class; a block in use counts as what was asked for."""
+    return [
+        HistogramRow(
+            size_bytes=row.min_size_bytes or 0,
+            max_size_bytes=row.max_size_bytes if row.max_size_bytes is not None else max(row.used_bytes, row.min_size_bytes or 0),
+            used_chunks=row.used_slots,
+            used_bytes=row.used_bytes,
+            free_chunks=row.free_slots,
+            free_bytes=row.free_bytes,
+            tcache_chunks=0,
+        )
+        for row in rows
+    ]
+
+
+def keeping(target: Target, survey: "Survey", row: MuslArena) -> Keeping:
+    """Free slots stay as long as their group has a block in use; what is left of a whole group would have been unmapped."""
+    sizes = sorted({(group.slot_bytes, group.bytes) for group in groups_of(survey) if not group.problem and group.slots > 1})
+    kept = row.free_bytes
+    return Keeping(
+        PinShape(target.page_bytes, rooms=sizes),
+        [ArenaKeeps(0, kept)],
+        [Term("free slots", kept or 0)],
+        returnable_bytes=0,
+    )

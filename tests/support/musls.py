@@ -1,0 +1,42 @@
+"""Programs with musl: how they are built and started, and what mu_recorder recorded."""
+
+import shutil
+import struct
+from typing import Dict
+
+import pytest
+
+from tests.support.paths import PROGRAMS
+from tests.support.processes import Process, Stage
+
+WAYS = {"shared": (), "static": ("-static",), "static, stripped": ("-static", "-s")}
+
+
+def build(stage: Stage, name: str, way: str) -> str:
+    """The program by musl-gcc; skips without it."""
+    if not shutil.which("musl-gcc"):
+        pytest.skip("musl-gcc is not installed")
+    import subprocess
+
+    made = stage.builder.folder / ("%s-%s" % (name, way.replace(", ", "-")))
+    if not made.exists():
+        command = ["musl-gcc", "-O1", "-g", "-fno-builtin", "-Wall", "-Wextra", *WAYS[way], "-o", str(made), str(PROGRAMS / (name + ".c")), "-pthread"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return str(made)
+
+
+def start(stage: Stage, name: str, way: str, *arguments: str) -> Process:
+    """A program with a record, ready."""
+    folder = stage.folder()
+    process = stage.spawn([build(stage, name, way), str(folder / "record"), *arguments], folder, None, folder / "record")
+    process.wait_ready()
+    return process
+
+
+def recorded(process: Process) -> Dict[int, int]:
+    """The live blocks of mu_recorder: address -> what was asked for."""
+    data = process.record()
+    threads, slots = struct.unpack_from("<2Q", data)
+    words = struct.unpack_from("<%dQ" % (2 * threads * slots), data, 16)
+    return {words[place]: words[place + 1] for place in range(0, len(words), 2) if words[place]}

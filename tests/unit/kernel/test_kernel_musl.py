@@ -1,0 +1,250 @@
+"""musl's groups and slots as both kernels walk them: every class and mask, nested and donated groups, offsets, and each kind of damage.
+
+Files: kernel/musl/records.py, kernel/musl/twin.py, kernel/musl/walkers.py.
+"""
+
+import random
+from typing import Any, Dict, List, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.blocks.slots import SLOT_OWN, SLOT_UNREADABLE
+from gdbheapx.kernel.musl import records as api
+from gdbheapx.kernel.musl import walkers
+from gdbheapx.kernel.musl.records import MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, Groups, MuslGroup, most_bytes, slot_units
+from tests.support.builders.musl import MuslHeap, Request
+
+MACHINES = [(8, True), (8, False), (4, True)]
+
+
+def look(kernel: Kernel, heap: MuslHeap) -> Groups:
+    """All groups."""
+    return walkers.groups(kernel, heap.source(), heap.layout(), Budget())
+
+
+def blocks(kernel: Kernel, heap: MuslHeap, groups: Groups) -> Tuple[Dict[int, int], List[int], Any]:
+    """Blocks in use, free slots, and the sums."""
+    walker = walkers.slot_walker(kernel, heap.source(), heap.layout(), groups.runs, Budget())
+    rows = [row for batch in walker.blocks() for row in zip(*batch)]
+    assert rows == sorted(rows)
+    used = {address: usable for address, usable, _, kind, _ in rows if kind == api.MUSL_USED}
+    return used, [row[0] for row in rows if row[3] == api.MUSL_FREE], walker.tally()
+
+
+def check(kernel: Kernel, heap: MuslHeap) -> Groups:
+    """Everything is as it was built."""
+    groups = look(kernel, heap)
+    assert not groups.problems and groups.is_whole and list(groups.areas) == heap.areas
+    used, free, tallies = blocks(kernel, heap, groups)
+    assert used == heap.used and free == sorted(heap.free)
+    assert not tallies.problems and tallies.is_whole
+    assert sum(row.used_bytes for row in tallies.tallies[: api.HEAD_LABEL]) == sum(heap.used.values())
+    return groups
+
+
+def some(rng: random.Random, size_class: int, slots: int) -> List[Request]:
+    """Blocks of this class, in some slots, in some places of them."""
+    requests = []
+    for slot in range(slots):
+        if rng.random() < 0.6:
+            room = most_bytes(size_class)
+            units = rng.randrange(min(room // UNIT_BYTES, 255) + 1)
+            left = room - units * UNIT_BYTES
+            requests.append(Request(slot, left - min(left, rng.choice((0, 1, 3, 4, 5, 9, 200))), units))
+    return requests
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_each_class_with_masks_and_offsets(kernel: Kernel, machine: Tuple[int, bool]) -> None:
+    """Groups of each class, of 1 to 32 slots, free in either mask: each block with its exact address and size."""
+    rng, heap = random.Random(1), MuslHeap(*machine)
+    for size_class in range(MUSL_CLASSES):
+        for slots in (2, rng.randrange(2, 32), 32) if size_class < 30 else (2,):
+            heap.group(size_class, slots, some(rng, size_class, slots), freed=rng.getrandbits(32))
+    heap.own(131053)
+    heap.own(5_000_000, 255)
+    heap.group(20, 1, [Request(0, 2000)], pages=1)  # one slot in a mapping: as long as that
+    heap.add_area()
+    assert len(heap.areas) > 1
+    groups = check(kernel, heap)
+    assert set(groups.column("place")) == {api.PLACE_MAPPED}
+
+
+def nested(heap: MuslHeap, depth: int, units: int) -> List[Tuple[int, int]]:
+    """Groups, each in a slot of the one before; address and meta of each."""
+    size_class, made = 40, []
+    address, meta = heap.group(size_class, 4, [Request(0, 9), Request(3, 9)], in_use=4)
+    made.append((address, meta))
+    for _ in range(depth):
+        stride = slot_units(size_class) * UNIT_BYTES
+        start = address + UNIT_BYTES + 2 * stride
+        size_class -= 10
+        at = heap.block(address, start, stride, Request(2, 40, units), mark=6)
+        address, meta = heap.group(size_class, 4, [Request(0, 5, units // 2), Request(3, 12)], pages=0, at=at, in_use=4 if _ + 1 < depth else 0)
+        made.append((address, meta))
+    return made
+
+
+@pytest.mark.parametrize("depth, units", [(1, 0), (1, 3), (3, 0), (3, 2)])
+def test_groups_in_slots(kernel: Kernel, depth: int, units: int) -> None:
+    """A slot that holds a group is no block; its own slots come in its place."""
+    heap = MuslHeap()
+    made = nested(heap, depth, units)
+    groups = check(kernel, heap)
+    assert list(groups.column("nested_slots")) == [1] * depth + [0]
+    assert list(groups.column("address")) == [address for address, _ in made]
+
+
+def test_donated_groups_and_far_alignment(kernel: Kernel) -> None:
+    """What the dynamic linker gave is in no mapping of its own; blocks aligned so far that 16 bits do not hold the way are exact, too."""
+    heap = MuslHeap()
+    heap.group(0, 7, [Request(0, 12), Request(6, 1)], pages=0, freeable=False)
+    heap.own(100, 0x10001)
+    heap.own(100, 0x20000)
+    heap.own(1000, 0xFFFF)
+    groups = check(kernel, heap)
+    assert sorted(groups.column("place")).count(api.PLACE_DONATED) == 1
+
+
+def damaged(kernel: Kernel, heap: MuslHeap) -> List[Tuple[int, int]]:
+    """(code, address) of what is wrong with groups."""
+    return [(problem.code, problem.address) for problem in look(kernel, heap).problems]
+
+
+def test_damage_to_metas_and_groups_is_told_one_by_one(kernel: Kernel) -> None:
+    """Each rule, with the address; everything else is read as before."""
+    heap = MuslHeap()
+    good = heap.group(5, 8, [Request(1, 80)])
+    word = heap.word
+    at = [heap.group(5, 8) for _ in range(8)]
+    heap.put(at[0][1] + 3 * word, 0xFF, 4)
+    heap.put(at[0][1] + 3 * word + 4, 1, 4)
+    heap.put(at[1][1] + 3 * word, 0x1FF, 4)
+    heap.put(at[2][1] + 3 * word + 8, 7 | 1 << 5 | 50 << 6 | 1 << 12, word)
+    heap.put(at[3][1] + 3 * word + 8, 31 | 1 << 5 | 20 << 6 | 1 << 12, word)
+    heap.put(at[4][0], good[1], word)
+    heap.put(at[5][1] + 2 * word, at[5][0] + 0x500_0000, word)
+    heap.put(at[6][1] + 2 * word, at[6][0] + 8, word)
+    heap.put(at[7][1] + 3 * word + 8, 7 | 1 << 5 | 5 << 6 | 40 << 12, word)
+    expected = [
+        (api.GROUP_MASKS, at[0][0]),
+        (api.GROUP_MASKS, at[1][0]),
+        (api.GROUP_CLASS, at[2][0]),
+        (api.GROUP_PLACE, at[3][0]),
+        (api.GROUP_BACK, at[4][0]),
+        (api.GROUP_UNREADABLE, at[5][0] + 0x500_0000),
+        (api.GROUP_PLACE, at[6][0] + 8),
+        (api.GROUP_PLACE, at[7][0]),
+    ]
+    assert sorted(damaged(kernel, heap)) == sorted(expected)
+    assert blocks(kernel, heap, look(kernel, heap))[0] == {good[0] + UNIT_BYTES + 96 : 80}
+
+
+def test_damage_to_the_list_of_areas(kernel: Kernel) -> None:
+    """Another first word, a list that comes back, and an area that is not there end the list; what was read before stays."""
+    for code, spoil in (
+        (api.GROUP_AREA_CHECK, lambda heap: heap.put(heap.areas[1], 5, 8)),
+        (api.GROUP_AREA_AGAIN, lambda heap: heap.put(heap.areas[1] + 8, heap.areas[0], 8)),
+        (api.GROUP_AREA_UNREADABLE, lambda heap: heap.put(heap.areas[0] + 8, 0x4000, 8)),
+    ):
+        heap = MuslHeap()
+        heap.group(3, 4, [Request(2, 60)])
+        heap.add_area()
+        spoil(heap)
+        groups = look(kernel, heap)
+        assert [problem.code for problem in groups.problems] == [code]
+        assert blocks(kernel, heap, groups)[0] == heap.used
+
+
+def test_groups_that_cannot_lie_where_they_lie(kernel: Kernel) -> None:
+    """In a free slot, in one that is not marked, across two slots, and a group of a slot in no group."""
+    heap = MuslHeap()
+    (outer, meta), (inner, _) = nested(heap, 1, 0)
+    heap.put(inner - 3, 2 | 3 << 5, 1)
+    assert damaged(kernel, heap) == [(api.GROUP_OVERLAP, inner)]
+    heap = MuslHeap()
+    (outer, meta), (inner, _) = nested(heap, 1, 0)
+    heap.put(meta + 3 * heap.word, 0b110, 4)
+    assert (api.GROUP_OVERLAP, inner) in damaged(kernel, heap)
+    heap = MuslHeap()
+    (outer, meta), (inner, _) = nested(heap, 1, 0)
+    heap.put(meta + 2 * heap.word, outer + 0x100_0000, heap.word)
+    assert damaged(kernel, heap) == [(api.GROUP_OUTSIDE, inner), (api.GROUP_UNREADABLE, outer + 0x100_0000)]
+
+
+def test_a_broken_group_hides_nothing_that_was_cut_from_it(kernel: Kernel) -> None:
+    """Where the outer group does not lead back, the groups in its slots are read, and marked as lost in it."""
+    heap = MuslHeap()
+    (outer, _), (inner, _) = nested(heap, 1, 0)
+    heap.put(outer, 0x1234, 8)
+    groups = look(kernel, heap)
+    assert [(problem.code, problem.address) for problem in groups.problems] == [(api.GROUP_BACK, outer)]
+    assert list(groups.column("place")) == [api.PLACE_MAPPED, api.PLACE_LOST]
+    assert set(blocks(kernel, heap, groups)[0]) == {address for address in heap.used if address >= inner and address < inner + groups.column("bytes")[1]}
+
+
+SPOILS = {
+    "index": (api.HEADER_INDEX, lambda heap, at, end: heap.put(at - 3, 9 | 5 << 5, 1)),
+    "offset": (api.HEADER_OFFSET, lambda heap, at, end: heap.put(at - 2, 77, 2)),
+    "zero in the header": (api.HEADER_ZERO, lambda heap, at, end: heap.put(at - 4, 9, 1)),
+    "one byte too many": (api.HEADER_ZERO, lambda heap, at, end: heap.put(at + 40, 0x41, 1)),
+    "the end of the slot": (api.HEADER_ZERO, lambda heap, at, end: heap.put(end, 1, 1)),
+    "more left than there is": (api.HEADER_SLACK, lambda heap, at, end: heap.put(end - 4, 5000, 4)),
+    "less left than the mark says": (api.HEADER_SLACK, lambda heap, at, end: heap.put(end - 4, 4, 4)),
+    "a mark of a group": (api.HEADER_SLACK, lambda heap, at, end: heap.put(at - 3, 2 | 6 << 5, 1)),
+    "freed": (api.HEADER_STALE, lambda heap, at, end: (heap.put(at - 3, 255, 1), heap.put(at - 2, 0, 2))),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_damage_to_a_block_in_use_is_told_and_it_counts_as_its_slot(kernel: Kernel, spoil: str) -> None:
+    """Masks say that it is in use; what its header says is not believed then."""
+    heap = MuslHeap()
+    group, _ = heap.group(9, 8, [Request(2, 40), Request(5, 30, 1)])
+    at, stride = group + UNIT_BYTES + 2 * 160, 160
+    code, change = SPOILS[spoil]
+    change(heap, at, at + stride - 4)
+    used, _, tallies = blocks(kernel, heap, look(kernel, heap))
+    assert [(problem.code, problem.address) for problem in tallies.problems] == [(code, at)]
+    assert used[at] == stride - 4 and len(used) == 2
+    assert api.HEADER_INDEX == SLOT_OWN
+
+
+def test_a_block_whose_header_cannot_be_read(kernel: Kernel) -> None:
+    """It counts as its slot, and that is told."""
+    heap = MuslHeap()
+    group, _ = heap.group(46, 2, [Request(0, 100_000), Request(1, 100_000)])
+    heap.pieces[group] = heap.pieces[group][:50_000]
+    groups = look(kernel, heap)
+    used, _, tallies = blocks(kernel, heap, groups)
+    assert {problem.code for problem in tallies.problems} == {SLOT_UNREADABLE} and len(used) == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_kernels_agree_on_random_damage(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
+    """Whatever bytes are changed, both give the same groups, runs, problems and blocks, and end."""
+    rng = random.Random(seed)
+    heap = MuslHeap()
+    nested(heap, 3, 2)
+    for _ in range(10):
+        size_class = rng.randrange(30)
+        heap.group(size_class, 6, some(rng, size_class, 6), freed=rng.getrandbits(6))
+    heap.own(200_000, 5)
+    for _ in range(60):
+        changed = heap
+        start = rng.choice(sorted(changed.pieces))
+        data = changed.pieces[start]
+        place = rng.randrange(min(len(data), 1200))
+        before, data[place] = data[place], rng.choice((0, 1, 255, rng.randrange(256)))
+        one, other = look(c_kernel, changed), look(python_kernel, changed)
+        assert one == other
+        assert blocks(c_kernel, changed, one) == blocks(python_kernel, changed, other)
+        if rng.random() < 0.7:
+            data[place] = before
+
+
+def test_a_row_has_the_width_that_columns_assume() -> None:
+    """Groups are columns of one array."""
+    assert len(MuslGroup._fields) == 11 and OWN_CLASS < api.HEAD_LABEL < api.LABELS

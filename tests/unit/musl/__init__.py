@@ -1,0 +1,1 @@
+"""musl's malloc, of made-up memory."""

@@ -1,0 +1,214 @@
+"""musl's malloc of made-up memory: found by its secret, its sums, what is told of damage, its meter and its verdicts.
+
+Files: musl/allocator.py, musl/codes.py, musl/damage.py, musl/entry.py, musl/help.py, musl/messages/verdict.py, musl/records.py.
+"""
+
+from typing import Any, List, NamedTuple, Sequence, Tuple
+
+import pytest
+
+from gdbheapx import verdict
+from gdbheapx.allocators.records import Surroundings, heap_context
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.common.twin.kernel import PythonKernel
+from gdbheapx.kernel.musl import records as api
+from gdbheapx.musl import codes, detect
+from gdbheapx.musl.allocator import MuslMalloc
+from gdbheapx.musl.entry import ALLOCATOR
+from gdbheapx.musl.help import HELP
+from gdbheapx.musl.messages.verdict import judge
+from gdbheapx.musl.meter import FIGURES, MuslMeter
+from gdbheapx.musl.records import MuslArena, MuslFacts
+from gdbheapx.problems import Code
+from tests.support.builders.musl import CONTEXT, MuslHeap, MuslTarget, Request
+
+MIB = 1 << 20
+
+
+class Opened(NamedTuple):
+    """A heap, and the codes that it reports."""
+
+    malloc: MuslMalloc
+    codes: List[Code]
+
+
+def opened(target: MuslTarget, kernel: Kernel) -> Opened:
+    """By its secret."""
+    told: List[Code] = []
+    (found,) = ALLOCATOR.find(target, ()).located
+    around = heap_context(target, kernel, Budget(), lambda code, *rest, **more: told.append(code))
+    malloc = ALLOCATOR.open(found, around)
+    assert isinstance(malloc, MuslMalloc)
+    return Opened(malloc, told)
+
+
+def made(word: int = 8, little_endian: bool = True) -> MuslHeap:
+    """Groups of several classes, a donated one, and a block with a mapping of its own."""
+    heap = MuslHeap(word, little_endian)
+    heap.group(3, 10, [Request(0, 60), Request(4, 50), Request(9, 47)], freed=0xF0)
+    heap.group(20, 4, [Request(1, 1100)])
+    heap.group(1, 5, [Request(2, 20)], pages=0, freeable=False)
+    heap.own(200_000)
+    return heap
+
+
+@pytest.mark.parametrize("has_page_size", [False, True])
+@pytest.mark.parametrize("word, little_endian", [(8, True), (8, False), (4, True)])
+def test_a_context_is_found_by_its_secret(word: int, little_endian: bool, has_page_size: bool) -> None:
+    """Whatever the word size and order, and whether or not the page size is a constant of the machine."""
+    target = MuslTarget(made(word, little_endian), has_page_size)
+    (found,) = detect.find(target).located
+    assert (found.context, found.offsets) == (CONTEXT, detect.offsets(word, has_page_size))
+    assert detect.confirm(target, found) is found
+    target.heap.put(target.heap.areas[0], 1, 8)
+    assert detect.confirm(target, found) is None and not detect.find(target).located
+
+
+def test_words_that_only_look_so_are_no_context() -> None:
+    """Another secret, an area with another number of metas, or none at all."""
+    heap = made()
+    target = MuslTarget(heap)
+    for address, value in ((CONTEXT, 77), (heap.areas[0] + 16, 100), (CONTEXT + target.where.init_done, 0), (CONTEXT + target.where.first_area, 0)):
+        before = target.read_prefix(address, 8)
+        heap.put(address, value, 8 if not value else 4)
+        assert not detect.find(target).located
+        heap.put(address, int.from_bytes(before, "little"), 8)
+    assert detect.find(target).located
+
+
+def test_sums_are_equal_by_mappings_and_by_slots(kernel: Kernel) -> None:
+    """system = used + free + overhead; classes and histogram have the same used and free bytes."""
+    target = MuslTarget(made())
+    malloc, told = opened(target, kernel)
+    (row,) = malloc.arenas()
+    assert told == [] and malloc.survey().is_whole
+    assert row.used_bytes == 60 + 50 + 47 + 1100 + 20 + 200_000 and row.used_blocks == 6 and row.free_slots == 7 + 3 + 4
+    assert row.system_bytes == (row.used_bytes or 0) + (row.free_bytes or 0) + (row.overhead_bytes or 0)
+    assert row.donated_bytes == 16 + 5 * 32 and row.unparsed_bytes == 0
+    assert sum(one.used_bytes for one in malloc.bins()) == row.used_bytes
+    assert sum(one.free_bytes for one in malloc.histogram()) == row.free_bytes
+    claimed = sum(claim.end - claim.start for claim in malloc.claims())
+    assert claimed == row.system_bytes
+    assert malloc.facts().arenas == malloc.arenas()
+    kept = malloc.kept()
+    assert kept is not None and kept.kept_bytes == row.free_bytes and kept.returnable_bytes == 0
+
+
+def spoil_group(heap: MuslHeap) -> None:
+    heap.put(sorted(start for start in heap.pieces if start >= 0x7100_0000_0000)[0], 3, 8)
+
+
+def spoil_block(heap: MuslHeap) -> None:
+    heap.put(sorted(heap.used)[1] + 50, 0x41, 1)
+
+
+def cut_area(heap: MuslHeap) -> None:
+    heap.put(heap.areas[0] + 8, 0x1000, 8)
+
+
+def stretch(heap: MuslHeap) -> None:
+    own = max(start for start in heap.pieces if start >= 0x7100_0000_0000)
+    meta = heap.areas[0] + heap.first + 3 * heap.meta_bytes
+    heap.put(meta + 32, 0 | 1 << 5 | 63 << 6 | (len(heap.pieces[own]) // 4096 + 9) << 12, 8)
+
+
+DAMAGE = {
+    codes.GROUP_BACK: spoil_group,
+    codes.BLOCK_OVERRUN: spoil_block,
+    codes.AREA_UNREADABLE: cut_area,
+    codes.GROUP_UNMAPPED: stretch,
+}
+
+
+@pytest.mark.parametrize("code", DAMAGE)
+def test_damage_is_told_with_its_place(kernel: Kernel, code: Code) -> None:
+    """Once each; the answer is not whole, and `check` has what is damage, with the block that was written past."""
+    target = MuslTarget(made())
+    DAMAGE[code](target.heap)
+    malloc, told = opened(target, kernel)
+    assert not malloc.survey().is_whole and code in told
+    rows = list(malloc.rules())
+    assert (code in [row.code for row in rows]) == (code.nature.name == "DAMAGE")
+    if code is codes.BLOCK_OVERRUN:
+        (row,) = rows
+        assert row.suspect is not None and row.suspect.address == sorted(target.heap.used)[1]
+        assert row.address == row.suspect.address and row.abort
+    (arena,) = malloc.arenas()
+    parts = [arena.used_bytes, arena.free_bytes, arena.overhead_bytes, arena.unparsed_bytes]
+    assert arena.system_bytes == sum(part or 0 for part in parts)
+
+
+def test_slots_that_musl_counts_are_checked(kernel: Kernel) -> None:
+    """usage_by_class is of all groups but donated ones; class 63 is not counted."""
+    heap = made()
+    target = MuslTarget(heap)
+    assert list(opened(target, kernel).malloc.rules()) == []
+    heap.put(CONTEXT + target.where.usage + 20 * 8, 5, 8)
+    assert [row.code for row in opened(target, kernel).malloc.rules()] == [codes.USAGE_WRONG]
+
+
+@pytest.mark.parametrize("word, little_endian", [(8, True), (8, False), (4, True)])
+def test_the_meter_reads_metas_alone(word: int, little_endian: bool) -> None:
+    """The same figures as a walk over every slot; and None of each where the list of areas is damaged."""
+    target = MuslTarget(made(word, little_endian))
+    malloc = opened(target, PythonKernel()).malloc
+    meter, exact = MuslMeter(malloc.musl, target), malloc.exact_reading()
+    for _ in range(2):
+        reading = meter.read(0.0)
+        assert reading.values == exact.values and reading.held_bytes == exact.held_bytes and len(reading.values) == len(FIGURES)
+    assert not meter.has_long_lists() and meter.info.name == "musl"
+    target.heap.put(target.heap.areas[0], 1, 8)
+    assert set(meter.read(0.0).values) == {None}
+
+
+def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = ()) -> MuslFacts:
+    """Of a heap with these parts."""
+    system = used + free + overhead
+    row: Any = dict.fromkeys(MuslArena._fields)
+    row.update(allocator="musl", index=0, groups=1, system_bytes=system, used_bytes=used, free_bytes=free, overhead_bytes=overhead, slack_bytes=overhead)
+    info = detect.Musl("musl", MuslTarget(made()).modules()[0], 0, detect.offsets(8, False), 1, None, True).info()
+    return MuslFacts(info, [MuslArena(**row)], {}, (), (), own_mappings=lambda: own)
+
+
+@pytest.mark.parametrize(
+    "parts, kind, code",
+    [
+        ((100, 1000, 50), verdict.SMALL, "small-heap"),
+        ((90 * MIB, 5 * MIB, 5 * MIB), verdict.LEAK_LIKE, "in-use"),
+        ((20 * MIB, 75 * MIB, 5 * MIB), verdict.FRAGMENTED, "free-regions"),
+        ((60 * MIB, 30 * MIB, 10 * MIB), verdict.MIXED, "part-held"),
+    ],
+)
+def test_verdicts(parts: Tuple[int, int, int], kind: str, code: str) -> None:
+    """By what is in use and what is free; none advises a call, as there is none."""
+    judged = judge(facts(*parts), Surroundings(1, [], None, taken_bytes={"musl": sum(parts)}))
+    assert (judged.verdict.kind, judged.verdict.code) == (kind, code)
+    assert [step.split()[0] for step in judged.next_steps] == (["pins"] if kind in (verdict.FRAGMENTED, verdict.MIXED) else [])
+
+
+def test_large_blocks_that_were_never_written_to_decide_nothing() -> None:
+    """They are in use, and take no memory: the verdict is on the rest."""
+    around = Surroundings(1, [], None, taken_bytes={"musl": 100 * MIB}, taken=lambda ranges: 10 * MIB)
+    judged = judge(facts(1015 * MIB, 70 * MIB, 5 * MIB, own=[(0, 1000 * MIB)]), around)
+    assert judged.verdict.kind == verdict.FRAGMENTED and "never written" in str(judged.verdict.evidence)
+    assert judged.held_bytes == 100 * MIB
+
+
+def test_much_overhead_is_told() -> None:
+    """From a quarter of what is held on."""
+    judged = judge(facts(60 * MIB, 0, 40 * MIB), Surroundings(1, [], None, taken_bytes={"musl": 100 * MIB}))
+    assert [finding.code for finding in judged.findings] == ["metadata"]
+
+
+def test_every_help_is_of_a_command() -> None:
+    """And each says whose it is."""
+    assert all(text.startswith("musl") for text in HELP.values())
+
+
+def test_no_group_lies_beside_memory(kernel: Kernel) -> None:
+    """A rest that is longer than a page means that numbers are damaged."""
+    heap = made()
+    target = MuslTarget(heap)
+    assert not opened(target, kernel).malloc.survey().unmapped
+    assert api.LABELS == 65
