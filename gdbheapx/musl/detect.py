@@ -98,7 +98,7 @@ def proven(target: Target, context: int, where: Offsets) -> Optional[int]:
     """The secret, if a context in use begins here."""
     head = target.read_prefix(context, where.init_done + 4)
     area = first_area(target, context, where)
-    if len(head) < where.init_done + 4 or not area or area % AREA_BYTES:
+    if len(head) < where.init_done + 4 or not area or area % AREA_BYTES or not _is_written(target, area):
         return None
     secret, is_done = int.from_bytes(head[:8], target.byte_order), int.from_bytes(head[-4:], target.byte_order)
     word = target.word_bytes
@@ -107,6 +107,14 @@ def proven(target: Target, context: int, where: Offsets) -> Optional[int]:
     slots = int.from_bytes(data[8 + word : 12 + word], target.byte_order)
     is_area = len(data) == first and int.from_bytes(data[:8], target.byte_order) == secret
     return secret if secret and is_done == 1 and is_area and slots == (AREA_BYTES - first) // meta_bytes else None
+
+
+def _is_written(target: Target, address: int) -> bool:
+    """Anonymous memory that the process has touched: to read any other page would bring one of a file in."""
+    mapping = next((mapping for mapping in target.mappings() if mapping.start <= address < mapping.end), None)
+    if mapping is None or not mapping.writable or mapping.is_file:
+        return False
+    return target.kind == "remote" or bool(target.touched_ranges(address, address + AREA_BYTES))
 
 
 def find(target: Target) -> Instances:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import HeapContext, Instances, Judged, Page, Surroundings
+from gdbheapx.allocators.records import HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
 from gdbheapx.inferior.base import Target
-from gdbheapx.musl.help import NEVER_RETURNS
 
 if TYPE_CHECKING:
     from gdbheapx.musl.detect import Musl
@@ -23,6 +22,11 @@ LIBRARY = TextFingerprint(
 """musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h stands beside."""
 STATIC = TextFingerprint("musl", (b"No error information",), True, HINT)
 """Linked into a program: src/errno/__strerror.h, the text of error 0. Debian's musl 1.2.3, Alpine's 1.2.5."""
+
+NEVER_RETURNS = NeverReturns(
+    "musl's malloc returns nothing when it is asked: it unmaps a group of slots as soon as the last block in it is freed",
+    "`gdbheapx pins` shows which blocks keep free slots; free these, or allocate what lives long before what lives short",
+)
 
 
 class Entry(Allocator["Musl", "MuslFacts"]):

@@ -1,0 +1,106 @@
+"""Every command once on a program with musl, live and on a core, with gdb and without: the same answers, each whole."""
+
+from typing import Any, Dict
+
+import pytest
+
+from tests.support.musls import start
+from tests.support.processes import Lasting, Process, Stage
+from tests.support.tool import alone, answers, heapx
+from tests.support.unchanged import EVERY, unchanged
+
+pytestmark = pytest.mark.once  # a libc that the images lack
+
+COMMANDS = (
+    *("arenas", "bins", "chunks --limit 50", "chunks --histogram", "tcache", "tunables", "check", "leaks", "owners", "census", "pins"),
+    *("whatis BLOCK", "refs BLOCK", "export --format folded", "report", "doctor", "tickers"),
+)
+NONE = ("malloc-info", "malloc-stats", "profile", "trim --dry-run", "purge --dry-run", "decay")
+"""What musl has nothing of."""
+
+
+def recorder(stage: Stage, way: str) -> Process:
+    """Four threads' blocks."""
+    return start(stage, "mu_recorder", way, "4", "600", "2")
+
+
+def beside(stage: Stage, way: str) -> Process:
+    """One more."""
+    return recorder(stage, way)
+
+
+def settled(words: str, data: Any) -> Any:
+    """What two runs have in common: a look by gdb brings pages of files in."""
+    if words == "doctor":
+        return [(row["what"], row["ok"]) for row in data["checks"] if row["what"] not in ("gdb", "calls")]
+    if words == "report":
+        return {key: data[key] for key in ("verdict", "totals", "arenas", "sizes")}
+    return data
+
+
+@pytest.mark.parametrize("kind, way", [("live", "shared"), ("core", "static, stripped")], indirect=["kind"])
+def test_commands_answer_the_same_with_gdb_and_without(lasting: Lasting, kind: str, way: str) -> None:
+    """Each answer is whole; malloc is musl's."""
+    process = lasting.of(kind, recorder, way)
+    block = alone(process.target(kind), "chunks", "--status", "used", "--limit", "9", "--json").envelope["data"]["chunks"][-1]["address"]
+    asked = [words.replace("BLOCK", block) for words in COMMANDS]
+    by_gdb: Dict[str, Any] = dict(zip(COMMANDS, answers(process.target(kind), process.folder, *asked)))
+    for words, said in zip(COMMANDS, asked):
+        outcome = alone(process.target(kind), *said.split(), "--json")
+        assert outcome.code == 0 and outcome.envelope["partial"] is by_gdb[words]["partial"] is False, (words, outcome.stderr, by_gdb[words]["problems"])
+        assert settled(words, outcome.data) == settled(words, by_gdb[words]["data"]), words
+        if words not in ("doctor", "tickers"):
+            assert [(one["name"], one["owns_malloc"]) for one in outcome.envelope["allocators"]] == [("musl", True)]
+
+
+@pytest.mark.parametrize("words", NONE)
+def test_what_there_is_none_of_is_one_line(lasting: Lasting, live: str, words: str) -> None:
+    """No traceback; where memory is to be returned, why none is, and what helps."""
+    outcome = heapx(lasting.of(live, recorder, "static, stripped").target(live), *words.split())
+    told = outcome.stderr.strip()
+    assert outcome.code in (0, 1) and len(told.splitlines()) <= 1, told
+    if "dry-run" in words:
+        assert outcome.code == 1 and "musl's malloc returns nothing when it is asked" in told and "pins" in told
+
+
+def test_actions_are_refused(lasting: Lasting, live: str) -> None:
+    """trim and purge touch nothing."""
+    process = lasting.of(live, recorder, "shared")
+    for words in ("trim --yes", "purge --yes"):
+        outcome = heapx(process.target(live), *words.split())
+        assert outcome.code == 1 and "musl owns malloc" in outcome.stderr, outcome.stderr
+
+
+@pytest.mark.parametrize("words", [words for words in EVERY if words.split()[0] not in ("malloc-info", "malloc-stats", "trim")])
+def test_reading_costs_the_process_nothing(lasting: Lasting, live: str, words: str) -> None:
+    """No page table, page, swap entry or page fault more. A second process keeps the program's code in memory: the first executes it again
+    when it goes on, and would have to fetch it."""
+    process, _ = lasting.of(live, recorder, "static"), lasting.of(live, beside, "static")
+    with unchanged(process.pid):
+        outcome = alone(process.target(live), *words.split(), "--json")
+        assert outcome.code in ((1,) if words == "refs 4096" else (0, 3)), outcome.stderr[-1000:]
+
+
+def test_what_watch_reads_is_what_a_walk_counts(lasting: Lasting, live: str) -> None:
+    """By metas alone, of a process at rest."""
+    process = lasting.of(live, recorder, "shared")
+    lines = [heapx(process.target(live), "watch", "--every", "0.05", "--times", "2", *more, "--json") for more in ((), ("--exact",))]
+    samples = [[line for line in outcome.stdout.decode().splitlines() if '"sample"' in line][-1] for outcome in lines]
+    import json
+
+    told = [json.loads(line)["allocators"]["musl"] for line in samples]
+    for key in ("groups", "slots_used_bytes", "slots_free_bytes", "held_bytes", "used_bytes", "kept_bytes"):
+        assert told[0][key] == told[1][key], key
+
+
+def test_a_snapshot_and_what_grew(lasting: Lasting, live: str) -> None:
+    """A snapshot answers as the process does, and two have a difference."""
+    process = lasting.of(live, recorder, "static, stripped")
+    files = [str(process.folder / name) for name in ("old.heapx", "new.heapx")]
+    for file in files:
+        assert heapx(process.target(live), "snapshot", file).code == 0
+    for words in ("arenas", "bins", "leaks", "report"):
+        outcome = heapx(["--snapshot", files[0]], *words.split(), "--json")
+        assert outcome.code == 0 and outcome.envelope["partial"] is False, outcome.stderr
+    outcome = heapx([], "diff", *files, "--json")
+    assert outcome.code == 0 and outcome.envelope["problems"] == [], outcome.envelope["problems"]
