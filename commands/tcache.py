@@ -20,8 +20,9 @@ def tcache(session: Session, options: Options) -> Answer:
         from gdbheapx.allocators import named
         from gdbheapx.report import pages
 
-        told = ((info, pages.tcache(rows) if rows or named(info.name).has_caches else ["%s has no thread caches" % info.name]) for info, rows in heaps)
-        return pages.of_heaps(style, list(told))
+        none = "%s has no thread caches"
+        told = [(info, pages.tcache(rows) if named(info.name).has_caches else [none % info.name]) for info, rows in heaps]
+        return pages.of_heaps(style, told)
 
     found = [row for _, rows in heaps for row in rows]
     return Answer(lambda: {"threads": found}, text, read=True, record=lambda: found)

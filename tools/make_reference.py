@@ -101,7 +101,7 @@ def codes() -> List[str]:
     """Every code by its nature; those that only errors have, with their meanings."""
     from gdbheapx.problems import KNOWN, Severity
 
-    for name in ("glibc", "jemalloc"):
+    for name in ("glibc", "jemalloc", "musl"):
         importlib.import_module("gdbheapx.%s.codes" % name)
     of_problems = [code for code in sorted(KNOWN) if not KNOWN[code].meaning]
     by_nature = [(nature, [code for code in of_problems if KNOWN[code].nature is nature]) for nature in Severity]

@@ -51,6 +51,16 @@ from the symbol table, as Rust programs keep it, or by structure if the build is
 before use. It recognises builds with other options (page size, quantum, radix tree, statistics, profiling) by their own constants. It reads a
 release that is not listed by the fields that it has, and reports it as unlisted. What a stripped build does not tell is `null`: the heap profile,
 background threads' counters; `purge` and `tickers --cure` refuse there, because not all locks can be seen.
+
+## musl
+
+| musl | tested on |
+| --- | --- |
+| 1.2.1 to 1.2.5 (mallocng) | musl 1.2.3 of Debian 12 (x86-64): shared, static, static and stripped; static-pie programs of Rust for x86_64-unknown-linux-musl. Other releases by source: the structures are the same. Words of 32 bits and big-endian machines on synthetic memory |
+| up to 1.2.0 (Alpine up to 3.12) | named, not read: it keeps no list of its memory |
+| the bump allocator of static programs that never free | named, not read: all that it has given out is in use |
+
+gdbheapx finds it by its structure: no symbol, debug file or pack is needed. See [musl](../how-to/musl.md).
 """
 
 

@@ -14,6 +14,7 @@ from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 from gdbheapx.musl import damage
 from gdbheapx.musl.detect import Musl
 from gdbheapx.musl.records import MuslArena, MuslBin
+from gdbheapx.problems import Diagnostic, Severity
 from gdbheapx.ranges import union
 
 if TYPE_CHECKING:
@@ -33,12 +34,15 @@ class Survey(NamedTuple):
     tallies: SlotTallies
     unmapped: Sequence[int]
     """Places in `groups` of those that lie in no memory of the process."""
+    usage: Sequence[Tuple[int, int, int]]
+    """(class, slots that musl counts, slots that its groups have) where these differ."""
 
     @property
     def is_whole(self) -> bool:
         """Nothing is missing, and nothing damaged."""
         groups, slots = self.groups, self.tallies
-        return groups.is_whole and slots.is_whole and not groups.problem_count and not slots.problem_count and not self.unmapped
+        is_damaged = groups.problem_count or slots.problem_count or self.unmapped or self.usage
+        return groups.is_whole and slots.is_whole and not is_damaged
 
 
 class MuslMalloc(Heap):
@@ -80,8 +84,8 @@ class MuslMalloc(Heap):
         around, layout = self.around, self.musl.layout(self.target)
         groups = walkers.groups(around.kernel, self.target.bulk_source(), layout, around.budget)
         tallies = self._walker(groups).tally()
-        found = Survey(groups, tallies, self._unmapped(groups))
-        damage.report(self.target, found, around.report)
+        found = Survey(groups, tallies, self._unmapped(groups), self._usage(groups))
+        damage.report(self.target, self.musl.context, found, around.report)
         return found
 
     def _walker(self, groups: api.Groups) -> SlotWalker:
@@ -97,6 +101,17 @@ class MuslMalloc(Heap):
             if not problems[place] and (at < 0 or start + size > memory[at][1]):
                 lost.append(place)
         return lost
+
+    def _usage(self, groups: api.Groups) -> List[Tuple[int, int, int]]:
+        """usage_by_class: slots of all groups of the class, but for donated ones. Empty where a group is damaged, or not all were read."""
+        where = self.musl.context + self.musl.offsets.usage
+        told = self.target.words_in(self.target.read_prefix(where, api.MUSL_CLASSES * self.target.word_bytes))
+        if groups.problem_count or not groups.is_whole:
+            return []
+        counted = [0] * api.LABELS
+        for size_class, slots, is_freeable in zip(*(groups.column(name) for name in ("size_class", "slots", "is_freeable"))):
+            counted[size_class] += slots if is_freeable else 0
+        return [(size_class, number, counted[size_class]) for size_class, number in enumerate(told) if number != counted[size_class]]
 
     def claims(self) -> List[Claim]:
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
@@ -164,6 +179,12 @@ class MuslMalloc(Heap):
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mallocng's."""
+        from gdbheapx.allocators.rules import collector
         from gdbheapx.musl import check
 
-        return iter(check.rules(self))
+        told: List[Diagnostic] = []
+        own = MuslMalloc(self.musl, self.around._replace(report=collector(told)))
+        yield from check.rules(own)
+        for diagnostic in told:
+            if diagnostic.code.nature != Severity.DAMAGE:
+                self.around.report(*diagnostic)

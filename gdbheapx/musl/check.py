@@ -1,18 +1,17 @@
 """Which rules of mallocng are broken (meta.h asserts most of them in free(), and stops the process on purpose)."""
 
-from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
 from gdbheapx.allocators.places import neighbours
 from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect
 from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.model import Address
-from gdbheapx.musl import codes, damage, sums
+from gdbheapx.musl import codes, damage
 from gdbheapx.problems import Code, Severity
-from gdbheapx.units import plural
 
 if TYPE_CHECKING:
-    from gdbheapx.musl.allocator import MuslMalloc, Survey
+    from gdbheapx.musl.allocator import MuslMalloc
 
 ABORT = "nothing: it executes an instruction that raises SIGSEGV, in free(), realloc() or malloc_usable_size()"
 """a_crash(), by assert() of meta.h."""
@@ -26,10 +25,8 @@ OF_BLOCKS = (codes.BLOCK_OVERRUN,)
 def rules(heap: "MuslMalloc") -> Iterator[BrokenRule]:
     """Every place that breaks one, once; what cannot be read, or is under way, is reported."""
     survey = heap.survey()
-    rows = [(row.code, row.address, row.what) for row in damage.told(survey)]
-    rows += [(codes.USAGE_WRONG, heap.musl.context, what) for what in _usage(heap, survey)]
     known = 0
-    for code, address, what in rows:
+    for code, address, what in damage.told(heap.musl.context, survey):
         if code.nature == Severity.DAMAGE and known < MOST_BROKEN:
             known += 1
             yield _broken(heap, code, address, what, known <= MOST_SUSPECTS)
@@ -56,20 +53,3 @@ def _suspect(heap: "MuslMalloc", code: Code, address: int) -> Optional[Suspect]:
     row: Optional[Tuple[int, ...]] = near.here or near.previous
     return Suspect(Address(row[0]), row[1], api.WORDS[row[3]]) if row is not None else None
 
-
-def _usage(heap: "MuslMalloc", survey: "Survey") -> List[str]:
-    """usage_by_class: slots of all groups of the class, but for donated ones. Says nothing where a group is damaged."""
-    target, context = heap.target, heap.musl
-    size = api.MUSL_CLASSES * target.word_bytes
-    data = target.read_prefix(context.context + context.offsets.usage, size)
-    if len(data) < size or survey.groups.problem_count or not survey.groups.is_whole:
-        return []
-    counted = [0] * api.LABELS
-    freeable = survey.groups.column("is_freeable")
-    for group, is_freeable in zip(sums.groups_of(survey), freeable):
-        counted[group.size_class] += group.slots if is_freeable else 0
-    return [
-        "musl counts %s of class %d, and its groups have %d" % (plural(told, "slot"), size_class, counted[size_class])
-        for size_class, told in enumerate(target.words_in(data))
-        if told != counted[size_class]
-    ]

@@ -30,6 +30,7 @@ OF_SLOTS: Dict[int, Tuple[Code, str]] = {
     api.HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not lead back to its group"),
     api.HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),
     api.HEADER_SLACK: (codes.HEADER_BROKEN, "the header of a block in use leaves more of its slot unused than the slot has"),
+    api.HEADER_USED: (codes.HEADER_BROKEN, "a free slot has the header of a block in use"),
     api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it"),
 }
 HINT = "something wrote where it should not: `gdbheapx check` names the block before"
@@ -43,24 +44,26 @@ class Told(NamedTuple):
     what: str
 
 
-def told(survey: "Survey") -> "list[Told]":
-    """All of it, as far as it is listed."""
+def told(context: int, survey: "Survey") -> "list[Told]":
+    """All of it, as far as it is listed. `context`: its address."""
     found = [Told(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in survey.groups.problems]
     addresses = survey.groups.column("address")
     found += [Told(codes.GROUP_UNMAPPED, addresses[place], "a group reaches beyond its mapping") for place in survey.unmapped]
+    what = "musl counts %d slots of class %d, and its groups have %d"
+    found += [Told(codes.USAGE_WRONG, context, what % (number, size_class, own)) for size_class, number, own in survey.usage]
     found += [Told(OF_SLOTS[row.code][0], row.address, OF_SLOTS[row.code][1]) for row in survey.tallies.problems]
     return found
 
 
-def report(target: Target, survey: "Survey", report: Report) -> None:
+def report(target: Target, context: int, survey: "Survey", report: Report) -> None:
     """Each of the first ones, and how many there are besides. A process that lives may be in the middle of a change: it is looked at
     again."""
     is_live = target.kind == "live"
-    rows = told(survey)
+    rows = told(context, survey)
     for row in rows[:MOST_TOLD]:
         hint = HINT if row.code.nature == Severity.DAMAGE else None
         report(row.code, row.address, row.what, hint, is_passing=is_live and row.code.nature != Severity.UNREAD)
-    more = survey.groups.problem_count + survey.tallies.problem_count + len(survey.unmapped) - min(len(rows), MOST_TOLD)
+    more = survey.groups.problem_count + survey.tallies.problem_count + len(survey.unmapped) + len(survey.usage) - min(len(rows), MOST_TOLD)
     if more > 0:
         what = "%d more groups or slots are damaged, or cannot be read" % more
         report(codes.MORE_BROKEN, None, what, "`gdbheapx check` lists them")

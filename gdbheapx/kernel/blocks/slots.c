@@ -97,8 +97,8 @@ static int who_frees(struct walk *walk, uint64_t address)
     return walk->slot < MASK_SLOTS && (run->free_mask >> walk->slot & 1) ? BY_MASK : BY_NOTHING;
 }
 
-/* A used slot's block: what a slot_reader returns. */
-static int read_slot(struct walk *walk, uint64_t slot, struct slot_block *block)
+/* A slot's block: what a slot_reader returns. */
+static int read_slot(struct walk *walk, uint64_t slot, int is_free, struct slot_block *block)
 {
     const struct slot_run *run = &walk->runs[walk->run];
     block->address = slot;
@@ -107,7 +107,7 @@ static int read_slot(struct walk *walk, uint64_t slot, struct slot_block *block)
         return SLOT_READ;
     if (walk->slot)
         window_jump(&walk->window, slot, run->slot_bytes);
-    const int state = walk->reader(&walk->window, run, slot, block);
+    const int state = walk->reader(&walk->window, run, slot, is_free, block);
     if (state == SLOT_READ && block->address >= slot && block->address - slot <= run->slot_bytes
         && block->usable <= run->slot_bytes - (block->address - slot))
         return SLOT_READ;
@@ -167,7 +167,7 @@ static int slots_next(struct block_source *self, double seconds, struct block_ro
             continue;
         walk->window.held = self->keeps && rows->count > before;
         walk->window.keep = self->keeps ? address : 0;
-        if (by == BY_NOTHING && read_slot(walk, address, &block) == SLOT_PAUSED)
+        if (by == BY_NOTHING && read_slot(walk, address, 0, &block) == SLOT_PAUSED)
             break;
         add(slots, rows, &block, kind);
     }
@@ -346,7 +346,7 @@ static int count_slot(struct slot_tally_job *job)
     tell_strays(job, walk->next_free);
     if (by == BY_LIST)
         job->checked_free = ++walk->next_free;
-    const int state = by == BY_NOTHING ? read_slot(walk, address, &block) : SLOT_READ;
+    const int state = by == BY_LIST ? SLOT_READ : read_slot(walk, address, by == BY_MASK, &block);
     if (state == SLOT_PAUSED)
         return 0;
     tally->used_slots += by == BY_NOTHING;

@@ -7,11 +7,12 @@
 
 /* What lies in a slot that is in use, where only its own memory tells it. `block` has the whole slot's already. SLOT_READ, SLOT_PAUSED (the
    window was interrupted), or what is wrong there: SLOT_UNREADABLE, or a number of the allocator's own from SLOT_OWN on. Then the whole
-   slot's stays. */
+   slot's stays. `is_free`: the slot is free by the mask, and only asked for what is wrong. */
 struct slot_block {
     uint64_t address, usable;
 };
-typedef int (*slot_reader)(struct window *window, const struct slot_run *run, uint64_t slot, struct slot_block *block);
+typedef int (*slot_reader)(struct window *window, const struct slot_run *run, uint64_t slot, int is_free,
+                           struct slot_block *block);
 
 /* As heapx_slot_blocks and heapx_slot_tally_new, which have no reader. */
 struct block_source *slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,

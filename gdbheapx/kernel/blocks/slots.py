@@ -78,7 +78,7 @@ class SlotTally(NamedTuple):
     slot_bytes: int
     """All slots, whole."""
     broken_slots: int
-    """Used slots about which what lies in them contradicts the rest: they count as whole slots."""
+    """Slots about which what lies in them contradicts the rest: those in use count as whole slots."""
 
 
 class SlotProblem(NamedTuple):
@@ -122,6 +122,6 @@ class SlotReader(NamedTuple):
     """The functions of the C kernel, which take what heapx_slot_blocks and heapx_slot_tally_new take."""
     tally: str
     prototypes: str
-    twin: Callable[[Any, SlotRun, int], Tuple[int, int, int]]
-    """The same in Python, of a reader of memory, a run and where the slot begins: what is wrong or SLOT_READ, the block's address and
-    usable bytes."""
+    twin: Callable[[Any, SlotRun, int, bool], Tuple[int, int, int]]
+    """The same in Python, of a reader of memory, a run, where the slot begins, and whether it is free: what is wrong or SLOT_READ, the
+    block's address and usable bytes."""

@@ -98,12 +98,12 @@ class Walk:
         if self._slot == self._at_hand().slots:
             self._run, self._slot = self._run + 1, 0
 
-    def read(self, slot: Slot) -> Any:
-        """What a used slot's reader tells: what is wrong or SLOT_READ, address, usable bytes."""
+    def read(self, slot: Slot, is_free: bool = False) -> Any:
+        """What a slot's reader tells: what is wrong or SLOT_READ, address, usable bytes."""
         whole = (slot.address, slot.run.usable_bytes)
         if self._reader is None or not slot.run.is_read:
             return (SLOT_READ, *whole)
-        state, address, usable = self._walker.reader.twin(self._reader, slot.run, slot.address)
+        state, address, usable = self._walker.reader.twin(self._reader, slot.run, slot.address, is_free)
         lead = address - slot.address
         if state == SLOT_READ and 0 <= lead <= slot.run.slot_bytes and usable <= slot.run.slot_bytes - lead:
             return state, address, usable
@@ -183,7 +183,8 @@ def _strays(told: _Told, frees: "array[int]", checked: int, until: int) -> int:
 
 def _count(sums: List[int], slot: Slot, walk: Walk, told: _Told) -> None:
     is_used = slot.listed < 0 and not slot.is_masked
-    state, _, usable = walk.read(slot) if is_used else (SLOT_READ, 0, 0)
+    state, _, usable = walk.read(slot, not is_used) if slot.listed < 0 else (SLOT_READ, 0, 0)
+    usable = usable if is_used else 0
     is_broken = state != SLOT_READ
     counts = (is_used, slot.listed < 0 and slot.is_masked, slot.listed >= 0)
     sizes = (usable, 0 if is_used else slot.run.usable_bytes, slot.run.slot_bytes)

@@ -67,6 +67,8 @@ HEADER_SLACK = 19
 HEADER_STALE = 20
 """The slot is taken, and its header is that of a freed block, or of none: a thread is handing it out, or freeing it (malloc fills it in
 after it has let the lock go, free() empties it before it says that the slot is free)."""
+HEADER_USED = 21
+"""The slot is free, and has the header of a block in use."""
 
 MOST_MUSL_PROBLEMS = 1000
 

@@ -89,14 +89,26 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
     return SLOT_READ;
 }
 
-static int read_little(struct window *window, const struct slot_run *run, uint64_t slot, struct slot_block *block)
+static int read_slot(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block, unsigned swap)
 {
-    return read_used(window, run, slot, block, !is_ours_little());
+    struct slot_block found = *block;
+    const uint8_t *head = is_free ? window_at(window, slot - 8, 8) : NULL;
+    if (!is_free)
+        return read_used(window, run, slot, block, swap);
+    if (head && !head[5] && !head[6] && !head[7])   /* never handed out */
+        return SLOT_READ;
+    const int state = read_used(window, run, slot, &found, swap);
+    return state == SLOT_PAUSED ? state : state == SLOT_READ ? HEADER_USED : SLOT_READ;
 }
 
-static int read_big(struct window *window, const struct slot_run *run, uint64_t slot, struct slot_block *block)
+static int read_little(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block)
 {
-    return read_used(window, run, slot, block, is_ours_little());
+    return read_slot(window, run, slot, is_free, block, !is_ours_little());
+}
+
+static int read_big(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block)
+{
+    return read_slot(window, run, slot, is_free, block, is_ours_little());
 }
 
 struct block_source *heapx_musl_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,

@@ -212,8 +212,8 @@ class _Header(NamedTuple):
         return not (self.half or self.index or self.mark or self.is_long)
 
 
-def reader(layout: MuslLayout) -> Callable[[Reader, SlotRun, int], Tuple[int, int, int]]:
-    """What reads used slots of this target."""
+def reader(layout: MuslLayout) -> Callable[[Reader, SlotRun, int, bool], Tuple[int, int, int]]:
+    """What reads slots of this target."""
     order: Any = "little" if layout.little_endian else "big"
 
     def header(memory: Reader, begin: int) -> Optional[_Header]:
@@ -249,7 +249,15 @@ def reader(layout: MuslLayout) -> Callable[[Reader, SlotRun, int], Tuple[int, in
             return api.HEADER_OFFSET, 0, 0
         return _with_tail(memory, begin, end, head.mark, order)
 
-    return read
+    def read_slot(memory: Reader, run: SlotRun, slot: int, is_free: bool) -> Tuple[int, int, int]:
+        if not is_free:
+            return read(memory, run, slot)
+        head = header(memory, slot)
+        if head is None or not (head.half or head.index or head.mark):
+            return SLOT_READ, slot, 0
+        return (api.HEADER_USED if read(memory, run, slot)[0] == SLOT_READ else SLOT_READ), slot, 0
+
+    return read_slot
 
 
 def _with_tail(memory: Reader, begin: int, end: int, mark: int, order: Any) -> Tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Whether a musl malloc's memory is a leak, or kept by musl; and what helps, as nothing makes musl return memory. Figures in, sentences out."""
+"""Whether a musl malloc's memory is a leak, or free slots that it keeps, which nothing makes it return. Figures in, sentences out."""
 
 from typing import List, Optional
 

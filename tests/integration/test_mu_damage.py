@@ -1,0 +1,154 @@
+"""musl's own memory with random words in it: every answer comes in time and in words, and no sum that is wrong is called whole.
+
+Files: musl/check.py.
+"""
+
+import random
+import shutil
+import signal
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List
+
+import pytest
+
+from gdbheapx.kernel.musl.records import AREA_BYTES, MuslGroup
+from tests.support import kernelcore
+from tests.support.damaged import DamagedCore
+from tests.support.musls import recorded, start
+from tests.support.processes import Builder, Process, Stage
+
+pytestmark = pytest.mark.once  # a libc that the images lack
+
+SEEDS, MANY = 60, 300
+LOOK_SECONDS = 30
+COMMANDS = (["arenas"], ["bins"], ["chunks", "--limit", "100"], ["check"], ["leaks"], ["report"], ["whatis", "0x1000"], ["pins"], ["tcache"])
+EXACT = ("system_bytes", "groups", "used_blocks", "free_slots", "free_bytes")
+"""What is told by metas alone. What was asked for stands in the headers of blocks: another number there may be as good as the right one."""
+
+
+class Patient:
+    """One core: where its structures lie, and what its sums are."""
+
+    def __init__(self, process: Process) -> None:
+        from gdbheapx.allocators.records import heap_context
+        from gdbheapx.budget import Budget
+        from gdbheapx.kernel import load
+        from gdbheapx.musl.entry import ALLOCATOR
+
+        self.core = DamagedCore(process.core())
+        self.truth = recorded(process)
+        (found,) = ALLOCATOR.find(self.core.target, ()).located
+        malloc: Any = ALLOCATOR.open(found, heap_context(self.core.target, load(), Budget(), lambda *problem, **more: None))
+        groups = malloc.survey().groups
+        self.whole = self.sums()
+        rows = [MuslGroup._make(row) for row in zip(*(groups.column(name) for name in MuslGroup._fields))]
+        metas = [row.meta + at for row in rows for at in (0, 8, 16, 24, 32)]
+        self.structures: Dict[str, List[int]] = {
+            "context": list(range(found.context, found.context + 928, 8)),
+            "meta": metas,
+            "area": [area + at for area in groups.areas for at in (0, 8, 16)],
+            "unused metas": [area + at for area in groups.areas for at in range(24 + 40 * 90, AREA_BYTES - 40, 8)],
+            "group": [row.address for row in rows],
+        }
+        slots = [row.address + 16 + row.slot_bytes * slot for row in rows for slot in range(row.slots)]
+        self.headers = [slot - 8 for slot in slots]
+
+    def sums(self) -> Any:
+        """The row of `arenas`, and whether it is called whole."""
+        asked = self.core.ask("arenas")
+        return None if asked.code == 1 else (asked.envelope["partial"], asked.envelope["data"]["arenas"][0])
+
+
+@pytest.fixture(scope="module")
+def patient(builder: Builder) -> Iterator[Patient]:
+    """A small core for all seeds."""
+    if kernelcore.reason():
+        pytest.skip(str(kernelcore.reason()))
+    if not shutil.which("musl-gcc"):
+        pytest.skip("musl-gcc is not installed")
+    stage = Stage(builder)
+    try:
+        made = Patient(start(stage, "mu_recorder", "static, stripped", "3", "300", "2"))
+        yield made
+        made.core.close()
+    finally:
+        stage.close()
+
+
+@contextmanager
+def in_time(what: str) -> Iterator[None]:
+    """Fails where the body hangs."""
+
+    def hangs(*_: Any) -> None:
+        raise AssertionError("%s is not done after %d s" % (what, LOOK_SECONDS))
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def another(numbers: random.Random, old: int, places: List[int]) -> int:
+    """What stands there instead: a bit flipped, noise, zeros, ones, text, a little more or less, or a pointer to something else."""
+    choice = numbers.randrange(8)
+    if choice < 3:
+        return old ^ 1 << numbers.randrange(64)
+    if choice == 7:
+        return numbers.choice(places)
+    return (numbers.getrandbits(64), 0, (1 << 64) - 1, 0x4141414141414141, old + numbers.choice((1, -1, 8, 16, 4096, -4096)))[choice - 3]
+
+
+def spoil(patient: Patient, numbers: random.Random) -> bool:
+    """Another word in some places; whether one of them was a block's header."""
+    kinds, is_header = [*patient.structures.values(), patient.headers], False
+    for _ in range(numbers.choice((1, 1, 1, 2, 4, 16, 64))):
+        places = numbers.choice(kinds)
+        place = numbers.choice(places)
+        if patient.core.holds(place):
+            is_header |= places is patient.headers
+            patient.core.put(place, another(numbers, patient.core.get(place), places))
+    return is_header
+
+
+@pytest.mark.parametrize("seeds", [range(SEEDS), pytest.param(range(SEEDS, MANY), marks=pytest.mark.wild)], ids=["few", "many"])
+def test_random_words(patient: Patient, seeds: range, record_property: Callable[[str, object], None]) -> None:
+    """Nothing raises and nothing hangs; sums that are called whole are right."""
+    (is_partial, truth), told = patient.whole, 0
+    assert not is_partial
+    for seed in seeds:
+        numbers = random.Random(seed)
+        try:
+            is_header = spoil(patient, numbers)
+            with in_time("arenas"):
+                found = patient.sums()
+            told += found is None or found[0]
+            if found is not None and not found[0]:
+                names = EXACT if is_header else (*EXACT, "used_bytes", "overhead_bytes")
+                assert {name: found[1][name] for name in names} == {name: truth[name] for name in names}
+            for words in COMMANDS if seed % 15 == 0 else ():
+                with in_time(" ".join(words)):
+                    asked = patient.core.ask(*words)
+                assert asked.code in (0, 1, 3, 4) and "internal error" not in (asked.line or ""), (words, asked.line)
+        except Exception as error:
+            raise AssertionError("seed %d: %s: %s" % (seed, type(error).__name__, error)) from error
+        finally:
+            patient.core.heal()
+    record_property("cores", len(seeds))
+    record_property("told", told)
+    assert told > len(seeds) / 3
+
+
+def test_a_block_that_was_written_past_is_named(patient: Patient) -> None:
+    """One byte beyond what was asked for: `check` gives exit code 3, the block, and what musl would do."""
+    address = next(at for at, size in sorted(patient.truth.items()) if size % 16 == 3)
+    try:
+        patient.core.put(address + patient.truth[address], 0x41, 1)
+        asked = patient.core.ask("check")
+        (row,) = asked.envelope["data"]["findings"]
+        assert asked.code == 3 and row["code"] == "block-overrun"
+        assert int(row["suspect"]["address"], 16) == address and row["suspect"]["size_bytes"] >= patient.truth[address]
+    finally:
+        patient.core.heal()
