@@ -21,6 +21,8 @@ ENDED_ARENA = "ended-arena"
 """In an arena to which no thread is attached any more."""
 SLAB = "slab"
 """Free regions of slabs that have regions in use: only a slab that is wholly free is returned."""
+GROUP = "group"
+"""Free slots of groups that have slots in use: a group is returned with its last block."""
 
 USUAL: Mapping[int, str] = {EDGE: PAGE, HOLE: SMALL, RESERVE: "end", ROOM: SLAB, APART: ENDED_ARENA}
 """By situation."""

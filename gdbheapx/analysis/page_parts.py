@@ -72,7 +72,7 @@ def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
         lead_bytes=rule.lead_bytes,
         cell_bytes=page * cell_pages,
         free_kinds=heap.shape.unreturned_kinds | rule.listed_kinds,
-        free_is_pinned=bool(rule.rooms),
+        free_is_pinned=rule.by_rooms,
         overheads=rule.overheads,
     )
     made = session.compiled.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)

@@ -10,7 +10,7 @@ from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SlotTallies
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.kernel.musl import walkers
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
+from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
 from gdbheapx.musl import damage
 from gdbheapx.musl.detect import Musl
 from gdbheapx.musl.records import MuslArena, MuslBin
@@ -20,6 +20,7 @@ from gdbheapx.ranges import union
 if TYPE_CHECKING:
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
+    from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.musl.meter import MuslMeter
     from gdbheapx.musl.records import MuslFacts
@@ -79,10 +80,15 @@ class MuslMalloc(Heap):
         return exact(self.arenas()[0], self.bins())
 
     @once
+    def groups(self) -> api.Groups:
+        """All of them, by their metas."""
+        around = self.around
+        return walkers.groups(around.kernel, self.target.bulk_source(), self.musl.layout(self.target), around.budget)
+
+    @once
     def survey(self) -> Survey:
         """The walk over all groups and slots, told what is wrong with them."""
-        around, layout = self.around, self.musl.layout(self.target)
-        groups = walkers.groups(around.kernel, self.target.bulk_source(), layout, around.budget)
+        around, groups = self.around, self.groups()
         tallies = self._walker(groups).tally()
         found = Survey(groups, tallies, self._unmapped(groups), self._usage(groups))
         damage.report(self.target, self.musl.context, found, around.report)
@@ -115,7 +121,7 @@ class MuslMalloc(Heap):
 
     def claims(self) -> List[Claim]:
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
-        groups = self.survey().groups
+        groups = self.groups()
         own = (api.PLACE_MAPPED, api.PLACE_DONATED)
         good = zip(groups.column("address"), groups.column("bytes"), groups.column("place"), groups.column("problem"))
         held = [(start, start + size) for start, size, place, problem in good if place in own and not problem]
@@ -125,12 +131,33 @@ class MuslMalloc(Heap):
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in use, free slots, and what is musl's own, by address. Damage is reported beforehand."""
-        groups = self.survey().groups
+        return self._stream(self.survey().groups, block_filter, arena)
+
+    def _stream(self, groups: api.Groups, block_filter: BlockFilter, arena: Optional[int]) -> BlockStream:
         if arena not in (None, 0):
             block_filter = block_filter._replace(kinds=frozenset())
         areas = groups.areas if block_filter.has(api.MUSL_METADATA, api.AREA_BYTES) else ()
         rows = [(area, api.AREA_BYTES, CLASS_OVERHEAD, api.MUSL_METADATA, 0) for area in areas]
         return self._walker(groups).blocks(block_filter, make_blocks(rows))
+
+    def block_at(self, address: int) -> "Optional[Place]":
+        """By the groups that hold it: their slots alone are read."""
+        from gdbheapx.allocators import places
+
+        groups = self.groups()
+        names = ("address", "bytes", "slot_bytes", "slots", "size_class", "problem")
+        rows = zip(*(groups.column(name) for name in names))
+        around = [row for row in rows if row[0] <= address < row[0] + row[1] and not row[5]]
+        area = next((area for area in groups.areas if area <= address < area + api.AREA_BYTES), None)
+        if not around and area is None:
+            return None
+        what = "%d slots of %d bytes, class %d"
+        parts = [places.Part("group", what % (row[3], row[2], row[4]), Address(row[0]), Address(row[0] + row[1])) for row in around]
+        if area is not None:
+            parts.append(places.Part("metas", "records of groups", Address(area), Address(area + api.AREA_BYTES)))
+        start = max((row[0] for row in around), default=area or 0)
+        stream = self._stream(groups, BlockFilter(start=start), None)
+        return places.place(places.neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
 
     def own_data(self) -> List[Tuple[int, int]]:
         """Its context."""

@@ -1,11 +1,13 @@
 """Sums of musl's groups and slots: what arenas, bins, pins and the histogram show."""
 
+from array import array
 from typing import TYPE_CHECKING, List, NamedTuple, Optional
 
-from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.pins import PinShape
+from gdbheapx.kernel.blocks.pins import ROOM, PinShape
+from gdbheapx.kernel.blocks.slots import SlotRun
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.model import Address, HistogramRow
 from gdbheapx.musl.detect import Musl
@@ -139,11 +141,17 @@ def histogram(rows: List[MuslBin]) -> List[HistogramRow]:
 
 def keeping(target: Target, survey: "Survey", row: MuslArena) -> Keeping:
     """Free slots stay as long as their group has a block in use; what is left of a whole group would have been unmapped."""
-    sizes = sorted({(group.slot_bytes, group.bytes) for group in groups_of(survey) if not group.problem and group.slots > 1})
-    kept = row.free_bytes
+    runs, kept = survey.groups.runs, row.free_bytes
+    names = ("start", "slot_bytes", "slots", "kind")
+    columns = [runs[SlotRun._fields.index(name) :: len(SlotRun._fields)] for name in names]
+    spans = array("Q")
+    for start, size, slots, kind in zip(*columns):
+        if kind == api.MUSL_USED:
+            spans.extend((start, start + size * slots, size))
     return Keeping(
-        PinShape(target.page_bytes, rooms=sizes),
+        PinShape(target.page_bytes, spans=spans),
         [ArenaKeeps(0, kept)],
         [Term("free slots", kept or 0)],
+        words={ROOM: GROUP},
         returnable_bytes=0,
     )

@@ -35,6 +35,13 @@ struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *ove
     return pins;
 }
 
+/* Rooms that are told one by one. */
+void heapx_pins_spans(struct pins *pins, const uint64_t *spans, uint64_t count)
+{
+    pins->spans = spans;
+    pins->span_count = count;
+}
+
 /* What is known of used blocks. `graph`: NULL: labels are by their order, the first is number `first`. */
 void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first)
 {
@@ -106,7 +113,9 @@ struct pin_key pin_key_of(struct pins *pins, const struct pin *pin)
     } else if (pin->ordinal < pins->label_count) {
         key.label = pins->labels[pin->ordinal];
     }
-    if (pins->room_count || (key.status == PIN_USED && key.label == UNSIGNED))
+    if (pins->span_count)
+        key.size = pins->place.size;
+    else if (pins->room_count || (key.status == PIN_USED && key.label == UNSIGNED))
         key.size = pin->usable;
     return key;
 }

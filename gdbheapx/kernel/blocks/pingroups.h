@@ -44,6 +44,8 @@ struct pins {
     uint64_t overheads[MOST_KINDS];     /* by kind, modulo 2**64 */
     const uint64_t *rooms;          /* size of regions, bytes of a room: sorted; all arrays but `tops` are the caller's */
     uint64_t room_count;
+    const uint64_t *spans;          /* begin, end, size of regions: of each room, sorted, where sizes do not tell rooms */
+    uint64_t span_count, span;      /* span: the first that does not end before the row at hand */
     const uint64_t *own;
     uint64_t own_count;
     const struct graph *graph;      /* NULL: labels are by the order of used blocks */

@@ -82,7 +82,7 @@ static void close_place(struct pins *pins)
             pins->no_memory = 1;
         if (place->count)
             key = first_of(pins, &sorts);
-        else if (pins->room_count)
+        else if (pins->room_count || pins->span_count)
             key.size = place->size;
         for (unsigned situation = 0; situation < SITUATIONS; situation++) {
             struct pin_sums *group = place->bytes[situation] ? pin_group_at(pins, key, situation, place->arena) : NULL;
@@ -260,6 +260,32 @@ static void room_row(struct pins *pins, const struct block_rows *rows, uint64_t 
     }
 }
 
+/* Rooms that are told one by one, whose blocks may lie anywhere in their regions. */
+static void span_row(struct pins *pins, const struct block_rows *rows, uint64_t i)
+{
+    struct place *place = &pins->place;
+    const unsigned class = rows->classes[i];
+    const uint64_t address = rows->addresses[i], size = rows->usable[i];
+    while (pins->span < pins->span_count && pins->spans[3 * pins->span + 1] <= address)
+        pins->span++;
+    const uint64_t *span = &pins->spans[3 * pins->span];
+    if ((class != CLASS_USED && class != CLASS_CACHED && class != CLASS_FREE) || pins->span == pins->span_count || address < span[0])
+        return;
+    if (place->begin != span[0]) {
+        close_place(pins);
+        place->begin = span[0];
+        place->end = span[1];
+        place->size = span[2];
+        place->arena = rows->arenas[i];
+    }
+    if (class == CLASS_FREE) {
+        place->bytes[ROOM] += size;
+    } else {
+        const struct pin pin = {address, address + size, address, size, pins->ordinal, {0, 0, 0, 0}, (uint8_t) class, 0};
+        pins->no_memory |= !add_pin(place, &pin);
+    }
+}
+
 /* ---- the stream ---- */
 
 /* Takes blocks of a stream for at most about `seconds`. 1: there is more; 0: it has ended; NO_MEMORY. */
@@ -273,7 +299,9 @@ int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double 
         struct block_rows rows = {addresses, usable, classes, kinds, arenas, 0, ROWS};
         const int failed = blocks->next(blocks, deadline - clock_now(), &rows);
         for (uint64_t i = 0; i < rows.count; i++) {
-            if (pins->room_count)
+            if (pins->span_count)
+                span_row(pins, &rows, i);
+            else if (pins->room_count)
                 room_row(pins, &rows, i);
             else
                 page_row(pins, &rows, i);

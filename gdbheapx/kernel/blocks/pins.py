@@ -17,6 +17,7 @@ PROTOTYPES = """
 void heapx_pins_free(struct pins *pins);
 struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count,
     const uint64_t *apart, uint64_t apart_count, const uint64_t *own, uint64_t own_count);
+void heapx_pins_spans(struct pins *pins, const uint64_t *spans, uint64_t count);
 void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first);
 int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least);
 void heapx_pins_groups(const struct pins *pins, struct pin_group *out);
@@ -62,6 +63,13 @@ class PinShape(NamedTuple):
     """Arenas that are told apart, sorted."""
     rooms: Sequence[Tuple[int, int]] = ()
     """(size of a region, bytes of the room), sorted: then memory goes back by rooms that are wholly free, not by pages."""
+    spans: Sequence[int] = ()
+    """array('Q'): begin, end and size of regions of each room, sorted, where sizes do not tell rooms."""
+
+    @property
+    def by_rooms(self) -> bool:
+        """Memory goes back by rooms, not by pages."""
+        return bool(self.rooms or self.spans)
 
 
 def by_kind(overheads: Sequence[int]) -> "array[int]":
@@ -131,11 +139,13 @@ class Pins:
         listed = sum(1 << kind for kind in shape.listed_kinds)
         numbers = array("Q", PinNumbers(shape.page_bytes, shape.head_bytes, shape.lead_bytes, listed))
         overheads = by_kind(shape.overheads)
-        self._kept = (rooms, apart, own, known, graph, tree)
+        spans = array("Q", shape.spans)
+        self._kept = (rooms, spans, apart, own, known, graph, tree)
         arrays = (at(rooms), len(shape.rooms), at(apart), len(apart), at(own), len(own))
         self._handle = library.heapx_pins_new(at(numbers), at(overheads), *arrays)
         if not self._handle:
             raise MemoryError()
+        library.heapx_pins_spans(self._handle, at(spans), len(spans) // 3)
         library.heapx_pins_label(self._handle, None if graph is None else graph.handle, at(known), len(known), first)
         if tree is not None and not library.heapx_pins_own(
             self._handle, at(tree.owners), at(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes

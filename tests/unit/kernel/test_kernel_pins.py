@@ -211,6 +211,31 @@ def test_rooms(c_kernel: CKernel, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
+def test_rooms_that_are_told_one_by_one(c_kernel: CKernel, seed: int) -> None:
+    """Blocks lie anywhere in their regions and have any size: what is free in a room is kept by those in use there."""
+    rng, rows, spans, at = random.Random(seed), [], array("Q"), 0x10000
+    for _ in range(20):
+        size, regions = rng.choice((64, 160, 4096)), rng.randrange(1, 9)
+        at += rng.choice((0, 16, 8192))
+        spans.extend((at, at + size * regions, size))
+        for region in range(regions):
+            is_free, lead = rng.random() < 0.5, rng.randrange(3) * 16
+            usable = size - 4 if is_free else size - 4 - lead - rng.randrange(8)
+            rows.append((at + size * region + (0 if is_free else lead), usable, CLASS_FREE if is_free else CLASS_USED, 0, 0))
+        at += size * regions
+    shape, labels = PinShape(4096, spans=spans), PinLabels(array("I", [1 + rng.randrange(3) for _ in rows]))
+    one = c_kernel.pins(NOTHING, shape, labels, 0, Budget())
+    one.stream(iter([make_blocks(rows)]))
+    found = one.found()
+    assert shape.by_rooms and {group.situation for group in found} <= {ROOM}
+    assert sum(group.kept_bytes for group in found) == sum(row[1] for row in rows if row[2] == CLASS_FREE)
+    has_pin = [any(begin <= row[0] < end and row[2] == CLASS_USED for row in rows) for begin, end in zip(spans[::3], spans[1::3])]
+    has_free = [any(begin <= row[0] < end and row[2] == CLASS_FREE for row in rows) for begin, end in zip(spans[::3], spans[1::3])]
+    assert sum(group.places for group in found if group.status != PIN_NONE) == sum(map(min, zip(has_pin, has_free)))
+    assert {group.size for group in found} <= set(spans[2::3])
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_owners(c_kernel: CKernel, seed: int) -> None:
     """With a graph blocks are told by its numbers, and by the root, mapping or large shared block at the top of those that own them."""
     world, rng = make(seed, blocks=120), random.Random(seed)
