@@ -1,5 +1,6 @@
 """One musl malloc as the commands ask for it; walks at most once."""
 
+from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -7,7 +8,7 @@ from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SlotTallies
+from gdbheapx.kernel.blocks.slots import SlotRun, SlotTallies
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.kernel.musl import walkers
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
@@ -89,8 +90,11 @@ class MuslMalloc(Heap):
     def survey(self) -> Survey:
         """The walk over all groups and slots, told what is wrong with them."""
         around, groups = self.around, self.groups()
+        unmapped = self._unmapped(groups)
+        if unmapped:
+            groups = _without(groups, unmapped)
         tallies = self._walker(groups).tally()
-        found = Survey(groups, tallies, self._unmapped(groups), self._usage(groups))
+        found = Survey(groups, tallies, unmapped, self._usage(groups))
         damage.report(self.target, self.musl.context, found, around.report)
         return found
 
@@ -101,10 +105,12 @@ class MuslMalloc(Heap):
     def _unmapped(self, groups: api.Groups) -> List[int]:
         memory = union([(mapping.start, mapping.end) for mapping in self.target.mappings()])
         starts, problems = [start for start, _ in memory], groups.column("problem")
-        lost = []
+        lost, low, high = [], 0, 0
         for place, (start, size) in enumerate(zip(groups.column("address"), groups.column("bytes"))):
-            at = bisect_right(starts, start) - 1
-            if not problems[place] and (at < 0 or start + size > memory[at][1]):
+            if not low <= start < high:
+                at = bisect_right(starts, start) - 1
+                low, high = memory[at] if at >= 0 else (0, 0)
+            if not problems[place] and not (low <= start and start + size <= high):
                 lost.append(place)
         return lost
 
@@ -215,3 +221,11 @@ class MuslMalloc(Heap):
         for diagnostic in told:
             if diagnostic.code.nature != Severity.DAMAGE:
                 self.around.report(*diagnostic)
+
+
+def _without(groups: api.Groups, places: Sequence[int]) -> api.Groups:
+    """Without the slots of these."""
+    width, bases = len(SlotRun._fields), {groups.column("address")[place] for place in places}
+    base = SlotRun._fields.index("base")
+    runs = [groups.runs[at : at + width] for at in range(0, len(groups.runs), width) if groups.runs[at + base] not in bases]
+    return groups._replace(runs=array("Q", [number for run in runs for number in run]))

@@ -8,7 +8,6 @@ AREA_BROKEN = Code("meta-area-broken", Severity.DAMAGE)
 """It does not begin with the secret, or is on the list twice."""
 META_WRONG = Code("meta-wrong", Severity.DAMAGE)
 """A size class, masks or a length that cannot be."""
-GROUP_UNREADABLE = Code("group-unreadable", Severity.UNREAD)
 GROUP_BACK = Code("group-meta-mismatch", Severity.DAMAGE)
 """A group does not lead back to its meta."""
 GROUP_OVERLAP = Code("groups-overlap", Severity.DAMAGE)

@@ -19,13 +19,13 @@ OF_GROUPS: Dict[int, Tuple[Code, str]] = {
     api.GROUP_CLASS: (codes.META_WRONG, "a meta has a size class that musl does not have"),
     api.GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
     api.GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
-    api.GROUP_UNREADABLE: (codes.GROUP_UNREADABLE, "cannot read a group"),
-    api.GROUP_BACK: (codes.GROUP_BACK, "a group does not lead back to its meta"),
-    api.GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is not marked as its"),
+    api.GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is free"),
     api.GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
 }
 OF_SLOTS: Dict[int, Tuple[Code, str]] = {
-    SLOT_UNREADABLE: (codes.HEADER_UNREADABLE, "cannot read the header of a block in use: it counts as its whole slot"),
+    SLOT_UNREADABLE: (codes.HEADER_UNREADABLE, "cannot read the header of a group, or of a block in use, which counts as its whole slot"),
+    api.HEAD_BACK: (codes.GROUP_BACK, "a group does not lead back to its meta"),
+    api.HEAD_MARK: (codes.GROUP_OVERLAP, "a group lies in a slot that is not marked as its"),
     api.HEADER_INDEX: (codes.HEADER_BROKEN, "the header of a block in use has the index of another slot"),
     api.HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not lead back to its group"),
     api.HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),

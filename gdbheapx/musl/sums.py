@@ -1,7 +1,7 @@
 """Sums of musl's groups and slots: what arenas, bins, pins and the histogram show."""
 
 from array import array
-from typing import TYPE_CHECKING, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
@@ -32,47 +32,77 @@ class Group(NamedTuple):
     place: int
     problem: int
 
-    @property
-    def rest_bytes(self) -> int:
-        """What is beside its slots: its head, and the end of its mapping."""
-        return self.bytes - self.slot_bytes * self.slots
+
+class Held(NamedTuple):
+    """Sums over groups."""
+
+    groups: int
+    """Those that are good; so the next ones."""
+    bytes: int
+    """In mappings of their own, or donated."""
+    rest_bytes: int
+    """Beside slots: heads, ends of mappings, and what groups leave of the slots that they lie in."""
+    donated_bytes: int
+    lost_bytes: int
+    """In mappings of broken ones."""
+    broken: Sequence[Group]
+    ranges: Sequence[Tuple[int, int]]
+    """Of those in mappings of their own, or donated."""
 
 
-def groups_of(survey: "Survey") -> List[Group]:
-    """All of them."""
-    return [Group._make(row) for row in zip(*(survey.groups.column(name) for name in Group._fields))]
+def rows_of(survey: "Survey") -> "Iterable[Tuple[int, ...]]":
+    """Of Group, by address."""
+    return zip(*(survey.groups.column(name) for name in Group._fields))
+
+
+def held(survey: "Survey") -> Held:
+    """One pass: there may be a hundred thousand."""
+    count = own = rest = donated = lost = 0
+    broken, ranges, unmapped = [], [], set(survey.unmapped)
+    for number, row in enumerate(rows_of(survey)):
+        address, size, slot_bytes, slots, nested, _, place, problem = row
+        if problem or number in unmapped:
+            broken.append(Group(*row))
+            continue
+        count += 1
+        rest += size - slot_bytes * (slots - nested)
+        if place in TOP_LEVEL:
+            own += size
+            ranges.append((address, address + size))
+            donated += size if place == api.PLACE_DONATED else 0
+        elif place == api.PLACE_NESTED:
+            rest -= size
+        else:
+            lost += size
+    return Held(count, own, rest, donated, lost, broken, ranges)
 
 
 def arena(musl: Musl, around: HeapContext, survey: "Survey") -> MuslArena:
     """system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""
-    groups, tallies = groups_of(survey), survey.tallies.tallies[: api.HEAD_LABEL]
-    good, broken = [group for group in groups if not group.problem], [group for group in groups if group.problem]
-    held = sum(group.bytes for group in good if group.place in TOP_LEVEL)
-    dead = sum(_mapped_bytes(around.target, group) for group in broken if group.place in TOP_LEVEL)
-    lost = sum(group.bytes for group in good if group.place == api.PLACE_LOST)
+    groups, tallies = held(survey), survey.tallies.tallies[: api.HEAD_LABEL]
+    dead = sum(_mapped_bytes(around.target, group) for group in groups.broken if group.place in TOP_LEVEL)
     areas = api.AREA_BYTES * len(survey.groups.areas)
-    system = held + max(dead, lost) + areas
+    system = groups.bytes + max(dead, groups.lost_bytes) + areas
     used, free = sum(row.used_bytes for row in tallies), sum(row.free_bytes for row in tallies)
     slack = sum(row.slot_bytes for row in tallies) - used - free
-    nested = sum(group.slot_bytes * group.nested_slots - group.bytes * (group.place == api.PLACE_NESTED) for group in good)
     free_slots = sum(row.free_slots for row in tallies)
     is_known = survey.groups.is_whole and survey.tallies.is_whole
     return MuslArena(
         allocator=musl.id,
         index=0,
         address=Address(musl.context),
-        groups=len(good),
+        groups=groups.groups,
         system_bytes=system if survey.groups.is_whole else None,
         used_blocks=sum(row.used_slots for row in tallies),
         used_bytes=used,
         free_slots=free_slots,
         free_bytes=free,
-        overhead_bytes=areas + sum(group.rest_bytes for group in good) + slack + nested,
+        overhead_bytes=areas + groups.rest_bytes + slack,
         slack_bytes=slack - api.TRAILER_BYTES * free_slots,
-        unparsed_bytes=max(0, dead - lost) if is_known else None,
-        donated_bytes=sum(group.bytes for group in good if group.place == api.PLACE_DONATED),
+        unparsed_bytes=max(0, dead - groups.lost_bytes) if is_known else None,
+        donated_bytes=groups.donated_bytes,
         free_percent=round(100 * free / system, 1) if system and is_known else None,
-        resident_bytes=_resident(around, survey, good),
+        resident_bytes=_resident(around, survey, groups.ranges),
     )
 
 
@@ -82,19 +112,19 @@ def _mapped_bytes(target: Target, group: Group) -> int:
     return min(group.bytes, mapping.end - group.address) if mapping is not None else 0
 
 
-def _resident(around: HeapContext, survey: "Survey", good: List[Group]) -> Optional[int]:
+def _resident(around: HeapContext, survey: "Survey", ranges: Sequence[Tuple[int, int]]) -> Optional[int]:
     page = around.target.page_bytes
-    ranges = [(group.address, group.address + group.bytes) for group in good if group.place in TOP_LEVEL]
-    ranges += [(area, area + api.AREA_BYTES) for area in survey.groups.areas]
-    known = around.ram.of(union((start // page * page, -(-end // page) * page) for start, end in ranges), with_exclusive=False)
+    areas = [(area, area + api.AREA_BYTES) for area in survey.groups.areas]
+    joined = union((start // page * page, -(-end // page) * page) for start, end in union([*ranges, *areas]))
+    known = around.ram.of(joined, with_exclusive=False)
     return known.resident_bytes if known is not None else None
 
 
 def bins(allocator: str, survey: "Survey") -> List[MuslBin]:
     """One row for each size class that has groups."""
     counts = [0] * api.LABELS
-    for group in groups_of(survey):
-        counts[group.size_class] += not group.problem
+    for *_, size_class, _, problem in rows_of(survey):
+        counts[size_class] += not problem
     rows = []
     for size_class, (count, tally) in enumerate(zip(counts, survey.tallies.tallies)):
         if not count or size_class == api.HEAD_LABEL:

@@ -48,7 +48,9 @@ class SlotRun(NamedTuple):
     base: int
     """What the allocator's own reader must know besides, such as where a header lies; told with each problem."""
     is_read: bool
-    """Used slots are looked into by the allocator's own reader, if it has one."""
+    """Slots are looked into by the allocator's own reader, if it has one."""
+    tag: int
+    """One more number for it."""
 
 
 class Frees(NamedTuple):

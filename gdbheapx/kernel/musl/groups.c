@@ -1,11 +1,10 @@
-/* musl's mallocng: the areas of metas, the groups that these describe, and the slots of each as runs (src/malloc/mallocng/meta.h). What
-   lies in a group is believed for nothing but its way back to its meta. */
+/* musl's mallocng: the areas of metas, the groups that these describe, and the slots of each as runs (src/malloc/mallocng/meta.h). Of a
+   group itself nothing is read here: whether it leads back to its meta is asked with its slots (slots.c). */
 #include "../blocks/slots.h"
 #include "declared_musl.h"
 
 #include <stdlib.h>
 
-#define HEAD_BLOCK (128u << 10)
 #define MOST_DEPTH 64u
 
 static const uint16_t UNITS[MUSL_CLASSES] = {
@@ -16,7 +15,6 @@ static const uint16_t UNITS[MUSL_CLASSES] = {
 struct met {
     struct musl_group group;
     uint64_t free_mask;
-    int is_marked;              /* the byte before it says that its slot holds a group */
 };
 
 /* Room that grows. */
@@ -25,19 +23,17 @@ struct grown {
     uint64_t count, room;
 };
 
-enum { OF_AREAS, OF_HEADS, OF_RUNS, OF_NOTHING };
+enum { OF_AREAS, OF_RUNS, OF_NOTHING };
 
 struct groups_job {
     const struct source *source;
     struct musl_layout layout;
     unsigned swap, step;
-    uint64_t area, place;       /* the next area; the next group to look at */
+    uint64_t area;              /* the next one */
     uint64_t *seen, seen_room;  /* areas, by their hash */
     struct grown areas, groups, runs;
     uint64_t problem_count;
     struct musl_problem problems[MOST_MUSL_PROBLEMS];
-    struct window window;
-    uint8_t bytes[HEAD_BLOCK];
 };
 
 /* A place for one more of `size` bytes; NULL: no memory. */
@@ -180,29 +176,6 @@ static int by_number(const void *left, const void *right)
     return (one > other) - (one < other);
 }
 
-/* Reads the way back, and the mark before a group that lies in a slot. 0: interrupted. */
-static int look_at(struct groups_job *job, struct met *met)
-{
-    const unsigned word = (unsigned) job->layout.word_bytes;
-    struct musl_group *group = &met->group;
-    if (group->problem != GROUP_GOOD)
-        return 1;
-    const uint64_t lead = group->place == PLACE_NESTED ? UNIT_BYTES : 0;
-    if (group->address < lead) {
-        group->problem = GROUP_PLACE;
-        return 1;
-    }
-    const uint8_t *bytes = window_at(&job->window, group->address - lead, lead + word);
-    if (!bytes && job->window.interrupted)
-        return 0;
-    if (!bytes)
-        group->problem = GROUP_UNREADABLE;
-    else if (load_word(bytes + lead, word, job->swap) != group->meta)
-        group->problem = GROUP_BACK;
-    met->is_marked = bytes && lead && bytes[lead - 3] >> 5 == 6;
-    return 1;
-}
-
 /* One of the groups that hold the address at hand, from the outermost to the innermost. */
 struct open_group {
     struct met *met;            /* NULL: none, all memory */
@@ -235,7 +208,8 @@ static int add_head(struct groups_job *job, const struct met *met)
     if (run)
         *run = (struct slot_run) {
             .start = met->group.address, .slot_bytes = UNIT_BYTES, .slots = 1, .usable_bytes = UNIT_BYTES, .label = HEAD_LABEL,
-            .kind = MUSL_METADATA, .free_kind = MUSL_FREE, .base = met->group.address,
+            .kind = MUSL_METADATA, .free_kind = MUSL_FREE, .base = met->group.address, .is_read = 1,
+            .tag = met->group.meta | (met->group.place == PLACE_NESTED ? TAG_NESTED : 0) | (job->layout.word_bytes == 4 ? TAG_SHORT : 0),
         };
     return run != NULL;
 }
@@ -248,7 +222,7 @@ static int place_in(const struct open_group *around, const struct met *met, uint
     if (outer->problem != GROUP_GOOD)
         return GROUP_GOOD;
     *slot = away < UNIT_BYTES ? outer->slots : (away - UNIT_BYTES) / outer->slot_bytes;
-    if (inner->place == PLACE_MAPPED || *slot >= outer->slots || *slot < around->next_slot || !met->is_marked
+    if (inner->place == PLACE_MAPPED || *slot >= outer->slots || *slot < around->next_slot
         || inner->bytes > outer->address + UNIT_BYTES + (*slot + 1) * outer->slot_bytes - inner->address
         || (around->met->free_mask >> *slot & 1))
         return GROUP_OVERLAP;
@@ -317,7 +291,6 @@ struct groups_job *heapx_musl_groups_new(const struct source *source, const stru
     job->layout = *layout;
     job->swap = is_swapped(layout->little_endian);
     job->area = layout->first_area;
-    window_open(&job->window, source, job->bytes, HEAD_BLOCK, 0, UINT64_MAX);
     return job;
 }
 
@@ -325,25 +298,16 @@ struct groups_job *heapx_musl_groups_new(const struct source *source, const stru
 int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds)
 {
     const double deadline = clock_now() + seconds;
-    job->window.interrupted = 0;
     for (unsigned looked = 0; job->step == OF_AREAS;) {
         const int state = take_area(job);
         if (state < 0)
             return state;
         if (!state) {
             qsort(job->groups.bytes, (size_t) job->groups.count, sizeof(struct met), by_address);
-            job->step = OF_HEADS;
+            job->step = OF_RUNS;
         }
         if (++looked % 64 == 0 && clock_now() > deadline)
             return 1;
-    }
-    for (; job->step == OF_HEADS && job->place < job->groups.count; job->place++) {
-        if (job->place % 256 == 255 && clock_now() > deadline) {
-            job->place += (uint64_t) !!look_at(job, (struct met *) job->groups.bytes + job->place);
-            return 1;
-        }
-        if (!look_at(job, (struct met *) job->groups.bytes + job->place))
-            return INTERRUPTED;
     }
     if (job->step != OF_NOTHING && !make_runs(job))
         return NO_MEMORY;

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple, Sequence
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 
 IN_C = """
-MUSL_* GROUP_* PLACE_* HEADER_* UNIT_BYTES TRAILER_BYTES AREA_BYTES OWN_CLASS HEAD_LABEL MuslLayout MuslGroup MuslProblem MuslSums
+MUSL_* GROUP_* PLACE_* HEADER_* HEAD_BACK HEAD_MARK TAG_* UNIT_BYTES TRAILER_BYTES AREA_BYTES OWN_CLASS HEAD_LABEL MuslLayout MuslGroup MuslProblem MuslSums
 MOST_MUSL_PROBLEMS
 """
 
@@ -47,14 +47,10 @@ GROUP_MASKS = 5
 """A slot is free in both masks, or one is free that the group does not have."""
 GROUP_PLACE = 6
 """It lies at no unit, or leaves the address space, or its mapping is too short or too long for its slots."""
-GROUP_UNREADABLE = 7
-GROUP_BACK = 8
-"""Its first word does not lead back to its meta."""
-GROUP_OVERLAP = 9
-"""It lies across another group, in a slot that is free, or in one that is not marked as a group's."""
-GROUP_OUTSIDE = 10
+GROUP_OVERLAP = 7
+"""It lies across another group, or in a slot that is free."""
+GROUP_OUTSIDE = 8
 """A group that was cut out of another's slot lies in none."""
-GROUP_CODES = 11
 
 HEADER_INDEX = 16
 """The index of the slot in the header of a used block is another's. From blocks.slots.SLOT_OWN on."""
@@ -69,6 +65,12 @@ HEADER_STALE = 20
 after it has let the lock go, free() empties it before it says that the slot is free)."""
 HEADER_USED = 21
 """The slot is free, and has the header of a block in use."""
+TAG_NESTED, TAG_SHORT = 1, 2
+"""Of a group's head in a run, beside the address of its meta: it lies in a slot of another group; words have 4 bytes."""
+HEAD_BACK = 22
+"""The first word of a group does not lead back to its meta."""
+HEAD_MARK = 23
+"""A group lies in a slot that is not marked as a group's."""
 
 MOST_MUSL_PROBLEMS = 1000
 

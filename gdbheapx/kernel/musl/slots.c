@@ -4,6 +4,7 @@
 #include "declared_musl.h"
 
 #define MARK_SHIFT 5u           /* of the byte before the offset: the index of the slot is below */
+#define MARK_GROUP 6u           /* the slot holds a group */
 #define MARK_AWAY 7u            /* the block begins further on, by as many units as the offset says */
 #define MARK_LONG 5u            /* what is left of the slot stands in the word before its end */
 
@@ -89,10 +90,25 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
     return SLOT_READ;
 }
 
+/* What a group begins with: the way back to its meta, and, where it lies in a slot of another, the mark before it. */
+static int read_head(struct window *window, const struct slot_run *run, uint64_t head, unsigned swap)
+{
+    const uint64_t meta = run->tag & ~(uint64_t) (TAG_NESTED | TAG_SHORT);
+    const unsigned lead = run->tag & TAG_NESTED ? UNIT_BYTES : 0, word = run->tag & TAG_SHORT ? 4 : 8;
+    const uint8_t *bytes = window_at(window, head - lead, lead + 8);
+    if (!bytes)
+        return window->interrupted ? SLOT_PAUSED : SLOT_UNREADABLE;
+    if (load_word(bytes + lead, word, swap) != meta)
+        return HEAD_BACK;
+    return lead && bytes[lead - 3] >> MARK_SHIFT != MARK_GROUP ? HEAD_MARK : SLOT_READ;
+}
+
 static int read_slot(struct window *window, const struct slot_run *run, uint64_t slot, int is_free, struct slot_block *block, unsigned swap)
 {
     struct slot_block found = *block;
     const uint8_t *head = is_free ? window_at(window, slot - 8, 8) : NULL;
+    if (run->kind == MUSL_METADATA)
+        return read_head(window, run, slot, swap);
     if (!is_free)
         return read_used(window, run, slot, block, swap);
     if (head && !head[5] && !head[6] && !head[7])   /* never handed out */

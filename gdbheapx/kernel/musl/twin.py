@@ -18,7 +18,7 @@ class Met:
     """A group, and what is found out about it."""
 
     def __init__(self, group: MuslGroup, free_mask: int) -> None:
-        self.group, self.free_mask, self.is_marked, self.next_slot = group, free_mask, False, 0
+        self.group, self.free_mask, self.next_slot = group, free_mask, 0
         self.end = group.address + group.bytes
 
     def change(self, **numbers: Any) -> None:
@@ -95,31 +95,18 @@ class _Walk:
             Met(MuslGroup(group, address, bytes_, slot_bytes, slots, counted, 0, size_class, place, problem, is_freeable), free)
         )
 
-    def look_at(self, met: Met) -> None:
-        """The way back, and the mark before a group that lies in a slot."""
-        group = met.group
-        if group.problem != api.GROUP_GOOD:
-            return
-        lead = UNIT_BYTES if group.place == api.PLACE_NESTED else 0
-        if group.address < lead:
-            met.change(problem=api.GROUP_PLACE)
-            return
-        data = self.reader.read(group.address - lead, lead + self.word)
-        if len(data) < lead + self.word:
-            met.change(problem=api.GROUP_UNREADABLE)
-            return
-        if self.number(data, lead, self.word) != group.meta:
-            met.change(problem=api.GROUP_BACK)
-        met.is_marked = bool(lead) and data[lead - 3] >> 5 == NESTED_MARK
-
     def add_slots(self, met: Met, until: int) -> None:
         """Slots that were not told yet."""
         group, first = met.group, met.next_slot
         if first < until and group.problem == api.GROUP_GOOD:
             start, usable = group.address + UNIT_BYTES + first * group.slot_bytes, group.slot_bytes - TRAILER_BYTES
             row = (start, group.slot_bytes, until - first, usable, 0, group.size_class, api.MUSL_USED, api.MUSL_FREE)
-            self.runs.extend((*row, met.free_mask >> first, group.address, True))
+            self.runs.extend((*row, met.free_mask >> first, group.address, True, 0))
         met.next_slot = until
+
+    def tag(self, place: int) -> int:
+        """Of a head."""
+        return api.TAG_NESTED * (place == api.PLACE_NESTED) | api.TAG_SHORT * (self.word == 4)
 
     def make_runs(self) -> None:
         """All groups in the order of addresses, nested ones between the slots around theirs."""
@@ -148,7 +135,7 @@ class _Walk:
             opened.append(met)
             if group.problem == api.GROUP_GOOD:
                 row = (group.address, UNIT_BYTES, 1, UNIT_BYTES, 0, api.HEAD_LABEL, api.MUSL_METADATA, api.MUSL_FREE)
-                self.runs.extend((*row, 0, group.address, False))
+                self.runs.extend((*row, 0, group.address, True, group.meta | self.tag(met.group.place)))
 
 
 def _place_in(around: Optional[Met], met: Met) -> Tuple[int, int]:
@@ -162,7 +149,7 @@ def _place_in(around: Optional[Met], met: Met) -> Tuple[int, int]:
     away = inner.address - outer.address
     slot = outer.slots if away < UNIT_BYTES else (away - UNIT_BYTES) // outer.slot_bytes
     end = outer.address + UNIT_BYTES + (slot + 1) * outer.slot_bytes
-    is_bad = inner.place == api.PLACE_MAPPED or slot >= outer.slots or slot < around.next_slot or not met.is_marked
+    is_bad = inner.place == api.PLACE_MAPPED or slot >= outer.slots or slot < around.next_slot
     if is_bad or inner.address + inner.bytes > end or around.free_mask >> slot & 1:
         return api.GROUP_OVERLAP, slot
     return api.GROUP_GOOD, slot
@@ -174,10 +161,6 @@ def groups(reader: Reader, layout: MuslLayout, budget: Budget) -> Groups:
     try:
         is_whole = walk.read_areas()
         walk.met.sort(key=lambda met: (met.group.address, met.group.meta))
-        for met in walk.met:
-            is_whole = is_whole and not budget.expired()
-            if is_whole:
-                walk.look_at(met)
         if is_whole:
             walk.make_runs()
     except KeyboardInterrupt:
@@ -249,7 +232,18 @@ def reader(layout: MuslLayout) -> Callable[[Reader, SlotRun, int, bool], Tuple[i
             return api.HEADER_OFFSET, 0, 0
         return _with_tail(memory, begin, end, head.mark, order)
 
+    def read_head(memory: Reader, run: SlotRun, slot: int) -> int:
+        lead, word = UNIT_BYTES * bool(run.tag & api.TAG_NESTED), 4 if run.tag & api.TAG_SHORT else 8
+        data = memory.read(slot - lead, lead + 8)
+        if len(data) < lead + 8:
+            return SLOT_UNREADABLE
+        if int.from_bytes(data[lead : lead + word], order) != run.tag & ~(api.TAG_NESTED | api.TAG_SHORT):
+            return api.HEAD_BACK
+        return api.HEAD_MARK if lead and data[lead - 3] >> 5 != NESTED_MARK else SLOT_READ
+
     def read_slot(memory: Reader, run: SlotRun, slot: int, is_free: bool) -> Tuple[int, int, int]:
+        if run.kind == api.MUSL_METADATA:
+            return read_head(memory, run, slot), slot, run.usable_bytes
         if not is_free:
             return read(memory, run, slot)
         head = header(memory, slot)

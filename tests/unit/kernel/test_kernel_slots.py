@@ -43,7 +43,7 @@ class Made:
             at += rng.choice((0, 16, 4096, 1 << 20))
             size, slots = 16 * rng.randrange(1, 40), rng.choice((1, 1, 5, 32, 64, most_slots))
             usable, mask = size - rng.choice((0, 4, 8)), rng.getrandbits(64)
-            run = SlotRun(at, size, slots, usable, index, index % LABELS, rng.choice((USED, OWN)), FREE, mask, 7, True)
+            run = SlotRun(at, size, slots, usable, index, index % LABELS, rng.choice((USED, OWN)), FREE, mask, 7, True, 0)
             self.runs.append(run)
             for slot in range(slots):
                 address = at + size * slot
@@ -123,7 +123,7 @@ def test_a_stream_that_ran_out_of_time_says_where_it_goes_on(kernel: Kernel) -> 
 
 def test_addresses_of_a_list_that_are_no_slots_are_told(kernel: Kernel) -> None:
     """Inside a slot, between runs, behind all of them, and twice: each is named, and the others count."""
-    run = SlotRun(0x1000, 32, 4, 32, 0, 0, USED, FREE, 0, 0, True)
+    run = SlotRun(0x1000, 32, 4, 32, 0, 0, USED, FREE, 0, 0, True, 0)
     addresses = [0x800, 0x1010, 0x1020, 0x1020, 0x1040, 0x9000]
     walker = SlotWalker(kernel, None, flat([run]), CLASSES, 1, Budget(), Frees(array("Q", addresses), array("B", [FREE] * 6)))
     tallies = walker.tally()
@@ -145,10 +145,10 @@ def test_addresses_of_a_list_that_are_no_slots_are_told(kernel: Kernel) -> None:
 )
 def test_runs_that_overlap_or_leave_the_address_space_are_refused(kernel: Kernel, runs: Any) -> None:
     """The walks rely on it; so are labels and kinds that there are none of, and a list whose kinds are lacking."""
-    made = [SlotRun(*run, run[1], 0, 0, USED, FREE, 0, 0, True) for run in runs]
+    made = [SlotRun(*run, run[1], 0, 0, USED, FREE, 0, 0, True, 0) for run in runs]
     with pytest.raises(ValueError):
         SlotWalker(kernel, None, flat(made), CLASSES, 1, Budget())
-    good = SlotRun(0x1000, 32, 4, 32, 0, 0, USED, FREE, 0, 0, True)
+    good = SlotRun(0x1000, 32, 4, 32, 0, 0, USED, FREE, 0, 0, True, 0)
     for bad in (good._replace(label=1), good._replace(kind=64), good._replace(usable_bytes=33)):
         with pytest.raises(ValueError):
             SlotWalker(kernel, None, flat([bad]), CLASSES, 1, Budget())
