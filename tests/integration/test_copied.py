@@ -19,10 +19,10 @@ NO_ROOM = {"GDBHEAPX_MEMORY": "24000000"}
 
 
 def looked(process: Process, live: str, words: str, env: Dict[str, str]) -> Any:
-    """The envelope, and the lines of errors."""
+    """The envelope, and the lines of errors, without those that say how far a look is that takes long."""
     outcome = alone(process.target(live), words, "--json", "--max-stop", "10", env=env)
     assert outcome.code in (0, 3), (outcome.stdout[-1500:], outcome.stderr)
-    return json.loads(outcome.stdout), outcome.stderr.splitlines()
+    return json.loads(outcome.stdout), [line for line in outcome.stderr.splitlines() if " so far" not in line]
 
 
 def codes(envelope: Any) -> List[str]:

@@ -24,7 +24,7 @@ from tests.support.victims import check_free
 
 pytestmark = pytest.mark.image  # which gdb and Python are busy meanwhile
 
-LIMIT_S, TOLERANCE_MS = 0.05, 50
+LIMIT_S, TOLERANCE_MS, TRIES = 0.05, 50, 3
 BIG = ("recorder", "4", "200000", "5")
 
 
@@ -66,8 +66,9 @@ def test_the_twin_is_refused_before_the_stop(lasting: Lasting, live: str, words:
 def test_predicted_and_measured(lasting: Lasting, live: str) -> None:
     """Both stand side by side; what needs no stop has neither."""
     process = lasting.of(live, Stage.start, *BIG)
-    target = alone(process.target(live), "leaks", "--json", "--max-stop", "60").envelope["target"]
-    assert target["stopped_ms"] / 6 < target["predicted_stop_ms"] < target["stopped_ms"] * 6  # on a machine at work: tests/wild/test_predicted_stops.py
+    looks = [alone(process.target(live), "leaks", "--json", "--max-stop", "60").envelope["target"] for _ in range(TRIES)]
+    stopped_ms, predicted_ms = min((look["stopped_ms"], look["predicted_stop_ms"]) for look in looks)  # least disturbed by others
+    assert stopped_ms / 6 < predicted_ms < stopped_ms * 6  # on a machine at work: tests/wild/test_predicted_stops.py
     core = alone(process.target("core"), "arenas", "--json").envelope["target"]
     assert core["predicted_stop_ms"] is None and core["stopped_ms"] is None
 
