@@ -166,8 +166,9 @@ class MuslMalloc(Heap):
         return places.place(places.neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
 
     def own_data(self) -> List[Tuple[int, int]]:
-        """Its context."""
-        return [(self.musl.context, self.musl.offsets.usage + self.musl.context)]
+        """Its context, and its areas of metas, which lead to groups."""
+        areas = [(area, area + api.AREA_BYTES) for area in self.groups().areas]
+        return [(self.musl.context, self.musl.offsets.usage + self.musl.context), *areas]
 
     @once
     def arenas(self) -> Sequence[MuslArena]:

@@ -21,7 +21,7 @@ from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbe
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.problems import NOT_IN_SNAPSHOT, Severity
-from gdbheapx.ranges import Range, Ranges, union
+from gdbheapx.ranges import Range, Ranges, subtract, union
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
 
@@ -256,7 +256,7 @@ def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World
     own = [part for heap in heaps for part in heap.own_data()]
     outside = regions.find(target, union([*claims, *own]))
     shape = GraphShape(
-        heaps=claims,
+        heaps=subtract(claims, union(own)),
         mappings=[(node.start, node.end) for node in outside.nodes],
         word_bytes=target.word_bytes,
         little_endian=target.little_endian,
