@@ -152,7 +152,7 @@ SHARED = (
 setup(
     name="gdbheapx",
     version=VERSION,
-    description="Shows where the memory of a process went: glibc malloc and jemalloc, live or from a core, in gdb and from a shell",
+    description="Shows where the memory of a process went: glibc malloc, jemalloc and musl, live or from a core, in gdb and from a shell",
     long_description=for_an_index(read("README.md"), HOMEPAGE and HOMEPAGE[1], VERSION),
     long_description_content_type="text/markdown",
     **licensed(),
@@ -225,7 +225,7 @@ setup(
     distclass=WithKernel,
     cmdclass={"build_py": BuildPy, "bdist_wheel": Wheel, "build_kernel": BuildKernel},
     zip_safe=False,
-    keywords="memory malloc glibc jemalloc gdb core-dump leak heap debugger",
+    keywords="memory malloc glibc jemalloc musl gdb core-dump leak heap debugger",
     classifiers=[
         "Development Status :: 4 - Beta",
         "Environment :: Console",

@@ -151,14 +151,23 @@ def _symbols(target: Target, module: Module) -> "List[tuple[int, int, str]]":
 def _thread(target: Target, mapping: Mapping, address: int) -> Optional[OfThread]:
     near: List[OfThread] = []
     for thread in target.threads():
-        near += [one for one in (_of_thread(thread, mapping, address, target.arch),) if one is not None]
+        block_bytes = _block_bytes(target, thread.thread_pointer)
+        near += [one for one in (_of_thread(thread, mapping, address, target.arch, block_bytes),) if one is not None]
     return min(near, key=lambda of_thread: abs(of_thread.offset), default=None)
 
 
-def _of_thread(thread: Thread, mapping: Mapping, address: int, arch: Architecture) -> Optional[OfThread]:
+def _block_bytes(target: Target, pointer: Optional[int]) -> int:
+    """How far below its thread pointer a thread's static block may reach: in the data of an object, where other variables are next to it,
+    no farther than its variables do."""
+    if pointer is None or not any(start <= pointer < end for start, end, _ in target.image_ranges()):
+        return STATIC_BLOCK_BYTES
+    return sum(-(-target.thread_local_size(module) // 16) * 16 for module in target.modules())
+
+
+def _of_thread(thread: Thread, mapping: Mapping, address: int, arch: Architecture, block_bytes: int) -> Optional[OfThread]:
     pointer, stack = thread.thread_pointer, thread.stack_pointer
     is_here = pointer is not None and mapping.start <= pointer < mapping.end
-    if is_here and pointer is not None and pointer - STATIC_BLOCK_BYTES <= address < pointer + arch.pthread_bytes:
+    if is_here and pointer is not None and pointer - block_bytes <= address < pointer + arch.pthread_bytes:
         return OfThread(thread.lwp, thread.name, "thread-local storage", address - pointer)
     if stack is None or not mapping.start <= stack < mapping.end or (is_here and pointer is not None and address >= pointer):
         return None

@@ -1,5 +1,7 @@
 """Every command once on a program with musl, live and on a core, with gdb and without: the same answers, each whole."""
 
+import json
+import subprocess
 from typing import Any, Dict
 
 import pytest
@@ -63,6 +65,15 @@ def test_what_there_is_none_of_is_one_line(lasting: Lasting, live: str, words: s
         assert outcome.code == 1 and "musl's malloc returns nothing when it is asked" in told and "pins" in told
 
 
+def test_a_variable_beside_the_main_threads_block_is_a_variable(lasting: Lasting, live: str) -> None:
+    """The control block of the main thread lies in the program's data: what lies next to it is no thread-local storage."""
+    process = lasting.of(live, recorder, "static")
+    symbols = subprocess.run(["nm", process.executable], capture_output=True, text=True).stdout.splitlines()
+    address = next(line.split()[0] for line in symbols if line.endswith(" __malloc_context"))
+    outcome = heapx(process.target(live), "whatis", "0x" + address)
+    assert outcome.code == 0 and b"__malloc_context" in outcome.stdout and b"thread-local" not in outcome.stdout
+
+
 def test_actions_are_refused(lasting: Lasting, live: str) -> None:
     """trim and purge touch nothing."""
     process = lasting.of(live, recorder, "shared")
@@ -86,8 +97,6 @@ def test_what_watch_reads_is_what_a_walk_counts(lasting: Lasting, live: str) -> 
     process = lasting.of(live, recorder, "shared")
     lines = [heapx(process.target(live), "watch", "--every", "0.05", "--times", "2", *more, "--json") for more in ((), ("--exact",))]
     samples = [[line for line in outcome.stdout.decode().splitlines() if '"sample"' in line][-1] for outcome in lines]
-    import json
-
     told = [json.loads(line)["allocators"]["musl"] for line in samples]
     for key in ("groups", "slots_used_bytes", "slots_free_bytes", "held_bytes", "used_bytes", "kept_bytes"):
         assert told[0][key] == told[1][key], key

@@ -3,13 +3,14 @@
 Files: musl/allocator.py, musl/codes.py, musl/damage.py, musl/entry.py, musl/help.py, musl/messages/verdict.py, musl/records.py.
 """
 
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 import pytest
 
 from gdbheapx import verdict
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import Module
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.twin.kernel import PythonKernel
 from gdbheapx.kernel.musl import records as api
@@ -21,7 +22,7 @@ from gdbheapx.musl.messages.verdict import judge
 from gdbheapx.musl.meter import FIGURES, MuslMeter
 from gdbheapx.musl.records import MuslArena, MuslFacts
 from gdbheapx.problems import Code
-from tests.support.builders.musl import CONTEXT, MuslHeap, MuslTarget, Request
+from tests.support.builders.musl import CONTEXT, PROGRAM, MuslHeap, MuslTarget, Request
 
 MIB = 1 << 20
 
@@ -212,3 +213,53 @@ def test_no_group_lies_beside_memory(kernel: Kernel) -> None:
     target = MuslTarget(heap)
     assert not opened(target, kernel).malloc.survey().unmapped
     assert api.LABELS == 65
+
+
+LIBC = Module("/lib/ld-musl-x86_64.so.1", 0x7F00_0000_0000, False, None, None)
+BY_RELEASE = {
+    "1.1.24": ("unread", "cannot be read"),
+    "1.2.0": ("unread", "cannot be read"),
+    "1.2.1": ("unused", "never used"),
+    "1.2.5": ("unused", "never used"),
+}
+
+
+class Shared(MuslTarget):
+    """A program with musl's libc, whose malloc has no context in use."""
+
+    release = "1.2.5"
+
+    def modules(self) -> Sequence[Module]:
+        return [PROGRAM, LIBC]
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        return []
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        yield b"\0musl libc (\0Dynamic Program Loader\0" + self.release.encode() + b"\0"
+
+
+@pytest.mark.parametrize("release", BY_RELEASE)
+def test_a_libc_without_a_context_is_told_by_its_release(release: str) -> None:
+    """Up to 1.2.0 another malloc is there, which cannot be read; from then on it was not used yet."""
+    target = Shared(made())
+    target.release = release
+    found = ALLOCATOR.find(target, ())
+    member, text = BY_RELEASE[release]
+    (told,) = getattr(found, member)
+    assert not found.located and text in told.what and told.hint and told.module == LIBC
+
+
+def test_a_block_is_found_by_its_group(kernel: Kernel) -> None:
+    """whatis: the block, its group, or the area of metas; None elsewhere."""
+    target = MuslTarget(made())
+    malloc = opened(target, kernel).malloc
+    for address, size in target.heap.used.items():
+        place = malloc.block_at(address)
+        assert place is not None and place.block is not None and (place.block.address, place.block.usable_bytes) == (address, size)
+        assert [part.kind for part in place.parts] == ["group"]
+    free = malloc.block_at(target.heap.free[0])
+    assert free is not None and free.block is not None and free.block.status == "free"
+    area = malloc.block_at(target.heap.areas[0] + 100)
+    assert area is not None and [part.kind for part in area.parts] == ["metas"]
+    assert malloc.block_at(0x1234) is None
