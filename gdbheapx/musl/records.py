@@ -36,6 +36,13 @@ class MuslArena(NamedTuple):
     """100 x free / system, one decimal."""
     resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
     """Of system; None on a core."""
+    reclaimable_bytes: Annotated[int, hidden(ADD)] = 0
+    """Nothing makes musl return memory."""
+
+    @property
+    def cached_bytes(self) -> int:
+        """Threads cache nothing."""
+        return 0
 
     @property
     def held_bytes(self) -> int:

@@ -82,7 +82,8 @@ def test_another_malloc_of_a_core_alone(stage: Stage, core: str, tool: Bare, nam
 
 
 def musl(stage: Stage) -> Process:
-    return run(stage, kept(stage.folder(), "musl-gcc", "-O1", "-static", "-s"))
+    """It never frees, so that it has the malloc that keeps no list."""
+    return run(stage, kept(stage.folder(), "musl-gcc", "-O1", "-static", "-s", "-DNEVER_FREES"))
 
 
 def go(stage: Stage) -> Process:
@@ -123,7 +124,7 @@ def test_programs_without_a_malloc_that_is_read(stage: Stage, kind: str, tool: B
         assert found.code in code, (words, found.stderr)
         if words == "arenas":
             assert found.stderr.count("\n") == 1 and (
-                "no malloc here" in found.stderr or "no allocator found" in found.stderr or "no readable allocator" in found.stderr
+                any(text in found.stderr for text in ("no malloc here", "no allocator found", "no readable allocator", "contains musl"))
             )
         else:
             assert found.envelope["data"]["split"] and not [one for one in found.envelope["allocators"] if one["layout"]]
