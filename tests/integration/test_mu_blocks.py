@@ -7,6 +7,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from tests.support.hidden import hidden
 from tests.support.musls import WAYS, recorded, start
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.sameness import check_twin_agrees
@@ -29,7 +30,8 @@ def answers(lasting: Lasting, kind: str, way: str, *commands: str) -> List[Any]:
     for envelope in told(process, kind, *ASKED):
         assert envelope["partial"] is False, envelope["problems"]
         (info,) = envelope["allocators"]
-        assert (info["id"], info["owns_malloc"], info["address_source"]) == ("musl", True, "probe")
+        owns = None if kind == "core" and way == "shared" and hidden("libraries", "whose `malloc` is called stands in the library") else True
+        assert (info["id"], info["owns_malloc"], info["address_source"]) == ("musl", owns, "probe")
     return [process.told[command]["data"] for command in commands]
 
 
