@@ -202,6 +202,9 @@ class Architecture(NamedTuple):
     aligns_16_since: Optional[Tuple[int, ...]] = None
     """32 bits: the release of the C library since which malloc aligns to 16 bytes, () for all; None: it aligns to two words."""
 
+    halt: bytes = b""
+    """An instruction that only the kernel may execute, by which programs end themselves; empty: not known here."""
+
     def to_call(self) -> Calling:
         """What a call needs; Refusal where calls were never tried."""
         if self.calling is None:

@@ -20,6 +20,7 @@ def read_pointer(registers: Mapping[str, int], descriptors: bytes, order: str) -
 
 
 ARCHITECTURE = Architecture(
+    halt=b"\xf4",
     registers=RegisterSet(ORDER, 4, pc="eip", sp="esp", pointer_set=NT_386_TLS, read_pointer=read_pointer),
     vector_sets=(NT_FPREGSET, NT_X86_XSTATE, NT_PRXFPREG),
     gdb_words=(

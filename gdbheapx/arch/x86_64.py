@@ -37,6 +37,7 @@ def relative_reads(address: int, code: bytes) -> Iterator[int]:
 
 
 ARCHITECTURE = Architecture(
+    halt=b"\xf4",
     registers=RegisterSet(ORDER, 8, pc="rip", sp="rsp", thread_pointer="fs_base"),
     vector_sets=(NT_FPREGSET, NT_X86_XSTATE),
     gdb_thread_pointer="fs_base",

@@ -196,7 +196,8 @@ class MuslMalloc(Heap):
         from gdbheapx.musl.records import MuslFacts
 
         known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
-        return MuslFacts(*known, is_whole=self.survey().is_whole, own_mappings=self._own_mappings)
+        more = self.survey().is_whole, damage.has_stopped(self.target, self.musl.module), self._own_mappings
+        return MuslFacts(*known, *more)
 
     def _own_mappings(self) -> List[Tuple[int, int]]:
         groups = self.survey().groups

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Dict, NamedTuple, Tuple
 
-from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.musl import codes
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gdbheapx.musl.allocator import Survey
 
 MOST_TOLD = 20
+SIGSEGV = 11
 OF_GROUPS: Dict[int, Tuple[Code, str]] = {
     api.GROUP_AREA_UNREADABLE: (codes.AREA_UNREADABLE, "cannot read an area of metas: the groups of it and of those behind it are unknown"),
     api.GROUP_AREA_CHECK: (codes.AREA_BROKEN, "an area of metas does not begin with musl's secret: the groups behind it are unknown"),
@@ -34,6 +35,16 @@ OF_SLOTS: Dict[int, Tuple[Code, str]] = {
     api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it"),
 }
 HINT = "something wrote where it should not: `gdbheapx check` names the block before"
+
+
+def has_stopped(target: Target, module: Module) -> bool:
+    """A core of a process that ended in this object by an instruction that is there for that: a_crash(), which the checks of malloc call, and
+    those of stack guards."""
+    thread, halt = next(iter(target.threads()), None), target.arch.halt
+    if thread is None or thread.signal != SIGSEGV or thread.pc is None or not halt:
+        return False
+    is_ours = any(start <= thread.pc < end for start, end in target.code_ranges(module))
+    return is_ours and target.read_prefix(thread.pc, len(halt)) == halt
 
 
 class Told(NamedTuple):

@@ -83,5 +83,7 @@ class MuslFacts(NamedTuple):
     claims: Sequence[Claim]
     is_whole: bool = True
     """Everything could be read."""
+    has_stopped: bool = False
+    """A core of a process that ended by musl's own check."""
     own_mappings: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Of blocks that have one: sorted, and all in use."""

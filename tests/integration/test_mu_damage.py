@@ -4,9 +4,12 @@ Files: musl/check.py.
 """
 
 import random
+import resource
 import shutil
 import signal
+import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
@@ -14,8 +17,9 @@ import pytest
 from gdbheapx.kernel.musl.records import AREA_BYTES, MuslGroup
 from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
-from tests.support.musls import recorded, start
+from tests.support.musls import build, recorded, start
 from tests.support.processes import Builder, Process, Stage
+from tests.support.tool import alone
 
 pytestmark = pytest.mark.once  # a libc that the images lack
 
@@ -153,3 +157,24 @@ def test_a_block_that_was_written_past_is_named(patient: Patient) -> None:
         assert start <= address and address + patient.truth[address] <= start + size_bytes
     finally:
         patient.core.heal()
+
+
+def unlimited() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("way", ["shared", "static, stripped"])
+@pytest.mark.parametrize("what", ["overrun", "double-free"])
+def test_a_process_that_musl_has_stopped(stage: Stage, tmp_path: Path, what: str, way: str) -> None:
+    """report says that it was musl, and check names the block where the heap shows it."""
+    if kernelcore.reason():
+        pytest.skip(str(kernelcore.reason()))
+    program = build(stage, "mu_aborts", way)
+    ended = subprocess.run([program, what], cwd=tmp_path, preexec_fn=unlimited)
+    assert ended.returncode == -signal.SIGSEGV
+    (core,) = tmp_path.glob("*core*")
+    report = alone(["--core", str(core)], "report", "--json").envelope["data"]
+    assert report["verdict"]["code"] == "aborted-in-malloc" and report["next"][0]["command"] == "check"
+    outcome = alone(["--core", str(core)], "check", "--json")
+    rows = outcome.envelope["data"]["findings"]
+    assert ([row["code"] for row in rows], outcome.code) == ((["block-overrun"], 3) if what == "overrun" else ([], 0))

@@ -10,6 +10,9 @@ from gdbheapx.units import Said, Size, say, share
 from gdbheapx.verdict import SMALL_BYTES, Verdict, of_lines
 
 NO_CALL = "musl has no malloc_trim and no setting: it unmaps a group of slots as soon as the last block in it is freed"
+STOPPED = "musl stopped the process: the heap is damaged, or a stack guard was overwritten"
+STOPPED_HOW = "it stands on the instruction by which musl's checks raise SIGSEGV"
+STOPPED_HINT = "`gdbheapx check` shows damage; where there is none, a pointer was freed twice, or was never malloc's"
 _LINES = {
     verdict.SMALL: ("the heap is small", findings.SMALL_HEAP),
     verdict.LEAK_LIKE: (verdict.HELD, findings.IN_USE),
@@ -32,8 +35,18 @@ def judge(facts: MuslFacts, around: Surroundings) -> Judged:
     steps = [Step("pins", "shows which blocks keep free slots")] if judged.kind in (verdict.HOARDING, verdict.MIXED) else []
     if judged.kind != verdict.UNREAD:
         judged = _in_words(judged, row, held - untouched)
+    if facts.has_stopped:
+        judged, steps = _with_stop(judged), [Step("check", "shows which rules of malloc are broken, and where"), *steps]
     told = held if taken is None else min(held, taken)
     return Judged(name, (name,), told, judged, _findings(row, told), steps)
+
+
+def _with_stop(judged: Verdict) -> Verdict:
+    """The same for a process that musl has ended: of a small heap that is the verdict."""
+    line = Finding(STOPPED, STOPPED_HOW, STOPPED_HINT, findings.ABORTED_IN_MALLOC)
+    if judged.kind == verdict.SMALL:
+        return of_lines(verdict.SMALL, [line], judged.sure)
+    return judged._replace(lines=[*judged.lines, line])
 
 
 def _in_words(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
