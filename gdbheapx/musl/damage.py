@@ -38,8 +38,8 @@ HINT = "something wrote where it should not: `gdbheapx check` names the block be
 
 
 def has_stopped(target: Target, module: Module) -> bool:
-    """A core of a process that ended in this object by an instruction that is there for that: a_crash(), which the checks of malloc call, and
-    those of stack guards."""
+    """A core of a process that ended in this object by an instruction that is there for that: a_crash(), which the checks of malloc call,
+    and those of stack guards."""
     thread, halt = next(iter(target.threads()), None), target.arch.halt
     if thread is None or thread.signal != SIGSEGV or thread.pc is None or not halt:
         return False
