@@ -20,7 +20,7 @@ BLOCK_OVERRUN = Code("block-overrun", Severity.DAMAGE)
 """A byte that is always 0, behind a block or in a header, is not."""
 SLOT_CHANGING = Code("slot-changing", Severity.MOMENT)
 """A thread is handing the slot out, or freeing it."""
-USAGE_WRONG = Code("class-usage-mismatch", Severity.DAMAGE)
-"""usage_by_class counts other slots than the groups have."""
+USAGE_WRONG = Code("class-usage-mismatch", Severity.MOMENT)
+"""usage_by_class counts other slots than the groups have: a thread is making a group, or giving one up; or one of them is damaged."""
 MORE_BROKEN = Code("more-broken", Severity.DAMAGE)
 """Places that are not told one by one."""

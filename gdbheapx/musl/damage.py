@@ -32,7 +32,7 @@ OF_SLOTS: Dict[int, Tuple[Code, str]] = {
     api.HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),
     api.HEADER_SLACK: (codes.HEADER_BROKEN, "the header of a block in use leaves more of its slot unused than the slot has"),
     api.HEADER_USED: (codes.HEADER_BROKEN, "a free slot has the header of a block in use"),
-    api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it"),
+    api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
 }
 HINT = "something wrote where it should not: `gdbheapx check` names the block before"
 

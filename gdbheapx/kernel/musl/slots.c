@@ -98,8 +98,9 @@ static int read_head(struct window *window, const struct slot_run *run, uint64_t
     const uint8_t *bytes = window_at(window, head - lead, lead + 8);
     if (!bytes)
         return window->interrupted ? SLOT_PAUSED : SLOT_UNREADABLE;
-    if (load_word(bytes + lead, word, swap) != meta)
-        return HEAD_BACK;
+    const uint64_t back = load_word(bytes + lead, word, swap);
+    if (back != meta)
+        return back ? HEAD_BACK : HEADER_STALE;     /* 0: it is being made, or given up */
     return lead && bytes[lead - 3] >> MARK_SHIFT != MARK_GROUP ? HEAD_MARK : SLOT_READ;
 }
 

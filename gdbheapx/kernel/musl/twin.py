@@ -237,8 +237,9 @@ def reader(layout: MuslLayout) -> Callable[[Reader, SlotRun, int, bool], Tuple[i
         data = memory.read(slot - lead, lead + 8)
         if len(data) < lead + 8:
             return SLOT_UNREADABLE
-        if int.from_bytes(data[lead : lead + word], order) != run.tag & ~(api.TAG_NESTED | api.TAG_SHORT):
-            return api.HEAD_BACK
+        back = int.from_bytes(data[lead : lead + word], order)
+        if back != run.tag & ~(api.TAG_NESTED | api.TAG_SHORT):
+            return api.HEAD_BACK if back else api.HEADER_STALE
         return api.HEAD_MARK if lead and data[lead - 3] >> 5 != NESTED_MARK else SLOT_READ
 
     def read_slot(memory: Reader, run: SlotRun, slot: int, is_free: bool) -> Tuple[int, int, int]:

@@ -146,7 +146,8 @@ def test_slots_that_musl_counts_are_checked(kernel: Kernel) -> None:
     target = MuslTarget(heap)
     assert list(opened(target, kernel).malloc.rules()) == []
     heap.put(CONTEXT + target.where.usage + 20 * 8, 5, 8)
-    assert [row.code for row in opened(target, kernel).malloc.rules()] == [codes.USAGE_WRONG]
+    malloc, told = opened(target, kernel)
+    assert list(malloc.rules()) == [] and told == [codes.USAGE_WRONG]  # a group may be in the making
 
 
 @pytest.mark.parametrize("word, little_endian", [(8, True), (8, False), (4, True)])
