@@ -257,7 +257,10 @@ class Session:
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.kernel
-        counting = self.target.counters() if not getattr(self.target, "held_by_gdb", True) else None
+        try:
+            counting = self.target.counters() if not getattr(self.target, "held_by_gdb", True) else None
+        except OSError:  # it has just ended: whoever stops it says so
+            counting = None
         now = counting.read() if counting is not None else None
         self.discovery.prepare()
         if now is not None:
