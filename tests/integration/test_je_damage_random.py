@@ -4,9 +4,7 @@ import json
 import os
 import random
 import re
-import signal
 import time
-from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List
 
 import pytest
@@ -21,7 +19,7 @@ from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, Patient
 from tests.support.jemallocs import start
 from tests.support.processes import Builder, Stage
-from tests.support.random_damage import words_in_use
+from tests.support.random_damage import in_time, words_in_use
 
 pytestmark = pytest.mark.once  # the rules by which damage is told are the tool's own
 
@@ -30,7 +28,6 @@ MANY = 400
 MOST_ANSWERS = 30
 BY_COMMANDS = 15
 """Of so many seeds one is asked about through every command, as JSON and as text."""
-LOOK_SECONDS = 30
 """A look at one damaged core that takes longer hangs; usually it takes a tenth of a second."""
 PROFILED = "prof:true,lg_prof_sample:14"
 
@@ -48,22 +45,6 @@ def patient(builder: Builder, request: pytest.FixtureRequest) -> Iterator[Patien
         made.close()
     finally:
         stage.close()
-
-
-@contextmanager
-def in_time(what: str) -> Iterator[None]:
-    """Fails where the body hangs."""
-
-    def hangs(*_: Any) -> None:
-        raise AssertionError("%s is not done after %d s" % (what, LOOK_SECONDS))
-
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(LOOK_SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def another(numbers: random.Random, old: int, places: List[List[int]]) -> int:

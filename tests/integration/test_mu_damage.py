@@ -8,7 +8,6 @@ import resource
 import shutil
 import signal
 import subprocess
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -19,12 +18,12 @@ from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
 from tests.support.musls import build, recorded, start
 from tests.support.processes import Builder, Process, Stage
+from tests.support.random_damage import another, in_time
 from tests.support.tool import alone
 
 pytestmark = pytest.mark.once  # a libc that the images lack
 
 SEEDS, MANY = 60, 300
-LOOK_SECONDS = 30
 COMMANDS = (["arenas"], ["bins"], ["chunks", "--limit", "100"], ["check"], ["leaks"], ["report"], ["whatis", "0x1000"], ["pins"], ["tcache"])
 EXACT = ("system_bytes", "groups", "used_blocks", "free_slots", "free_bytes")
 """What is told by metas alone. What was asked for stands in the headers of blocks: another number there may be as good as the right one."""
@@ -77,32 +76,6 @@ def patient(builder: Builder) -> Iterator[Patient]:
         made.core.close()
     finally:
         stage.close()
-
-
-@contextmanager
-def in_time(what: str) -> Iterator[None]:
-    """Fails where the body hangs."""
-
-    def hangs(*_: Any) -> None:
-        raise AssertionError("%s is not done after %d s" % (what, LOOK_SECONDS))
-
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(LOOK_SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def another(numbers: random.Random, old: int, places: List[int]) -> int:
-    """What stands there instead: a bit flipped, noise, zeros, ones, text, a little more or less, or a pointer to something else."""
-    choice = numbers.randrange(8)
-    if choice < 3:
-        return old ^ 1 << numbers.randrange(64)
-    if choice == 7:
-        return numbers.choice(places)
-    return (numbers.getrandbits(64), 0, (1 << 64) - 1, 0x4141414141414141, old + numbers.choice((1, -1, 8, 16, 4096, -4096)))[choice - 3]
 
 
 def spoil(patient: Patient, numbers: random.Random) -> bool:

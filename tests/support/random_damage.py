@@ -1,8 +1,10 @@
 """Random words in what an allocator keeps for itself: arenas, headers, links, caches, and trees."""
 
 import random
+import signal
 from array import array
-from typing import Dict, List, Sequence
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Sequence
 
 from gdbheapx.glibc.layouts import HEAP_INFO
 from tests.support.damaged_glibc import Damaged
@@ -10,6 +12,23 @@ from tests.support.damaged_jemalloc import Patient
 from tests.support.plants_glibc import Map
 
 HOW_MANY = (1, 1, 2, 4, 16, 64)
+LOOK_SECONDS = 30
+
+
+@contextmanager
+def in_time(what: str) -> Iterator[None]:
+    """Fails where the body hangs."""
+
+    def hangs(*_: Any) -> None:
+        raise AssertionError("%s is not done after %d s" % (what, LOOK_SECONDS))
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def places_of(there: Map) -> Dict[str, List[int]]:

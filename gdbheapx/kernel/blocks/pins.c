@@ -220,6 +220,17 @@ static void page_row(struct pins *pins, const struct block_rows *rows, uint64_t 
     }
 }
 
+/* A block in the room that is open. */
+static void room_add(struct pins *pins, unsigned class, uint64_t address, uint64_t size)
+{
+    if (class == CLASS_FREE) {
+        pins->place.bytes[ROOM] += size;
+    } else {
+        const struct pin pin = {address, address + size, address, size, pins->ordinal, {0, 0, 0, 0}, (uint8_t) class, 0};
+        pins->no_memory |= !add_pin(&pins->place, &pin);
+    }
+}
+
 /* ---- by rooms ---- */
 
 static uint64_t room_bytes(const struct pins *pins, uint64_t size)
@@ -252,12 +263,7 @@ static void room_row(struct pins *pins, const struct block_rows *rows, uint64_t 
         place->size = size;
         place->arena = rows->arenas[i];
     }
-    if (class == CLASS_FREE) {
-        place->bytes[ROOM] += size;
-    } else {
-        const struct pin pin = {address, address + size, address, size, pins->ordinal, {0, 0, 0, 0}, (uint8_t) class, 0};
-        pins->no_memory |= !add_pin(place, &pin);
-    }
+    room_add(pins, class, address, size);
 }
 
 /* Rooms that are told one by one, whose blocks may lie anywhere in their regions. */
@@ -278,12 +284,7 @@ static void span_row(struct pins *pins, const struct block_rows *rows, uint64_t 
         place->size = span[2];
         place->arena = rows->arenas[i];
     }
-    if (class == CLASS_FREE) {
-        place->bytes[ROOM] += size;
-    } else {
-        const struct pin pin = {address, address + size, address, size, pins->ordinal, {0, 0, 0, 0}, (uint8_t) class, 0};
-        pins->no_memory |= !add_pin(place, &pin);
-    }
+    room_add(pins, class, address, size);
 }
 
 /* ---- the stream ---- */
