@@ -5,10 +5,10 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Make jemalloc return its unused pages, by mallctl; --dry-run only predicts.
+HELP = """Make an allocator return its unused pages; --dry-run only predicts.
 
-Returns dirty and muzzy pages of one arena or of all. It cannot return what thread caches hold, nor free regions in slabs in use.
-It refuses, with the reason, if a call could harm the process: a thread is inside jemalloc, a lock is held, the heap is damaged.
+Calls the allocator's own function. It cannot return what thread caches hold, nor free blocks whose page, slab or span has others in use.
+It refuses, with the reason, if a call could harm the process: a thread is inside the allocator, a lock is held, the heap is damaged.
 """
 
 
@@ -16,10 +16,10 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
     "purge",
     arguments=[
         argument("--arena", type=int, metavar="I", help="only this arena (default: all)"),
-        argument("--decay", action="store_true", help="only pages that have decayed by now, as jemalloc's own tick would"),
+        argument("--decay", action="store_true", help="only pages that have decayed by now, as the allocator's own timer would"),
         argument("--dry-run", action="store_true", help="show what a purge would return to the OS; changes nothing"),
         argument("--yes", action="store_true", help="do not ask for confirmation"),
-        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside jemalloc (default: 20)"),
+        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
         argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: not options.dry_run,

@@ -13,8 +13,6 @@ from typing import Iterable, List, NamedTuple, Optional, Pattern, Sequence, Tupl
 from gdbheapx.inferior.base import Module, Target
 
 BY_FUNCTION = (
-    ("tc_malloc", "tcmalloc"),
-    ("MallocExtension_Internal_GetNumericProperty", "tcmalloc"),
     ("mi_malloc", "mimalloc"),
     ("rpmalloc", "rpmalloc"),
     ("scalable_malloc", "tbbmalloc"),

@@ -14,7 +14,8 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 import gdbheapx.glibc.codes
 import gdbheapx.jemalloc.codes
-import gdbheapx.musl.codes  # noqa: F401  (each allocator registers its codes)
+import gdbheapx.musl.codes
+import gdbheapx.tcmalloc.codes  # noqa: F401  (each allocator registers its codes)
 from gdbheapx.problems import KNOWN
 from tests.support.hidden import HIDDEN
 from tests.support.paths import GDB, GDBINIT, ROOT

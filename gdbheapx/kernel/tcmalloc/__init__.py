@@ -1,0 +1,1 @@
+"""The walks over tcmalloc's page map and free lists."""

@@ -1,0 +1,118 @@
+/* tcmalloc's lists of free objects: each object's first word is the address of the next one, 0 at the end (src/linked_list.h). */
+#include "../common/heapx.h"
+#include "declared_tcmalloc.h"
+
+#include <stdlib.h>
+
+#define LINKS_BETWEEN_CLOCKS 1024u
+#define KIND_SHIFT 3u           /* KIND_BITS */
+
+struct lists_job {
+    const struct free_list *lists;      /* the caller's */
+    uint64_t list_count, list, most;    /* `most`: objects of all lists */
+    struct list_end *ends;              /* the caller's */
+    uint64_t next;
+    int is_begun;
+    unsigned swap;
+    uint64_t *objects, count, room;
+    struct pages pages;
+};
+
+void heapx_tc_lists_free(struct lists_job *job)
+{
+    if (!job)
+        return;
+    free(job->objects);
+    pages_close(&job->pages);
+    free(job);
+}
+
+/* `lists` and `ends` (one for each) stay the caller's. NULL: no memory. */
+struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct free_list *lists,
+                                     uint64_t list_count, uint64_t most, struct list_end *ends)
+{
+    struct lists_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->lists = lists;
+    job->list_count = list_count;
+    job->most = most;
+    job->ends = ends;
+    job->swap = is_swapped(little_endian);
+    pages_open(&job->pages, source, 0);
+    return job;
+}
+
+static int add(struct lists_job *job, uint64_t object, uint64_t kind)
+{
+    if (job->count == job->room) {
+        const uint64_t room = job->room ? 2 * job->room : 4096;
+        uint64_t *objects = realloc(job->objects, (size_t) room * sizeof *objects);
+        if (!objects)
+            return 0;
+        job->objects = objects;
+        job->room = room;
+    }
+    job->objects[job->count++] = object << KIND_SHIFT | kind;
+    return 1;
+}
+
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
+int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    uint64_t links = 0;
+    job->pages.interrupted = 0;
+    for (; job->list < job->list_count; job->list++, job->is_begun = 0) {
+        const struct free_list *list = &job->lists[job->list];
+        struct list_end *end = &job->ends[job->list];
+        if (!job->is_begun) {
+            job->next = list->head;
+            job->is_begun = 1;
+        }
+        while (job->next && !end->problem) {
+            const uint64_t object = job->next;
+            uint8_t word[8];
+            end->at = object;
+            if (++links % LINKS_BETWEEN_CLOCKS == 0 && clock_now() > deadline)
+                return 1;
+            if (object & 7 || object >> (64 - KIND_SHIFT)) {
+                end->problem = LIST_MISALIGNED;
+            } else if (end->count >= list->most || job->count >= job->most) {
+                end->problem = LIST_LONG;
+            } else if (!pages_read(&job->pages, object, word, sizeof word)) {
+                if (job->pages.interrupted)
+                    return INTERRUPTED;
+                end->problem = LIST_UNREADABLE;
+            } else {
+                if (!add(job, object, list->kind))
+                    return NO_MEMORY;
+                end->count++;
+                job->next = load_word(word, 8, job->swap);
+            }
+        }
+    }
+    return 0;
+}
+
+void heapx_tc_lists_sums(const struct lists_job *job, struct list_sums *out)
+{
+    *out = (struct list_sums) {.ended = job->list == job->list_count, .objects = job->count};
+}
+
+/* Into an array that is as long as the sums say. */
+void heapx_tc_lists_result(const struct lists_job *job, uint64_t *objects)
+{
+    if (job->count)
+        memcpy(objects, job->objects, (size_t) job->count * sizeof *objects);
+}
+
+/* What heapx_sort has put in order, as addresses and kinds. */
+void heapx_tc_lists_split(uint64_t *objects, uint64_t count, uint64_t *kinds)
+{
+    uint8_t *of = (uint8_t *) kinds;
+    for (uint64_t i = 0; i < count; i++) {
+        of[i] = objects[i] & ((1u << KIND_SHIFT) - 1);
+        objects[i] >>= KIND_SHIFT;
+    }
+}

@@ -1,0 +1,221 @@
+/* tcmalloc's page map: each page that a span begins at leads to its struct Span, free spans too (src/pagemap.h, span.h of gperftools).
+   Spans come in the order of addresses by construction. A span is believed only if it says that it begins at the page that led to it:
+   words of other pages are left over from spans that were joined, or are those of its inner pages. */
+#include "../blocks/slots.h"
+#include "declared_tcmalloc.h"
+
+#include <stdlib.h>
+
+#define LEAF_BLOCK (128u << 10)
+#define WORDS_BETWEEN_CLOCKS 65536u
+#define SPANS_BETWEEN_CLOCKS 1024u
+
+struct room {
+    void *bytes;
+    uint64_t count, most;
+};
+
+struct spans_job {
+    const struct source *source;
+    struct span_layout layout;
+    const struct page_leaf *leaves;     /* the caller's: by place, each place once */
+    const uint64_t *sizes;              /* the caller's: of each class, 0: there is none */
+    uint64_t leaf_count, leaf, page;    /* the leaf at hand; the next page, by its number */
+    unsigned swap;
+    int is_open;                        /* the window is onto the leaf at hand */
+    struct room spans, runs;
+    uint64_t problem_count;
+    struct span_problem problems[MOST_SPAN_PROBLEMS];
+    struct blanks blanks;
+    struct window window;
+    struct pages pages;
+    uint8_t bytes[LEAF_BLOCK];
+};
+
+static void *grow(struct room *room, size_t size)
+{
+    if (room->count == room->most) {
+        const uint64_t most = room->most ? 2 * room->most : 1024;
+        void *bytes = realloc(room->bytes, most * size);
+        if (!bytes)
+            return NULL;
+        room->bytes = bytes;
+        room->most = most;
+    }
+    return (uint8_t *) room->bytes + size * room->count++;
+}
+
+static void tell(struct spans_job *job, uint64_t code, uint64_t address, uint64_t page)
+{
+    if (job->problem_count < MOST_SPAN_PROBLEMS)
+        job->problems[job->problem_count] = (struct span_problem) {code, address, page << job->layout.page_shift};
+    job->problem_count++;
+}
+
+void heapx_tc_spans_free(struct spans_job *job)
+{
+    if (!job)
+        return;
+    free(job->spans.bytes);
+    free(job->runs.bytes);
+    pages_close(&job->pages);
+    free(job);
+}
+
+/* `leaves` and `sizes` (SIZE_CLASSES of them) stay the caller's. NULL: no memory. */
+struct spans_job *heapx_tc_spans_new(const struct source *source, const struct span_layout *layout, const struct page_leaf *leaves,
+                                     uint64_t leaf_count, const uint64_t *sizes)
+{
+    struct spans_job *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->source = source;
+    job->layout = *layout;
+    job->leaves = leaves;
+    job->leaf_count = leaf_count;
+    job->sizes = sizes;
+    job->swap = is_swapped(layout->little_endian);
+    pages_open(&job->pages, source, 0);
+    return job;
+}
+
+static int add_run(struct spans_job *job, uint64_t start, uint64_t size, uint64_t count, uint64_t label, uint64_t kind, uint64_t base)
+{
+    struct slot_run *run = grow(&job->runs, sizeof *run);
+    if (run)
+        *run = (struct slot_run) {
+            .start = start, .slot_bytes = size, .slots = count, .usable_bytes = size, .label = label, .kind = kind, .free_kind = TC_CENTRAL,
+            .base = base,
+        };
+    return run != NULL;
+}
+
+/* Its memory as slots. 0: no memory. */
+static int add_runs(struct spans_job *job, const struct tc_span *span)
+{
+    if (span->location == SPAN_ON_NORMAL)
+        return add_run(job, span->start, span->bytes, 1, TC_FREE_LABEL, TC_FREE_SPAN, span->address);
+    if (span->location == SPAN_ON_RETURNED)
+        return add_run(job, span->start, span->bytes, 1, TC_RETURNED_LABEL, TC_RETURNED, span->address);
+    if (!span->size_class)
+        return add_run(job, span->start, span->bytes, 1, TC_LARGE, TC_USED, span->address);
+    const uint64_t size = job->sizes[span->size_class], end = span->start + size * span->objects;
+    const uint64_t rest = span->bytes - size * span->objects;
+    if (span->objects && !add_run(job, span->start, size, span->objects, span->size_class, TC_USED, span->address))
+        return 0;
+    return !rest || add_run(job, end, rest, 1, TC_TAIL_LABEL, TC_TAIL, span->address);
+}
+
+/* The span that a page leads to: how many pages it has, 0 if it does not begin there; NO_MEMORY, INTERRUPTED. */
+static int64_t take_span(struct spans_job *job, uint64_t address, uint64_t page)
+{
+    const struct span_layout *layout = &job->layout;
+    uint8_t bytes[SPAN_BYTES];
+    if (!pages_read(&job->pages, address, bytes, sizeof bytes)) {
+        if (job->pages.interrupted)
+            return INTERRUPTED;
+        tell(job, SPAN_UNREADABLE, address, page);
+        return 0;
+    }
+    const uint64_t start = load_word(bytes, 8, job->swap), length = load_word(bytes + 8, 8, job->swap);
+    if (start != page)
+        return 0;
+    const uint64_t size_class = bytes[42], location = bytes[43] & 3;
+    const uint64_t most = (UINT64_C(1) << layout->page_bits) - page;
+    const int has_class = location == SPAN_IN_USE && size_class;
+    if (!length || length > most || location > SPAN_ON_RETURNED || (has_class && !(size_class < SIZE_CLASSES && job->sizes[size_class]))) {
+        tell(job, SPAN_WRONG, address, page);
+        return 0;
+    }
+    struct tc_span *span = grow(&job->spans, sizeof *span);
+    if (!span)
+        return NO_MEMORY;
+    const uint64_t bytes_long = length << layout->page_shift;
+    *span = (struct tc_span) {
+        .address = address,
+        .start = page << layout->page_shift,
+        .bytes = bytes_long,
+        .size_class = has_class ? size_class : 0,
+        .location = location,
+        .is_sampled = bytes[43] >> 2 & 1,
+        .refcount = job->swap ? (uint64_t) bytes[40] << 8 | bytes[41] : (uint64_t) bytes[41] << 8 | bytes[40],
+        .objects = has_class ? bytes_long / job->sizes[size_class] : 1,
+        .list = has_class ? load_word(bytes + 32, 8, job->swap) : 0,
+    };
+    return add_runs(job, span) ? (int64_t) length : NO_MEMORY;
+}
+
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
+int64_t heapx_tc_spans_slice(struct spans_job *job, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    const uint64_t in_leaf = UINT64_C(1) << job->layout.leaf_bits;
+    job->window.interrupted = job->pages.interrupted = 0;
+    for (uint64_t looked = 0, taken = 0; job->leaf < job->leaf_count; job->leaf++, job->is_open = 0) {
+        const struct page_leaf *leaf = &job->leaves[job->leaf];
+        const uint64_t first = leaf->place << job->layout.leaf_bits, end = leaf->address + 8 * in_leaf;
+        if (!job->is_open) {
+            window_open(&job->window, job->source, job->bytes, sizeof job->bytes, leaf->address, end);
+            job->blanks = (struct blanks) {0, 0};
+            job->is_open = 1;
+        }
+        if (job->page < first)
+            job->page = first;
+        while (job->page < first + in_leaf) {
+            if (++looked % WORDS_BETWEEN_CLOCKS == 0 && clock_now() > deadline)
+                return 1;
+            const uint64_t at = leaf->address + 8 * (job->page - first);
+            if (at >= job->blanks.until || at < job->blanks.from) {     /* most of a leaf was never touched */
+                const uint64_t next = source_skip(job->source, &job->blanks, at, end) & ~UINT64_C(7);
+                if (next > at) {
+                    job->page = first + (next - leaf->address) / 8;
+                    continue;
+                }
+            }
+            const uint8_t *word = window_at(&job->window, at, 8);
+            if (!word) {
+                if (job->window.interrupted)
+                    return INTERRUPTED;
+                tell(job, SPAN_LEAF, at, job->page);
+                job->page = first + in_leaf;
+                break;
+            }
+            const uint64_t address = load_word(word, 8, job->swap);
+            if (!address) {
+                job->page++;
+                continue;
+            }
+            const int64_t pages = address & 7 ? 0 : take_span(job, address, job->page);
+            if (pages < 0)
+                return pages;
+            job->page += pages ? (uint64_t) pages : 1;
+            if (++taken % SPANS_BETWEEN_CLOCKS == 0 && clock_now() > deadline)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out)
+{
+    *out = (struct span_sums) {
+        .ended = job->leaf == job->leaf_count,
+        .spans = job->spans.count,
+        .runs = job->runs.count,
+        .problems = job->problem_count,
+        .told = job->problem_count < MOST_SPAN_PROBLEMS ? job->problem_count : MOST_SPAN_PROBLEMS,
+    };
+}
+
+/* Into arrays that are as long as the sums say. */
+void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems)
+{
+    struct span_sums sums;
+    heapx_tc_spans_sums(job, &sums);
+    if (sums.spans)
+        memcpy(spans, job->spans.bytes, (size_t) sums.spans * sizeof *spans);
+    if (sums.runs)
+        memcpy(runs, job->runs.bytes, (size_t) sums.runs * sizeof *runs);
+    if (sums.told)
+        memcpy(problems, job->problems, (size_t) sums.told * sizeof *problems);
+}

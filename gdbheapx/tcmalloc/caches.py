@@ -1,0 +1,152 @@
+"""Where tcmalloc's free objects are listed besides their spans: transfer caches (central_freelist.h) and thread caches (thread_cache.h)."""
+
+import struct
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+
+from gdbheapx.inferior.base import Target
+from gdbheapx.problems import Report
+from gdbheapx.tcmalloc import codes
+from gdbheapx.tcmalloc.structure import CACHE_MAX, CACHE_TID, FREE_LIST_BYTES, FREE_LIST_SIZE, Central, Structure
+
+MOST_CACHES = 1 << 16
+LENGTH = 8
+THREAD_LOCAL_BYTES = 4096
+"""On either side of the thread pointer lies the thread-local storage of objects that the program starts with."""
+
+
+class Batch(NamedTuple):
+    """Objects of a transfer cache, linked."""
+
+    head: int
+    tail: int
+
+
+class CentralList(NamedTuple):
+    """One central list."""
+
+    size_class: int
+    address: int
+    lock: int
+    """0: nobody holds it."""
+    spans: int
+    """num_spans_."""
+    counter: int
+    """Free objects in its spans, as it counts them."""
+    batches: Sequence[Batch]
+    """Without the newest while the lock is held: it may be on its way in or out."""
+
+
+class CacheList(NamedTuple):
+    """One list of a thread cache."""
+
+    size_class: int
+    head: int
+    length: int
+
+
+class Cache(NamedTuple):
+    """One thread cache."""
+
+    address: int
+    lwp: Optional[int]
+    """None: not known whose it is."""
+    size_bytes: int
+    most_bytes: int
+    lists: Sequence[CacheList]
+
+
+class Caches(NamedTuple):
+    """All of them."""
+
+    rows: Sequence[Cache]
+    is_whole: bool
+
+
+def central_lists(target: Target, known: Structure, report: Report) -> List[CentralList]:
+    """All central lists; one that cannot be as it stands is reported and left out."""
+    sizes, found = known.sizes, []
+    count = sizes.classes
+    data = target.read_prefix(known.central, count * known.stride)
+    if len(data) < count * known.stride:
+        what = "cannot read all central lists at 0x%x" % known.central
+        report(codes.CENTRAL_UNREADABLE, known.central + len(data), what, "what transfer caches hold counts as used")
+    for number in range(1, len(data) // known.stride):
+        base = number * known.stride
+        lock, own = struct.unpack_from("<I", data, base)[0], struct.unpack_from("<Q", data, base + Central.size_class)[0]
+        spans, counter = struct.unpack_from("<QQ", data, base + Central.spans)
+        used = struct.unpack_from("<i", data, base + Central.used_slots)[0]
+        address = known.central + base
+        if own != number or not 0 <= used <= Central.most_slots:
+            what = "the central list of class %d says class %d and %d batches" % (number, own, used)
+            report(codes.CENTRAL_WRONG, address, what, "what its transfer cache holds counts as used")
+            used = 0
+        used -= bool(lock and used)
+        pairs = struct.unpack_from("<%dQ" % (2 * used), data, base + Central.slots)
+        batches = [Batch(*pair) for pair in zip(pairs[::2], pairs[1::2])]
+        found.append(CentralList(number, address, lock, spans, counter, batches))
+    return found
+
+
+def thread_caches(target: Target, known: Structure, report: Report) -> Caches:
+    """All thread caches."""
+    threads = known.threads
+    if threads is None:
+        what = "the list of thread caches was not found"
+        report(codes.CACHES_UNKNOWN, None, what, "what they hold counts as used")
+        return Caches((), False)
+    head, size, tid = target.read_prefix(threads.head, 8), known.sizes.cache_bytes, known.sizes.lists_bytes + CACHE_TID
+    address, seen, met = int.from_bytes(head, "little"), set(), []  # type: ignore[var-annotated]
+    is_whole = len(head) == 8
+    while address and is_whole:
+        data = target.read_prefix(address, size)
+        if len(data) < size:
+            report(codes.TC_CACHE_UNREADABLE, address, "cannot read a thread cache", "what it and those behind it hold counts as used")
+            is_whole = False
+        elif address in seen or len(met) >= MOST_CACHES or not _is_cache(data, known):
+            what = "the list of thread caches leads to what is no thread cache, or back"
+            report(codes.TC_CACHE_BROKEN, address, what, "what those behind it hold counts as used", target.kind == "live")
+            is_whole = False
+        else:
+            seen.add(address)
+            met.append((address, data))
+            (address,) = struct.unpack_from("<Q", data, threads.next)
+    whose = _whose(target, known, [(address, struct.unpack_from("<Q", data, tid)[0]) for address, data in met])
+    return Caches([_cache(address, data, whose.get(address), known) for address, data in met], is_whole)
+
+
+def _is_cache(data: bytes, known: Structure) -> bool:
+    sizes = known.sizes
+    classes = range(1, sizes.classes)
+    return all(
+        struct.unpack_from("<i", data, FREE_LIST_BYTES * number + FREE_LIST_SIZE)[0] == sizes.object_bytes[number] for number in classes
+    )
+
+
+def _cache(address: int, data: bytes, lwp: Optional[int], known: Structure) -> Cache:
+    size, most = (struct.unpack_from("<i", data, known.sizes.lists_bytes + place)[0] for place in (0, CACHE_MAX))
+    lists = []
+    for number in range(1, known.sizes.classes):
+        head, length = struct.unpack_from("<QI", data, FREE_LIST_BYTES * number)
+        if head or length:
+            lists.append(CacheList(number, head, length))
+    return Cache(address, lwp, size, most, lists)
+
+
+def _whose(target: Target, known: Structure, caches: "Sequence[tuple[int, int]]") -> Dict[int, int]:
+    """lwp by cache: by tid_, else by the thread-local pointer to it, wherever that stands near the thread pointer."""
+    threads = {thread.thread_pointer: thread.lwp for thread in target.threads() if thread.thread_pointer}
+    has_tid = known.threads is not None and known.threads.has_tid
+    whose = {address: threads[tid] for address, tid in caches if has_tid and tid in threads}
+    left: Set[int] = {address for address, _ in caches}.difference(whose)
+    known_lwps = set(whose.values())
+    for pointer, lwp in threads.items():
+        if lwp in known_lwps or not left:
+            continue
+        start = pointer // 8 * 8 - THREAD_LOCAL_BYTES
+        words = target.words_in(target.read_prefix(start, 2 * THREAD_LOCAL_BYTES)) or target.words_in(
+            target.read_prefix(start + THREAD_LOCAL_BYTES, THREAD_LOCAL_BYTES)
+        )
+        own = left.intersection(words)
+        if len(own) == 1:
+            whose[own.pop()] = lwp
+    return whose

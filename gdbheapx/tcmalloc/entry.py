@@ -1,0 +1,104 @@
+"""tcmalloc as the registry has it."""
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
+
+from gdbheapx.allocators import fingerprints
+from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
+from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Returning, Surroundings
+from gdbheapx.inferior.base import Module, Target
+
+if TYPE_CHECKING:
+    from gdbheapx.tcmalloc.detect import Tcmalloc
+    from gdbheapx.tcmalloc.records import TcArena, TcFacts
+
+OBJECTS = re.compile(r"libtcmalloc")
+FUNCTION = "tc_malloc"
+"""Exported by gperftools' libraries; google's tcmalloc has none of this name."""
+OF_GOOGLE = "MallocExtension_Internal_GetNumericProperty"
+"""Exported by programs with google's tcmalloc, which has the name and hardly a struct in common, and is not read."""
+TEXTS = TextFingerprint("tcmalloc", (b"TCMALLOC_RELEASE_RATE", b"MALLOC: + "), True, "look again once the program has allocated memory")
+"""In any program that has it: a variable of the environment (src/page_heap.cc), a line of malloc_stats (src/tcmalloc.cc)."""
+
+
+RELEASE = Returning("purge", "purged", "a purge")
+
+
+class Entry(Allocator["Tcmalloc", "TcFacts"]):
+    """gperftools' tcmalloc."""
+
+    name = "tcmalloc"
+    fingerprint = Fingerprint(functions=(FUNCTION, OF_GOOGLE), files=OBJECTS, texts=(TEXTS,))
+    statuses = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
+    known_capabilities = frozenset(("meter", "exact-reading"))
+    returning = RELEASE
+    records = MappingProxyType({"arenas": "gdbheapx.tcmalloc.records.TcArena", "bins": "gdbheapx.tcmalloc.records.TcBin"})
+
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+        """Every copy, by its structure."""
+        objects = suspects(target)
+        if not objects:
+            return Instances(())
+        from gdbheapx.tcmalloc import detect
+
+        return detect.find(target, objects)
+
+    def confirm(self, target: Target, located: "Tcmalloc") -> "Optional[Tcmalloc]":
+        """Proved again."""
+        from gdbheapx.tcmalloc import detect
+
+        return detect.confirm(target, located)
+
+    def open(self, located: "Tcmalloc", around: HeapContext) -> Heap:
+        """One copy."""
+        from gdbheapx.tcmalloc.allocator import TcmallocHeap
+
+        return TcmallocHeap(located, around)
+
+    def part_name(self, allocator_id: str, is_alone: bool) -> str:
+        """By its id, alone or not."""
+        return "%s (spans and metadata)" % allocator_id
+
+    def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
+        """One line."""
+        from gdbheapx.tcmalloc.messages import arenas
+
+        return arenas(cast("Sequence[TcArena]", rows), totals)
+
+    def page(self, name: str, answer: Any) -> Page:
+        """One line per size class."""
+        from gdbheapx.tcmalloc.messages import bins
+
+        return bins(answer) if name == "bins" else super().page(name, answer)
+
+    def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+        """What it holds."""
+        from gdbheapx.tcmalloc.messages import parts_page
+
+        return parts_page(allocator_id, parts, totals)
+
+    def judge(self, facts: "Sequence[TcFacts]", around: Surroundings) -> List[Judged]:
+        """Each by itself."""
+        from gdbheapx.tcmalloc.messages import judge
+
+        return judge(facts, around)
+
+
+def suspects(target: Target) -> List[Module]:
+    """Objects that may hold one. A program that has malloc itself is asked for its texts, no other is."""
+    modules, owner = target.modules(), target.dynamic_symbol("malloc")
+    known = [module for module in modules if OBJECTS.match(module.file_name)]
+    for exported in map(target.dynamic_symbol, (FUNCTION, OF_GOOGLE)):
+        if exported is not None and exported.module not in known:
+            known.append(exported.module)
+    alone = modules[0] if len(modules) == 1 else None
+    program = owner.module if owner is not None else alone
+    if program is not None and program.is_executable and program not in known and fingerprints.find(target, program, (TEXTS,)):
+        known.append(program)
+    return known
+
+
+ALLOCATOR = Entry()
+"""What the registry asks for."""

@@ -1,0 +1,107 @@
+"""The pages `arenas` and `bins` of tcmalloc, and what `report` says of it. Figures in, sentences out."""
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from gdbheapx import findings as codes
+from gdbheapx import verdict
+from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
+from gdbheapx.columns import BYTES, TEXT, Column, Table, columns_of
+from gdbheapx.model import Finding, Step
+from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
+from gdbheapx.units import Size, exact_share, say
+
+WORTH_BYTES = 16 << 20
+"""Less than this needs no finding."""
+_PARTS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
+
+
+def arenas(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
+    """One line: system is the sum of what follows but for metadata."""
+    yield Table(columns_of(TcArena), rows, {**totals, "index": "total"} if len(rows) > 1 else None)
+
+
+def bins(rows: Sequence[TcBin]) -> Page:
+    """One line per size class."""
+    yield Table(columns_of(TcBin), [_bin(row) for row in rows])
+    if not rows:
+        yield "no spans"
+
+
+def _bin(row: TcBin) -> Dict[str, Any]:
+    return {**row._asdict(), **({"size_bytes": "own span"} if row.size_bytes is None else {})}
+
+
+def parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+    """The parts of what one holds, and what it has returned beside them."""
+    total = sum(part.bytes or 0 for part in parts)
+    yield say("What %s holds, in RAM or not: %s", name, Size(total))
+    yield Table(_PARTS, [{"name": part.name, "bytes": part.bytes, "share": exact_share(part.bytes, total)} for part in parts])
+    if totals.get("returned_bytes"):
+        yield say("plus %s returned to the OS: address space only", Size(totals["returned_bytes"]))
+
+
+def judge(facts: Sequence[TcFacts], around: Surroundings) -> List[Judged]:
+    """Each by itself."""
+    return [_judge(heap, around) for heap in facts]
+
+
+def _judge(facts: TcFacts, around: Surroundings) -> Judged:
+    name, row = facts.info.id, facts.arenas[0]
+    beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
+    used = sum(size.used_bytes for size in facts.sizes)
+    judged = verdict.usual(row.held_bytes, used, around.taken_bytes.get(name), beyond)
+    free = row.held_bytes - row.metadata_bytes - used
+    if judged.kind == verdict.HOARDING and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
+        what = "fragmented: free objects share spans with objects in use"
+        evidence = judged.lines[0].evidence
+        judged = verdict.of_lines(verdict.FRAGMENTED, [Finding(what, evidence, None, codes.FREE_REGIONS)], judged.sure)
+    steps = []
+    if judged.kind in (verdict.HOARDING, verdict.MIXED) and row.free_bytes >= WORTH_BYTES:
+        steps = [Step("purge --dry-run", "shows what a purge would return to the OS")]
+    elif judged.kind == verdict.FRAGMENTED:
+        steps = [Step("pins", "shows which blocks keep spans from being returned")]
+    parts = sorted(_parts(row), key=lambda part: -(part.bytes or 0))
+    return Judged(name, (name,), row.held_bytes, judged, _findings(facts, row), steps, parts)
+
+
+def _parts(row: TcArena) -> List[Part]:
+    """What it holds; of caches that were not found nothing is known."""
+    caches = None if row.cached_bytes is None or row.transfer_bytes is None else row.cached_bytes + row.transfer_bytes
+    return [
+        Part("in use", row.used_bytes),
+        Part("free spans", row.free_bytes),
+        Part("free objects in spans", row.central_bytes),
+        Part("thread and transfer caches", caches),
+        Part("ends of spans", row.tail_bytes),
+        Part("metadata", row.metadata_bytes),
+    ]
+
+
+def _findings(facts: TcFacts, row: TcArena) -> List[Finding]:
+    """Why free memory stays, what keeps most of it first."""
+    caches = (row.cached_bytes or 0) + (row.transfer_bytes or 0)
+    free = row.free_bytes if row.free_resident_bytes is None else row.free_resident_bytes
+    lines = [(free, _free_spans(facts, free)), (row.central_bytes or 0, _central(row)), (caches, _caches(caches))]
+    worth = [(size, line) for size, line in lines if size >= WORTH_BYTES and 10 * size >= row.held_bytes]
+    return [line for _, line in sorted(worth, key=lambda pair: -pair[0])]
+
+
+def _free_spans(facts: TcFacts, size: int) -> Finding:
+    is_off = facts.release_rate is not None and facts.release_rate.strip() in ("0", "0.0")
+    what = "tcmalloc keeps unused pages: it returns some only while the program frees spans, and none while it is idle"
+    if is_off:
+        what = "tcmalloc never returns unused pages: TCMALLOC_RELEASE_RATE is 0"
+    hint = "gdbheapx purge returns them now; TCMALLOC_RELEASE_RATE=10 or TCMALLOC_AGGRESSIVE_DECOMMIT=true returns more as they are freed"
+    return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES)
+
+
+def _central(row: TcArena) -> Finding:
+    what = "free objects share spans with objects in use: a span is returned only when all of it is free"
+    hint = "gdbheapx pins shows which blocks keep them"
+    return Finding(what, say("%s of free objects in spans", Size(row.central_bytes)), hint, codes.FREE_REGIONS)
+
+
+def _caches(size: int) -> Finding:
+    hint = "gdbheapx tcache shows each thread's; TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES limits all of them together"
+    what = "thread caches and transfer caches hold freed objects"
+    return Finding(what, say("%s in caches", Size(size)), hint, codes.THREAD_CACHES)

@@ -1,0 +1,226 @@
+"""tcmalloc of made-up memory: found by its structure, its sums, what is told of damage, its meter, its verdicts.
+
+Files: tcmalloc/allocator.py, tcmalloc/caches.py, tcmalloc/check.py, tcmalloc/detect.py, tcmalloc/entry.py, tcmalloc/help.py, tcmalloc/messages.py,
+tcmalloc/meter.py, tcmalloc/plan.py, tcmalloc/records.py, tcmalloc/structure.py, tcmalloc/sums.py, tcmalloc/survey.py, kernel/tcmalloc/records.py,
+kernel/tcmalloc/twin.py, kernel/tcmalloc/walkers.py.
+"""
+
+import struct
+from typing import Any, List, NamedTuple
+
+import pytest
+
+from gdbheapx import findings, verdict
+from gdbheapx.allocators.records import Surroundings, heap_context
+from gdbheapx.allocators.returning import ALL
+from gdbheapx.budget import Budget
+from gdbheapx.kernel import Kernel
+from gdbheapx.problems import Code
+from gdbheapx.tcmalloc import codes
+from gdbheapx.tcmalloc.allocator import SHAPE, TcmallocHeap
+from gdbheapx.tcmalloc.entry import ALLOCATOR
+from gdbheapx.tcmalloc.help import HELP
+from gdbheapx.tcmalloc.meter import FIGURES, TcmallocMeter
+from gdbheapx.tcmalloc.records import TcArena, TcFacts
+from tests.support.builders.tcmalloc import CENTRAL, DATA, LEAF, PAGE, ROOT, STATS, STRIDE, STRUCTS, Span, TcTarget
+
+MIB = 1 << 20
+CLASS_48, CLASS_96 = 4, 7
+
+
+class Opened(NamedTuple):
+    """A heap, and the codes that it reports."""
+
+    heap: TcmallocHeap
+    codes: List[Code]
+
+
+def opened(target: TcTarget, kernel: Kernel) -> Opened:
+    """By its structure."""
+    told: List[Code] = []
+    (found,) = ALLOCATOR.find(target, ()).located
+    around = heap_context(target, kernel, Budget(), lambda code, *rest, **more: told.append(code))
+    heap = ALLOCATOR.open(found, around)
+    assert isinstance(heap, TcmallocHeap)
+    return Opened(heap, told)
+
+
+def made(**options: Any) -> "tuple[TcTarget, Span, Span]":
+    """Objects of two classes on every sort of list, a large block, a free span and a returned one."""
+    target = TcTarget(**options)
+    small, other = target.span(1, CLASS_48), target.span(2, CLASS_96)
+    target.span(5)
+    target.span(3, location=1)
+    target.span(4, location=2)
+    target.to_central(small, small.objects[3:9])
+    target.to_transfer(CLASS_48, small.objects[20:24])
+    target.to_transfer(CLASS_96, other.objects[4:8])
+    target.to_cache(target.caches[0], CLASS_48, small.objects[40:50])
+    target.to_cache(target.caches[-1], CLASS_96, other.objects[100:101])
+    return target, small, other
+
+
+def rows(heap: TcmallocHeap) -> "List[tuple[int, int, str]]":
+    """Address, usable bytes and status of all blocks."""
+    return [(row[0], row[1], SHAPE.words[row[3]]) for batch in heap.blocks() for row in zip(*batch)]
+
+
+@pytest.mark.parametrize("has_tid", [True, False])
+@pytest.mark.parametrize("thread_caches", [1, 3])
+def test_blocks_and_sums(kernel: Kernel, has_tid: bool, thread_caches: int) -> None:
+    """Every block has its state; the sums add up to what the page heap counts; each cache has its thread."""
+    target, _, _ = made(has_tid=has_tid, thread_caches=thread_caches)
+    heap, told = opened(target, kernel)
+    listed = rows(heap)
+    assert {row[0]: row[1] for row in listed if row[2] == "used"} == target.used
+    lists = sorted((row[0], row[2]) for row in listed if row[2] in ("free", "transfer", "tcache"))
+    assert lists == sorted(target.free) and not told
+    (row,) = heap.arenas()
+    assert (row.system_bytes, row.free_bytes, row.returned_bytes) == tuple(target.totals)
+    parts = (row.used_bytes, row.central_bytes, row.transfer_bytes, row.cached_bytes, row.tail_bytes, row.free_bytes, row.returned_bytes)
+    assert sum(part or 0 for part in parts) == row.system_bytes
+    assert (row.central_bytes, row.transfer_bytes, row.cached_bytes) == (6 * 48, 4 * 48 + 4 * 96, 10 * 48 + 96)
+    assert sum(size.used_bytes for size in heap.histogram()) == row.used_bytes == sum(target.used.values())
+    assert [cache.chunks for cache in heap.caches() if cache.chunks] == ([11] if thread_caches == 1 else [10, 1])
+    if has_tid:
+        assert [cache.lwp for cache in heap.caches()] == list(range(100, 100 + thread_caches))
+    assert list(heap.rules()) == []
+
+
+def test_what_a_place_is(kernel: Kernel) -> None:
+    """An object with its neighbours and its span; free pages; tcmalloc's own."""
+    target, small, _ = made()
+    heap, _ = opened(target, kernel)
+    place = heap.block_at(small.objects[10] + 5)
+    assert place is not None and place.block is not None and place.previous is not None
+    assert (place.block.address, place.block.status, place.offset, place.previous.status) == (small.objects[10], "used", 5, "used")
+    assert [part.name for part in place.parts] == ["span of class 4", "spans"]
+    known = heap.block_at(STRUCTS)
+    assert known is not None and known.block is not None and known.block.status == "metadata"
+    assert heap.block_at(DATA) is None
+
+
+def broken(target: TcTarget, kernel: Kernel) -> "set[str]":
+    """The codes of rules that are broken."""
+    heap, _ = opened(target, kernel)
+    return {rule.code for rule in heap.rules()}
+
+
+def test_each_rule(kernel: Kernel) -> None:
+    """A count, a list, a span, a leaf, the page heap's figures: each by its code, and the walk goes on."""
+
+    def damaged(change: Any) -> "set[str]":
+        target, small, _ = made()
+        change(target, small)
+        return broken(target, kernel)
+
+    base = CENTRAL + STRIDE * CLASS_48
+    assert damaged(lambda target, small: target.put_word(base + 120, 7)) == {codes.CENTRAL_COUNT}
+    assert damaged(lambda target, small: target.put_word(base + 112, 9)) == {codes.CENTRAL_SPANS}
+    assert damaged(lambda target, small: target.put(small.struct + 40, struct.pack("<H", 3))) == {codes.SPAN_COUNT}
+    assert damaged(lambda target, small: target.put_word(STATS + 8, 0)) == {codes.HEAP_BYTES}
+    assert damaged(lambda target, small: target.put(target.caches[0] + 32 * CLASS_48 + 8, b"\x09")) == {codes.CACHE_COUNT}
+    assert damaged(lambda target, small: target.put_word(small.objects[23], small.objects[30])) == {codes.FREE_LIST_BROKEN}
+    assert codes.FREED_TWICE in damaged(lambda target, small: target.put_word(small.objects[49], small.objects[40]))
+    assert codes.FREE_LIST_BROKEN in damaged(lambda target, small: target.put_word(small.objects[5], 0x4141414141414141))
+    assert codes.SPAN_WRONG in damaged(lambda target, small: target.put(STRUCTS + 2 * 48 + 43, b"\x03"))
+    assert codes.LEAF_BROKEN in damaged(lambda target, small: target.put_word(ROOT + 8, LEAF))
+    assert codes.TC_CACHE_BROKEN in damaged(lambda target, small: target.put_word(target.caches[1] + 4144, target.caches[0]))
+    assert codes.CENTRAL_WRONG in damaged(lambda target, small: target.put(base + 1152, struct.pack("<i", 65)))
+
+
+def test_a_suspect(kernel: Kernel) -> None:
+    """The block in use before a free object whose link was overwritten."""
+    target, small, _ = made()
+    target.put_word(small.objects[3], 0x4141414141414141)
+    heap, _ = opened(target, kernel)
+    rule = next(rule for rule in heap.rules() if rule.code == codes.FREE_LIST_UNREADABLE or rule.code == codes.FREE_LIST_BROKEN)
+    assert rule.address == 0x4141414141414141 and rule.evidence is None
+
+
+def test_a_change_is_no_damage(kernel: Kernel) -> None:
+    """A thread that holds a lock explains what contradicts; the newest batch, which may be on its way, is not believed."""
+    target, small, _ = made()
+    base = CENTRAL + STRIDE * CLASS_48
+    target.put(base, b"\1")
+    target.put_word(base + 120, 7)
+    heap, told = opened(target, kernel)
+    assert [rule.evidence for rule in heap.rules()] == ["inside"] and not told
+    assert heap.arenas()[0].transfer_bytes == 4 * 96
+    target.put_word(small.objects[49], small.objects[40])
+    heap, told = opened(target, kernel)
+    heap.arenas()
+    assert set(told) == {codes.LISTS_CHANGING}
+
+
+def test_without_thread_caches(kernel: Kernel) -> None:
+    """Where their list is not found, what they hold is unknown, not 0."""
+    target, _, _ = made()
+    for cache in target.caches:
+        target.put(cache + 24 + 32, b"\xff")
+    heap, told = opened(target, kernel)
+    (row,) = heap.arenas()
+    assert row.cached_bytes is None and told == [codes.CACHES_UNKNOWN] and heap.bins()[1].cached_objects is None
+
+
+def test_what_is_not_read(kernel: Kernel) -> None:
+    """Before the first span there is none to read; a big-endian machine is named."""
+    found = ALLOCATOR.find(TcTarget(), ())
+    assert not found.located and len(found.unused) == 1 and not found.unread
+    target, _, _ = made()
+    target.little_endian = False
+    found = ALLOCATOR.find(target, ())
+    assert not found.located and len(found.unread) == 1
+    target.little_endian = True
+    (located,) = ALLOCATOR.find(target, ()).located
+    assert ALLOCATOR.confirm(target, located) is located
+    target.pieces[LEAF][:] = bytes(len(target.pieces[LEAF]))
+    assert ALLOCATOR.confirm(target, located) is None
+
+
+def test_the_meter(kernel: Kernel) -> None:
+    """Counters alone give the figures of the walk; what is used includes ends of spans."""
+    target, _, _ = made()
+    heap, _ = opened(target, kernel)
+    (row,) = heap.arenas()
+    reading, exact = TcmallocMeter(heap.tcmalloc, target).read(0), heap.exact_reading()
+    assert reading.values == exact.values == (*target.totals, row.central_bytes, row.transfer_bytes, row.cached_bytes)
+    assert len(FIGURES) == len(reading.values) and reading.used_bytes == (exact.used_bytes or 0) + row.tail_bytes
+    target.put_word(STATS, 0)
+    assert TcmallocMeter(heap.tcmalloc, target).read(0).held_bytes is None
+
+
+def test_what_would_be_returned(kernel: Kernel) -> None:
+    """Free spans, and nothing of what caches hold."""
+    target, _, _ = made()
+    heap, _ = opened(target, kernel)
+    run = heap.would_return(ALL)
+    assert run.predicted.bytes == 3 * PAGE and run.predicted.resident_bytes is None
+    keeping = heap.kept()
+    assert keeping.kept_bytes == 6 * 48 and keeping.returnable_bytes == 3 * PAGE
+
+
+def judged(**sizes: int) -> Any:
+    """The verdict on a heap of these sizes."""
+    known = {name: 0 for name in TcArena._fields if name.endswith("_bytes")}
+    row = TcArena(allocator="tcmalloc", index=0, address=None, spans=1, used_blocks=1, **{**known, **sizes})  # type: ignore[arg-type]
+    target, _, _ = made()
+    (found,) = ALLOCATOR.find(target, ()).located
+    from gdbheapx.model import HistogramRow
+
+    used = HistogramRow(8, 8, 1, sizes.get("used_bytes", 0), 0, 0, 0)
+    facts = TcFacts(found.info(), [row], {}, [used], [], True, "0" if sizes.get("central_bytes") else None)
+    (answer,) = ALLOCATOR.judge([facts], Surroundings(1, (), None))
+    return answer
+
+
+def test_verdicts() -> None:
+    """What keeps most of what is free is said first, with what returns it."""
+    hoarding = judged(system_bytes=200 * MIB, used_bytes=20 * MIB, free_bytes=150 * MIB, free_resident_bytes=150 * MIB, cached_bytes=30 * MIB)
+    assert hoarding.verdict.kind == verdict.HOARDING
+    assert [line.code for line in hoarding.findings] == [findings.UNUSED_PAGES, findings.THREAD_CACHES] and hoarding.next_steps
+    spread = judged(system_bytes=200 * MIB, used_bytes=80 * MIB, central_bytes=90 * MIB, free_bytes=30 * MIB, free_resident_bytes=30 * MIB)
+    assert [line.code for line in spread.findings] == [findings.FREE_REGIONS, findings.PURGING_OFF]
+    assert (spread.verdict.kind, spread.verdict.code) == (verdict.FRAGMENTED, findings.FREE_REGIONS) and spread.next_steps
+    assert judged(system_bytes=200 * MIB, used_bytes=190 * MIB).verdict.kind == verdict.LEAK_LIKE
+    assert set(HELP) >= {"arenas", "bins", "purge", "tcache"}
