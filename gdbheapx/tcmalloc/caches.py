@@ -6,7 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 from gdbheapx.inferior.base import Target
 from gdbheapx.problems import Report
 from gdbheapx.tcmalloc import codes
-from gdbheapx.tcmalloc.structure import CACHE_MAX, CACHE_TID, FREE_LIST_BYTES, FREE_LIST_SIZE, Central, Structure
+from gdbheapx.tcmalloc.structure import CACHE_MAX, CACHE_TID, FREE_LIST_BYTES, FREE_LIST_SIZE, Central, Structure, Threads
 
 MOST_CACHES = 1 << 16
 LENGTH = 8
@@ -96,22 +96,28 @@ def thread_caches(target: Target, known: Structure, report: Report) -> Caches:
         return Caches((), False)
     head, size, tid = target.read_prefix(threads.head, 8), known.sizes.cache_bytes, known.sizes.lists_bytes + CACHE_TID
     address, seen, met = int.from_bytes(head, "little"), set(), []  # type: ignore[var-annotated]
-    is_whole = len(head) == 8
+    is_whole, last = len(head) == 8, 0
     while address and is_whole:
         data = target.read_prefix(address, size)
         if len(data) < size:
             report(codes.TC_CACHE_UNREADABLE, address, "cannot read a thread cache", "what it and those behind it hold counts as used")
             is_whole = False
-        elif address in seen or len(met) >= MOST_CACHES or not _is_cache(data, known):
+        elif address in seen or len(met) >= MOST_CACHES or not _is_cache(data, known) or _before(data, threads) != last:
             what = "the list of thread caches leads to what is no thread cache, or back"
             report(codes.TC_CACHE_BROKEN, address, what, "what those behind it hold counts as used", target.kind == "live")
             is_whole = False
         else:
             seen.add(address)
             met.append((address, data))
+            last = address
             (address,) = struct.unpack_from("<Q", data, threads.next)
     whose = _whose(target, known, [(address, struct.unpack_from("<Q", data, tid)[0]) for address, data in met])
     return Caches([_cache(address, data, whose.get(address), known) for address, data in met], is_whole)
+
+
+def _before(data: bytes, threads: Threads) -> int:
+    """prev_, which stands behind next_."""
+    return int(struct.unpack_from("<Q", data, threads.next + 8)[0])
 
 
 def _is_cache(data: bytes, known: Structure) -> bool:

@@ -27,7 +27,7 @@ FREED_TWICE = Code("free-object-twice", Severity.DAMAGE)
 LISTS_CHANGING = Code("free-lists-changing", Severity.MOMENT)
 """A thread stood in tcmalloc, and a list of free objects contradicts its counter, or another one."""
 
-# ---- what `check` alone looks for
+# ---- what tcmalloc counts
 SPAN_COUNT = Code("span-count-mismatch", Severity.DAMAGE)
 """The objects that are out (refcount) and those on the span's list are not all of them."""
 CENTRAL_COUNT = Code("central-count-mismatch", Severity.DAMAGE)
@@ -37,5 +37,7 @@ CACHE_COUNT = Code("thread-heap-count-mismatch", Severity.DAMAGE)
 """A list of a thread cache has another length than it says."""
 BATCH_COUNT = Code("transfer-batch-mismatch", Severity.DAMAGE)
 """A batch of a transfer cache does not end where it says."""
+LIST_CLASS = Code("free-list-wrong-class", Severity.DAMAGE)
+"""A list holds objects of another size class."""
 HEAP_BYTES = Code("page-heap-mismatch", Severity.DAMAGE)
 """The page heap's own three figures are not what its spans add up to."""

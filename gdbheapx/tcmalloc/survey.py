@@ -39,6 +39,7 @@ OF_LISTS: Dict[int, Tuple[Code, str]] = {
     api.LIST_LONG: (codes.FREE_LIST_BROKEN, "a list of free objects does not end where it should"),
     api.LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects leads to what is no object"),
 }
+CHANGING = "a thread was inside tcmalloc: retry to see whether it persists"
 COUNTED = "what follows on this list counts as used"
 
 
@@ -131,7 +132,24 @@ def look(tcmalloc: Tcmalloc, around: HeapContext, report: Report) -> Survey:
     told = _tell_lists(target, listings, ends, tallies, changing, report)
     objects = _objects(spans, sizes, frees) if tallies.problem_count else _counted(listings, ends)
     is_whole = is_whole and not (spans.problem_count or unmapped or told)
-    return Survey(spans, central, threads, listings, ends, frees, tallies, objects, unmapped, is_whole, changing)
+    survey = Survey(spans, central, threads, listings, ends, frees, tallies, objects, unmapped, is_whole, changing)
+    return survey._replace(is_whole=_is_consistent(target, tcmalloc, survey, report)) if is_whole else survey
+
+
+def _is_consistent(target: Target, tcmalloc: Tcmalloc, survey: Survey, report: Report) -> bool:
+    """What it counts is what there is; else it is reported: as one moment, where a thread stands inside."""
+    from gdbheapx.tcmalloc.accounts import contradictions
+
+    found = list(contradictions(survey, stats(target, tcmalloc), tcmalloc.structure.page_map.stats))
+    is_live = target.kind == "live"
+    if found and survey.is_changing:
+        _, address, what = found[0]
+        more = " (and %d more like this)" % (len(found) - 1) if len(found) > 1 else ""
+        report(codes.LISTS_CHANGING, address, what + more, CHANGING, is_live)
+        return False
+    for code, address, what in found:
+        report(code, address, what, None, is_live)
+    return not found
 
 
 def _counted(listings: Sequence[Listing], ends: Sequence[ListEnd]) -> "Counter[Tuple[int, int]]":
@@ -192,7 +210,7 @@ def _lists(tcmalloc: Tcmalloc, spans: Spans, central: Sequence[CentralList], thr
 
     columns = (spans.column(name) for name in ("list", "objects", "size_class", "refcount"))
     for place, (head, objects, size_class, refcount) in enumerate(zip(*columns)):
-        if size_class:
+        if size_class and (head or objects != refcount):
             add(head, objects, api.TC_CENTRAL, size_class, place, objects - refcount, sizes.batch[size_class])
     for place, row in enumerate(central):
         for batch in row.batches:
