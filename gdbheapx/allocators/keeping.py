@@ -21,6 +21,8 @@ ENDED_ARENA = "ended-arena"
 """In an arena to which no thread is attached any more."""
 SLAB = "slab"
 """Free regions of slabs that have regions in use: only a slab that is wholly free is returned."""
+SPAN = "span"
+"""Free objects of spans that have objects in use or in caches: only a span that is wholly free is returned."""
 GROUP = "group"
 """Free slots of groups that have slots in use: a group is returned with its last block."""
 

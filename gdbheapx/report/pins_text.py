@@ -21,6 +21,7 @@ WHERE = {
     keeping.MAIN_TOP: "main-top: the end of the main arena, of which malloc keeps a little",
     keeping.FOREIGN_BREAK: "foreign-break: the end of the main arena; other code moved the program break, so it cannot be returned",
     keeping.ENDED_ARENA: "ended-arena: in arenas whose threads have ended; a new thread may take one over",
+    keeping.SPAN: "span: free objects of spans; a span can be returned when its last object is back in it",
     keeping.GROUP: "group: free slots of groups; a group is returned when the last block in it is freed",
     keeping.SLAB: "slab: free regions of slabs; a slab is returned when all of it is free",
 }

@@ -82,7 +82,7 @@ class TcmallocHeap(Heap):
         """Its free spans."""
         from gdbheapx.tcmalloc.plan import dry_run
 
-        return dry_run(self.arenas(), self.target.kind == "live")
+        return dry_run(self.arenas(), self.tcmalloc.structure.page_map.page_bytes, self.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "Purge":
         """MallocExtension_ReleaseFreeMemory()."""

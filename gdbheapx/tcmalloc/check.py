@@ -1,4 +1,4 @@
-"""Which rules of tcmalloc are broken, as `check` shows them: what one look at everything told as damage, with the block that may be its cause."""
+"""Which rules of tcmalloc are broken, as `check` shows them: what one look told as damage, with the block that may be its cause."""
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 

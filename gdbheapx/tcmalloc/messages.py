@@ -49,8 +49,11 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
     name, row = facts.info.id, facts.arenas[0]
     beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
     used = sum(size.used_bytes for size in facts.sizes)
-    judged = verdict.usual(row.held_bytes, used, around.taken_bytes.get(name), beyond)
-    free = row.held_bytes - row.metadata_bytes - used
+    told = around.taken([(claim.start, claim.end) for claim in facts.claims if claim.what == "metadata"])
+    metadata = row.metadata_bytes if told is None else told  # most of it was never touched
+    held = row.system_bytes - row.returned_bytes + metadata
+    judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
+    free = held - metadata - used
     if judged.kind == verdict.HOARDING and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
         what = "fragmented: free objects share spans with objects in use"
         evidence = judged.lines[0].evidence
@@ -60,11 +63,11 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
         steps = [Step("purge --dry-run", "shows what a purge would return to the OS")]
     elif judged.kind == verdict.FRAGMENTED:
         steps = [Step("pins", "shows which blocks keep spans from being returned")]
-    parts = sorted(_parts(row), key=lambda part: -(part.bytes or 0))
-    return Judged(name, (name,), row.held_bytes, judged, _findings(facts, row), steps, parts)
+    parts = sorted(_parts(row, metadata), key=lambda part: -(part.bytes or 0))
+    return Judged(name, (name,), held, judged, _findings(facts, row), steps, parts)
 
 
-def _parts(row: TcArena) -> List[Part]:
+def _parts(row: TcArena, metadata_bytes: int) -> List[Part]:
     """What it holds; of caches that were not found nothing is known."""
     caches = None if row.cached_bytes is None or row.transfer_bytes is None else row.cached_bytes + row.transfer_bytes
     return [
@@ -73,7 +76,7 @@ def _parts(row: TcArena) -> List[Part]:
         Part("free objects in spans", row.central_bytes),
         Part("thread and transfer caches", caches),
         Part("ends of spans", row.tail_bytes),
-        Part("metadata", row.metadata_bytes),
+        Part("metadata", metadata_bytes),
     ]
 
 

@@ -1,6 +1,6 @@
 """What MallocExtension_ReleaseFreeMemory() would return, and the plan of calling it (src/page_heap.cc: ReleaseAtLeastNPages)."""
 
-from typing import Any, Callable, List, Sequence
+from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
 from gdbheapx.allocators.records import HeapContext
@@ -26,15 +26,16 @@ _COLUMNS = (
 )
 
 
-def predicted(rows: Sequence[TcArena]) -> Predicted:
-    """Every span that is free; what caches hold is not flushed."""
+def predicted(rows: Sequence[TcArena], page_bytes: int) -> Predicted:
+    """Every span that is free, also in tcmalloc's own pages; what caches hold is not flushed."""
     size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in KEYS[2:])
-    return Predicted(size, resident, exclusive, {"free_bytes": size})
+    return Predicted(size, resident, exclusive, {"free_pages": None if size is None else size // page_bytes})
 
 
-def dry_run(rows: Sequence[TcArena], is_live: bool) -> DryRun:
+def dry_run(rows: Sequence[TcArena], page_bytes: int, is_live: bool) -> DryRun:
     """What it would return."""
-    return DryRun(RELEASE, predicted(rows), [{key: getattr(row, key) for key in KEYS} for row in rows], Table(_COLUMNS, rows), is_live)
+    arenas = [{key: getattr(row, key) for key in KEYS} for row in rows]
+    return DryRun(RELEASE, predicted(rows, page_bytes), arenas, Table(_COLUMNS, rows), is_live)
 
 
 class Purge(Plan):
@@ -66,7 +67,10 @@ class Purge(Plan):
         return held
 
     def look(self, heap: Any) -> Predicted:
-        return predicted(heap.arenas())
+        return predicted(heap.arenas(), self._tcmalloc.structure.page_map.page_bytes)
+
+    def kept(self) -> Optional[Mapping[str, Optional[int]]]:
+        return self.look(self.anew(_unheard)).kept
 
 
 def _unheard(*complaint: Any, **more: Any) -> None:

@@ -84,6 +84,11 @@ class PageMap(NamedTuple):
     page_shift: int
 
     @property
+    def page_bytes(self) -> int:
+        """Of tcmalloc's pages, which are two of the system's or more."""
+        return 1 << self.page_shift
+
+    @property
     def page_bits(self) -> int:
         """Of a page's number."""
         return ADDRESS_BITS - self.page_shift

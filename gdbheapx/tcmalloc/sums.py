@@ -2,7 +2,7 @@
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.keeping import SLAB, ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.keeping import SPAN, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.pins import ROOM, PinShape
 from gdbheapx.kernel.common.in_ram import UNKNOWN
@@ -130,8 +130,8 @@ def caches(tcmalloc: Tcmalloc, around: HeapContext, survey: Survey) -> List[Thre
 def keeping(tcmalloc: Tcmalloc, survey: Survey, row: TcArena) -> Keeping:
     """A span of objects is free when its last object is back in it: what is free beside others stays."""
     sizes = tcmalloc.structure.sizes
-    page = 1 << tcmalloc.structure.page_map.page_shift
+    page = tcmalloc.structure.page_map.page_bytes
     rooms = sorted((size, pages * page) for size, pages in zip(sizes.object_bytes, sizes.pages) if size)
     kept: Optional[int] = row.central_bytes
     terms = [Term("central", row.central_bytes or 0)]
-    return Keeping(PinShape(page, rooms=rooms), [ArenaKeeps(0, kept)], terms, words={ROOM: SLAB}, returnable_bytes=row.free_bytes)
+    return Keeping(PinShape(page, rooms=rooms), [ArenaKeeps(0, kept)], terms, words={ROOM: SPAN}, returnable_bytes=row.free_bytes)

@@ -17,11 +17,9 @@ pytestmark = pytest.mark.wild  # packages that a developer's machine need not ha
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 LIBRARIES = {
-    "tcmalloc": ("libtcmalloc.so.4", "tcmalloc"),
-    "tcmalloc_minimal": ("libtcmalloc_minimal.so.4", "tcmalloc"),
     "mimalloc": ("libmimalloc.so.2", "mimalloc"),
 }
-"""File, name in words. Debian: libgoogle-perftools4, libtcmalloc-minimal4, libmimalloc2.0."""
+"""File, name in words. Debian: libmimalloc2.0."""
 WAYS = {"nothing": (), "symbols, gdb": (*bare.LIVE, "--gdb", "none")}
 """What is hidden: options."""
 
