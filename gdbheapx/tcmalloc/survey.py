@@ -4,7 +4,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from itertools import islice
+from itertools import chain, islice
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import HeapContext
@@ -50,8 +50,6 @@ class Listing(NamedTuple):
     size_class: int
     place: int
     """Of the span, of the central list or of the thread cache, in their sequence."""
-    number: int
-    """Its place among all lists."""
     expected: int
     """Objects by the counter that belongs to it."""
     slack: int
@@ -61,6 +59,7 @@ class Listing(NamedTuple):
 class Survey(NamedTuple):
     """All of it."""
 
+    leaves: Sequence[PageLeaf]
     spans: Spans
     central: Sequence[CentralList]
     caches: Caches
@@ -85,7 +84,13 @@ def leaves(target: Target, tcmalloc: Tcmalloc, report: Report) -> List[PageLeaf]
         what = "cannot read the root of the page map"
         report(codes.ROOT_UNREADABLE, page_map.root + len(data), what, "spans beyond are missing")
     size, memory = 8 << page_map.leaf_bits, union([(mapping.start, mapping.end) for mapping in target.mappings()])
-    listed = [(place, address) for place, address in enumerate(array("Q", data[: len(data) // 8 * 8])) if address]
+    listed = [
+        (at // 8 + place, address)
+        for at in range(0, len(data), PAGE)
+        if any(data[at : at + PAGE])
+        for place, address in enumerate(array("Q", data[at : min(at + PAGE, len(data) // 8 * 8)]))
+        if address
+    ]
     often = Counter(address for _, address in listed)
     own = {address: _place_of(target, page_map, address) for address, count in often.items() if count > 1}
     found: List[PageLeaf] = []
@@ -114,7 +119,8 @@ def look(tcmalloc: Tcmalloc, around: HeapContext, report: Report) -> Survey:
     target, known, kernel = around.target, tcmalloc.structure, around.kernel
     source, page_map, sizes = target.bulk_source(), known.page_map, known.sizes.object_bytes
     layout = SpanLayout(1, page_map.page_shift, page_map.leaf_bits, page_map.page_bits)
-    spans = walkers.spans(kernel, source, layout, leaves(target, tcmalloc, report), sizes, around.budget)
+    known_leaves = leaves(target, tcmalloc, report)
+    spans = walkers.spans(kernel, source, layout, known_leaves, sizes, around.budget)
     spans, unmapped = _mapped(target, spans)
     central, threads = caches.central_lists(target, known, report), caches.thread_caches(target, known, report)
     changing = is_changing(target, tcmalloc, central)
@@ -132,7 +138,7 @@ def look(tcmalloc: Tcmalloc, around: HeapContext, report: Report) -> Survey:
     told = _tell_lists(target, listings, ends, tallies, changing, report)
     objects = _objects(spans, sizes, frees) if tallies.problem_count else _counted(listings, ends)
     is_whole = is_whole and not (spans.problem_count or unmapped or told)
-    survey = Survey(spans, central, threads, listings, ends, frees, tallies, objects, unmapped, is_whole, changing)
+    survey = Survey(known_leaves, spans, central, threads, listings, ends, frees, tallies, objects, unmapped, is_whole, changing)
     return survey._replace(is_whole=_is_consistent(target, tcmalloc, survey, report)) if is_whole else survey
 
 
@@ -184,7 +190,7 @@ def _mapped(target: Target, spans: Spans) -> Tuple[Spans, List[int]]:
     """Spans without those that lie in no memory of the process, and the places of these."""
     memory = union([(mapping.start, mapping.end) for mapping in target.mappings()])
     ranges = [(start, start + size) for start, size in zip(spans.column("start"), spans.column("bytes"))]
-    outside = subtract(ranges, memory)
+    outside = subtract(union(ranges), memory)
     if not outside:
         return spans, []
     bad = {place for place, (start, end) in enumerate(ranges) if any(start < last and first < end for first, last in outside[:1000])}
@@ -202,25 +208,22 @@ def _mapped(target: Target, spans: Spans) -> Tuple[Spans, List[int]]:
 
 
 def _lists(tcmalloc: Tcmalloc, spans: Spans, central: Sequence[CentralList], threads: Caches) -> "Tuple[array[int], List[Listing]]":
-    sizes, lists, listings = tcmalloc.structure.sizes, array("Q"), []  # type: ignore[var-annotated]
-
-    def add(head: int, most: int, kind: int, size_class: int, place: int, expected: int, slack: int) -> None:
-        lists.extend(FreeList(head, most, kind))
-        listings.append(Listing(kind, size_class, place, len(listings), expected, slack))
-
-    columns = (spans.column(name) for name in ("list", "objects", "size_class", "refcount"))
-    for place, (head, objects, size_class, refcount) in enumerate(zip(*columns)):
-        if size_class and (head or objects != refcount):
-            add(head, objects, api.TC_CENTRAL, size_class, place, objects - refcount, sizes.batch[size_class])
+    batch = tcmalloc.structure.sizes.batch
+    columns = zip(*(spans.column(name) for name in ("list", "objects", "size_class", "refcount", "start")))
+    rows = [
+        (FreeList(head, objects, api.TC_CENTRAL, start), Listing(api.TC_CENTRAL, size_class, place, objects - refcount, 0))
+        for place, (head, objects, size_class, refcount, start) in enumerate(columns)
+        if size_class and (head or objects != refcount)
+    ]
     for place, row in enumerate(central):
-        for batch in row.batches:
-            count = sizes.batch[row.size_class]
-            add(batch.head, count, api.TC_TRANSFER, row.size_class, place, count, 0)
+        count = batch[row.size_class]
+        rows += [(FreeList(one.head, count, api.TC_TRANSFER, 0), Listing(api.TC_TRANSFER, row.size_class, place, count, 0)) for one in row.batches]
     for place, cache in enumerate(threads.rows):
-        for one in cache.lists:
-            slack = 2 * sizes.batch[one.size_class]
-            add(one.head, one.length + slack, api.TC_CACHED, one.size_class, place, one.length, slack)
-    return lists, listings
+        for own in cache.lists:
+            slack = 2 * batch[own.size_class]
+            made = FreeList(own.head, own.length + slack, api.TC_CACHED, 0)
+            rows.append((made, Listing(api.TC_CACHED, own.size_class, place, own.length, slack)))
+    return array("Q", chain.from_iterable(made for made, _ in rows)), [listing for _, listing in rows]
 
 
 def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralList]) -> bool:
@@ -282,7 +285,7 @@ def metadata(tcmalloc: Tcmalloc, survey: Survey, target: Target) -> List[Tuple[i
     page_map, cache_bytes = tcmalloc.structure.page_map, tcmalloc.structure.sizes.cache_bytes
     columns = [survey.spans.column(name) for name in ("address", "start", "bytes")]
     own = [(page, page + PAGE) for page in {address // PAGE * PAGE for address in columns[0]}]
-    for leaf in leaves(target, tcmalloc, _unheard):
+    for leaf in survey.leaves:
         own.append((leaf.address // PAGE * PAGE, -(-(leaf.address + (8 << page_map.leaf_bits)) // PAGE) * PAGE))
     own += [(cache.address // PAGE * PAGE, -(-(cache.address + cache_bytes) // PAGE) * PAGE) for cache in survey.caches.rows]
     held = union([(start, start + size) for start, size in zip(*columns[1:])])
@@ -305,7 +308,3 @@ def stats(target: Target, tcmalloc: Tcmalloc) -> Tuple[int, ...]:
     """The page heap's own: bytes of all spans, of free ones, of returned ones; empty if they cannot be read."""
     data = target.read_prefix(tcmalloc.structure.page_map.stats, 24)
     return struct.unpack("<3Q", data) if len(data) == 24 else ()
-
-
-def _unheard(*complaint: object, **more: object) -> None:
-    """Was told before."""

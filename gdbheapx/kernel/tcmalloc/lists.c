@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define LINKS_BETWEEN_CLOCKS 1024u
+#define SPAN_BLOCK (256u << 10)
 #define KIND_SHIFT 3u           /* KIND_BITS */
 
 struct lists_job {
@@ -15,7 +16,9 @@ struct lists_job {
     int is_begun;
     unsigned swap;
     uint64_t *objects, count, room;
+    struct window window;       /* onto spans, in their order: a list jumps about in one */
     struct pages pages;
+    uint8_t bytes[SPAN_BLOCK];
 };
 
 void heapx_tc_lists_free(struct lists_job *job)
@@ -40,6 +43,7 @@ struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t littl
     job->ends = ends;
     job->swap = is_swapped(little_endian);
     pages_open(&job->pages, source, 0);
+    window_open(&job->window, source, job->bytes, sizeof job->bytes, 0, UINT64_MAX);
     return job;
 }
 
@@ -57,16 +61,31 @@ static int add(struct lists_job *job, uint64_t object, uint64_t kind)
     return 1;
 }
 
+/* The object's first word: 1; 0: it cannot be read, or reading was interrupted. */
+static int read_link(struct lists_job *job, const struct free_list *list, uint64_t object, uint8_t *word)
+{
+    const uint64_t offset = object - job->window.begin;
+    if (list->start && offset < job->window.length && job->window.length - offset >= 8) {
+        memcpy(word, job->window.bytes + offset, 8);
+        return 1;
+    }
+    return pages_read(&job->pages, object, word, 8);
+}
+
 /* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
 int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds)
 {
     const double deadline = clock_now() + seconds;
     uint64_t links = 0;
-    job->pages.interrupted = 0;
+    job->pages.interrupted = job->window.interrupted = 0;
     for (; job->list < job->list_count; job->list++, job->is_begun = 0) {
         const struct free_list *list = &job->lists[job->list];
         struct list_end *end = &job->ends[job->list];
         if (!job->is_begun) {
+            if (list->start && list->head)
+                (void) window_at(&job->window, list->start, 8);
+            if (job->window.interrupted)
+                return INTERRUPTED;
             job->next = list->head;
             job->is_begun = 1;
         }
@@ -80,7 +99,7 @@ int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds)
                 end->problem = LIST_MISALIGNED;
             } else if (end->count >= list->most || job->count >= job->most) {
                 end->problem = LIST_LONG;
-            } else if (!pages_read(&job->pages, object, word, sizeof word)) {
+            } else if (!read_link(job, list, object, word)) {
                 if (job->pages.interrupted)
                     return INTERRUPTED;
                 end->problem = LIST_UNREADABLE;

@@ -94,6 +94,8 @@ class FreeList(NamedTuple):
     """Links that are followed."""
     kind: int
     """TC_ number."""
+    start: int
+    """Of the span that all its objects lie in; 0: they lie anywhere."""
 
 
 class ListEnd(NamedTuple):

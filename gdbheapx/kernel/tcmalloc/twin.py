@@ -144,7 +144,7 @@ def follow(reader: Reader, little_endian: bool, lists: "array[int]", most: int, 
     is_whole = False
     try:
         for place in range(len(lists) // width):
-            head, limit, kind = lists[width * place : width * (place + 1)]
+            head, limit, kind, _ = lists[width * place : width * (place + 1)]
             count, problem, at, next_object = 0, api.LIST_GOOD, 0, head
             while next_object and not problem:
                 at = next_object

@@ -73,7 +73,7 @@ def test_both_kernels_follow_lists(c_kernel: CKernel) -> None:
     link(301, 7)
     link(302, 0x7777_0000)
     lists = [(at, 1000), (at, 50), (at + 1600, 10), (at + 2400, 10), (at + 2408, 10), (at + 2416, 10), (0, 10), (at + 3, 1)]
-    numbers = array("Q", [number for place, (head, most) in enumerate(lists) for number in FreeList(head, most, place % 4)])
+    numbers = array("Q", [number for place, (head, most) in enumerate(lists) for number in FreeList(head, most, place % 4, at if place % 2 else 0)])
     source = BytesSource(((at, bytes(words)),))
     for most in (10_000, 120):
         one, other = (walkers.follow(kernel, source, True, numbers, most, Budget()) for kernel in (c_kernel, PythonKernel()))
