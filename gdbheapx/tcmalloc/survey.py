@@ -217,7 +217,8 @@ def _lists(tcmalloc: Tcmalloc, spans: Spans, central: Sequence[CentralList], thr
     ]
     for place, row in enumerate(central):
         count = batch[row.size_class]
-        rows += [(FreeList(one.head, count, api.TC_TRANSFER, 0), Listing(api.TC_TRANSFER, row.size_class, place, count, 0)) for one in row.batches]
+        listing = Listing(api.TC_TRANSFER, row.size_class, place, count, 0)
+        rows += [(FreeList(one.head, count, api.TC_TRANSFER, 0), listing) for one in row.batches]
     for place, cache in enumerate(threads.rows):
         for own in cache.lists:
             slack = 2 * batch[own.size_class]

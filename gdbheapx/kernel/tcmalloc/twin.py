@@ -4,7 +4,7 @@ from array import array
 from typing import Any, List, Sequence
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.slots import Frees
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.tcmalloc import records as api
 from gdbheapx.kernel.tcmalloc.records import FreeList, Listed, PageLeaf, SpanLayout, SpanProblem, Spans, TcSpan
@@ -80,7 +80,10 @@ class _Walk:
         return length
 
     def add_run(self, start: int, size: int, count: int, label: int, kind: int, base: int) -> None:
-        self.runs.extend((start, size, count, size, 0, label, kind, api.TC_CENTRAL, 0, base, 0))
+        made = dict.fromkeys(SlotRun._fields, 0)
+        made.update(start=start, slot_bytes=size, slots=count, usable_bytes=size, label=label, kind=kind)
+        made.update(free_kind=api.TC_CENTRAL, base=base)
+        self.runs.extend(made.values())
 
     def add_runs(self, span: TcSpan) -> None:
         if span.location == api.SPAN_ON_NORMAL:
