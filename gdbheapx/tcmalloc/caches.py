@@ -1,14 +1,19 @@
 """Where tcmalloc's free objects are listed besides their spans: transfer caches (central_freelist.h) and thread caches (thread_cache.h)."""
 
 import struct
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from bisect import bisect_right
+from itertools import islice
+from typing import Container, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import Target
 from gdbheapx.problems import Report
+from gdbheapx.ranges import union
 from gdbheapx.tcmalloc import codes
 from gdbheapx.tcmalloc.structure import CACHE_MAX, CACHE_TID, FREE_LIST_BYTES, FREE_LIST_SIZE, Central, Structure, Threads
 
 MOST_CACHES = 1 << 16
+MOST_LACKING = 64
+"""Threads without a cache that are looked at."""
 LENGTH = 8
 THREAD_LOCAL_BYTES = 4096
 """On either side of the thread pointer lies the thread-local storage of objects that the program starts with."""
@@ -95,7 +100,8 @@ def thread_caches(target: Target, known: Structure, report: Report) -> Caches:
         report(codes.CACHES_UNKNOWN, None, what, "what they hold counts as used")
         return Caches((), False)
     head, size, tid = target.read_prefix(threads.head, 8), known.sizes.cache_bytes, known.sizes.lists_bytes + CACHE_TID
-    address, seen, met = int.from_bytes(head, "little"), set(), []  # type: ignore[var-annotated]
+    address, met = int.from_bytes(head, "little"), []  # type: ignore[var-annotated]
+    seen: Set[int] = set()
     is_whole, last = len(head) == 8, 0
     while address and is_whole:
         data = target.read_prefix(address, size)
@@ -112,6 +118,11 @@ def thread_caches(target: Target, known: Structure, report: Report) -> Caches:
             last = address
             (address,) = struct.unpack_from("<Q", data, threads.next)
     whose = _whose(target, known, [(address, struct.unpack_from("<Q", data, tid)[0]) for address, data in met])
+    unlisted = _unlisted(target, known, seen, set(whose.values())) if is_whole else None
+    if unlisted is not None:
+        what = "this thread cache is not on the list of all"
+        report(codes.TC_CACHE_BROKEN, unlisted, what, "what it holds counts as used", target.kind == "live")
+        is_whole = False
     return Caches([_cache(address, data, whose.get(address), known) for address, data in met], is_whole)
 
 
@@ -138,21 +149,40 @@ def _cache(address: int, data: bytes, lwp: Optional[int], known: Structure) -> C
     return Cache(address, lwp, size, most, lists)
 
 
-def _whose(target: Target, known: Structure, caches: "Sequence[tuple[int, int]]") -> Dict[int, int]:
+def _whose(target: Target, known: Structure, caches: Sequence[Tuple[int, int]]) -> Dict[int, int]:
     """lwp by cache: by tid_, else by the thread-local pointer to it, wherever that stands near the thread pointer."""
     threads = {thread.thread_pointer: thread.lwp for thread in target.threads() if thread.thread_pointer}
     has_tid = known.threads is not None and known.threads.has_tid
     whose = {address: threads[tid] for address, tid in caches if has_tid and tid in threads}
-    left: Set[int] = {address for address, _ in caches}.difference(whose)
-    known_lwps = set(whose.values())
+    left, told = {address for address, _ in caches}.difference(whose), set(whose.values())
     for pointer, lwp in threads.items():
-        if lwp in known_lwps or not left:
-            continue
-        start = pointer // 8 * 8 - THREAD_LOCAL_BYTES
-        words = target.words_in(target.read_prefix(start, 2 * THREAD_LOCAL_BYTES)) or target.words_in(
-            target.read_prefix(start + THREAD_LOCAL_BYTES, THREAD_LOCAL_BYTES)
-        )
-        own = left.intersection(words)
+        own = left.intersection(_near(target, pointer)) if left and lwp not in told else set()
         if len(own) == 1:
             whose[own.pop()] = lwp
     return whose
+
+
+def _near(target: Target, thread_pointer: int) -> List[int]:
+    """Words of a thread's local storage, as far as it was ever touched."""
+    words: List[int] = []
+    start = thread_pointer // 8 * 8 - THREAD_LOCAL_BYTES
+    end = start + 2 * THREAD_LOCAL_BYTES
+    for first, last in target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]:
+        words += target.words_in(target.read_prefix(max(first, start), min(last, end) - max(first, start)))
+    return words
+
+
+def _unlisted(target: Target, known: Structure, caches: Container[int], lwps: Container[int]) -> Optional[int]:
+    """A thread cache that a thread without one on the list points to; None: there is none. A wrong link ends the list early."""
+    memory = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
+    starts, size = [start for start, _ in memory], known.sizes.cache_bytes
+    lacking = (thread for thread in target.threads() if thread.thread_pointer and thread.lwp not in lwps)
+    for thread in islice(lacking, MOST_LACKING):
+        for word in _near(target, thread.thread_pointer or 0):
+            place = bisect_right(starts, word) - 1
+            if word % 8 or word in caches or place < 0 or word + size > memory[place][1]:
+                continue
+            data = target.read_prefix(word, size)
+            if len(data) == size and _is_cache(data, known):
+                return word
+    return None

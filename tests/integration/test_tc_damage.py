@@ -46,6 +46,7 @@ class Patient:
             "central": [known.central + known.stride * number + at for number in range(1, count) for at in (0, 8, 112, 120, 1152)],
             "batch": [known.central + known.stride * row.size_class + 128 for row in survey.central if row.batches] or [known.central],
             "cache": [row.address + at for row in survey.caches.rows for at in range(0, 32 * count, 8) if at % 32 in (0, 8, 24)],
+            "caches": [row.address + known.threads.next + at for row in survey.caches.rows for at in (0, 8)] + [known.threads.head],
             "link": list(survey.frees.addresses),
             "figures": [page_map.stats + at for at in (0, 8, 16)],
             "sizes": [known.sizes.address // 8 * 8 + 8 * place for place in range(1, count // 2)],

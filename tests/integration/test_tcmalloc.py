@@ -46,7 +46,22 @@ def beside(stage: Stage) -> Process:
 
 def test_blocks_and_figures(stage: Stage, kind: str, path: Path) -> None:
     """Address, state and usable size of every recorded block are equal; the figures are MallocExtension's to the byte, and add up."""
-    process = recorder(stage, path)
+    check(recorder(stage, path), kind)
+
+
+@pytest.mark.parametrize("way", ["in the program", "static", "static, stripped"])
+def test_linked_in(stage: Stage, kind: str, way: str) -> None:
+    """The same of a program that contains it, dynamic or static, with symbols or without."""
+    archive = library().with_name("libtcmalloc_minimal.a")
+    if not archive.exists():
+        pytest.skip("no libtcmalloc_minimal.a here (Debian: libgoogle-perftools-dev)")
+    more = {"in the program": (), "static": ("-static",), "static, stripped": ("-static", "-s")}[way]
+    flags = [*more, "-Wl,--whole-archive", "-l:" + archive.name, "-Wl,--no-whole-archive", "-lstdc++", "-lm"]
+    check(stage.start("tc_recorder", "4", "400", "4", flags=flags), kind)
+
+
+def check(process: Process, kind: str) -> None:
+    """What was recorded is what is read."""
     target, truth = process.target(kind), recorded(process)
     chunks = heapx(target, "chunks", *ONLY, "--json").data["chunks"]
     read = {int(row["address"], 0): row for row in chunks}
