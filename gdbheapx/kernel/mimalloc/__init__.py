@@ -1,0 +1,1 @@
+"""mimalloc's free lists."""

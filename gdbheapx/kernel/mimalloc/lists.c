@@ -1,0 +1,186 @@
+/* mimalloc's lists of free blocks: linked by the first words of their members, of one page, or of all pages of a heap (page.c, free.c). What
+   a list leads to is believed only where it is a block of its page; a list with more members than the page has blocks is a ring. */
+#include "../common/heapx.h"
+#include "declared_mimalloc.h"
+
+#include <stdlib.h>
+
+#define MEMBERS_BETWEEN_CLOCKS 4096u
+
+struct free_lists {
+    const struct free_list *lists;      /* the caller's, as are the pages */
+    const struct list_page *blocks;
+    uint64_t count, page_count;
+    uint64_t place;                     /* the list at hand */
+    uint64_t member;                    /* the next member of it; it is begun where `is_open` */
+    int is_open;
+    uint64_t most;                      /* of members of a list of all pages */
+    struct list_end *ends;
+    uint64_t *shared;                   /* by page */
+    uint64_t *found, found_count, found_room;   /* address | kind */
+    struct pages pages;
+};
+
+void heapx_mimalloc_lists_free(struct free_lists *job)
+{
+    if (!job)
+        return;
+    pages_close(&job->pages);
+    free(job->ends);
+    free(job->shared);
+    free(job->found);
+    free(job);
+}
+
+/* `lists` and `pages` stay the caller's. NULL: no memory. */
+struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const struct free_list *lists, uint64_t count,
+                                            const struct list_page *pages, uint64_t page_count)
+{
+    struct free_lists *job = calloc(1, sizeof *job);
+    if (!job)
+        return NULL;
+    job->lists = lists;
+    job->count = count;
+    job->blocks = pages;
+    job->page_count = page_count;
+    for (uint64_t i = 0; i < page_count; i++)
+        job->most += pages[i].blocks;
+    pages_open(&job->pages, source, 0);
+    job->ends = calloc((size_t) count + 1, sizeof *job->ends);
+    job->shared = calloc((size_t) page_count + 1, sizeof *job->shared);
+    if (!job->ends || !job->shared) {
+        heapx_mimalloc_lists_free(job);
+        return NULL;
+    }
+    return job;
+}
+
+static int is_block(const struct list_page *page, uint64_t address)
+{
+    const uint64_t lead = address - page->start;
+    return address >= page->start && page->block_bytes && lead % page->block_bytes == 0 && lead / page->block_bytes < page->blocks;
+}
+
+/* The page that has a block at this address; page_count: none. */
+static uint64_t page_of(const struct free_lists *job, const struct free_list *list, uint64_t address)
+{
+    if (list->page < job->page_count)
+        return is_block(&job->blocks[list->page], address) ? list->page : job->page_count;
+    uint64_t low = 0, high = job->page_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (job->blocks[middle].start <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low && is_block(&job->blocks[low - 1], address) ? low - 1 : job->page_count;
+}
+
+static uint64_t decoded(const struct free_list *list, uint64_t value)
+{
+    if (!list->is_encoded)
+        return value;
+    const uint64_t less = value - list->key;
+    const unsigned turn = (unsigned) (list->key & 63);
+    return (turn ? less >> turn | less << (64 - turn) : less) ^ list->turn;
+}
+
+static int add(struct free_lists *job, uint64_t value)
+{
+    if (job->found_count == job->found_room) {
+        const uint64_t room = job->found_room ? 2 * job->found_room : 4096;
+        uint64_t *found = realloc(job->found, (size_t) room * sizeof *found);
+        if (!found)
+            return 0;
+        job->found = found;
+        job->found_room = room;
+    }
+    job->found[job->found_count++] = value;
+    return 1;
+}
+
+/* One member of the list at hand: 1; the list ends here: 0; INTERRUPTED; NO_MEMORY. */
+static int step(struct free_lists *job)
+{
+    const struct free_list *list = &job->lists[job->place];
+    struct list_end *end = &job->ends[job->place];
+    const uint64_t address = job->member;
+    uint8_t bytes[8];
+    if (address == list->null || !address)
+        return 0;
+    const uint64_t page = page_of(job, list, address);
+    end->at = address;
+    if (page == job->page_count)
+        end->problem = LIST_STRAY;
+    else if (end->members >= (list->page < job->page_count ? job->blocks[page].blocks : job->most))
+        end->problem = LIST_LONG;
+    else if (!pages_read(&job->pages, address, bytes, sizeof bytes)) {
+        if (job->pages.interrupted)
+            return INTERRUPTED;
+        end->problem = LIST_UNREADABLE;
+    }
+    if (end->problem)
+        return 0;
+    if (!add(job, address | list->kind))
+        return NO_MEMORY;
+    end->members++;
+    if (list->page >= job->page_count)
+        job->shared[page]++;
+    job->member = decoded(list, load_word(bytes, 8, is_swapped(1)));
+    return 1;
+}
+
+/* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
+int64_t heapx_mimalloc_lists_slice(struct free_lists *job, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    uint64_t steps = 0;
+    job->pages.interrupted = 0;
+    while (job->place < job->count) {
+        if (!job->is_open) {
+            job->is_open = 1;
+            job->member = job->lists[job->place].head;
+        }
+        const int state = step(job);
+        if (state < 0)
+            return state;
+        if (!state) {
+            job->is_open = 0;
+            job->place++;
+        }
+        if (++steps % MEMBERS_BETWEEN_CLOCKS == 0 && clock_now() > deadline)
+            return 1;
+    }
+    return 0;
+}
+
+/* How many members there are, and lists that were followed. */
+uint64_t heapx_mimalloc_lists_count(const struct free_lists *job, uint64_t *lists)
+{
+    *lists = job->place;
+    return job->found_count;
+}
+
+void heapx_mimalloc_lists_result(const struct free_lists *job, uint64_t *found, struct list_end *ends, uint64_t *shared)
+{
+    if (job->found_count)
+        memcpy(found, job->found, (size_t) job->found_count * sizeof *found);
+    if (job->place)
+        memcpy(ends, job->ends, (size_t) job->place * sizeof *ends);
+    if (job->page_count)
+        memcpy(shared, job->shared, (size_t) job->page_count * sizeof *shared);
+}
+
+/* Takes the kinds out of the members, once they are sorted; how many are there more than once. */
+uint64_t heapx_mimalloc_lists_split(uint64_t *found, uint64_t count, uint8_t *kinds)
+{
+    const uint64_t mask = (1u << LIST_KIND_BITS) - 1;
+    uint64_t twice = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        kinds[i] = (uint8_t) (found[i] & mask);
+        found[i] &= ~mask;
+        twice += i && found[i] == found[i - 1];
+    }
+    return twice;
+}
