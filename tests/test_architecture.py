@@ -208,7 +208,7 @@ def test_an_allocator_is_named_at_home_alone(name: str) -> None:
     assert not ["%s:%d" % (label(path), line) for path in sources if not may_name(path, name) for line in names_in(path, name)]
 
 
-OTHERS = re.compile(r"mimalloc|rpmalloc|tbbmalloc|hoard_malloc|Sanitizer", re.IGNORECASE)
+OTHERS = re.compile(r"rpmalloc|tbbmalloc|hoard_malloc|Sanitizer", re.IGNORECASE)
 
 
 def test_allocators_that_are_not_read_stand_in_one_table() -> None:

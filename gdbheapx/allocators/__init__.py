@@ -9,7 +9,13 @@ from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 if TYPE_CHECKING:
     from gdbheapx.allocators.heap import Allocator
 
-REGISTRY: Sequence[str] = ("gdbheapx.jemalloc.entry", "gdbheapx.tcmalloc.entry", "gdbheapx.musl.entry", "gdbheapx.glibc.entry")
+REGISTRY: Sequence[str] = (
+    "gdbheapx.jemalloc.entry",
+    "gdbheapx.mimalloc.entry",
+    "gdbheapx.tcmalloc.entry",
+    "gdbheapx.musl.entry",
+    "gdbheapx.glibc.entry",
+)
 """Modules, imported when they are asked for; each has an ALLOCATOR. The order is the one in which they are shown where nobody owns
 malloc."""
 

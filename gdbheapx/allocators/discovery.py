@@ -103,7 +103,6 @@ class Discovery:
         self._pack_directories = pack_directories
         self._found: Dict[str, Instances] = {}
         self._owner: List[Optional[Owner]] = []
-        self._inner: List[Sequence[fingerprints.Inner]] = []
         self._runtime: List[Optional[str]] = []
 
     def for_rehearsal(self) -> "Discovery":
@@ -165,13 +164,6 @@ class Discovery:
         if not self.target.knows_objects():
             return True
         return self.target.lost_bytes() != 0 and self.owner is None and self.runtime is None
-
-    def inner(self) -> Sequence[fingerprints.Inner]:
-        """Allocators inside a library, for its own use, that are not read."""
-        if not self._inner:
-            inner = fingerprints.inside_libraries(self.target)
-            self._inner.append([library for library in inner if self.owner is None or library.module != self.owner.module])
-        return self._inner[0]
 
     @property
     def runtime(self) -> Optional[str]:

@@ -3,8 +3,6 @@
 Those that are read here say theirs in their own folder; what stands here are those that are not. A static program has neither a dynamic
 linker's list nor a name `malloc`, and a libc may export malloc and no name that tells whose it is: texts are left, which no strip takes
 away.
-
-Allocators that live inside a library for its own use and are not read here: known by their texts, as no symbol need be left of them.
 """
 
 import re
@@ -13,7 +11,6 @@ from typing import Iterable, List, NamedTuple, Optional, Pattern, Sequence, Tupl
 from gdbheapx.inferior.base import Module, Target
 
 BY_FUNCTION = (
-    ("mi_malloc", "mimalloc"),
     ("rpmalloc", "rpmalloc"),
     ("scalable_malloc", "tbbmalloc"),
     ("hoard_malloc", "Hoard"),
@@ -27,13 +24,6 @@ VALGRIND = re.compile(r"vgpreload_(?!core-)[^/]+\.so")
 """What a tool of Valgrind that replaces malloc has preloaded (coregrind/m_initimg): memcheck, massif, dhat, helgrind, drd. It exports no
 `malloc`: Valgrind redirects the calls while it translates the code. Tools that leave malloc alone load vgpreload_core by itself."""
 VALGRIND_HINT = "use Valgrind's own report: memcheck's --leak-check=full, massif or dhat; or look at the program without Valgrind"
-BY_OBJECT = (
-    (
-        "libarrow.so",
-        "pyarrow.default_memory_pool() shows which pool is in use (backend_name) and how much it has allocated (bytes_allocated)",
-    ),
-)
-"""Libraries whose own interface tells more."""
 
 
 class TextFingerprint(NamedTuple):
@@ -73,17 +63,6 @@ GO = TextFingerprint(
 """Go 1.5 to 1.26: runtime/malloc.go."""
 
 
-INSIDE_LIBRARIES = (
-    TextFingerprint(
-        "mimalloc",
-        (b"mimalloc: error: ", b"mimalloc: warning: "),
-        False,
-        "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits",
-    ),
-)
-"""Allocators that a library has for its own use: mimalloc, options.c (pyarrow 14.0.2 and 26.0.1)."""
-
-
 class TextMatch(NamedTuple):
     """One that was found in an object."""
 
@@ -112,33 +91,3 @@ def find(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]
 def executable(modules: Sequence[Module]) -> Optional[Module]:
     """The program itself."""
     return next((module for module in modules if module.is_executable), None)
-
-
-class Inner(NamedTuple):
-    """One found in an object. Whether the object uses it is not known."""
-
-    name: str
-    module: Module
-    hint: str
-
-    @property
-    def file(self) -> str:
-        """File name of the object."""
-        return self.module.file_name
-
-
-def inside_libraries(target: Target) -> List[Inner]:
-    """Every one of them, by reading the constants of each object's file; a few milliseconds for 60 objects."""
-    matches = ((module, match.known) for module in target.modules() for match in find(target, module, INSIDE_LIBRARIES))
-    return [Inner(known.name, module, _hint(module, known)) for module, known in matches]
-
-
-def _hint(module: Module, known: TextFingerprint) -> str:
-    name = module.file_name
-    return next((hint for start, hint in BY_OBJECT if name.startswith(start)), known.hint)
-
-
-def steps(inner: Sequence[Inner]) -> List[str]:
-    """What to do about each where much memory lies outside the allocators that are read."""
-    what = "%s in %s may hold part of it, and gdbheapx does not read it: %s"
-    return [what % (library.name, library.file, library.hint) for library in inner]

@@ -199,15 +199,6 @@ def _allocators(session: Session) -> List[Check]:
             owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == unreadable.module.base else ""
             rows.append(Check(allocator.name, False, unreadable.what + owns, unreadable.hint))
         rows += [Check(allocator.name, None, unused.what, unused.hint) for unused in discovery.found(allocator).unused]
-    for inside in discovery.inner():
-        rows.append(
-            Check(
-                inside.name,
-                None,
-                "gdbheapx does not read %s in %s: its memory counts as other anonymous mappings" % (inside.name, inside.file),
-                inside.hint,
-            )
-        )
     if not rows and discovery.runtime is not None:
         rows.append(Check("allocator", None, "no malloc: a pure %s program, which manages its memory itself" % discovery.runtime, None))
     elif owner is None or owner.hint is None:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators, findings, verdict
-from gdbheapx.allocators import OfAllocator, fingerprints
+from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts
@@ -69,11 +69,7 @@ def overview(
     """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
     takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of the
     commands that return a heap's memory would not be refused."""
-    target, heaps, _ = (
-        session.target,
-        session.heaps.all(),
-        session.discovery.inner(),
-    )  # files are read in the rehearsal, not while the process stands still
+    target, heaps = session.target, session.heaps.all()
     facts = [heap.facts() for heap in heaps]
     known = allocators.by_name()
     names = {fact.info.id: known[fact.info.name].part_name(fact.info.id, len(facts) == 1) for fact in facts}
@@ -134,9 +130,8 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
             return verdict.of_lines(verdict.UNREAD, [unread]), steps
     if large is not None:
         lines = [*large.verdict.lines, *(line for judgement in shown for line in _beside(judgement.verdict))]
-        within = fingerprints.steps(session.discovery.inner()) if large.may_be_mallocs else []
         program = large.program or memory_verdict.behind_cache(memory)
-        steps = [*within, *next_steps.steps(target, large.verdict.code, program, bool(session.heaps.all()))]
+        steps = [*next_steps.steps(target, large.verdict.code, program, bool(session.heaps.all()))]
         return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding(copy.what, "its heap is empty", copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]

@@ -187,6 +187,8 @@ class Architecture(NamedTuple):
     """The module here with its INJECTING, which only few need."""
     relative_reads: Optional[Callable[[int, bytes], Iterator[int]]] = None
     """(address, code of a function) -> what it reads relative to itself before it returns, in the code's order."""
+    returned_number: Optional[Callable[[bytes], Optional[int]]] = None
+    """Code of a function that does nothing but return a number -> that number; None: it does something else."""
     red_zone_bytes: int = 128
     """Below the stack pointer a function that calls no other may use so much. Machines whose ABI has less lose nothing by it."""
     pthread_bytes: int = 2304

@@ -1,7 +1,7 @@
 """x86-64, also called amd64 and Intel 64. System V ABI of x86-64; sys/user.h; nptl's tls.h."""
 
 import re
-from typing import Iterator
+from typing import Iterator, Optional
 
 from gdbheapx.arch import NT_FPREGSET, Architecture, Calling, InSystemCall, RegisterSet, Relocations, SystemCalls, ThreadStorage, Unwinding
 
@@ -36,8 +36,20 @@ def relative_reads(address: int, code: bytes) -> Iterator[int]:
         yield address + after + int.from_bytes(code[read.end() : after], "little", signed=True)
 
 
+MOV_EAX, RETURN, TARGET_MARK = 0xB8, 0xC3, b"\xf3\x0f\x1e\xfa"
+
+
+def returned_number(code: bytes) -> Optional[int]:
+    """See Architecture: `mov eax, N; ret`, after the mark of a jump's target where there is one."""
+    code = code[len(TARGET_MARK) :] if code.startswith(TARGET_MARK) else code
+    if len(code) < 6 or code[0] != MOV_EAX or code[5] != RETURN:
+        return None
+    return int.from_bytes(code[1:5], "little")
+
+
 ARCHITECTURE = Architecture(
     halt=b"\xf4",
+    returned_number=returned_number,
     registers=RegisterSet(ORDER, 8, pc="rip", sp="rsp", thread_pointer="fs_base"),
     vector_sets=(NT_FPREGSET, NT_X86_XSTATE),
     gdb_thread_pointer="fs_base",

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 import gdbheapx.glibc.codes
 import gdbheapx.jemalloc.codes
+import gdbheapx.mimalloc.codes
 import gdbheapx.musl.codes
 import gdbheapx.tcmalloc.codes  # noqa: F401  (each allocator registers its codes)
 from gdbheapx.problems import KNOWN

@@ -17,9 +17,10 @@ pytestmark = pytest.mark.wild  # packages that a developer's machine need not ha
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 LIBRARIES = {
-    "mimalloc": ("libmimalloc.so.2", "mimalloc"),
+LIBRARIES = {
+    "tbbmalloc": ("libtbbmalloc_proxy.so.2", "tbbmalloc"),
 }
-"""File, name in words. Debian: libmimalloc2.0."""
+"""File, name in words. Debian: libtbbmalloc2."""
 WAYS = {"nothing": (), "symbols, gdb": (*bare.LIVE, "--gdb", "none")}
 """What is hidden: options."""
 

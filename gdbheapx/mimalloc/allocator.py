@@ -1,0 +1,154 @@
+"""One mimalloc as the commands ask for it; walks at most once."""
+
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence
+
+from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
+from gdbheapx.kernel.blocks.slots import SlotWalker
+from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_SPAN, WORDS
+from gdbheapx.mimalloc import codes, survey
+from gdbheapx.mimalloc.detect import Mimalloc
+from gdbheapx.mimalloc.records import MimallocArena, MimallocBin
+from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
+from gdbheapx.ranges import union
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.metering import Reading
+    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.rules import BrokenRule
+    from gdbheapx.mimalloc.meter import MimallocMeter
+    from gdbheapx.mimalloc.records import MimallocFacts
+
+SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={MI_SPAN})
+HINT = "run check for each rule that is broken"
+
+
+class MimallocHeap(Heap):
+    """Everything one mimalloc can be asked for."""
+
+    def __init__(self, mimalloc: Mimalloc, around: HeapContext) -> None:
+        self.mimalloc, self.around, self.target = mimalloc, around, around.target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return self.mimalloc.info()
+
+    @property
+    def shape(self) -> BlockShape:
+        """What the numbers of its blocks mean."""
+        return SHAPE
+
+    @property
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
+        """What reads its pages' counters."""
+        return {"meter": self.meter, "exact-reading": self.exact_reading, "held-bytes": self.counted_bytes}
+
+    def meter(self) -> "MimallocMeter":
+        """What reads its pages while the process runs."""
+        from gdbheapx.mimalloc.meter import MimallocMeter
+
+        return MimallocMeter(self.mimalloc, self.target)
+
+    def exact_reading(self) -> "Reading":
+        """What the meter gives, from a walk of a process that stands still."""
+        from gdbheapx.mimalloc.meter import exact
+
+        return exact(self.arenas())
+
+    def counted_bytes(self) -> Optional[int]:
+        """Pages, metadata and unreturned spans."""
+        return sum(row.held_bytes for row in self.arenas())
+
+    @once
+    def survey(self) -> survey.Survey:
+        """The look at all pages and lists, told what is wrong with them."""
+        found, report = survey.look(self.mimalloc, self.around), self.around.report
+        if not found.frees.is_whole:
+            report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.mimalloc.id, "give --max-seconds more")
+        for one in found.broken[: codes.MOST_TOLD]:
+            report(one.code, one.address, one.what, HINT, one.code is codes.PAGE_CHANGING)
+        if len(found.broken) > codes.MOST_TOLD:
+            report(codes.PAGE_WRONG, None, "%d more contradictions" % (len(found.broken) - codes.MOST_TOLD), HINT)
+        return found
+
+    def claims(self) -> List[Claim]:
+        """Segments or arenas as a whole, pages of their own, and the page map."""
+        return [Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas") for start, end in union(self.survey().reserved)]
+
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+        """Blocks in use and free, what was never handed out, spans and metadata, by address. Damage is reported beforehand."""
+        runs, frees = survey.runs(self.survey(), self.mimalloc.form, arena)
+        around = self.around
+        return SlotWalker(around.kernel, self.target.bulk_source(), runs, MI_CLASS_OF, 1, around.budget, frees).blocks(block_filter)
+
+    def block_at(self, address: int) -> "Optional[Place]":
+        """The block and page that hold the address."""
+        from gdbheapx.allocators import places
+
+        found = self.survey()
+        claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
+        if claim is None:
+            return None
+        parts, counted = [], survey.page_at(found, address)
+        if counted is not None:
+            page = counted.page
+            text = "%d-byte blocks, %d of %d in use" % (page.block_bytes, counted.used, page.reserved)
+            parts.append(places.Part("page", text, Address(page.memory), Address(page.end)))
+        segment = next((one for one in found.segments if one.address <= address < one.end), None)
+        if segment is not None:
+            kind = "segment" if self.mimalloc.form.line < 3 else "arena"
+            parts.append(places.Part(kind, "", Address(segment.address), Address(segment.end)))
+        parts = parts or [places.Part("memory", claim.what, Address(claim.start), Address(claim.end))]
+        begin = counted.page.memory - 1 if counted is not None else 0
+        near = places.neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), SHAPE, address)
+        return places.place(near, SHAPE, self.info.id, address, parts)
+
+    @once
+    def arenas(self) -> Sequence[MimallocArena]:
+        """One row per thread that owns pages, and what no thread owns."""
+        from gdbheapx.mimalloc import sums
+
+        return sums.arenas(self.mimalloc, self.around, self.survey())
+
+    @once
+    def bins(self) -> List[MimallocBin]:
+        """The block sizes that have pages."""
+        from gdbheapx.mimalloc import sums
+
+        return sums.bins(self.mimalloc, self.survey())
+
+    def histogram(self) -> List[HistogramRow]:
+        """All blocks by size."""
+        from gdbheapx.mimalloc import sums
+
+        return sums.histogram(self.bins())
+
+    def facts(self) -> "MimallocFacts":
+        """One look, frozen."""
+        from gdbheapx.mimalloc.records import MimallocFacts
+
+        known = (self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
+        return MimallocFacts(*known, is_whole=self.survey().is_whole, has_ended=self.mimalloc.form.line < 3)
+
+    def kept(self) -> "Optional[Keeping]":
+        """A page goes back when its last block is freed, and collected."""
+        from gdbheapx.mimalloc import sums
+
+        return sums.keeping(self.mimalloc, self.survey())
+
+    def rules(self) -> "Iterator[BrokenRule]":
+        """Every place that breaks a rule of mimalloc's."""
+        from gdbheapx.mimalloc import check
+
+        return check.rules(self)
+
+    def checks(self) -> List[Check]:
+        """How its release was told, and what its build hides."""
+        form = self.mimalloc.form
+        rows = [Check("", None, "structures of mimalloc %s, found without symbols" % form.releases, None)]
+        if form.is_encoded:
+            rows.append(Check("", None, "secure or debug build: free lists are encoded, and are decoded with the keys of each page", None))
+        return rows

@@ -1,0 +1,229 @@
+"""Which mimallocs are in the target, without a symbol: by the texts of their objects, and by what leads from an object's data to its
+memory.
+
+Releases 1 and 2: a segment's cookie is its address mixed with a random number that stands in the main heap, in the object's data. Release
+3: a word of the data leads to the page map, whose first word leads to its own end. Nothing else looks so, and an object that holds no text
+of mimalloc's is never searched.
+"""
+
+from array import array
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.allocators.records import Instances, NotRead
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.mimalloc import pages
+from gdbheapx.mimalloc.help import STATS_HINT
+from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
+from gdbheapx.model import AllocatorInfo
+
+MOST_SEARCHED_BYTES = 64 << 20
+"""Of one object's data."""
+MOST_CANDIDATES = 1 << 20
+"""Places where a segment may begin: 32 TiB of memory."""
+HEAD_BYTES = 304
+"""Of a segment, up to its pages: the longest of all forms."""
+JUDGED_SEGMENTS = 16
+"""By so many it is told which form fits."""
+VERSION = "mi_version"
+"""A function that returns the release as a number."""
+CODE_BYTES = 16
+
+
+class Mimalloc(NamedTuple):
+    """One mimalloc in the target, and all that is constant about it."""
+
+    id: str
+    module: Module
+    form: Form
+    version: Optional[str]
+    owns_malloc: Optional[bool]
+    place: int
+    """Address of the word of the object's data that proves it: the main heap's cookie, or the pointer to the page map."""
+    key: int
+    """That word."""
+    unlisted: Optional[str] = None
+
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return AllocatorInfo(
+            id=self.id,
+            name="mimalloc",
+            version=self.version or self.form.releases,
+            object=self.module.file_name,
+            build_id=self.module.build_id,
+            layout="table",
+            address_source="probe",
+            owns_malloc=self.owns_malloc,
+        )
+
+    def read(self, target: Target) -> pages.Found:
+        """All its pages, as they are now."""
+        if self.form.line == 3:
+            return pages.read_page_map(target, self.form, self.key)
+        return pages.read_segments(target, self.form, self.key, _Heads(target).with_key(self.form, self.key))
+
+
+class _Heads:
+    """The bytes where a segment may begin, read once."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._read: Dict[int, Dict[int, bytes]] = {}
+
+    def of_line(self, line: int) -> Dict[int, bytes]:
+        """By address, for one line of releases."""
+        if line not in self._read:
+            self._read[line] = dict(self._heads(SEGMENT_BYTES[line]))
+        return self._read[line]
+
+    def _heads(self, step: int) -> Iterator[Tuple[int, bytes]]:
+        left = MOST_CANDIDATES
+        for mapping in self._target.mappings():
+            if not mapping.writable or (mapping.is_file and not mapping.shared):
+                continue
+            for address in range(-(-mapping.start // step) * step, mapping.end, step):
+                left -= 1
+                if left < 0:
+                    return
+                if self._target.kind != "live" or self._target.touched_ranges(address, address + 4096):
+                    data = self._target.read_prefix(address, HEAD_BYTES)
+                    if len(data) == HEAD_BYTES:
+                        yield address, data
+
+    def with_key(self, form: Form, key: int) -> List[int]:
+        """Where segments of that copy begin."""
+        assert form.segment is not None
+        cookie = form.segment.cookie
+        return [address for address, data in self.of_line(form.line).items() if pages.word(data, cookie) ^ address == key]
+
+
+def find(target: Target, modules: Sequence[Module]) -> Instances:
+    """The copies in these objects, and those that are there and cannot be read."""
+    located: List[Mimalloc] = []
+    unread: List[NotRead] = []
+    unused: List[NotRead] = []
+    heads, owner = _Heads(target), target.dynamic_symbol("malloc")
+    for module in modules:
+        found = _page_map(target, module) or _segments(target, module, heads)
+        if found is not None:
+            ident = "mimalloc" if not located else "mimalloc#%d" % (len(located) + 1)
+            owns = owner.module == module if owner is not None else None
+            form, place, key = found
+            located.append(Mimalloc(ident, module, form, release(target, module), owns, place, key))
+        elif owner is not None and owner.module == module:
+            what = "mimalloc in %s cannot be read: it fits no release from 1.8 to 3.4" % module.file_name
+            unread.append(NotRead(module, what, "check for a newer gdbheapx; " + STATS_HINT))
+        else:
+            what = "mimalloc in %s was never used, or is of a release that is not known" % module.file_name
+            unused.append(NotRead(module, what, STATS_HINT))
+    return Instances(located, unread, unused=unused)
+
+
+def release(target: Target, module: Module) -> Optional[str]:
+    """By the function that every shared build exports, where its code is in memory: 3.4.3."""
+    symbol = target.exported(module, VERSION)
+    if symbol is None or (target.kind == "live" and not target.present_ranges(symbol.address & -4096, (symbol.address & -4096) + 4096)):
+        return None
+    code, told = target.read_prefix(symbol.address, CODE_BYTES), target.arch.returned_number
+    version = told(code) if told is not None else None
+    return None if version is None else spelled(version)
+
+
+def spelled(version: int) -> Optional[str]:
+    """209 is 2.0.9, 3208 is 3.2.8, 30403 is 3.4.3."""
+    if version < 1000:
+        parts = version // 100, version // 10 % 10, version % 10
+    else:
+        big = 10000 if version >= 10000 else 1000
+        parts = version // big, version // 100 % (big // 100), version % 100
+    return "%d.%d.%d" % parts if 1 <= parts[0] <= 9 else None
+
+
+def _words(target: Target, module: Module) -> Iterator[Tuple[int, "array[int]"]]:
+    """The words of an object's data: where they begin, and what they are."""
+    left = MOST_SEARCHED_BYTES
+    for start, _, end in target.writable_segments(module):
+        ranges = target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]
+        for low, high in ranges:
+            low = -(-low // 8) * 8
+            data = target.read_prefix(low, min(high - low, left))
+            left -= len(data)
+            yield low, array("Q", data[: len(data) & -8])
+
+
+def _page_map(target: Target, module: Module) -> Optional[Tuple[Form, int, int]]:
+    """Of release 3: the form, and the word that leads to the page map."""
+    tried: Set[int] = set()
+    memory = [(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file]
+    for base, words in _words(target, module):
+        for place, value in enumerate(words):
+            if value & 4095 or not value or value in tried or value >= 1 << 47:
+                continue
+            tried.add(value)
+            if any(start <= value < end for start, end in memory) and pages.first_level(target, value):
+                form = _mapped_form(target, value)
+                if form is not None:
+                    return form, base + 8 * place, value
+    return None
+
+
+def _mapped_form(target: Target, page_map: int) -> Optional[Form]:
+    """The one whose pages, and then whose arenas, contradict nothing."""
+    best: List[Tuple[int, int, Form]] = []
+    for order, form in enumerate(forms(3)):
+        found = pages.read_page_map(target, form, page_map)
+        if found.pages and len(found.broken) <= len(found.pages) // 8:
+            best.append((len(found.broken), order, form))
+    return min(best, key=lambda row: row[:2])[2] if best else None
+
+
+def _segments(target: Target, module: Module, heads: _Heads) -> Optional[Tuple[Form, int, int]]:
+    """Of releases 1 and 2: the form, and where the main heap's cookie stands."""
+    data = list(_words(target, module))
+    inside = [(start, end) for start, _, end in target.writable_segments(module)]
+    for line in (2, 1):
+        best: List[Tuple[int, int, Form, int, int]] = []
+        for order, form in enumerate(forms(line)):
+            for place, key in _keys(form, data, heads, inside):
+                addresses = heads.with_key(form, key)[:JUDGED_SEGMENTS]
+                found = pages.read_segments(target, form, key, addresses)
+                wrong = len(found.broken) + _misplaced(form, found)
+                if len(found.pages) > wrong or (addresses and not wrong):
+                    best.append((wrong, order, form, place, key))
+        if best:
+            chosen = min(best, key=lambda row: row[:2])
+            return chosen[2:]
+    return None
+
+
+def _misplaced(form: Form, found: pages.Found) -> int:
+    """Pages that would hold more or fewer blocks if they began where this form has them begin, where a rule tells that."""
+    if not form.starts:
+        return 0
+    return sum(page.reserved != (page.end - page.start) // page.block_bytes for page in found.pages if page.reserved > 1)
+
+
+def _keys(
+    form: Form, data: "List[Tuple[int, array[int]]]", heads: _Heads, inside: Sequence[Tuple[int, int]]
+) -> Iterator[Tuple[int, int]]:
+    """Place and value of each word of the data that is the key of some segment, and has a pointer into the data where the heap's is."""
+    assert form.segment is not None and form.heap is not None
+    cookie = form.segment.cookie
+    keys = {pages.word(head, cookie) ^ address for address, head in heads.of_line(form.line).items()}
+    keys = {key for key in keys if key >> 32}
+    seen: Set[int] = set()
+    for base, words in data:
+        for key in keys.intersection(words) - seen:
+            place = words.index(key)
+            beside = place + (form.heap.tld - form.heap.cookie) // 8
+            if 0 <= beside < len(words) and any(start <= words[beside] < end for start, end in inside):
+                seen.add(key)
+                yield base + 8 * place, key
+
+
+def confirm(target: Target, located: Mimalloc) -> Optional[Mimalloc]:
+    """The same copy, proved again; None if it does not hold."""
+    data = target.read_prefix(located.place, 8)
+    if len(data) < 8 or pages.word(data, 0) != located.key:
+        return None
+    return located if located.form.line != 3 or pages.first_level(target, located.key) else None

@@ -1,0 +1,70 @@
+"""mimalloc as the registry has it."""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
+
+from gdbheapx.allocators.fingerprints import Fingerprint
+from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Surroundings
+from gdbheapx.inferior.base import Target
+
+if TYPE_CHECKING:
+    from gdbheapx.mimalloc.detect import Mimalloc
+    from gdbheapx.mimalloc.records import MimallocFacts
+
+
+class Entry(Allocator["Mimalloc", "MimallocFacts"]):
+    """Any mimalloc: a process can have several, hidden in libraries."""
+
+    name = "mimalloc"
+    fingerprint = Fingerprint(functions=("mi_malloc",))
+    statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
+    known_capabilities = frozenset(("meter", "exact-reading", "held-bytes"))
+    records = MappingProxyType(
+        {
+            "arenas": "gdbheapx.mimalloc.records.MimallocArena",
+            "bins": "gdbheapx.mimalloc.records.MimallocBin",
+        }
+    )
+
+    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+        """Every one of them, by its texts and its structures."""
+        from gdbheapx.mimalloc.suspects import suspects
+
+        modules = suspects(target)
+        if not modules:
+            return Instances(())
+        from gdbheapx.mimalloc import detect
+
+        return detect.find(target, modules)
+
+    def confirm(self, target: Target, located: "Mimalloc") -> "Optional[Mimalloc]":
+        """The same copy, proved again."""
+        from gdbheapx.mimalloc import detect
+
+        return detect.confirm(target, located)
+
+    def open(self, located: "Mimalloc", around: HeapContext) -> Heap:
+        """One of them."""
+        from gdbheapx.mimalloc.allocator import MimallocHeap
+
+        return MimallocHeap(located, around)
+
+    def part_name(self, allocator_id: str, is_alone: bool) -> str:
+        """By its id, alone or not."""
+        return "%s (pages and metadata)" % allocator_id
+
+    def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
+        """One line per owner."""
+        from gdbheapx.mimalloc.messages import arenas
+
+        return arenas.page(rows, totals)
+
+    def judge(self, facts: "Sequence[MimallocFacts]", around: Surroundings) -> "Sequence[Judged]":
+        """Each by itself, with what other threads have freed."""
+        from gdbheapx.mimalloc.messages import judgement
+
+        return judgement.judge(facts, around)
+
+
+ALLOCATOR = Entry()

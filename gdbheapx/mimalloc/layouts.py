@@ -1,0 +1,329 @@
+"""How mimalloc's structs lie in each line of releases, on 64-bit little-endian machines (include/mimalloc/types.h), as tables.
+
+A release is told by nothing but what fits: no symbol, no text of its version is needed. What a line lacks is None.
+"""
+
+from functools import cache
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+SLICE_BYTES = 64 << 10
+SEGMENT_BYTES = {1: 4 << 20, 2: 32 << 20}
+"""By line: segments begin at multiples of this."""
+MASK_WORDS = 8
+"""A commit mask, and a chunk of a bitmap, has 512 bits."""
+ENCODED_BYTES = 16
+"""What keys[2] takes in a page of a build that encodes its lists."""
+WORD, HALF, SHORT, BYTE = 8, 4, 2, 1
+
+
+class Place(NamedTuple):
+    """Of a member: where it is in its struct, and how long."""
+
+    offset: int
+    bytes: int = WORD
+
+
+class PagePlaces(NamedTuple):
+    """struct mi_page_s."""
+
+    bytes: int
+    """sizeof; from one to the next in an array."""
+    capacity: int
+    """u16, as the next."""
+    reserved: int
+    flags: int
+    """A byte, or the low bits of a word."""
+    free: int
+    local_free: int
+    used: Place
+    block_bytes: Place
+    xthread_free: int
+    heap: int
+    keys: int
+    """Where keys[2] stand in builds that encode lists: what is at or beyond moves by ENCODED_BYTES."""
+    start: Optional[int] = None
+    """Pointer to the first block; None: by a rule."""
+    start_words: Optional[int] = None
+    """The same as u32, in words from the page."""
+    owner: Optional[int] = None
+    """Thread id with flags in its low bits; else the segment has it."""
+    memid: Optional[int] = None
+
+
+class SegmentPlaces(NamedTuple):
+    """struct mi_segment_s."""
+
+    cookie: int
+    thread_id: int
+    size: int
+    """In bytes, or in slices."""
+    info: int
+    """What is its own, in the same unit."""
+    entries: int
+    """Of the array of pages that are in use."""
+    used: int
+    abandoned: int
+    pages: int
+    kind: Optional[int] = None
+    """u32: 1 of a segment that is one page; None: pages are of one size."""
+    commit_mask: Optional[int] = None
+    purge_mask: Optional[int] = None
+    page_shift: Optional[int] = None
+    """Of pages of one size; None: pages are made of slices."""
+    allow_purge: Optional[int] = None
+    """A byte."""
+
+
+class HeapPlaces(NamedTuple):
+    """struct mi_heap_s."""
+
+    tld: int
+    thread_delayed_free: int
+    thread_id: int
+    cookie: int
+    keys: int
+
+
+class ArenaPlaces(NamedTuple):
+    """struct mi_arena_s of release 3; in release 2 where it begins and how many blocks it has."""
+
+    slice_count: int
+    info_slices: int = 0
+    subproc: int = 0
+    subproc_arenas: int = 0
+    """Of mi_subproc_s: its array of arenas."""
+    slices_free: int = 0
+    free_chunks: int = 0
+    """From the begin of that bitmap to its chunks."""
+    slices_committed: int = 0
+    slices_dirty: int = 0
+    slices_purge: int = 0
+    start: int = 0
+
+
+class Form(NamedTuple):
+    """One line of releases."""
+
+    releases: str
+    line: int
+    page: PagePlaces
+    segment: Optional[SegmentPlaces] = None
+    heap: Optional[HeapPlaces] = None
+    arena: Optional[ArenaPlaces] = None
+    starts: Sequence[Tuple[int, int, int]] = ()
+    """Where the first block begins, where no member says it: (largest block, multiple of the block, bytes) from the page's memory on, for
+    blocks up to that size, in ascending order; 0 beyond."""
+    aligns_first: bool = False
+    """The first page of a segment begins its blocks at a multiple of their size."""
+    is_encoded: bool = False
+    """Lists are encoded (MI_SECURE, MI_DEBUG)."""
+    is_padded: bool = False
+    """The last word of a block is the allocator's (MI_PADDING): what was asked for ends before it."""
+
+    @property
+    def tag_mask(self) -> int:
+        """The bits of xthread_free that are no pointer's."""
+        return 1 if self.line == 3 else 3
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.releases + (", encoded lists" if self.is_encoded else "")
+
+
+OLD_PAGE = PagePlaces(
+    bytes=80,
+    capacity=10,
+    reserved=12,
+    flags=14,
+    free=16,
+    used=Place(24, HALF),
+    block_bytes=Place(28, HALF),
+    local_free=32,
+    keys=40,
+    xthread_free=40,
+    heap=48,
+)
+NEW_PAGE = PagePlaces(
+    bytes=96,
+    capacity=10,
+    reserved=12,
+    flags=14,
+    free=16,
+    local_free=24,
+    used=Place(32, SHORT),
+    block_bytes=Place(40),
+    start=48,
+    keys=56,
+    xthread_free=56,
+    heap=64,
+)
+FIRST_PAGE = PagePlaces(
+    bytes=64,
+    capacity=2,
+    reserved=4,
+    flags=6,
+    free=8,
+    used=Place(16, HALF),
+    block_bytes=Place(20, HALF),
+    local_free=24,
+    keys=32,
+    xthread_free=32,
+    heap=40,
+)
+LATER_FIRST_PAGE = PagePlaces(
+    bytes=80,
+    capacity=2,
+    reserved=4,
+    flags=6,
+    free=8,
+    local_free=16,
+    used=Place(24, SHORT),
+    block_bytes=Place(32),
+    start=40,
+    keys=48,
+    xthread_free=48,
+    heap=56,
+)
+MAPPED_PAGE = PagePlaces(
+    bytes=120,
+    capacity=18,
+    reserved=20,
+    flags=0,
+    free=8,
+    used=Place(16, SHORT),
+    local_free=24,
+    xthread_free=32,
+    block_bytes=Place(40),
+    start=48,
+    keys=56,
+    heap=64,
+    owner=0,
+    memid=96,
+)
+LAST_PAGE = MAPPED_PAGE._replace(bytes=112, start=None, start_words=48, memid=88)
+
+SLICED = SegmentPlaces(
+    cookie=216,
+    thread_id=256,
+    size=224,
+    info=232,
+    entries=248,
+    used=208,
+    abandoned=192,
+    pages=264,
+    kind=240,
+    commit_mask=112,
+    purge_mask=48,
+)
+LATER_SLICED = SegmentPlaces(
+    cookie=224,
+    thread_id=280,
+    size=248,
+    info=256,
+    entries=272,
+    used=216,
+    abandoned=200,
+    pages=288,
+    kind=264,
+    commit_mask=120,
+    purge_mask=56,
+    allow_purge=25,
+)
+ONE_KIND = SegmentPlaces(
+    cookie=104,
+    thread_id=120,
+    size=32,
+    info=96,
+    entries=88,
+    used=80,
+    abandoned=64,
+    pages=136,
+    page_shift=112,
+)
+OLD_HEAP = HeapPlaces(tld=0, thread_delayed_free=2840, thread_id=2848, cookie=2864, keys=2872)
+NEW_HEAP = HeapPlaces(tld=0, thread_delayed_free=8, thread_id=16, cookie=32, keys=40)
+FIXED = ((1024, 0, 384),)
+BY_SIZE = ((64, 3, 0), (512, 1, 0))
+OLD_ARENA = ArenaPlaces(start=8, slice_count=16)
+NEW_ARENA = ArenaPlaces(start=32, slice_count=40)
+MAPPED_ARENA = ArenaPlaces(
+    subproc=24,
+    subproc_arenas=8,
+    slice_count=32,
+    info_slices=40,
+    slices_free=80,
+    free_chunks=384,
+    slices_committed=88,
+    slices_dirty=96,
+    slices_purge=104,
+)
+SHARED_ARENA = ArenaPlaces(
+    subproc=24,
+    subproc_arenas=32,
+    slice_count=40,
+    info_slices=48,
+    slices_free=88,
+    free_chunks=448,
+    slices_committed=96,
+    slices_dirty=104,
+    slices_purge=112,
+)
+LAST_ARENA = SHARED_ARENA._replace(slices_free=104, slices_committed=112, slices_dirty=120, slices_purge=128)
+
+UNPADDED = "2.0.9"
+PLAIN: Tuple[Form, ...] = (
+    Form("1.8.0 to 1.8.6", 1, FIRST_PAGE, ONE_KIND, OLD_HEAP, aligns_first=True),
+    Form("1.8.7 to 1.8.9", 1, LATER_FIRST_PAGE, ONE_KIND._replace(thread_id=112, page_shift=120), NEW_HEAP),
+    Form(
+        "1.9",
+        1,
+        LATER_FIRST_PAGE,
+        SegmentPlaces(
+            cookie=112, thread_id=136, size=32, info=104, entries=96, used=88, abandoned=72, pages=160, page_shift=144
+        ),
+        NEW_HEAP,
+    ),
+    Form(UNPADDED, 2, OLD_PAGE, SLICED, OLD_HEAP, OLD_ARENA, FIXED),
+    Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25), OLD_HEAP, NEW_ARENA, BY_SIZE),
+    Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25), NEW_HEAP, NEW_ARENA),
+    Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP, NEW_ARENA),
+    Form("3.1", 3, MAPPED_PAGE, arena=MAPPED_ARENA),
+    Form("3.2", 3, MAPPED_PAGE, arena=SHARED_ARENA),
+    Form("3.3", 3, MAPPED_PAGE, arena=LAST_ARENA),
+    Form("3.4", 3, LAST_PAGE, arena=LAST_ARENA),
+)
+
+
+def encoded(form: Form) -> Form:
+    """The same line built with encoded lists; all but 2.0.9 have a word behind each block then, and one more in the heap before."""
+    page, keys, is_padded = form.page, form.page.keys, form.releases != UNPADDED
+    heap = form.heap
+    if heap is not None and is_padded and heap.thread_delayed_free > heap.tld + WORD:
+        heap = HeapPlaces(heap.tld, *(offset + WORD for offset in heap[1:]))
+
+    def moved(value: Optional[int]) -> Optional[int]:
+        return value + ENCODED_BYTES if value is not None and value >= keys else value
+
+    places = page._replace(
+        bytes=page.bytes + ENCODED_BYTES,
+        xthread_free=moved(page.xthread_free) or 0,
+        heap=moved(page.heap) or 0,
+        memid=moved(page.memid),
+    )
+    return form._replace(page=places, heap=heap, is_encoded=True, is_padded=is_padded)
+
+
+@cache
+def forms(line: int) -> List[Form]:
+    """Those of a line, the plain ones first."""
+    plain = [form for form in PLAIN if form.line == line]
+    return plain + [encoded(form) for form in plain]
+
+
+def first_block(form: Form, block_bytes: int) -> int:
+    """Where the first block begins in a page's memory, where no member says it."""
+    for largest, times, fixed in form.starts:
+        if 8 <= block_bytes <= largest:
+            return times * block_bytes + fixed
+    return 0

@@ -1,0 +1,155 @@
+"""Sums of mimalloc's pages: what arenas, bins, pins and the histogram show."""
+
+from typing import Dict, List, Optional, Sequence
+
+from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.kernel.blocks.pins import PinShape
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
+from gdbheapx.mimalloc.detect import Mimalloc
+from gdbheapx.mimalloc.layouts import Form
+from gdbheapx.mimalloc.records import MimallocArena, MimallocBin
+from gdbheapx.mimalloc.survey import Counted, Survey
+from gdbheapx.model import HistogramRow
+from gdbheapx.ranges import Range, union
+
+OS_PAGE = 4096
+
+
+def used_bytes(form: Form, counted: Counted) -> int:
+    """What the program may use of a page's blocks in use."""
+    return counted.used * (counted.page.block_bytes - (8 if form.is_padded else 0))
+
+
+def arenas(mimalloc: Mimalloc, around: HeapContext, survey: Survey) -> List[MimallocArena]:
+    """One row per owner."""
+    pages: List[List[Counted]] = [[] for _ in survey.owners]
+    pieces: List[List[Range]] = [[] for _ in survey.owners]
+    sums = [[0, 0, 0] for _ in survey.owners]
+    for counted in survey.pages:
+        pages[counted.arena].append(counted)
+    places = {MI_SPAN: 0, MI_RETURNED: 1, MI_METADATA: 2}
+    for piece, index in survey.pieces:
+        sums[index][places[piece.kind]] += piece.end - piece.start
+        if piece.kind != MI_RETURNED:
+            pieces[index].append((piece.start, piece.end))
+    return [_arena(mimalloc, around.ram, survey, index, pages[index], pieces[index], sums[index]) for index in range(len(survey.owners))]
+
+
+def _arena(
+    mimalloc: Mimalloc,
+    ram: Ram,
+    survey: Survey,
+    index: int,
+    pages: Sequence[Counted],
+    pieces: Sequence[Range],
+    sums: Sequence[int],
+) -> MimallocArena:
+    owner, (span, returned, own) = survey.owners[index], sums
+    good = [counted for counted in pages if counted.is_good]
+    everything = sum(counted.page.end - counted.page.memory for counted in pages)
+    unparsed = everything - sum(counted.page.end - counted.page.memory for counted in good)
+    used = sum(used_bytes(mimalloc.form, counted) for counted in good)
+    free = sum(counted.free * counted.page.block_bytes for counted in good)
+    remote = sum(counted.remote * counted.page.block_bytes for counted in good)
+    reserve = sum((counted.page.reserved - counted.page.capacity) * counted.page.block_bytes for counted in good)
+    held = everything + own + span
+    whole = [counted for counted in good if counted.remote and not counted.used]
+    empty = [counted for counted in good if not counted.remote and not counted.used]
+    ranges = union([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
+    in_ram = ram.of(union([(start & -OS_PAGE, -(-end // OS_PAGE) * OS_PAGE) for start, end in ranges]), False)
+    return MimallocArena(
+        allocator=mimalloc.id,
+        index=index,
+        owner=owner.kind,
+        lwp=owner.lwp,
+        name=owner.name,
+        pages=len(pages),
+        held_bytes=held,
+        used_blocks=sum(counted.used for counted in good),
+        used_bytes=used,
+        free_blocks=sum(counted.free for counted in good),
+        free_bytes=free,
+        remote_free_blocks=sum(counted.remote for counted in good),
+        remote_free_bytes=remote,
+        reserve_bytes=reserve,
+        span_bytes=span,
+        overhead_bytes=held - used - free - remote - reserve - span - unparsed,
+        unparsed_bytes=unparsed,
+        uncollected_pages=len(whole),
+        uncollected_bytes=sum(counted.page.end - counted.page.memory for counted in whole),
+        empty_bytes=sum(counted.page.end - counted.page.memory for counted in empty),
+        returned_bytes=returned,
+        resident_bytes=in_ram.resident_bytes if in_ram is not None else None,
+    )
+
+
+def bins(mimalloc: Mimalloc, survey: Survey) -> List[MimallocBin]:
+    """One row per block size."""
+    by_size: Dict[int, List[Counted]] = {}
+    for counted in survey.pages:
+        if counted.is_good:
+            by_size.setdefault(counted.page.block_bytes, []).append(counted)
+    rows = []
+    for size in sorted(by_size):
+        pages = by_size[size]
+        free, remote = sum(one.free for one in pages), sum(one.remote for one in pages)
+        rows.append(
+            MimallocBin(
+                allocator=mimalloc.id,
+                size_bytes=size,
+                pages=len(pages),
+                page_bytes=sum(one.page.end - one.page.memory for one in pages),
+                used_blocks=sum(one.used for one in pages),
+                used_bytes=sum(used_bytes(mimalloc.form, one) for one in pages),
+                free_blocks=free,
+                free_bytes=free * size,
+                remote_free_blocks=remote,
+                remote_free_bytes=remote * size,
+                reserve_bytes=sum((one.page.reserved - one.page.capacity) * size for one in pages),
+            )
+        )
+    return rows
+
+
+def histogram(rows: Sequence[MimallocBin]) -> List[HistogramRow]:
+    """The same as every allocator says it; what other threads freed counts as free."""
+    return [
+        HistogramRow(
+            size_bytes=row.size_bytes,
+            max_size_bytes=row.size_bytes,
+            used_chunks=row.used_blocks,
+            used_bytes=row.used_bytes,
+            free_chunks=row.free_blocks + row.remote_free_blocks,
+            free_bytes=row.free_bytes + row.remote_free_bytes,
+            tcache_chunks=0,
+        )
+        for row in rows
+    ]
+
+
+def keeping(mimalloc: Mimalloc, survey: Survey) -> Optional[Keeping]:
+    """Free blocks stay while one of their page is in use, or waits for its owner."""
+    if mimalloc.form.is_padded:
+        return None
+    rooms: Dict[int, int] = {}
+    kept = [0] * len(survey.owners)
+    free = empty = 0
+    for counted in survey.pages:
+        page = counted.page
+        if not counted.is_good:
+            continue
+        room = page.end - page.memory
+        rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
+        bytes_ = counted.free * page.block_bytes
+        free += bytes_
+        if counted.used or counted.remote:
+            kept[counted.arena] += bytes_
+        else:
+            empty += bytes_
+    terms = [Term("free", free), Term("pages wholly free", empty, True)]
+    arenas_ = [ArenaKeeps(index, bytes_) for index, bytes_ in enumerate(kept)]
+    shape = PinShape(OS_PAGE, rooms=sorted(rooms.items()))
+    return Keeping(shape, arenas_, terms, returnable_bytes=empty)
+

@@ -1,0 +1,260 @@
+"""One look at all of a mimalloc: its pages, who is on which list, and what is wrong with them."""
+
+from array import array
+from bisect import bisect_right
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun
+from gdbheapx.kernel.mimalloc import lists as kernel_lists
+from gdbheapx.kernel.mimalloc.records import (
+    LIST_GOOD,
+    LIST_LONG,
+    LIST_STRAY,
+    MI_FREE,
+    MI_METADATA,
+    MI_REMOTE,
+    MI_RESERVE,
+    MI_USED,
+    FreeBlocks,
+    FreeList,
+    ListEnd,
+    ListPage,
+)
+from gdbheapx.mimalloc import codes, pages
+from gdbheapx.mimalloc.detect import Mimalloc
+from gdbheapx.mimalloc.layouts import Form
+from gdbheapx.mimalloc.pages import Broken, Found, Page, Piece, Segment
+from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD
+
+LISTS = 3
+"""Of each page: free, local_free, thread_free."""
+LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
+LIST_WHAT = {
+    LIST_STRAY: "a free list leads to what is no block of its page",
+    LIST_LONG: "a free list has more members than its page has blocks",
+}
+UNREADABLE_LIST = "a free block cannot be read, and with it the rest of its list"
+
+
+class Owner(NamedTuple):
+    """Whose pages are one arena."""
+
+    kind: str
+    thread: Optional[int]
+    """Thread pointer; 0: abandoned; None: nobody's."""
+    lwp: Optional[int]
+    name: Optional[str]
+
+
+class Counted(NamedTuple):
+    """One page, counted."""
+
+    page: Page
+    arena: int
+    free: int
+    remote: int
+    is_good: bool
+    """Its lists could be followed."""
+
+    @property
+    def used(self) -> int:
+        """Blocks that the program has."""
+        return max(0, self.page.capacity - self.free - self.remote)
+
+
+class Survey(NamedTuple):
+    """All of one copy."""
+
+    owners: Sequence[Owner]
+    """By arena."""
+    pages: Sequence[Counted]
+    pieces: Sequence[Tuple[Piece, int]]
+    """With their arenas."""
+    segments: Sequence[Segment]
+    frees: FreeBlocks
+    broken: Sequence[Broken]
+    reserved: Sequence[Tuple[int, int]]
+    is_whole: bool
+
+
+def look(mimalloc: Mimalloc, around: HeapContext) -> Survey:
+    """All of it, and what is wrong with it; nothing is reported."""
+    target, found = around.target, mimalloc.read(around.target)
+    broken, form = list(found.broken), mimalloc.form
+    pages_ = _mapped(target, found, broken)
+    blocks = [ListPage(page.start, page.block_bytes, page.capacity) for page in pages_]
+    rows = [*_lists(pages_, form), *_delayed(target, pages_, form, broken)]
+    frees = kernel_lists.follow(around.kernel, target.bulk_source(), rows, blocks, around.budget)
+    owners = _owners(target, found)
+    arenas = {owner.thread: index for index, owner in enumerate(owners)}
+    changing = threads_inside(target, mimalloc)
+    twice = _twice(frees, pages_, broken)
+    counted = [_counted(form, page, place, frees, arenas[page.thread], changing, twice, broken) for place, page in enumerate(pages_)]
+    broken += _shared_ends(rows, frees.ends, len(pages_))
+    broken += _miscounted(form, found)
+    pieces = [(piece, arenas[piece.thread]) for piece in found.pieces]
+    is_whole = frees.is_whole and not broken
+    return Survey(owners, counted, pieces, found.segments, frees, broken, found.reserved, is_whole)
+
+
+def _mapped(target: Target, found: Found, broken: List[Broken]) -> List[Page]:
+    """Pages that lie in memory of the process."""
+    memory: List[Tuple[int, int]] = []
+    for mapping in target.mappings():
+        if memory and memory[-1][1] == mapping.start:
+            memory[-1] = (memory[-1][0], mapping.end)
+        else:
+            memory.append((mapping.start, mapping.end))
+    starts, good = [start for start, _ in memory], []
+    for page in found.pages:
+        at = bisect_right(starts, page.memory) - 1
+        if at >= 0 and page.end <= memory[at][1]:
+            good.append(page)
+        else:
+            broken.append(Broken(codes.PAGE_UNMAPPED, page.address, "a page lies in no memory of the process", page.thread))
+    return good
+
+
+def _lists(pages_: Sequence[Page], form: Form) -> Iterator[FreeList]:
+    for place, page in enumerate(pages_):
+        end = page.address if form.is_encoded else 0
+        local = page.local_free if page.local_free != page.free else 0  # it is being moved: both lead to the same blocks for a moment
+        for head, kind in ((page.free, MI_FREE), (local, MI_FREE), (page.thread_free, MI_REMOTE)):
+            yield FreeList(head, place, kind, end, form.is_encoded, *page.keys)
+
+
+def _delayed(target: Target, pages_: Sequence[Page], form: Form, broken: List[Broken]) -> Iterator[FreeList]:
+    """The lists of heaps: the first block of a full page that another thread frees."""
+    if form.heap is None:
+        return
+    owned = {page.heap for page in pages_ if page.heap and page.thread}
+    for heap in sorted(owned):
+        data = target.read_prefix(heap, form.heap.keys + 16)
+        if len(data) < form.heap.keys + 16:
+            broken.append(Broken(codes.HEAP_UNREADABLE, heap, "the heap of a thread cannot be read"))
+            continue
+        keys = [pages.word(data, form.heap.keys + more) for more in (0, 8)]
+        end = heap if form.is_encoded else 0
+        head = pages.word(data, form.heap.thread_delayed_free)
+        yield FreeList(head, len(pages_), MI_REMOTE, end, form.is_encoded, keys[0], keys[1])
+
+
+def _owners(target: Target, found: Found) -> List[Owner]:
+    """Threads in the order of their ids, those that cannot be told by their pointers; then what is abandoned, then what is nobody's."""
+    known = {thread.thread_pointer: thread for thread in target.threads() if thread.thread_pointer}
+    there = {page.thread for page in found.pages} | {piece.thread for piece in found.pieces}
+    told = sorted((known[one].lwp, one) for one in there if one in known)
+    rest = sorted(one for one in there if one and one not in known)
+    owners = [Owner(THREAD, one, lwp, known[one].name) for lwp, one in told] + [Owner(THREAD, one, None, None) for one in rest]
+    owners += [Owner(ABANDONED, 0, None, None)] if 0 in there else []
+    return owners + ([Owner(SHARED, None, None, None)] if None in there else [])
+
+
+def threads_inside(target: Target, mimalloc: Mimalloc) -> "frozenset[int]":
+    """Thread pointers of those that stand in code of the object that has it."""
+    spans = target.code_ranges(mimalloc.module)
+    return frozenset(
+        thread.thread_pointer
+        for thread in target.threads()
+        if thread.thread_pointer and thread.pc is not None and any(start <= thread.pc < end for start, end in spans)
+    )
+
+
+def _twice(frees: FreeBlocks, pages_: Sequence[Page], broken: List[Broken]) -> Dict[int, int]:
+    """How many blocks of a page, by its start, are on two lists."""
+    addresses, starts = frees.addresses, [page.start for page in pages_]
+    found: Dict[int, int] = {}
+    place = 1
+    while frees.twice and place < len(addresses):
+        if addresses[place] == addresses[place - 1]:
+            start = starts[bisect_right(starts, addresses[place]) - 1]
+            found[start] = found.get(start, 0) + 1
+        place += 1
+    return found
+
+
+def _counted(
+    form: Form,
+    page: Page,
+    place: int,
+    frees: FreeBlocks,
+    arena: int,
+    changing: "frozenset[int]",
+    twice: Dict[int, int],
+    broken: List[Broken],
+) -> Counted:
+    ends = frees.ends[LISTS * place : LISTS * place + LISTS]
+    if len(ends) < LISTS:
+        return Counted(page, arena, 0, 0, False)
+    free, remote = ends[0].members + ends[1].members, ends[2].members + frees.shared[place]
+    wrong = [end for end in ends if end.problem != LIST_GOOD]
+    is_inside = page.thread in changing
+    for end in wrong:
+        code, what = LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), LIST_WHAT.get(end.problem, UNREADABLE_LIST)
+        broken.append(Broken(codes.PAGE_CHANGING if is_inside and end.problem in LIST_CODES else code, end.at, what, page.thread))
+    if page.start in twice:
+        what = "%d blocks of a page are on two of its lists" % twice[page.start]
+        broken.append(Broken(codes.PAGE_CHANGING if is_inside else codes.LIST_TWICE, page.address, what, page.thread))
+    is_good = not wrong and page.start not in twice and free + remote <= page.capacity
+    if not wrong and page.start not in twice and (page.used + free != page.capacity or remote > page.used):
+        what = "a page counts %d blocks in use, and %d of its %d are free" % (page.used, free, page.capacity)
+        broken.append(Broken(codes.PAGE_CHANGING if is_inside else codes.USED_WRONG, page.address, what, page.thread))
+    return Counted(page, arena, free, remote, is_good)
+
+
+def _shared_ends(rows: Sequence[FreeList], ends: Sequence[ListEnd], count: int) -> Iterator[Broken]:
+    for row, end in zip(rows, ends):
+        if row.page == count and end.problem:
+            yield Broken(LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), end.at, LIST_WHAT.get(end.problem, UNREADABLE_LIST))
+
+
+def _miscounted(form: Form, found: Found) -> Iterator[Broken]:
+    if form.segment is None:
+        return
+    told = {one.address for one in found.broken}
+    for segment in found.segments:
+        is_told = any(segment.address <= address < segment.end for address in told)
+        if not is_told and (segment.used != segment.pages or segment.abandoned > segment.used):
+            what = "a segment counts %d pages in use and has %d" % (segment.used, segment.pages)
+            yield Broken(codes.SEGMENT_PAGES, segment.address, what, segment.thread)
+
+
+def runs(survey: Survey, form: Form, arena: Optional[int]) -> "Tuple[array[int], Frees]":
+    """All memory of one arena, or of all, as slots: blocks side by side, and one slot for each piece without."""
+    rows: List[Tuple[int, ...]] = []
+    for piece, index in survey.pieces:
+        if arena in (None, index):
+            rows.append(_one(piece.start, piece.end, piece.kind, index))
+    for counted in survey.pages:
+        if arena not in (None, counted.arena):
+            continue
+        page, index = counted.page, counted.arena
+        if not counted.is_good:
+            continue
+        usable = page.block_bytes - 8 if form.is_padded else page.block_bytes
+        middle, last = page.start + page.capacity * page.block_bytes, page.start + page.reserved * page.block_bytes
+        for start, end, kind in ((page.memory, page.start, MI_METADATA), (middle, last, MI_RESERVE), (last, page.end, MI_METADATA)):
+            if start < end:
+                rows.append(_one(start, end, kind, index))
+        if page.capacity:
+            rows.append(tuple(SlotRun(page.start, page.block_bytes, page.capacity, usable, index, 0, MI_USED, MI_USED, 0, 0, False)))
+    rows.sort()
+    kept: List[Tuple[int, ...]] = []
+    end = 0
+    for row in rows:  # what damage makes lie across another is left out
+        if row[0] >= end:
+            kept.append(row)
+            end = row[0] + row[1] * row[2]
+    return array("Q", [number for row in kept for number in row]), Frees(survey.frees.addresses, survey.frees.kinds)
+
+
+def _one(start: int, end: int, kind: int, arena: int) -> Tuple[int, ...]:
+    return tuple(SlotRun(start, end - start, 1, end - start, arena, 0, kind, kind, 0, 0, False))
+
+
+def page_at(survey: Survey, address: int) -> Optional[Counted]:
+    """The page whose memory has the address."""
+    place = bisect_right([counted.page.memory for counted in survey.pages], address) - 1
+    return survey.pages[place] if place >= 0 and address < survey.pages[place].page.end else None

@@ -1,0 +1,108 @@
+"""mimalloc, read by its structures alone: every block against what the program itself recorded, live and on a core.
+
+Files: mimalloc/allocator.py, mimalloc/check.py, mimalloc/detect.py, mimalloc/entry.py, mimalloc/layouts.py, mimalloc/meter.py,
+mimalloc/pages.py, mimalloc/sums.py, mimalloc/survey.py, mimalloc/suspects.py, mimalloc/messages/arenas.py, mimalloc/messages/judgement.py,
+kernel/mimalloc/lists.py.
+"""
+
+import json
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from tests.support.mimallocs import LACKING, adds_up, libraries, library, recorded, recorder
+from tests.support.processes import Stage
+from tests.support.tool import alone
+
+pytestmark = pytest.mark.image  # this system's libmimalloc
+
+LIBRARIES = libraries() or [None]
+MB = 1 << 20
+OTHERS = 16
+"""Blocks of the C library: a stack of the dynamic linker for each thread, and the like."""
+
+
+@pytest.fixture(params=LIBRARIES, ids=lambda path: "none" if path is None else path.name)
+def path(request: pytest.FixtureRequest) -> Path:
+    if request.param is None:
+        pytest.skip(LACKING)
+    found: Path = request.param
+    return found
+
+
+def own(data: Any, key: str) -> List[Dict[str, Any]]:
+    return [row for row in data[key] if row["allocator"] == "mimalloc"]
+
+
+def test_every_block_is_told(stage: Stage, kind: str, path: Path) -> None:
+    """Each recorded block is in use and begins where the allocator's does, or, aligned, inside it; its usable size ends where that ends."""
+    process = recorder(stage, path)
+    target, truth = process.target(kind), recorded(process)
+    chunks = alone(target, "chunks", "--allocator", "mimalloc", "--json").data["chunks"]
+    used = {int(row["address"], 0): row["usable_bytes"] for row in chunks if row["status"] == "used"}
+    starts, inside = sorted(used), 0
+    for address, usable in truth.items():
+        start = starts[bisect_right(starts, address) - 1]
+        assert start == address or start < address < start + used[start], hex(address)
+        assert "secure" in path.name or address + usable == start + used[start], hex(address)
+        inside += start != address
+    assert inside <= len(truth) // 50 and 0 <= len(used) - len(truth) <= OTHERS
+    arenas = alone(target, "arenas", "--allocator", "mimalloc", "--json").data["arenas"]
+    adds_up(arenas)
+    assert sum(row["used_blocks"] for row in arenas) == len(used) and not any(row["unparsed_bytes"] for row in arenas)
+    assert sum(row["used_bytes"] for row in arenas) == sum(used.values())
+    by_status = [sum(row["usable_bytes"] for row in chunks if row["status"] == status) for status in ("free", "remote-free", "reserve", "span")]
+    if "secure" not in path.name:
+        assert by_status == [sum(row["%s_bytes" % part] for row in arenas) for part in ("free", "remote_free", "reserve", "span")]
+    bins = alone(target, "bins", "--allocator", "mimalloc", "--json").data["bins"]
+    for name in ("pages", "used_blocks", "used_bytes", "free_blocks", "remote_free_bytes", "reserve_bytes"):
+        assert sum(row[name] for row in bins) == sum(row[name] for row in arenas), name
+    assert sum(row["remote_free_blocks"] for row in arenas) > 0
+    checked = alone(target, "check", "--json")
+    assert (checked.code, checked.data.get("broken", [])) == (0, [])
+
+
+def test_threads_that_work_break_nothing(stage: Stage, path: Path) -> None:
+    """With four threads inside malloc and free, what adds up does, and no rule is broken for sure."""
+    process = recorder(stage, path, "busy")
+    for _ in range(3):
+        outcome = alone(process.target("live"), "arenas", "--allocator", "mimalloc", "--json")
+        adds_up(outcome.data["arenas"])
+        assert all(problem["code"] == "page-changing" for problem in outcome.envelope["problems"]), outcome.envelope["problems"]
+
+
+def test_owners_are_threads(stage: Stage, kind: str) -> None:
+    """An arena is what one thread owns, in the order of their ids; a watch counts the same pages."""
+    process = recorder(stage, library())
+    rows = alone(process.target(kind), "arenas", "--allocator", "mimalloc", "--json").data["arenas"]
+    threads = [row["lwp"] for row in rows if row["owner"] == "thread"]
+    assert threads == sorted(threads) and process.pid in threads and len(threads) == 4
+    assert [row["index"] for row in rows] == list(range(len(rows)))
+    if kind == "live":
+        outcome = alone(process.target(kind), "watch", "--every", "0.05", "--times", "1", "--json")
+        told = next(one for one in map(json.loads, outcome.stdout.splitlines()) if one["kind"] == "sample")["allocators"]["mimalloc"]
+        for name in ("pages", "free_bytes", "reserve_bytes", "span_bytes", "held_bytes"):
+            assert told[name] == sum(row[name] for row in rows), name
+        assert told["used_bytes"] == sum(row["used_bytes"] + row["remote_free_bytes"] for row in rows)
+
+
+def test_memory_that_waits_for_its_owner(stage: Stage, kind: str) -> None:
+    """What other threads have freed of a thread that sleeps is a finding, with the thread that keeps it."""
+    process = stage.start("mi_remote", env={"LD_PRELOAD": str(library())})
+    data = alone(process.target(kind), "report", "--json").data
+    (found,) = [one for one in data["findings"] if one["code"] == "freed-by-other-threads"]
+    rows = own(data, "arenas")
+    waiting = max(rows, key=lambda row: row["remote_free_bytes"])
+    assert waiting["remote_free_bytes"] >= 16 * MB and waiting["uncollected_bytes"] >= 8 * MB and waiting["lwp"] == process.words()[0]
+    assert "thread %d" % waiting["lwp"] in found["evidence"] and "mi_collect" in found["hint"]
+
+
+def test_whatis_tells_page_and_segment(stage: Stage, kind: str) -> None:
+    """An address inside a block: the block, its neighbours, its page, and the segment around it."""
+    process = recorder(stage, library())
+    address = sorted(recorded(process))[100]
+    place = alone(process.target(kind), "whatis", hex(address + 1), "--json").data["place"]
+    assert int(place["block"]["address"], 0) <= address and place["block"]["status"] == "used" and place["allocator"] == "mimalloc"
+    assert [part["kind"] for part in place["parts"]][:2] == ["page", "segment"]

@@ -1,0 +1,50 @@
+"""Where the mimallocs of the tests come from: the system's library, and others that the environment names; what mi_recorder.c records."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from tests.support.processes import Process, Stage
+
+NAMES = ("libmimalloc.so.2", "libmimalloc.so.3")
+ENV = "GDBHEAPX_MIMALLOCS"
+"""Further libraries, separated by colons."""
+LACKING = "no libmimalloc here (Debian: libmimalloc2.0)"
+PARTS = ("used", "free", "remote_free", "reserve", "span", "overhead", "unparsed")
+"""That add up to what is held."""
+
+
+def libraries() -> List[Path]:
+    """All of them."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    known = [Path(line.rsplit(" => ", 1)[1].strip()) for line in listed.splitlines() if line.split(" ")[0].strip() in NAMES]
+    more = [Path(path) for path in os.environ.get(ENV, "").split(":") if path]
+    return [path for path in (*known, *more) if path.exists()]
+
+
+def library() -> Path:
+    """The first; skips where there is none."""
+    found = libraries()
+    if not found:
+        pytest.skip(LACKING)
+    return found[0]
+
+
+def recorder(stage: Stage, path: Path, *more: str, slots: int = 600) -> Process:
+    """mi_recorder.c on it: four threads, and two that have ended."""
+    return stage.start("mi_recorder", "4", str(slots), "4", *more, env={"LD_PRELOAD": str(path)})
+
+
+def recorded(process: Process) -> Dict[int, int]:
+    """Usable size of every live block by its address."""
+    words = process.words()
+    return {words[place]: words[place + 1] for place in range(2, len(words) - 1, 2) if words[place]}
+
+
+def adds_up(rows: List[Dict[str, Any]]) -> None:
+    """Each arena's parts are what it holds, to the byte."""
+    for row in rows:
+        assert row["held_bytes"] == sum(row["%s_bytes" % part] for part in PARTS), row

@@ -1,0 +1,229 @@
+"""Segments and page maps as bytes, of each line of releases: what is found in them, and what damage does.
+
+Files: mimalloc/codes.py, mimalloc/help.py, mimalloc/records.py, mimalloc/layouts.py.
+"""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+
+from gdbheapx.arch import named
+from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
+from gdbheapx.mimalloc import detect, pages
+from gdbheapx.mimalloc.layouts import PLAIN, SLICE_BYTES, Form, Place, encoded, first_block, forms
+
+KEY = 0x1234567890ABCDEF
+SEGMENT = 0x20000000000
+THREAD = 0x7F0000001000
+BLOCK, CAPACITY, USED = 64, 100, 40
+SEGMENTED = [form for line in (1, 2) for form in forms(line)]
+MAPPED = forms(3)
+MAP, PART, ARENA, SUBPROC, STRUCTS = 0x30000000000, 0x30000400000, 0x40000000000, 0x50000000000, 0x3FFFFFF0000
+
+
+class Memory:
+    """Bytes by address."""
+
+    kind, word_bytes, little_endian, page_bytes = "core", 8, True, 4096
+
+    def __init__(self) -> None:
+        self.pieces: Dict[int, bytearray] = {}
+
+    def add(self, address: int, size: int) -> None:
+        self.pieces[address] = bytearray(size)
+
+    def put(self, address: int, value: int, size: int = 8) -> None:
+        start, data = next((start, data) for start, data in self.pieces.items() if start <= address < start + len(data))
+        data[address - start : address - start + size] = value.to_bytes(size, "little")
+
+    def read_prefix(self, address: int, size: int) -> bytes:
+        for start, data in self.pieces.items():
+            if start <= address < start + len(data):
+                return bytes(data[address - start : address - start + size])
+        return b""
+
+    def touched_ranges(self, start: int, end: int) -> List[Tuple[int, int]]:
+        return sorted((max(start, low), min(end, low + len(data))) for low, data in self.pieces.items() if low < end and start < low + len(data))
+
+
+def put_page(memory: Memory, form: Form, at: int, start: int, thread: int = 0) -> None:
+    """One page of blocks, with an empty list of each sort."""
+    places = form.page
+    for offset, value in ((places.capacity, CAPACITY), (places.reserved, CAPACITY + 20)):
+        memory.put(at + offset, value, 2)
+    memory.put(at + places.used.offset, USED, places.used.bytes)
+    memory.put(at + places.block_bytes.offset, BLOCK, places.block_bytes.bytes)
+    if places.start is not None:
+        memory.put(at + places.start, start)
+    if places.start_words is not None:
+        memory.put(at + places.start_words, (start - at) // 8, 4)
+    if places.owner is not None:
+        memory.put(at + places.owner, thread)
+
+
+def segment(form: Form) -> Tuple[Memory, int]:
+    """A segment with one page, and where that begins."""
+    memory, places = Memory(), form.segment
+    assert places is not None
+    memory.add(SEGMENT, 1 << 17)
+    for offset, value in ((places.cookie, SEGMENT ^ KEY), (places.thread_id, THREAD), (places.used, 1)):
+        memory.put(SEGMENT + offset, value)
+    if places.page_shift is not None:
+        at, begin = places.pages + form.page.bytes, SEGMENT + SLICE_BYTES
+        for offset, value in ((places.size, 1 << 22), (places.info, 0x1000), (places.entries, 64), (places.page_shift, 16)):
+            memory.put(SEGMENT + offset, value)
+        memory.put(SEGMENT + at + 1, 1, 1)
+        start = begin
+    else:
+        at, begin = places.pages + form.page.bytes, SEGMENT + SLICE_BYTES
+        for offset, value in ((places.size, 512), (places.info, 1), (places.entries, 512)):
+            memory.put(SEGMENT + offset, value)
+        memory.put(SEGMENT + at, 1, 4)
+        memory.put(SEGMENT + places.pages + 2 * form.page.bytes, 510, 4)
+        start = begin + first_block(form, BLOCK)
+    put_page(memory, form, SEGMENT + at, start)
+    return memory, SEGMENT + at
+
+
+def read(memory: Memory, form: Form) -> pages.Found:
+    target: Any = memory
+    return pages.read_segments(target, form, KEY, [SEGMENT])
+
+
+@pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
+def test_a_segment_is_read(form: Form) -> None:
+    """Its page with its counts and owner; all its memory is in a page or a piece."""
+    memory, at = segment(form)
+    found = read(memory, form)
+    (page,) = found.pages
+    assert (page.address, page.block_bytes, page.capacity, page.reserved, page.used) == (at, BLOCK, CAPACITY, CAPACITY + 20, USED)
+    assert page.thread == THREAD and page.end == SEGMENT + 2 * SLICE_BYTES and not found.broken
+    held = sorted([(page.memory, page.end), *((piece.start, piece.end) for piece in found.pieces)])
+    assert held[0][0] == SEGMENT and {piece.kind for piece in found.pieces} <= {MI_METADATA, MI_SPAN, MI_RETURNED}
+    (reserved,) = found.reserved
+    assert sum(end - start for start, end in held) == reserved[1] - reserved[0]
+
+
+@pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
+def test_a_damaged_page_is_told_and_left_out(form: Form) -> None:
+    """More blocks in use than were handed out, a list outside, a size that is none: one code, and the rest stays."""
+    for offset, value, size in (
+        (form.page.used.offset, CAPACITY + 1, 2),
+        (form.page.block_bytes.offset, BLOCK + 3, 4),
+        (form.page.reserved, 0xFFFF, 2),
+    ):
+        memory, at = segment(form)
+        memory.put(at + offset, value, size)
+        found = read(memory, form)
+        assert not found.pages and [one.code for one in found.broken] == ["page-wrong"]
+    if not form.is_encoded:
+        memory, at = segment(form)
+        memory.put(at + form.page.free, SEGMENT + SLICE_BYTES + 1)
+        assert not read(memory, form).pages
+
+
+def test_slices_that_do_not_add_up_end_a_segment() -> None:
+    """A count of 0 in the middle, or one beyond the end: what lies before is there."""
+    form = next(form for form in PLAIN if form.line == 2)
+    assert form.segment is not None
+    for count in (0, 511, 0xFFFFFFFF):
+        memory, _ = segment(form)
+        memory.put(SEGMENT + form.segment.pages + 2 * form.page.bytes, count, 4)
+        found = read(memory, form)
+        assert len(found.pages) == 1 and [one.code for one in found.broken] == ["segment-slices"]
+
+
+def test_a_segment_without_pages_is_kept_memory() -> None:
+    """One that was given up counts as a free span of nobody's, as long as its head is there."""
+    form = next(form for form in PLAIN if form.line == 2)
+    assert form.segment is not None
+    memory, _ = segment(form)
+    memory.put(SEGMENT + form.segment.used, 0)
+    found = read(memory, form)
+    assert not found.pages and [(piece.kind, piece.thread) for piece in found.pieces] == [(MI_SPAN, None)]
+
+
+def page_map(form: Form) -> Memory:
+    """A page map with one page of an arena."""
+    memory, places = Memory(), form.arena
+    assert places is not None and form.page.memid is not None
+    for address, size in ((MAP, 1 << 21), (PART, 1 << 16), (ARENA, 1 << 16), (SUBPROC, 1 << 14), (STRUCTS, 1 << 12)):
+        memory.add(address, size)
+    memory.put(MAP, MAP + (1 << 21))
+    memory.put(MAP + 8, PART)
+    memory.put(PART, STRUCTS)
+    put_page(memory, form, STRUCTS, ARENA + 2 * SLICE_BYTES, THREAD | 2)
+    memid = STRUCTS + form.page.memid
+    for offset, value in ((0, ARENA), (8, 2 | 1 << 32), (16, 7)):
+        memory.put(memid + offset, value)
+    for offset, value in ((places.slice_count, 512), (places.info_slices, 1), (places.subproc, SUBPROC)):
+        memory.put(ARENA + offset, value)
+    memory.put(SUBPROC + places.subproc_arenas, ARENA)
+    for number, offset in enumerate((places.slices_free, places.slices_committed, places.slices_dirty, places.slices_purge)):
+        memory.put(ARENA + offset, ARENA + 0x1000 * (number + 1))
+        chunks = places.free_chunks if number == 0 else 128
+        value = ((1 << 512) - 1) & ~0b1101 if number == 0 else (1 << 512) - 1 if number < 3 else 0b10
+        memory.put(ARENA + 0x1000 * (number + 1) + chunks, value, 64)
+    return memory
+
+
+@pytest.mark.parametrize("form", MAPPED, ids=lambda form: form.name)
+def test_a_page_map_is_read(form: Form) -> None:
+    """The page with its owner, and what its arena has besides: its own slices, one to be purged, the rest returned."""
+    target: Any = page_map(form)
+    found = pages.read_page_map(target, form, MAP)
+    (page,) = found.pages
+    assert (page.memory, page.end, page.thread, page.has_aligned) == (ARENA + 2 * SLICE_BYTES, ARENA + 3 * SLICE_BYTES, THREAD, True)
+    assert not found.broken
+    kinds = {(piece.kind, (piece.start - ARENA) // SLICE_BYTES, (piece.end - ARENA) // SLICE_BYTES) for piece in found.pieces}
+    assert kinds == {(MI_METADATA, 0, 1), (MI_SPAN, 1, 2), (MI_METADATA, 3, 4), (MI_RETURNED, 4, 512)}
+    assert (ARENA, ARENA + 512 * SLICE_BYTES) in found.reserved
+
+
+def test_a_page_map_that_leads_nowhere_is_told() -> None:
+    """A word without a page behind it is unread; a page with memory of no kind is wrong."""
+    target: Any = page_map(MAPPED[0])
+    target.put(PART + 8, STRUCTS + 0x100000)
+    target.put(STRUCTS + (MAPPED[0].page.memid or 0) + 16, 99)
+    found = pages.read_page_map(target, MAPPED[0], MAP)
+    assert sorted(one.code for one in found.broken) == ["page-unreadable", "page-wrong"] and not found.pages
+
+
+def test_runs_of_bits() -> None:
+    """First and end of each run."""
+    assert list(pages.runs_of(0b1011100)) == [(2, 5), (6, 7)] and list(pages.runs_of(0)) == []
+
+
+@pytest.mark.parametrize(
+    "version, text",
+    [(209, "2.0.9"), (182, "1.8.2"), (315, "3.1.5"), (3208, "3.2.8"), (30403, "3.4.3"), (20302, "2.3.2"), (0, None), (1 << 31, None)],
+)
+def test_a_release_is_spelled(version: int, text: Optional[str]) -> None:
+    """As mi_version counts: three digits, four, five."""
+    assert detect.spelled(version) == text
+
+
+def test_encoded_builds_move_what_is_behind_their_keys() -> None:
+    """A page is two words longer; in all but 2.0.9 each block has a word of the allocator's behind it."""
+    for form in PLAIN:
+        made = encoded(form)
+        assert made.page.bytes == form.page.bytes + 16 and made.page.xthread_free - form.page.xthread_free == (16 if form.line < 3 else 0)
+        assert made.is_padded == (form.releases != "2.0.9") and made.page.free == form.page.free
+        assert made.page.used == Place(form.page.used.offset, form.page.used.bytes)
+
+
+@pytest.mark.parametrize("length", [0, 7, 4096])
+def test_short_memory_ends_nothing(length: int) -> None:
+    """Any prefix of a segment is read without an error."""
+    for form in SEGMENTED:
+        memory, _ = segment(form)
+        memory.pieces[SEGMENT] = memory.pieces[SEGMENT][:length]
+        read(memory, form)
+
+
+def test_the_number_that_a_function_returns() -> None:
+    """One instruction, with the mark of a jump's target or without; anything else is no number."""
+    told = named("i386:x86-64").returned_number
+    assert told is not None
+    assert told(b"\xb8\xd1\0\0\0\xc3") == told(b"\xf3\x0f\x1e\xfa\xb8\xd1\0\0\0\xc3\x90") == 209
+    assert told(b"\xb8\xd1\0\0\0\x90") is None and told(b"") is None
