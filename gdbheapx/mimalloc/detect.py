@@ -12,7 +12,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.mimalloc import pages
-from gdbheapx.mimalloc.help import STATS_HINT
+from gdbheapx.mimalloc.entry import STATS_HINT
 from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.model import AllocatorInfo
 
@@ -187,20 +187,13 @@ def _segments(target: Target, module: Module, heads: _Heads) -> Optional[Tuple[F
             for place, key in _keys(form, data, heads, inside):
                 addresses = heads.with_key(form, key)[:JUDGED_SEGMENTS]
                 found = pages.read_segments(target, form, key, addresses)
-                wrong = len(found.broken) + _misplaced(form, found)
+                wrong = len(found.broken)
                 if len(found.pages) > wrong or (addresses and not wrong):
                     best.append((wrong, order, form, place, key))
         if best:
             chosen = min(best, key=lambda row: row[:2])
             return chosen[2:]
     return None
-
-
-def _misplaced(form: Form, found: pages.Found) -> int:
-    """Pages that would hold more or fewer blocks if they began where this form has them begin, where a rule tells that."""
-    if not form.starts:
-        return 0
-    return sum(page.reserved != (page.end - page.start) // page.block_bytes for page in found.pages if page.reserved > 1)
 
 
 def _keys(

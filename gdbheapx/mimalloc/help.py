@@ -1,10 +1,5 @@
-"""What help says of mimalloc, by command; and by which texts an object is known to hold it."""
+"""What help says of mimalloc, by command."""
 
-from gdbheapx.allocators.fingerprints import TextFingerprint
-
-STATS_HINT = "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"
-TEXTS = TextFingerprint("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), True, STATS_HINT)
-"""options.c; in every build seen, stripped Rust programs and wheels included."""
 HELP = {
     "arenas": """mimalloc: one row per thread that owns pages, one for pages that no thread owns (abandoned: its thread ended, or, in
 release 3, the page was full), one for what is shared; held = used + free + freed by others + never used + spans + overhead, to the

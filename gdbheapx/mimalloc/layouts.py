@@ -258,6 +258,7 @@ MAPPED_ARENA = ArenaPlaces(
     slices_dirty=96,
     slices_purge=104,
 )
+FIRST_MAPPED_ARENA = MAPPED_ARENA._replace(slices_free=64, free_chunks=128, slices_committed=72, slices_dirty=80, slices_purge=88)
 SHARED_ARENA = ArenaPlaces(
     subproc=24,
     subproc_arenas=32,
@@ -288,6 +289,7 @@ PLAIN: Tuple[Form, ...] = (
     Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25), OLD_HEAP, NEW_ARENA, BY_SIZE),
     Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25), NEW_HEAP, NEW_ARENA),
     Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP, NEW_ARENA),
+    Form("3.0", 3, MAPPED_PAGE, arena=FIRST_MAPPED_ARENA),
     Form("3.1", 3, MAPPED_PAGE, arena=MAPPED_ARENA),
     Form("3.2", 3, MAPPED_PAGE, arena=SHARED_ARENA),
     Form("3.3", 3, MAPPED_PAGE, arena=LAST_ARENA),

@@ -188,6 +188,8 @@ def contradiction(page: Page) -> Optional[str]:
         return "counts %d blocks in use, %d handed out, and room for %d" % (page.used, page.capacity, page.reserved)
     if not page.memory <= page.start or page.start + page.reserved * block > page.end:
         return "has blocks outside its memory"
+    if page.reserved > 1 and page.reserved != (page.end - page.start) // block:
+        return "has room for %d blocks, and counts %d" % ((page.end - page.start) // block, page.reserved)
     for head in (page.free, page.local_free, page.thread_free):
         if head and not page.keys[0] and ((head - page.start) % block or not 0 <= (head - page.start) // block < page.capacity):
             return "has a list that begins outside its blocks"
@@ -472,7 +474,9 @@ def _arena(made: _Collector, arena: int, pages: List[Tuple[int, int]]) -> None:
 
 def _bitmap(target: Target, address: int, bits: int, chunks: int) -> Optional[int]:
     size = (bits + MOST_SLICES - 1) // MOST_SLICES * (MOST_SLICES // 8)
-    data = target.read_prefix(address + chunks, size) if 0 < address < 1 << 47 else b""
+    if not 0 < address < 1 << 47 or word(target.read_prefix(address, 8), 0) * (MOST_SLICES // 8) != size:
+        return None
+    data = target.read_prefix(address + chunks, size)
     return int.from_bytes(data, "little") & ((1 << bits) - 1) if len(data) == size else None
 
 

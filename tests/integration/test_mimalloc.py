@@ -1,7 +1,7 @@
 """mimalloc, read by its structures alone: every block against what the program itself recorded, live and on a core.
 
 Files: mimalloc/allocator.py, mimalloc/check.py, mimalloc/detect.py, mimalloc/entry.py, mimalloc/layouts.py, mimalloc/meter.py,
-mimalloc/pages.py, mimalloc/sums.py, mimalloc/survey.py, mimalloc/suspects.py, mimalloc/messages/arenas.py, mimalloc/messages/judgement.py,
+mimalloc/pages.py, mimalloc/sums.py, mimalloc/survey.py, mimalloc/messages/arenas.py, mimalloc/messages/judgement.py,
 kernel/mimalloc/lists.py.
 """
 
@@ -103,6 +103,6 @@ def test_whatis_tells_page_and_segment(stage: Stage, kind: str) -> None:
     """An address inside a block: the block, its neighbours, its page, and the segment around it."""
     process = recorder(stage, library())
     address = sorted(recorded(process))[100]
-    place = alone(process.target(kind), "whatis", hex(address + 1), "--json").data["place"]
+    (place,) = alone(process.target(kind), "whatis", hex(address + 1), "--json").data["places"]
     assert int(place["block"]["address"], 0) <= address and place["block"]["status"] == "used" and place["allocator"] == "mimalloc"
     assert [part["kind"] for part in place["parts"]][:2] == ["page", "segment"]

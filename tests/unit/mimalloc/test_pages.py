@@ -46,10 +46,15 @@ class Memory:
         return sorted((max(start, low), min(end, low + len(data))) for low, data in self.pieces.items() if low < end and start < low + len(data))
 
 
+def reserved(form: Form) -> int:
+    """How many blocks a page of one slice has room for."""
+    return (SLICE_BYTES - first_block(form, BLOCK)) // BLOCK
+
+
 def put_page(memory: Memory, form: Form, at: int, start: int, thread: int = 0) -> None:
     """One page of blocks, with an empty list of each sort."""
     places = form.page
-    for offset, value in ((places.capacity, CAPACITY), (places.reserved, CAPACITY + 20)):
+    for offset, value in ((places.capacity, CAPACITY), (places.reserved, reserved(form))):
         memory.put(at + offset, value, 2)
     memory.put(at + places.used.offset, USED, places.used.bytes)
     memory.put(at + places.block_bytes.offset, BLOCK, places.block_bytes.bytes)
@@ -96,12 +101,12 @@ def test_a_segment_is_read(form: Form) -> None:
     memory, at = segment(form)
     found = read(memory, form)
     (page,) = found.pages
-    assert (page.address, page.block_bytes, page.capacity, page.reserved, page.used) == (at, BLOCK, CAPACITY, CAPACITY + 20, USED)
+    assert (page.address, page.block_bytes, page.capacity, page.reserved, page.used) == (at, BLOCK, CAPACITY, reserved(form), USED)
     assert page.thread == THREAD and page.end == SEGMENT + 2 * SLICE_BYTES and not found.broken
     held = sorted([(page.memory, page.end), *((piece.start, piece.end) for piece in found.pieces)])
     assert held[0][0] == SEGMENT and {piece.kind for piece in found.pieces} <= {MI_METADATA, MI_SPAN, MI_RETURNED}
-    (reserved,) = found.reserved
-    assert sum(end - start for start, end in held) == reserved[1] - reserved[0]
+    ((start, end),) = found.reserved
+    assert sum(last - first for first, last in held) == end - start
 
 
 @pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
@@ -163,6 +168,7 @@ def page_map(form: Form) -> Memory:
         memory.put(ARENA + offset, ARENA + 0x1000 * (number + 1))
         chunks = places.free_chunks if number == 0 else 128
         value = ((1 << 512) - 1) & ~0b1101 if number == 0 else (1 << 512) - 1 if number < 3 else 0b10
+        memory.put(ARENA + 0x1000 * (number + 1), 1)
         memory.put(ARENA + 0x1000 * (number + 1) + chunks, value, 64)
     return memory
 

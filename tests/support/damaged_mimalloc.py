@@ -1,0 +1,50 @@
+"""A kernel core of a program on mimalloc that is damaged and healed in place: where its own words are, and another word in some of them."""
+
+import random
+from pathlib import Path
+from typing import Dict, List
+
+from gdbheapx import kernel as kernels
+from gdbheapx.allocators.records import heap_context
+from gdbheapx.budget import Budget
+from gdbheapx.mimalloc import survey
+from gdbheapx.mimalloc.entry import ALLOCATOR
+from tests.support.damaged import DamagedCore
+from tests.support.random_damage import another
+
+HOW_MANY = (1, 1, 2, 4, 16, 64)
+
+
+class DamagedMimalloc(DamagedCore):
+    """One core."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        (self.mimalloc,) = ALLOCATOR.find(self.target, ()).located
+        around = heap_context(self.target, kernels.load(), Budget(None), lambda *told: None)
+        self.found = survey.look(self.mimalloc, around)
+        assert not self.found.broken, self.found.broken
+        form, kinds = self.mimalloc.form, {"page": [], "link": [], "head": []}  # type: ignore[var-annotated]
+        for counted in self.found.pages:
+            kinds["page"] += range(counted.page.address, counted.page.address + form.page.bytes, 8)
+        kinds["link"] = list(self.found.frees.addresses)
+        for segment in self.found.segments:
+            kinds["head"] += range(segment.address, segment.address + (form.segment.pages if form.segment is not None else 160), 8)
+        if form.line == 3:
+            parts = [self.mimalloc.key + 8 * number for number in range(1 << 18) if self.get(self.mimalloc.key + 8 * number)]
+            kinds["map"] = parts[:8]
+            kinds["part"] = [
+                address
+                for part in parts[1:]
+                for address in range(self.get(part), self.get(part) + (1 << 16), 8)
+                if self.holds(address) and self.get(address)
+            ]
+        self.kinds: Dict[str, List[int]] = {kind: [one for one in places if self.holds(one)] for kind, places in kinds.items()}
+
+    def harm(self, seed: int) -> None:
+        """Another word in some places."""
+        numbers, filled = random.Random(seed), [places for places in self.kinds.values() if places]
+        for _ in range(numbers.choice(HOW_MANY)):
+            places = numbers.choice(filled)
+            place = numbers.choice(places)
+            self.put(place, another(numbers, self.get(place), places))
