@@ -44,7 +44,7 @@ class MimallocHeap(Heap):
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
         """What reads its pages' counters."""
-        return {"meter": self.meter, "exact-reading": self.exact_reading, "held-bytes": self.counted_bytes}
+        return {"meter": self.meter, "exact-reading": self.exact_reading}
 
     def meter(self) -> "MimallocMeter":
         """What reads its pages while the process runs."""
@@ -57,10 +57,6 @@ class MimallocHeap(Heap):
         from gdbheapx.mimalloc.meter import exact
 
         return exact(self.arenas())
-
-    def counted_bytes(self) -> Optional[int]:
-        """Pages, metadata and unreturned spans."""
-        return sum(row.held_bytes for row in self.arenas())
 
     @once
     def survey(self) -> survey.Survey:

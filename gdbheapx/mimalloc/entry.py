@@ -39,7 +39,7 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
     name = "mimalloc"
     fingerprint = Fingerprint(functions=("mi_malloc",))
     statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
-    known_capabilities = frozenset(("meter", "exact-reading", "held-bytes"))
+    known_capabilities = frozenset(("meter", "exact-reading"))
     records = MappingProxyType(
         {
             "arenas": "gdbheapx.mimalloc.records.MimallocArena",

@@ -50,6 +50,16 @@ class PagePlaces(NamedTuple):
     memid: Optional[int] = None
 
 
+class Memid(NamedTuple):
+    """mi_memid_s of a segment, which it begins with, where it lies in an arena: that many blocks as large as a segment before it."""
+
+    block_index: int
+    kind: int
+    """u32."""
+    in_arena: int
+    """That kind."""
+
+
 class SegmentPlaces(NamedTuple):
     """struct mi_segment_s."""
 
@@ -72,6 +82,7 @@ class SegmentPlaces(NamedTuple):
     """Of pages of one size; None: pages are made of slices."""
     allow_purge: Optional[int] = None
     """A byte."""
+    memid: Optional[Memid] = None
 
 
 class HeapPlaces(NamedTuple):
@@ -85,7 +96,7 @@ class HeapPlaces(NamedTuple):
 
 
 class ArenaPlaces(NamedTuple):
-    """struct mi_arena_s of release 3; in release 2 where it begins and how many blocks it has."""
+    """struct mi_arena_s of release 3."""
 
     slice_count: int
     info_slices: int = 0
@@ -98,7 +109,6 @@ class ArenaPlaces(NamedTuple):
     slices_committed: int = 0
     slices_dirty: int = 0
     slices_purge: int = 0
-    start: int = 0
 
 
 class Form(NamedTuple):
@@ -203,6 +213,7 @@ MAPPED_PAGE = PagePlaces(
 )
 LAST_PAGE = MAPPED_PAGE._replace(bytes=112, start=None, start_words=48, memid=88)
 
+MEMID = Memid(block_index=0, kind=20, in_arena=6)
 SLICED = SegmentPlaces(
     cookie=216,
     thread_id=256,
@@ -229,6 +240,7 @@ LATER_SLICED = SegmentPlaces(
     commit_mask=120,
     purge_mask=56,
     allow_purge=25,
+    memid=MEMID,
 )
 ONE_KIND = SegmentPlaces(
     cookie=104,
@@ -245,8 +257,6 @@ OLD_HEAP = HeapPlaces(tld=0, thread_delayed_free=2840, thread_id=2848, cookie=28
 NEW_HEAP = HeapPlaces(tld=0, thread_delayed_free=8, thread_id=16, cookie=32, keys=40)
 FIXED = ((1024, 0, 384),)
 BY_SIZE = ((64, 3, 0), (512, 1, 0))
-OLD_ARENA = ArenaPlaces(start=8, slice_count=16)
-NEW_ARENA = ArenaPlaces(start=32, slice_count=40)
 MAPPED_ARENA = ArenaPlaces(
     subproc=24,
     subproc_arenas=8,
@@ -285,10 +295,10 @@ PLAIN: Tuple[Form, ...] = (
         ),
         NEW_HEAP,
     ),
-    Form(UNPADDED, 2, OLD_PAGE, SLICED, OLD_HEAP, OLD_ARENA, FIXED),
-    Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25), OLD_HEAP, NEW_ARENA, BY_SIZE),
-    Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25), NEW_HEAP, NEW_ARENA),
-    Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP, NEW_ARENA),
+    Form(UNPADDED, 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
+    Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
+    Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
+    Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
     Form("3.0", 3, MAPPED_PAGE, arena=FIRST_MAPPED_ARENA),
     Form("3.1", 3, MAPPED_PAGE, arena=MAPPED_ARENA),
     Form("3.2", 3, MAPPED_PAGE, arena=SHARED_ARENA),

@@ -28,6 +28,8 @@ MEMKIND, ARENA_KIND, OS_KINDS = 16, 7, (4, 5, 6)
 MOST_PAGES = 1 << 22
 """Of one copy, 256 GiB of the smallest: more is damage."""
 MOST_ARENAS = 160
+CHOSEN = 2 << 40, 30 << 40
+"""Where mimalloc asks the OS for aligned memory (os.c: MI_HINT_BASE, MI_HINT_MAX)."""
 RUN_BYTES, GAP_BYTES = 1 << 20, 4096
 """Longest read of several structs at once; and what lies between two of them at most."""
 
@@ -212,7 +214,21 @@ def read_segments(target: Target, form: Form, key: int, addresses: Iterable[int]
         else:
             end = (_sliced if places.page_shift is None else _of_one_kind)(made, places, address, head)
     _stale(made, places, stale)
+    _reserve(made, places)
     return _found(made)
+
+
+def _reserve(made: _Collector, places: SegmentPlaces) -> None:
+    """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: nobody else's memory is next to it."""
+    starts: Set[int] = set()
+    for segment in made.segments if places.memid is not None else ():
+        memid, head = places.memid, made.target.read_prefix(segment.address, 24)
+        assert memid is not None
+        if number(head, Place(memid.kind, HALF)) == memid.in_arena:
+            start = segment.address - word(head, memid.block_index) * SEGMENT_BYTES[2]
+            starts.update([start] if CHOSEN[0] <= start < CHOSEN[1] else [])
+    for mapping in made.target.mappings() if starts else ():
+        made.reserved += [(start, mapping.end) for start in starts if mapping.start <= start < mapping.end]
 
 
 def _stale(made: _Collector, places: SegmentPlaces, stale: "Sequence[Tuple[int, bytes]]") -> None:

@@ -26,6 +26,9 @@ class Memory:
 
     kind, word_bytes, little_endian, page_bytes = "core", 8, True, 4096
 
+    def mappings(self) -> List[Any]:
+        return []
+
     def __init__(self) -> None:
         self.pieces: Dict[int, bytearray] = {}
 
