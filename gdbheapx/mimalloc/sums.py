@@ -130,26 +130,15 @@ def histogram(rows: Sequence[MimallocBin]) -> List[HistogramRow]:
 
 
 def keeping(mimalloc: Mimalloc, survey: Survey) -> Optional[Keeping]:
-    """Free blocks stay while one of their page is in use, or waits for its owner."""
+    """Free blocks stay while one of their page is in use or waits for its owner; a page wholly free, until its owner comes by."""
     if mimalloc.form.is_padded:
         return None
     rooms: Dict[int, int] = {}
     kept = [0] * len(survey.owners)
-    free = empty = 0
     for counted in survey.pages:
-        page = counted.page
-        if not counted.is_good:
-            continue
-        room = page.end - page.memory
-        rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
-        bytes_ = counted.free * page.block_bytes
-        free += bytes_
-        if counted.used or counted.remote:
-            kept[counted.arena] += bytes_
-        else:
-            empty += bytes_
-    terms = [Term("free", free), Term("pages wholly free", empty, True)]
-    arenas_ = [ArenaKeeps(index, bytes_) for index, bytes_ in enumerate(kept)]
+        page, room = counted.page, counted.page.end - counted.page.memory
+        if counted.is_good:
+            rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
+            kept[counted.arena] += counted.free * page.block_bytes
     shape = PinShape(OS_PAGE, rooms=sorted(rooms.items()))
-    return Keeping(shape, arenas_, terms, returnable_bytes=empty)
-
+    return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])

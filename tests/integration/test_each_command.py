@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import pytest
 
-from tests.support import jemallocs, kernelcore
+from tests.support import jemallocs, kernelcore, mimallocs
 from tests.support.bare import timeless
 from tests.support.glibc import check_identity
 from tests.support.paths import ROOT
@@ -332,7 +332,69 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "snapshot /dev/null": snapshot,
     "whatis 4096": whatis,
 }
-CASES = {"glibc": GLIBC, "jemalloc": JEMALLOC}
+
+
+def arenas_of_mimalloc(data: Data) -> None:
+    """What threads own, every byte in a part; the listing has the same blocks in use."""
+    rows = [row for row in data["arenas"]["arenas"] if row["allocator"] == "mimalloc"]
+    mimallocs.adds_up(rows)
+    used = [row["usable_bytes"] for row in data["chunks"]["chunks"] if row["status"] == "used" and row["allocator"] == "mimalloc"]
+    assert (len(used), sum(used)) == tuple(sum(row[name] for row in rows) for name in ("used_blocks", "used_bytes")) > (100, 0)
+
+
+def bins_of_mimalloc(data: Data) -> None:
+    """Block sizes add up to the arenas."""
+    rows, totals = own_of_mimalloc(data["bins"]["bins"]), data["arenas"]["totals"]["mimalloc"]
+    for name in ("used_blocks", "used_bytes", "free_bytes", "remote_free_bytes", "reserve_bytes"):
+        assert sum(row[name] for row in rows) == totals[name], name
+
+
+def own_of_mimalloc(rows: List[Data]) -> List[Data]:
+    return [row for row in rows if row["allocator"] == "mimalloc"]
+
+
+def chunks_of_mimalloc(data: Data) -> None:
+    """By address, in mimalloc's words."""
+    rows = own_of_mimalloc(data["chunks"]["chunks"])
+    assert {"used", "free", "metadata"} <= {row["status"] for row in rows} and [row["address"] for row in rows] == sorted(row["address"] for row in rows)
+
+
+def report_of_mimalloc(data: Data) -> None:
+    """It has a verdict of its own."""
+    assert "mimalloc" in data["report"]["verdicts"] and data["report"]["totals"]["mimalloc"] == data["arenas"]["totals"]["mimalloc"]
+
+
+def pins_of_mimalloc(data: Data) -> None:
+    """What is kept is what `arenas` has as free; each byte of it is in one row."""
+    found = data["pins"]
+    assert [one["difference_bytes"] for one in found["sums"] if one["arenas_bytes"] is not None] == [0] * len(found["sums"])
+    (own,) = own_of_mimalloc(found["sums"])
+    assert own["kept_bytes"] == data["arenas"]["totals"]["mimalloc"]["free_bytes"]
+
+
+def doctor_of_mimalloc(data: Data) -> None:
+    """Its release, and how it was found."""
+    checks = "\n".join(row["found"] for row in data["doctor"]["checks"])
+    assert "structures of mimalloc" in checks and "addresses by structure" in checks
+
+
+MIMALLOC: Dict[str, Callable[[Data], None]] = {
+    "arenas": arenas_of_mimalloc,
+    "bins": bins_of_mimalloc,
+    "check": check,
+    "chunks": chunks_of_mimalloc,
+    "doctor": doctor_of_mimalloc,
+    "report": report_of_mimalloc,
+    "leaks --list": leaks,
+    "owners --limit 1000": owners,
+    "census": census,
+    "export --format folded": export,
+    "pins": pins_of_mimalloc,
+    "refs BLOCK": refs,
+    "snapshot /dev/null": snapshot,
+    "whatis 4096": whatis,
+}
+CASES = {"glibc": GLIBC, "jemalloc": JEMALLOC, "mimalloc": MIMALLOC}
 
 
 def watch_of_glibc(lines: List[Data], data: Data) -> None:
@@ -354,7 +416,15 @@ def watch_of_jemalloc(lines: List[Data], data: Data) -> None:
     assert told["used_bytes"] == told["allocated_bytes"] > 0 and lines[0]["allocators"][0]["estimates"] == []
 
 
-REPEATING = {"watch --every 0.05 --times 2": {"glibc": watch_of_glibc, "jemalloc": watch_of_jemalloc}}
+def watch_of_mimalloc(lines: List[Data], data: Data) -> None:
+    """Its pages' own counters; what other threads have freed counts as used."""
+    told, totals = lines[2]["allocators"]["mimalloc"], data["arenas"]["totals"]["mimalloc"]
+    for key in ("pages", "free_bytes", "reserve_bytes", "span_bytes", "held_bytes"):
+        assert told[key] == totals[key], key
+    assert told["used_bytes"] == totals["used_bytes"] + totals["remote_free_bytes"] > 0
+
+
+REPEATING = {"watch --every 0.05 --times 2": {"glibc": watch_of_glibc, "jemalloc": watch_of_jemalloc, "mimalloc": watch_of_mimalloc}}
 """Commands that write a JSON object a line, from a shell alone."""
 ACTIONS = {"glibc": "trim", "jemalloc": "purge"}
 
@@ -366,6 +436,8 @@ def start(stage: Stage, allocator: str) -> Process:
     """Four threads that left free memory behind, or three; at rest."""
     if allocator == "glibc":
         return stage.start("trimmer", "arenas")
+    if allocator == "mimalloc":
+        return stage.start("victim", "rest", env={"LD_PRELOAD": str(mimallocs.library())})
     return stage.start("victim", "rest", env={"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": CONF})
 
 
@@ -417,7 +489,7 @@ def looked(builder: Builder, attach_reason: str) -> Iterator[Callable[[str], Loo
                     repeated[words] = [json.loads(line) for line in outcome.stdout.splitlines()]
             live = {} if attach_reason else look(process, "live", allocator)
             done = None
-            if not attach_reason:
+            if not attach_reason and allocator in ACTIONS:
                 outcome = heapx(process.target("live"), ACTIONS[allocator], "--yes", "--json")
                 done = outcome.data
                 check_envelope(outcome.envelope)
