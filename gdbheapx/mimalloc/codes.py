@@ -18,6 +18,8 @@ PAGE_UNREADABLE = Code("page-unreadable", Severity.UNREAD)
 PAGES_OVERLAP = Code("pages-overlap", Severity.DAMAGE)
 PAGE_UNMAPPED = Code("page-not-mapped", Severity.DAMAGE)
 HEAP_UNREADABLE = Code("thread-heap-unreadable", Severity.UNREAD)
+HEAP_PAGES = Code("thread-heap-pages", Severity.DAMAGE)
+"""The heap of a thread counts other pages than lead to it: a segment, or a part of the page map, is lost."""
 MAP_WRONG = Code("page-map-wrong", Severity.DAMAGE)
 ARENA_WRONG = Code("mimalloc-arena-wrong", Severity.DAMAGE)
 ARENA_SLICES = Code("arena-slices", Severity.DAMAGE)

@@ -39,6 +39,7 @@ class PagePlaces(NamedTuple):
     block_bytes: Place
     xthread_free: int
     heap: int
+    """Of the thread that owns the page."""
     keys: int
     """Where keys[2] stand in builds that encode lists: what is at or beyond moves by ENCODED_BYTES."""
     start: Optional[int] = None
@@ -86,13 +87,14 @@ class SegmentPlaces(NamedTuple):
 
 
 class HeapPlaces(NamedTuple):
-    """struct mi_heap_s."""
+    """struct mi_heap_s, since 3.2 mi_theap_s: what one thread allocates from."""
 
-    tld: int
-    thread_delayed_free: int
-    thread_id: int
-    cookie: int
-    keys: int
+    page_count: int
+    tld: int = 0
+    thread_delayed_free: Optional[int] = None
+    """A list of blocks of any of its pages; None: there is none."""
+    cookie: int = 0
+    keys: int = 0
 
 
 class ArenaPlaces(NamedTuple):
@@ -207,10 +209,11 @@ MAPPED_PAGE = PagePlaces(
     block_bytes=Place(40),
     start=48,
     keys=56,
-    heap=64,
+    heap=56,
     owner=0,
     memid=96,
 )
+FIRST_MAPPED_PAGE = MAPPED_PAGE._replace(heap=64)
 LAST_PAGE = MAPPED_PAGE._replace(bytes=112, start=None, start_words=48, memid=88)
 
 MEMID = Memid(block_index=0, kind=20, in_arena=6)
@@ -253,8 +256,8 @@ ONE_KIND = SegmentPlaces(
     pages=136,
     page_shift=112,
 )
-OLD_HEAP = HeapPlaces(tld=0, thread_delayed_free=2840, thread_id=2848, cookie=2864, keys=2872)
-NEW_HEAP = HeapPlaces(tld=0, thread_delayed_free=8, thread_id=16, cookie=32, keys=40)
+OLD_HEAP = HeapPlaces(page_count=3024, thread_delayed_free=2840, cookie=2864, keys=2872)
+NEW_HEAP = HeapPlaces(page_count=192, thread_delayed_free=8, cookie=32, keys=40)
 FIXED = ((1024, 0, 384),)
 BY_SIZE = ((64, 3, 0), (512, 1, 0))
 MAPPED_ARENA = ArenaPlaces(
@@ -268,7 +271,6 @@ MAPPED_ARENA = ArenaPlaces(
     slices_dirty=96,
     slices_purge=104,
 )
-FIRST_MAPPED_ARENA = MAPPED_ARENA._replace(slices_free=64, free_chunks=128, slices_committed=72, slices_dirty=80, slices_purge=88)
 SHARED_ARENA = ArenaPlaces(
     subproc=24,
     subproc_arenas=32,
@@ -299,11 +301,10 @@ PLAIN: Tuple[Form, ...] = (
     Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
     Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
     Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
-    Form("3.0", 3, MAPPED_PAGE, arena=FIRST_MAPPED_ARENA),
-    Form("3.1", 3, MAPPED_PAGE, arena=MAPPED_ARENA),
-    Form("3.2", 3, MAPPED_PAGE, arena=SHARED_ARENA),
-    Form("3.3", 3, MAPPED_PAGE, arena=LAST_ARENA),
-    Form("3.4", 3, LAST_PAGE, arena=LAST_ARENA),
+    Form("3.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA),
+    Form("3.2", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=SHARED_ARENA),
+    Form("3.3", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=176), arena=LAST_ARENA),
+    Form("3.4", 3, LAST_PAGE, heap=HeapPlaces(page_count=184), arena=LAST_ARENA),
 )
 
 
@@ -311,8 +312,9 @@ def encoded(form: Form) -> Form:
     """The same line built with encoded lists; all but 2.0.9 have a word behind each block then, and one more in the heap before."""
     page, keys, is_padded = form.page, form.page.keys, form.releases != UNPADDED
     heap = form.heap
-    if heap is not None and is_padded and heap.thread_delayed_free > heap.tld + WORD:
-        heap = HeapPlaces(heap.tld, *(offset + WORD for offset in heap[1:]))
+    if heap is OLD_HEAP and is_padded:
+        later = {name: getattr(heap, name) + WORD for name in ("page_count", "thread_delayed_free", "cookie", "keys")}
+        heap = OLD_HEAP._replace(**later)
 
     def moved(value: Optional[int]) -> Optional[int]:
         return value + ENCODED_BYTES if value is not None and value >= keys else value

@@ -167,11 +167,15 @@ class _Collector:
             keys=keys,
             segment=segment,
         )
-        wrong = contradiction(page)
+        wrong = contradiction(page) or self._unowned(page, word(data, at + places.xthread_free))
         if wrong is not None:
             self.tell(codes.PAGE_WRONG, address, "a page %s" % wrong, thread)
             return None
         return page
+
+    def _unowned(self, page: Page, thread_free: int) -> Optional[str]:
+        """What a page of release 3 says of being owned: the lowest bit of its list of what others free."""
+        return "is a thread's, and its list is marked as nobody's" if self.form.line == 3 and page.thread and not thread_free & 1 else None
 
     def _start(self, places: PagePlaces, data: bytes, at: int, address: int, memory: int, block: int) -> int:
         if places.start is not None:

@@ -85,11 +85,11 @@ def look(mimalloc: Mimalloc, around: HeapContext) -> Survey:
     broken, form = list(found.broken), mimalloc.form
     pages_ = _mapped(target, found, broken)
     blocks = [ListPage(page.start, page.block_bytes, page.capacity) for page in pages_]
-    rows = [*_lists(pages_, form), *_delayed(target, pages_, form, broken)]
+    changing = threads_inside(target, mimalloc)
+    rows = [*_lists(pages_, form), *_delayed(target, pages_, form, changing, broken)]
     frees = kernel_lists.follow(around.kernel, target.bulk_source(), rows, blocks, around.budget)
     owners = _owners(target, found)
     arenas = {owner.thread: index for index, owner in enumerate(owners)}
-    changing = threads_inside(target, mimalloc)
     twice = _twice(frees, pages_, broken)
     counted = [_counted(form, page, place, frees, arenas[page.thread], changing, twice, broken) for place, page in enumerate(pages_)]
     broken += _shared_ends(rows, frees.ends, len(pages_))
@@ -125,20 +125,27 @@ def _lists(pages_: Sequence[Page], form: Form) -> Iterator[FreeList]:
             yield FreeList(head, place, kind, end, form.is_encoded, *page.keys)
 
 
-def _delayed(target: Target, pages_: Sequence[Page], form: Form, broken: List[Broken]) -> Iterator[FreeList]:
-    """The lists of heaps: the first block of a full page that another thread frees."""
-    if form.heap is None:
-        return
-    owned = {page.heap for page in pages_ if page.heap and page.thread}
-    for heap in sorted(owned):
-        data = target.read_prefix(heap, form.heap.keys + 16)
-        if len(data) < form.heap.keys + 16:
-            broken.append(Broken(codes.HEAP_UNREADABLE, heap, "the heap of a thread cannot be read"))
+def _delayed(target: Target, pages_: Sequence[Page], form: Form, changing: "frozenset[int]", broken: List[Broken]) -> Iterator[FreeList]:
+    """The lists of heaps: the first block of a full page that another thread frees. Each heap counts its pages."""
+    owned: Dict[int, List[Page]] = {}
+    for page in pages_:
+        if page.heap and page.thread:
+            owned.setdefault(page.heap, []).append(page)
+    places = form.heap
+    assert places is not None
+    for heap, its in sorted(owned.items()):
+        data = target.read_prefix(heap, max(places.page_count + 8, places.keys + 16))
+        if len(data) < max(places.page_count + 8, places.keys + 16):
+            broken.append(Broken(codes.HEAP_UNREADABLE, heap, "the heap of a thread cannot be read", its[0].thread))
             continue
-        keys = [pages.word(data, form.heap.keys + more) for more in (0, 8)]
-        end = heap if form.is_encoded else 0
-        head = pages.word(data, form.heap.thread_delayed_free)
-        yield FreeList(head, len(pages_), MI_REMOTE, end, form.is_encoded, keys[0], keys[1])
+        count = pages.word(data, places.page_count)
+        if count != len(its):
+            code = codes.PAGE_CHANGING if its[0].thread in changing else codes.HEAP_PAGES
+            broken.append(Broken(code, heap, "the heap of a thread counts %d pages, and %d lead to it" % (count, len(its)), its[0].thread))
+        if places.thread_delayed_free is not None:
+            keys = [pages.word(data, places.keys + more) for more in (0, 8)]
+            end, head = heap if form.is_encoded else 0, pages.word(data, places.thread_delayed_free)
+            yield FreeList(head, len(pages_), MI_REMOTE, end, form.is_encoded, keys[0], keys[1])
 
 
 def _owners(target: Target, found: Found) -> List[Owner]:

@@ -67,6 +67,7 @@ def put_page(memory: Memory, form: Form, at: int, start: int, thread: int = 0) -
         memory.put(at + places.start_words, (start - at) // 8, 4)
     if places.owner is not None:
         memory.put(at + places.owner, thread)
+        memory.put(at + places.xthread_free, 1)
 
 
 def segment(form: Form) -> Tuple[Memory, int]:
