@@ -41,6 +41,8 @@ class Mimalloc(NamedTuple):
     """Address of the word of the object's data that proves it: the main heap's cookie, or the pointer to the page map."""
     key: int
     """That word."""
+    other_keys: Sequence[int] = ()
+    """Of further copies."""
     unlisted: Optional[str] = None
 
     def info(self) -> AllocatorInfo:
@@ -60,7 +62,8 @@ class Mimalloc(NamedTuple):
         """All its pages, as they are now."""
         if self.form.line == 3:
             return pages.read_page_map(target, self.form, self.key)
-        return pages.read_segments(target, self.form, self.key, _Heads(target).with_key(self.form, self.key))
+        heads = _Heads(target)
+        return pages.read_segments(target, self.form, self.key, heads.with_key(self.form, self.key), heads.spoilt(self))
 
 
 class _Heads:
@@ -90,6 +93,20 @@ class _Heads:
                     if len(data) == HEAD_BYTES:
                         yield address, data
 
+    def spoilt(self, located: Mimalloc) -> List[int]:
+        """What is a segment of that copy but for its cookie: a thread's, with as many slices as all have."""
+        places = located.form.segment
+        assert places is not None
+        if places.kind is None:
+            return []
+        threads, found = {thread.thread_pointer for thread in self._target.threads()}, []
+        for address, data in self.of_line(located.form.line).items():
+            numbers = [pages.word(data, offset) for offset in (places.size, places.entries, places.thread_id)]
+            is_like = numbers[:1] == [pages.MOST_SLICES] and 0 <= pages.MOST_SLICES - numbers[1] <= 1 and numbers[2] in threads
+            if is_like and pages.word(data, places.cookie) ^ address not in (located.key, *located.other_keys):
+                found.append(address)
+        return found
+
     def with_key(self, form: Form, key: int) -> List[int]:
         """Where segments of that copy begin."""
         assert form.segment is not None
@@ -116,7 +133,9 @@ def find(target: Target, modules: Sequence[Module]) -> Instances:
         else:
             what = "mimalloc in %s was never used, or is of a release that is not known" % module.file_name
             unused.append(NotRead(module, what, STATS_HINT))
-    return Instances(located, unread, unused=unused)
+    keys = [copy.key for copy in located]
+    copies = [copy._replace(other_keys=tuple(key for key in keys if key != copy.key)) for copy in located]
+    return Instances(copies, unread, unused=unused)
 
 
 def release(target: Target, module: Module) -> Optional[str]:

@@ -202,8 +202,8 @@ def contradiction(page: Page) -> Optional[str]:
     return None
 
 
-def read_segments(target: Target, form: Form, key: int, addresses: Iterable[int]) -> Found:
-    """All of a copy of release 1 or 2; `addresses`: where its segments may begin."""
+def read_segments(target: Target, form: Form, key: int, addresses: Iterable[int], spoilt: Iterable[int] = ()) -> Found:
+    """All of a copy of release 1 or 2; `addresses`: where its segments may begin; `spoilt`: where one does whose cookie is another."""
     made, places = _Collector(target, form), form.segment
     assert places is not None
     end, stale = 0, []
@@ -217,6 +217,8 @@ def read_segments(target: Target, form: Form, key: int, addresses: Iterable[int]
             made.tell(codes.SEGMENT_WRONG, address, "a segment begins inside another")
         else:
             end = (_sliced if places.page_shift is None else _of_one_kind)(made, places, address, head)
+    for address in spoilt:
+        made.tell(codes.SEGMENT_WRONG, address, "what looks like a segment has another cookie")
     _stale(made, places, stale)
     _reserve(made, places)
     return _found(made)

@@ -23,11 +23,12 @@ def judge(facts: Sequence[MimallocFacts], around: Surroundings) -> List[Judged]:
         gone = max(0, held - taken) if taken is not None else 0
         weighed = held - min(gone, sum(row.reserve_bytes + row.span_bytes for row in one.arenas))
         verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not one.is_whole else 0)
-        judged.append(Judged(name, (name,), weighed, verdict_, findings=_findings(one)))
+        judged.append(Judged(name, (name,), weighed, verdict_, findings=findings_on(one)))
     return judged
 
 
-def _findings(facts: MimallocFacts) -> List[Finding]:
+def findings_on(facts: MimallocFacts) -> List[Finding]:
+    """What stands out beside the verdict."""
     found, held = [], sum(row.held_bytes for row in facts.arenas)
     owned = [row for row in facts.arenas if row.owner != ABANDONED]
     waiting = sum(row.remote_free_bytes for row in owned)

@@ -24,6 +24,8 @@ from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.mimalloc.messages import judgement as mimalloc_judgement
+from gdbheapx.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts
 from gdbheapx.model import Finding, Step
 from tests.support.builders.records import (
     MB,
@@ -43,7 +45,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins)
+MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, mimalloc_judgement, pins)
 """Where the sentences are."""
 
 
@@ -210,6 +212,26 @@ GIVEN_BACK = {
     "too little": Case(lambda: sentence(given_back(resident_bytes=MB), None), []),
     "much of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 60 * MB), [codes.GIVEN_BACK_IN_RAM, codes.FREED_AND_HELD]),
     "little of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 20 * MB), [codes.FREED_AND_HELD, codes.GIVEN_BACK_IN_RAM]),
+}
+
+# ---------------------------------------------------------------------------------------------------- mimalloc
+
+
+def mimalloc(*rows: Dict[str, Any], has_ended: bool = True) -> Callable[[], Iterable[Finding]]:
+    """What is said of such arenas."""
+    arenas = [MimallocArena("mimalloc", *([0] * (len(MimallocArena._fields) - 1)))._replace(index=index, **row) for index, row in enumerate(rows)]  # type: ignore[arg-type]
+    info: Any = None
+    return lambda: mimalloc_judgement.findings_on(MimallocFacts(info, arenas, {}, (), (), has_ended=has_ended))
+
+
+WAITING = {"owner": THREAD, "lwp": 71, "held_bytes": 100 * MB, "remote_free_bytes": 40 * MB, "uncollected_bytes": 32 * MB}
+LEFT = {"owner": ABANDONED, "lwp": None, "held_bytes": 50 * MB, "used_bytes": 10 * MB}
+MIMALLOC = {
+    "freed by others": Case(mimalloc(WAITING), [codes.UNCOLLECTED], ["40.0 MiB were freed by other threads", "40.0 MiB of it belong to thread 71", "32.0 MiB of it whole pages", "have it call mi_collect"]),
+    "of two threads": Case(mimalloc(WAITING, {**WAITING, "lwp": None, "remote_free_bytes": 41 * MB}), [codes.UNCOLLECTED], ["belong to arena 1", "have each of 2 threads call"]),
+    "little is freed by others": Case(mimalloc({**WAITING, "remote_free_bytes": MB}), []),
+    "left behind": Case(mimalloc(LEFT), [codes.ABANDONED_PAGES], ["40.0 MiB of free memory are in pages whose threads have ended"]),
+    "full pages": Case(mimalloc(LEFT, has_ended=False), []),
 }
 
 # ---------------------------------------------------------------------------------------------------- jemalloc
@@ -394,7 +416,7 @@ PINNED = {
 
 ALL: Dict[Tuple[str, str], Case] = {
     (about, name): case
-    for about, cases in (("any", ANY), ("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY), ("pinned", PINNED))
+    for about, cases in (("any", ANY), ("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("mimalloc", MIMALLOC), ("memory", MEMORY), ("pinned", PINNED))
     for name, case in cases.items()
 }
 
