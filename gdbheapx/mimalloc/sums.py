@@ -9,7 +9,7 @@ from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.mimalloc.detect import Mimalloc
 from gdbheapx.mimalloc.layouts import Form
-from gdbheapx.mimalloc.records import MimallocArena, MimallocBin
+from gdbheapx.mimalloc.records import THREAD, MimallocArena, MimallocBin
 from gdbheapx.mimalloc.survey import Counted, Survey
 from gdbheapx.model import HistogramRow
 from gdbheapx.ranges import Range, union
@@ -55,8 +55,8 @@ def _arena(
     remote = sum(counted.remote * counted.page.block_bytes for counted in good)
     reserve = sum((counted.page.reserved - counted.page.capacity) * counted.page.block_bytes for counted in good)
     held = everything + own + span
-    whole = [counted for counted in good if counted.remote and not counted.used]
-    empty = [counted for counted in good if not counted.remote and not counted.used]
+    unused = [[counted for counted in good if not counted.used and bool(counted.remote) == is_remote] for is_remote in (True, False)]
+    whole, empty = (sum(counted.page.end - counted.page.memory for counted in some) for some in unused)
     ranges = union([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
     in_ram = ram.of(union([(start & -OS_PAGE, -(-end // OS_PAGE) * OS_PAGE) for start, end in ranges]), False)
     return MimallocArena(
@@ -77,9 +77,10 @@ def _arena(
         span_bytes=span,
         overhead_bytes=held - used - free - remote - reserve - span - unparsed,
         unparsed_bytes=unparsed,
-        uncollected_pages=len(whole),
-        uncollected_bytes=sum(counted.page.end - counted.page.memory for counted in whole),
-        empty_bytes=sum(counted.page.end - counted.page.memory for counted in empty),
+        uncollected_pages=len(unused[0]),
+        uncollected_bytes=whole,
+        empty_bytes=empty,
+        collectable_bytes=whole + empty + span if owner.kind == THREAD else 0,
         returned_bytes=returned,
         resident_bytes=in_ram.resident_bytes if in_ram is not None else None,
     )

@@ -99,6 +99,25 @@ def test_memory_that_waits_for_its_owner(stage: Stage, kind: str) -> None:
     assert "thread %d" % waiting["lwp"] in found["evidence"] and "mi_collect" in found["hint"]
 
 
+def test_what_a_collection_returns(stage: Stage, live: str, path: Path) -> None:
+    """When the owner collects, what waited for it is gone, and RSS falls by what was foreseen, or by a little more where nothing is left of a
+    segment. In release 3 full pages are nobody's, and who frees the last block returns the page."""
+    process = stage.start("mi_remote", env={"LD_PRELOAD": str(path)})
+    told = alone(process.target(live), "arenas", "--allocator", "mimalloc", "--json")
+    before = told.data["arenas"]
+    if next(one for one in told.envelope["allocators"] if one["name"] == "mimalloc")["version"].startswith("3"):
+        assert sum(row["remote_free_bytes"] for row in before) < MB
+        return
+    owner = next(row for row in before if row["lwp"] == process.words()[0])
+    assert owner["collectable_bytes"] >= owner["uncollected_bytes"] > 8 * MB
+    rss = process.smaps_rollup("Rss")
+    process.command(b"c")
+    fallen = rss - process.smaps_rollup("Rss")
+    assert owner["uncollected_bytes"] * 0.9 <= fallen <= owner["collectable_bytes"] + MB
+    after = alone(process.target(live), "arenas", "--allocator", "mimalloc", "--json").data["arenas"]
+    assert sum(row["remote_free_bytes"] for row in after if row["lwp"] == owner["lwp"]) == 0
+
+
 def test_whatis_tells_page_and_segment(stage: Stage, kind: str) -> None:
     """An address inside a block: the block, its neighbours, its page, and the segment around it."""
     process = recorder(stage, library())

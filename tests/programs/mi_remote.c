@@ -1,6 +1,8 @@
-/* mi_remote RECORD: a thread allocates, another frees it all, and the owner sleeps. Its thread id is in the record. */
+/* mi_remote RECORD: a thread allocates, another frees it all, and the owner sleeps. Its thread id is in the record. On the command c the
+   owner calls mi_collect. */
 
 #include "stage.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
@@ -9,10 +11,11 @@
 
 static void *blocks[COUNT];
 static uint64_t *header;
-static atomic_uint made;
+static atomic_uint made, asked, done;
 
 static void *own(void *argument)
 {
+    void (*collect)(int);
     unsigned i;
 
     (void)argument;
@@ -24,8 +27,16 @@ static void *own(void *argument)
     }
     header[0] = (uint64_t)syscall(SYS_gettid);
     atomic_store(&made, 1);
-    for (;;)
-        pause();
+    for (;;) {
+        while (!atomic_load(&asked))
+            usleep(1000);
+        collect = (void (*)(int))dlsym(RTLD_DEFAULT, "mi_collect");
+        if (!collect)
+            stage_fail("there is no mi_collect");
+        collect(1);
+        atomic_store(&asked, 0);
+        atomic_store(&done, 1);
+    }
     return NULL;
 }
 
@@ -48,6 +59,11 @@ int main(int argc, char **argv)
         free(memory);
     }
     stage_ready(1);
-    for (;;)
+    for (;;) {
         stage_command();
+        atomic_store(&asked, 1);
+        while (!atomic_load(&done))
+            usleep(1000);
+        stage_ready(1);
+    }
 }
