@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #define MEMBERS_BETWEEN_CLOCKS 4096u
+#define WHOLE_BYTES (64u << 10)     /* of a page whose blocks are read at once: a list of small ones leads all over it */
+#define SMALL_BYTES 2048u
 
 struct free_lists {
     const struct free_list *lists;      /* the caller's, as are the pages */
@@ -19,6 +21,8 @@ struct free_lists {
     uint64_t *shared;                   /* by page */
     uint64_t *found, found_count, found_room;   /* address | kind */
     struct pages pages;
+    uint64_t whole, whole_length;   /* the page whose blocks are at hand, and how many bytes of them */
+    uint8_t bytes[WHOLE_BYTES];
 };
 
 void heapx_mimalloc_lists_free(struct free_lists *job)
@@ -46,6 +50,7 @@ struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const s
     for (uint64_t i = 0; i < page_count; i++)
         job->most += pages[i].blocks;
     pages_open(&job->pages, source, 0);
+    job->whole = page_count;
     job->ends = calloc((size_t) count + 1, sizeof *job->ends);
     job->shared = calloc((size_t) page_count + 1, sizeof *job->shared);
     if (!job->ends || !job->shared) {
@@ -100,6 +105,28 @@ static int add(struct free_lists *job, uint64_t value)
     return 1;
 }
 
+/* The first word of a block of this page. 0: it cannot be read, or reading was interrupted. */
+static int read_link(struct free_lists *job, uint64_t page, uint64_t address, uint8_t *to)
+{
+    const struct list_page *blocks = &job->blocks[page];
+    if (blocks->block_bytes > SMALL_BYTES || blocks->blocks * blocks->block_bytes > WHOLE_BYTES)
+        return pages_read(&job->pages, address, to, 8);
+    if (job->whole != page) {
+        const int64_t got = source_read_near(job->pages.source, &job->pages.entries, blocks->start, job->bytes,
+                                             blocks->blocks * blocks->block_bytes, 0);
+        if (got < 0) {
+            job->pages.interrupted = 1;
+            return 0;
+        }
+        job->whole = page;
+        job->whole_length = (uint64_t) got;
+    }
+    if (address - blocks->start + 8 > job->whole_length)
+        return pages_read(&job->pages, address, to, 8);
+    memcpy(to, job->bytes + (address - blocks->start), 8);
+    return 1;
+}
+
 /* One member of the list at hand: 1; the list ends here: 0; INTERRUPTED; NO_MEMORY. */
 static int step(struct free_lists *job)
 {
@@ -115,7 +142,7 @@ static int step(struct free_lists *job)
         end->problem = LIST_STRAY;
     else if (end->members >= (list->page < job->page_count ? job->blocks[page].blocks : job->most))
         end->problem = LIST_LONG;
-    else if (!pages_read(&job->pages, address, bytes, sizeof bytes)) {
+    else if (!read_link(job, page, address, bytes)) {
         if (job->pages.interrupted)
             return INTERRUPTED;
         end->problem = LIST_UNREADABLE;
