@@ -2,10 +2,10 @@
 
 from array import array
 from bisect import bisect_right
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun
 from gdbheapx.kernel.mimalloc import lists as kernel_lists
 from gdbheapx.kernel.mimalloc.records import (
@@ -27,6 +27,7 @@ from gdbheapx.mimalloc.detect import Mimalloc
 from gdbheapx.mimalloc.layouts import Form
 from gdbheapx.mimalloc.pages import Broken, Found, Page, Piece, Segment
 from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD
+from gdbheapx.problems import Severity
 
 LISTS = 3
 """Of each page: free, local_free, thread_free."""
@@ -35,6 +36,10 @@ LIST_WHAT = {
     LIST_STRAY: "a free list leads to what is no block of its page",
     LIST_LONG: "a free list has more members than its page has blocks",
 }
+FATAL = (4, 6, 7, 8, 11)
+"""Signals of a fault or of abort()."""
+CALLERS_BYTES = 512
+"""Of a stack, from its top: a system call that mimalloc makes is one or two frames away."""
 UNREADABLE_LIST = "a free block cannot be read, and with it the rest of its list"
 
 
@@ -85,15 +90,16 @@ def look(mimalloc: Mimalloc, around: HeapContext) -> Survey:
     broken, form = list(found.broken), mimalloc.form
     pages_ = _mapped(target, found, broken)
     blocks = [ListPage(page.start, page.block_bytes, page.capacity) for page in pages_]
-    changing = threads_inside(target, mimalloc)
-    rows = [*_lists(pages_, form), *_delayed(target, pages_, form, changing, broken)]
+    rows = [*_lists(pages_, form), *_delayed(target, pages_, form, broken)]
     frees = kernel_lists.follow(around.kernel, target.bulk_source(), rows, blocks, around.budget)
     owners = _owners(target, found)
     arenas = {owner.thread: index for index, owner in enumerate(owners)}
-    twice = _twice(frees, pages_, broken)
-    counted = [_counted(form, page, place, frees, arenas[page.thread], changing, twice, broken) for place, page in enumerate(pages_)]
+    twice = _twice(frees, pages_)
+    counted = [_counted(page, place, frees, arenas[page.thread], twice, broken) for place, page in enumerate(pages_)]
     broken += _shared_ends(rows, frees.ends, len(pages_))
     broken += _miscounted(form, found)
+    inside = Inside(target, mimalloc)
+    broken = [one._replace(code=codes.PAGE_CHANGING) if _is_of(one, inside) else one for one in broken]
     pieces = [(piece, arenas[piece.thread]) for piece in found.pieces]
     is_whole = frees.is_whole and not broken
     return Survey(owners, counted, pieces, found.segments, frees, broken, found.reserved, is_whole)
@@ -125,7 +131,7 @@ def _lists(pages_: Sequence[Page], form: Form) -> Iterator[FreeList]:
             yield FreeList(head, place, kind, end, form.is_encoded, *page.keys)
 
 
-def _delayed(target: Target, pages_: Sequence[Page], form: Form, changing: "frozenset[int]", broken: List[Broken]) -> Iterator[FreeList]:
+def _delayed(target: Target, pages_: Sequence[Page], form: Form, broken: List[Broken]) -> Iterator[FreeList]:
     """The lists of heaps: the first block of a full page that another thread frees. Each heap counts its pages."""
     owned: Dict[int, List[Page]] = {}
     for page in pages_:
@@ -140,8 +146,8 @@ def _delayed(target: Target, pages_: Sequence[Page], form: Form, changing: "froz
             continue
         count = pages.word(data, places.page_count)
         if count != len(its):
-            code = codes.PAGE_CHANGING if its[0].thread in changing else codes.HEAP_PAGES
-            broken.append(Broken(code, heap, "the heap of a thread counts %d pages, and %d lead to it" % (count, len(its)), its[0].thread))
+            what = "the heap of a thread counts %d pages, and %d lead to it" % (count, len(its))
+            broken.append(Broken(codes.HEAP_PAGES, heap, what, its[0].thread))
         if places.thread_delayed_free is not None:
             keys = [pages.word(data, places.keys + more) for more in (0, 8)]
             end, head = heap if form.is_encoded else 0, pages.word(data, places.thread_delayed_free)
@@ -159,17 +165,34 @@ def _owners(target: Target, found: Found) -> List[Owner]:
     return owners + ([Owner(SHARED, None, None, None)] if None in there else [])
 
 
-def threads_inside(target: Target, mimalloc: Mimalloc) -> "frozenset[int]":
-    """Thread pointers of those that stand in code of the object that has it."""
-    spans = target.code_ranges(mimalloc.module)
-    return frozenset(
-        thread.thread_pointer
-        for thread in target.threads()
-        if thread.thread_pointer and thread.pc is not None and any(start <= thread.pc < end for start, end in spans)
-    )
+def _is_of(one: Broken, inside: "Inside") -> bool:
+    """What one of these threads may be about to change."""
+    return one.code.nature is Severity.DAMAGE and one.thread in inside
 
 
-def _twice(frees: FreeBlocks, pages_: Sequence[Page], broken: List[Broken]) -> Dict[int, int]:
+class Inside:
+    """Threads that stand in code of the object that has it, or were called from there, by their thread pointers: what they own may be half
+    changed. Looked for when somebody asks: where nothing contradicts itself nobody does. After a crash nothing is being changed."""
+
+    def __init__(self, target: Target, mimalloc: Mimalloc) -> None:
+        self._target, self._module = target, mimalloc.module
+        self._threads: Optional[Set[Optional[int]]] = None
+
+    def __contains__(self, thread: Optional[int]) -> bool:
+        if self._threads is None:
+            spans, threads = self._target.code_ranges(self._module), self._target.threads()
+            has_crashed = any(one.signal in FATAL for one in threads[:1])
+            self._threads = set() if has_crashed else {one.thread_pointer for one in threads if self._is_inside(one, spans)}
+        return bool(thread) and thread in self._threads
+
+    def _is_inside(self, thread: Thread, spans: Sequence[Tuple[int, int]]) -> bool:
+        words = [thread.pc or 0]
+        if thread.stack_pointer is not None:
+            words += self._target.words_in(self._target.read_prefix(thread.stack_pointer, CALLERS_BYTES))
+        return any(start <= word < end for word in words for start, end in spans)
+
+
+def _twice(frees: FreeBlocks, pages_: Sequence[Page]) -> Dict[int, int]:
     """How many blocks of a page, by its start, are on two lists."""
     addresses, starts = frees.addresses, [page.start for page in pages_]
     found: Dict[int, int] = {}
@@ -183,12 +206,10 @@ def _twice(frees: FreeBlocks, pages_: Sequence[Page], broken: List[Broken]) -> D
 
 
 def _counted(
-    form: Form,
     page: Page,
     place: int,
     frees: FreeBlocks,
     arena: int,
-    changing: "frozenset[int]",
     twice: Dict[int, int],
     broken: List[Broken],
 ) -> Counted:
@@ -197,17 +218,16 @@ def _counted(
         return Counted(page, arena, 0, 0, False)
     free, remote = ends[0].members + ends[1].members, ends[2].members + frees.shared[place]
     wrong = [end for end in ends if end.problem != LIST_GOOD]
-    is_inside = page.thread in changing
     for end in wrong:
         code, what = LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), LIST_WHAT.get(end.problem, UNREADABLE_LIST)
-        broken.append(Broken(codes.PAGE_CHANGING if is_inside and end.problem in LIST_CODES else code, end.at, what, page.thread))
+        broken.append(Broken(code, end.at, what, page.thread))
     if page.start in twice:
         what = "%d blocks of a page are on two of its lists" % twice[page.start]
-        broken.append(Broken(codes.PAGE_CHANGING if is_inside else codes.LIST_TWICE, page.address, what, page.thread))
+        broken.append(Broken(codes.LIST_TWICE, page.address, what, page.thread))
     is_good = not wrong and page.start not in twice and free + remote <= page.capacity
     if not wrong and page.start not in twice and (page.used + free != page.capacity or remote > page.used):
         what = "a page counts %d blocks in use, and %d of its %d are free" % (page.used, free, page.capacity)
-        broken.append(Broken(codes.PAGE_CHANGING if is_inside else codes.USED_WRONG, page.address, what, page.thread))
+        broken.append(Broken(codes.USED_WRONG, page.address, what, page.thread))
     return Counted(page, arena, free, remote, is_good)
 
 
