@@ -299,6 +299,14 @@ PLAIN: Tuple[Form, ...] = (
     ),
     Form(UNPADDED, 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
     Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
+    Form(
+        "2.1.2 of free-threaded CPython 3.13",  # a list node and a goal behind each page, for what waits until no thread looks at it
+        2,
+        OLD_PAGE._replace(bytes=96),
+        SLICED._replace(allow_purge=25, memid=MEMID),
+        OLD_HEAP,
+        starts=BY_SIZE,
+    ),
     Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
     Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
     Form("3.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA),
