@@ -92,6 +92,7 @@ class MimallocHeap(Heap):
         if counted is not None:
             page = counted.page
             text = "%d-byte blocks, %d of %d in use" % (page.block_bytes, counted.used, page.reserved)
+            text += "; aligned ones may begin inside theirs" if page.has_aligned else ""
             parts.append(places.Part("page", text, Address(page.memory), Address(page.end)))
         segment = next((one for one in found.segments if one.address <= address < one.end), None)
         if segment is not None:

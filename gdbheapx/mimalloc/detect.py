@@ -11,7 +11,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.mimalloc import pages
+from gdbheapx.mimalloc import page_map, pages, segments
 from gdbheapx.mimalloc.entry import STATS_HINT
 from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.model import AllocatorInfo
@@ -61,9 +61,9 @@ class Mimalloc(NamedTuple):
     def read(self, target: Target) -> pages.Found:
         """All its pages, as they are now."""
         if self.form.line == 3:
-            return pages.read_page_map(target, self.form, self.key)
+            return page_map.read(target, self.form, self.key)
         heads = _Heads(target)
-        return pages.read_segments(target, self.form, self.key, heads.with_key(self.form, self.key), heads.spoilt(self))
+        return segments.read(target, self.form, self.key, heads.with_key(self.form, self.key), heads.spoilt(self))
 
 
 class _Heads:
@@ -179,18 +179,18 @@ def _page_map(target: Target, module: Module) -> Optional[Tuple[Form, int, int]]
             if value & 4095 or not value or value in tried or value >= 1 << 47:
                 continue
             tried.add(value)
-            if any(start <= value < end for start, end in memory) and pages.first_level(target, value):
+            if any(start <= value < end for start, end in memory) and page_map.first_level(target, value):
                 form = _mapped_form(target, value)
                 if form is not None:
                     return form, base + 8 * place, value
     return None
 
 
-def _mapped_form(target: Target, page_map: int) -> Optional[Form]:
+def _mapped_form(target: Target, place: int) -> Optional[Form]:
     """The one whose pages, and then whose arenas, contradict nothing."""
     best: List[Tuple[int, int, Form]] = []
     for order, form in enumerate(forms(3)):
-        found = pages.read_page_map(target, form, page_map)
+        found = page_map.read(target, form, place)
         if found.pages and len(found.broken) <= len(found.pages) // 8:
             best.append((len(found.broken), order, form))
     return min(best, key=lambda row: row[:2])[2] if best else None
@@ -205,7 +205,7 @@ def _segments(target: Target, module: Module, heads: _Heads) -> Optional[Tuple[F
         for order, form in enumerate(forms(line)):
             for place, key in _keys(form, data, heads, inside):
                 addresses = heads.with_key(form, key)[:JUDGED_SEGMENTS]
-                found = pages.read_segments(target, form, key, addresses)
+                found = segments.read(target, form, key, addresses)
                 wrong = len(found.broken)
                 if len(found.pages) > wrong or (addresses and not wrong):
                     best.append((wrong, order, form, place, key))
@@ -238,4 +238,4 @@ def confirm(target: Target, located: Mimalloc) -> Optional[Mimalloc]:
     data = target.read_prefix(located.place, 8)
     if len(data) < 8 or pages.word(data, 0) != located.key:
         return None
-    return located if located.form.line != 3 or pages.first_level(target, located.key) else None
+    return located if located.form.line != 3 or page_map.first_level(target, located.key) else None

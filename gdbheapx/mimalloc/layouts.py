@@ -9,8 +9,6 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 SLICE_BYTES = 64 << 10
 SEGMENT_BYTES = {1: 4 << 20, 2: 32 << 20}
 """By line: segments begin at multiples of this."""
-MASK_WORDS = 8
-"""A commit mask, and a chunk of a bitmap, has 512 bits."""
 ENCODED_BYTES = 16
 """What keys[2] takes in a page of a build that encodes its lists."""
 WORD, HALF, SHORT, BYTE = 8, 4, 2, 1

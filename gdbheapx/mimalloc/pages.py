@@ -1,16 +1,13 @@
-"""mimalloc's pages: all blocks of one size that lie side by side. Found by segments (releases 1 and 2) or by the page map (release 3).
+"""mimalloc's pages: all blocks of one size that lie side by side. segments.py and page_map.py find them.
 
 Everything that is read here may be damaged: what contradicts itself is told and left out, and the rest is whole.
 """
 
-from array import array
-from bisect import bisect_right
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.mimalloc import codes
-from gdbheapx.mimalloc.layouts import BYTE, HALF, SEGMENT_BYTES, SHORT, SLICE_BYTES, Form, PagePlaces, Place, SegmentPlaces, first_block
+from gdbheapx.mimalloc.layouts import HALF, SHORT, Form, PagePlaces, Place, first_block
 from gdbheapx.problems import Code
 
 MOST_SLICES = 512
@@ -20,18 +17,6 @@ LARGEST = 0x80000000
 OWNER_MASK = ~7
 ABANDONED = (0, 4)
 """Thread ids of pages that no thread owns."""
-PART_WORDS = 8192
-"""Of a part of the page map."""
-FIRST_BYTES = 2 << 20
-MEMKIND, ARENA_KIND, OS_KINDS = 16, 7, (4, 5, 6)
-"""mi_memid_s of release 3: where the kind stands, an arena's, and those of memory that is the OS's directly."""
-MOST_PAGES = 1 << 22
-"""Of one copy, 256 GiB of the smallest: more is damage."""
-MOST_ARENAS = 160
-CHOSEN = 2 << 40, 30 << 40
-"""Where mimalloc asks the OS for aligned memory (os.c: MI_HINT_BASE, MI_HINT_MAX)."""
-RUN_BYTES, GAP_BYTES = 1 << 20, 4096
-"""Longest read of several structs at once; and what lies between two of them at most."""
 
 
 class Page(NamedTuple):
@@ -124,7 +109,7 @@ def bits_of(data: bytes, offset: int, count: int = MOST_SLICES) -> int:
     return int.from_bytes(data[offset : offset + count // 8], "little")
 
 
-class _Collector:
+class Collector:
     """What reading one copy gives, as it is found."""
 
     def __init__(self, target: Target, form: Form) -> None:
@@ -184,6 +169,18 @@ class _Collector:
             return address + 8 * number(data, Place(places.start_words, HALF), at)
         return memory + first_block(self.form, block)
 
+    def found(self) -> Found:
+        """By address, without what lies across another."""
+        pages: List[Page] = []
+        end = 0
+        for page in sorted(self.pages, key=lambda page: (page.memory, page.address)):
+            if page.memory < end:
+                self.tell(codes.PAGES_OVERLAP, page.address, "a page lies across another", page.thread)
+                continue
+            pages.append(page)
+            end = page.end
+        return Found(pages, self.pieces, self.segments, self.broken, self.reserved)
+
 
 def contradiction(page: Page) -> Optional[str]:
     """What cannot be so of a page; None: it may be one."""
@@ -200,329 +197,3 @@ def contradiction(page: Page) -> Optional[str]:
         if head and not page.keys[0] and ((head - page.start) % block or not 0 <= (head - page.start) // block < page.capacity):
             return "has a list that begins outside its blocks"
     return None
-
-
-def read_segments(target: Target, form: Form, key: int, addresses: Iterable[int], spoilt: Iterable[int] = ()) -> Found:
-    """All of a copy of release 1 or 2; `addresses`: where its segments may begin; `spoilt`: where one does whose cookie is another."""
-    made, places = _Collector(target, form), form.segment
-    assert places is not None
-    end, stale = 0, []
-    for address in sorted(addresses):
-        head = target.read_prefix(address, places.pages)
-        if len(head) < places.pages or word(head, places.cookie) ^ address != key:
-            continue
-        if not word(head, places.used):
-            stale.append((address, head))
-        elif address < end:
-            made.tell(codes.SEGMENT_WRONG, address, "a segment begins inside another")
-        else:
-            end = (_sliced if places.page_shift is None else _of_one_kind)(made, places, address, head)
-    for address in spoilt:
-        made.tell(codes.SEGMENT_WRONG, address, "what looks like a segment has another cookie")
-    _stale(made, places, stale)
-    _reserve(made, places)
-    return _found(made)
-
-
-def _reserve(made: _Collector, places: SegmentPlaces) -> None:
-    """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: nobody else's memory is next to it."""
-    starts: Set[int] = set()
-    for segment in made.segments if places.memid is not None else ():
-        memid, head = places.memid, made.target.read_prefix(segment.address, 24)
-        assert memid is not None
-        if number(head, Place(memid.kind, HALF)) == memid.in_arena:
-            start = segment.address - word(head, memid.block_index) * SEGMENT_BYTES[2]
-            starts.update([start] if CHOSEN[0] <= start < CHOSEN[1] else [])
-    for mapping in made.target.mappings() if starts else ():
-        made.reserved += [(start, mapping.end) for start in starts if mapping.start <= start < mapping.end]
-
-
-def _stale(made: _Collector, places: SegmentPlaces, stale: "Sequence[Tuple[int, bytes]]") -> None:
-    """Segments without a page, which were given up and are kept for the next that is needed: what lies below one that is in use."""
-    starts, end = sorted(segment.address for segment in made.segments), 0
-    for address, head in stale:
-        size = word(head, places.size) * (1 if places.page_shift is not None else SLICE_BYTES)
-        at = bisect_right(starts, address)
-        last = min(address + size, starts[at] if at < len(starts) else 1 << 47)
-        if address < end or not address < last < 1 << 47 or _is_inside(made, address):
-            continue
-        made.reserved.append((address, last))
-        made.pieces.append(Piece(address, last, MI_SPAN, None))
-        end = last
-
-
-def _is_inside(made: _Collector, address: int) -> bool:
-    return any(segment.address <= address < segment.end for segment in made.segments)
-
-
-def _sliced(made: _Collector, places: SegmentPlaces, address: int, head: bytes) -> int:
-    """A segment of release 2; where it ends."""
-    form, thread = made.form, word(head, places.thread_id)
-    slices, info, entries = (word(head, offset) for offset in (places.size, places.info, places.entries))
-    end = address + slices * SLICE_BYTES
-    assert places.kind is not None
-    is_huge = word(head, places.kind) & 0xFFFFFFFF == 1
-    if not 0 < info <= entries <= MOST_SLICES + 1 or entries > slices or end >= 1 << 47:
-        what = "a segment has %d slices, %d of them its own and %d listed" % (slices, info, entries)
-        made.tell(codes.SEGMENT_WRONG, address, what, thread)
-        return address + SLICE_BYTES
-    size = form.page.bytes
-    data = made.target.read_prefix(address + places.pages, entries * size)
-    made.reserved.append((address, end))
-    made.pieces.append(Piece(address, address + info * SLICE_BYTES, MI_METADATA, thread))
-    masks = _masks(places, head)
-    place, pages = info, 0
-    while place < entries:
-        at = place * size
-        if len(data) < at + size:
-            made.tell(codes.SEGMENT_UNREADABLE, address + places.pages + at, "the pages of a segment cannot be read", thread)
-            break
-        count, block = number(data, Place(0, HALF), at), number(data, form.page.block_bytes, at)
-        memory = address + place * SLICE_BYTES
-        last = end if is_huge and pages == 0 and block else min(memory + count * SLICE_BYTES, end)
-        if not count or place + count > max(entries, slices):
-            made.tell(codes.SLICES_WRONG, address + places.pages + at, "the slices of a segment do not add up", thread)
-            break
-        if block:
-            page = made.page(data, at, address + places.pages + at, memory, last, thread, address)
-            pages += 1
-            if page is not None:
-                made.pages.append(page)
-            else:
-                made.pieces.append(Piece(memory, last, MI_METADATA, thread))
-        else:
-            _spans(made, masks, address, place, count, thread)
-        place += entries if is_huge and block else count
-    made.segments.append(Segment(address, end, thread, word(head, places.used), word(head, places.abandoned), pages))
-    return end
-
-
-def _masks(places: SegmentPlaces, head: bytes) -> int:
-    """Bit by slice: it is the process's, and waits to be returned."""
-    assert places.commit_mask is not None and places.purge_mask is not None
-    committed = bits_of(head, places.commit_mask)
-    if places.allow_purge is None:
-        return committed
-    return committed & bits_of(head, places.purge_mask) if head[places.allow_purge] else committed
-
-
-def _spans(made: _Collector, mask: int, address: int, place: int, count: int, thread: Optional[int]) -> None:
-    """Free slices, as pieces that are alike."""
-    while count:
-        is_kept = mask >> place & 1
-        run = 1
-        while run < count and mask >> (place + run) & 1 == is_kept:
-            run += 1
-        start = address + place * SLICE_BYTES
-        made.pieces.append(Piece(start, start + run * SLICE_BYTES, MI_SPAN if is_kept else MI_RETURNED, thread))
-        place, count = place + run, count - run
-
-
-def _of_one_kind(made: _Collector, places: SegmentPlaces, address: int, head: bytes) -> int:
-    """A segment of release 1; where it ends."""
-    form, thread = made.form, word(head, places.thread_id)
-    assert places.page_shift is not None
-    size, info, count, shift = (word(head, offset) for offset in (places.size, places.info, places.entries, places.page_shift))
-    end = address + size
-    if not 0 < info < size or size % 4096 or end >= 1 << 47 or not 0 < count <= 64 or (count > 1 and count << shift > SEGMENT_BYTES[1]):
-        made.tell(codes.SEGMENT_WRONG, address, "a segment of %d bytes has %d pages" % (size, count), thread)
-        return address + SLICE_BYTES
-    data = made.target.read_prefix(address + places.pages, count * form.page.bytes)
-    made.reserved.append((address, end))
-    made.pieces.append(Piece(address, address + info, MI_METADATA, thread))
-    pages = 0
-    for place in range(count):
-        at = place * form.page.bytes
-        if len(data) < at + form.page.bytes:
-            made.tell(codes.SEGMENT_UNREADABLE, address + places.pages + at, "the pages of a segment cannot be read", thread)
-            break
-        memory = address + info if place == 0 else address + (place << shift)
-        last = end if count == 1 else address + ((place + 1) << shift)
-        flags = number(data, Place(1, BYTE), at)
-        if not flags & 1:
-            made.pieces.append(Piece(memory, last, MI_SPAN if flags & 2 else MI_RETURNED, thread))
-            continue
-        pages += 1
-        shifted = memory
-        if form.aligns_first and place == 0 and count > 1:
-            block = number(data, form.page.block_bytes, at)
-            more = block - memory % block if 0 < block < LARGEST else 0
-            shifted = memory + (more if more < block and last - memory - more >= block else 0)
-        page = made.page(data, at, address + places.pages + at, shifted, last, thread, address)
-        if page is not None:
-            made.pages.append(page._replace(memory=memory))
-        else:
-            made.pieces.append(Piece(memory, last, MI_METADATA, thread))
-    made.segments.append(Segment(address, end, thread, word(head, places.used), word(head, places.abandoned), pages))
-    return end
-
-
-def structs(target: Target, addresses: Sequence[int], size: int) -> Dict[int, bytes]:
-    """The bytes of structs, by address; those close to each other are read together. What cannot be read is missing."""
-    found: Dict[int, bytes] = {}
-    run: List[int] = []
-    for address in [*sorted(addresses), 1 << 64]:
-        if run and (address - run[-1] - size > GAP_BYTES or address + size - run[0] > RUN_BYTES):
-            data = target.read_prefix(run[0], run[-1] + size - run[0])
-            for one in run:
-                part = data[one - run[0] : one - run[0] + size]
-                part = part if len(part) == size else target.read_prefix(one, size)
-                if len(part) == size:
-                    found[one] = part
-            run = []
-        run.append(address)
-    return found
-
-
-def first_level(target: Target, page_map: int) -> int:
-    """How long the first level of the page map is: the part for the lowest addresses follows; 0: it is none."""
-    data = target.read_prefix(page_map, 8)
-    size = word(data, 0) - page_map if len(data) == 8 else 0
-    return size if 4096 <= size <= FIRST_BYTES and not size & (size - 1) else 0
-
-
-def words_in(target: Target, start: int, end: int) -> Iterator[Tuple[int, int]]:
-    """Place and value of words that are not 0, of what was ever touched."""
-    ranges = target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]
-    for low, high in ranges:
-        data = target.read_prefix(low, high - low)
-        for place, value in enumerate(array("Q", data[: len(data) & -8])):
-            if value:
-                yield low + 8 * place, value
-
-
-def read_page_map(target: Target, form: Form, page_map: int) -> Found:
-    """All of a copy of release 3."""
-    made, size = _Collector(target, form), first_level(target, page_map)
-    parts: Set[int] = {part for _, part in words_in(target, page_map, page_map + size) if part % 8 == 0 and part < 1 << 47}
-    addresses: Set[int] = set()
-    for part in sorted(parts):
-        addresses.update(value for _, value in words_in(target, part, part + 8 * PART_WORDS))
-        made.reserved.append((part, part + 8 * PART_WORDS))
-        if len(addresses) > MOST_PAGES:
-            made.tell(codes.MAP_WRONG, part, "the page map has more pages than memory could hold")
-            break
-    made.reserved.append((page_map, page_map + size))
-    read = structs(target, [address for address in addresses if address % 8 == 0 and address < 1 << 47], form.page.bytes)
-    for address in addresses - read.keys():
-        made.tell(codes.PAGE_UNREADABLE, address, "a page of the page map cannot be read")
-    arenas: Dict[int, List[Tuple[int, int]]] = {}
-    for address in sorted(read):
-        _mapped(made, read[address], address, arenas)
-    _arenas(made, arenas)
-    return _found(made)
-
-
-def _mapped(made: _Collector, data: bytes, address: int, arenas: Dict[int, List[Tuple[int, int]]]) -> None:
-    """A page of the page map, and the slices that it has of an arena."""
-    places = made.form.page
-    assert places.memid is not None
-    kind, first, second = word(data, places.memid + MEMKIND) & 0xFFFFFFFF, word(data, places.memid), word(data, places.memid + 8)
-    if kind == ARENA_KIND:
-        index, count = second & 0xFFFFFFFF, second >> 32
-        memory, end, arena = first + index * SLICE_BYTES, first + (index + count) * SLICE_BYTES, first
-    elif kind in OS_KINDS:
-        memory, end, arena = first, first + second, 0
-    else:
-        made.tell(codes.PAGE_WRONG, address, "a page has memory of no known kind")
-        return
-    if not memory < end < 1 << 47 or memory % 4096:
-        made.tell(codes.PAGE_WRONG, address, "a page has memory that cannot be")
-        return
-    page = made.page(data, 0, address, memory, end, 0, arena)
-    if page is None:
-        return
-    made.pages.append(page)
-    if arena:
-        arenas.setdefault(arena, []).append(((memory - arena) // SLICE_BYTES, (end - arena) // SLICE_BYTES))
-    else:
-        made.reserved.append((memory, end))
-
-
-def _arenas(made: _Collector, known: Dict[int, List[Tuple[int, int]]]) -> None:
-    """All arenas of the subprocess that those which have pages belong to."""
-    places, target = made.form.arena, made.target
-    assert places is not None
-    addresses = set(known)
-    subprocesses = {word(target.read_prefix(arena + places.subproc, 8), 0) for arena in known}
-    for subprocess in subprocesses:
-        data = target.read_prefix(subprocess + places.subproc_arenas, 8 * MOST_ARENAS)
-        listed = set(array("Q", data[: len(data) & -8])) - {0}
-        if listed & known.keys():
-            addresses |= {arena for arena in listed if arena % SLICE_BYTES == 0}
-    for arena in sorted(addresses):
-        _arena(made, arena, known.get(arena, []))
-
-
-def arena_slices(target: Target, form: Form, arena: int) -> Tuple[int, int]:
-    """How many slices an arena has, and how many of them are its own; (0, 0): it is none."""
-    places = form.arena
-    assert places is not None
-    head = target.read_prefix(arena, 160)
-    if len(head) < 160:
-        return 0, 0
-    slices, info = word(head, places.slice_count), word(head, places.info_slices)
-    return (slices, info) if 0 < info < slices <= 1 << 24 else (0, 0)
-
-
-def _arena(made: _Collector, arena: int, pages: List[Tuple[int, int]]) -> None:
-    places, target = made.form.arena, made.target
-    assert places is not None
-    slices, info = arena_slices(target, made.form, arena)
-    if not slices or arena + slices * SLICE_BYTES >= 1 << 47:
-        made.tell(codes.ARENA_WRONG, arena, "an arena does not tell how long it is")
-        return
-    head = target.read_prefix(arena, 160)
-    offsets = (places.slices_free, places.slices_committed, places.slices_dirty, places.slices_purge)
-    maps = [_bitmap(target, word(head, offset), slices, places.free_chunks if offset == places.slices_free else 128) for offset in offsets]
-    made.reserved.append((arena, arena + slices * SLICE_BYTES))
-    if None in maps:
-        made.tell(codes.ARENA_WRONG, arena, "an arena's bitmaps cannot be read")
-    free, committed, dirty, purge = (one or 0 for one in maps)
-    whole = (1 << slices) - 1
-    taken = 0
-    for low, high in pages:
-        taken |= ((1 << (high - low)) - 1) << low
-    is_pinned = head[20]
-    kept = committed & dirty if is_pinned else committed & dirty & purge
-    sorts = (whole & ~free & ~taken, MI_METADATA), (free & ~taken & kept, MI_SPAN), (whole & free & ~taken & ~kept, MI_RETURNED)
-    for mask, kind in sorts:
-        made.pieces += [Piece(arena + low * SLICE_BYTES, arena + high * SLICE_BYTES, kind, None) for low, high in runs_of(mask)]
-    if free & taken:
-        low = (free & taken & -(free & taken)).bit_length() - 1
-        made.tell(codes.ARENA_SLICES, arena + low * SLICE_BYTES, "a slice of a page counts as free in its arena")
-    made.segments.append(Segment(arena, arena + slices * SLICE_BYTES, 0, 0, 0, len(pages)))
-
-
-def _bitmap(target: Target, address: int, bits: int, chunks: int) -> Optional[int]:
-    size = (bits + MOST_SLICES - 1) // MOST_SLICES * (MOST_SLICES // 8)
-    if not 0 < address < 1 << 47 or word(target.read_prefix(address, 8), 0) * (MOST_SLICES // 8) != size:
-        return None
-    data = target.read_prefix(address + chunks, size)
-    return int.from_bytes(data, "little") & ((1 << bits) - 1) if len(data) == size else None
-
-
-def runs_of(mask: int) -> Iterator[Tuple[int, int]]:
-    """Where bits are set: first and end of each run."""
-    at = 0
-    while mask:
-        skip = (mask & -mask).bit_length() - 1
-        mask >>= skip
-        at += skip
-        length = (~mask & (mask + 1)).bit_length() - 1
-        yield at, at + length
-        mask >>= length
-        at += length
-
-
-def _found(made: _Collector) -> Found:
-    """By address, without what lies across another."""
-    pages: List[Page] = []
-    end = 0
-    for page in sorted(made.pages, key=lambda page: (page.memory, page.address)):
-        if page.memory < end:
-            made.tell(codes.PAGES_OVERLAP, page.address, "a page lies across another", page.thread)
-            continue
-        pages.append(page)
-        end = page.end
-    return Found(pages, made.pieces, made.segments, made.broken, made.reserved)

@@ -1,7 +1,7 @@
 """mimalloc, read by its structures alone: every block against what the program itself recorded, live and on a core.
 
 Files: mimalloc/allocator.py, mimalloc/check.py, mimalloc/detect.py, mimalloc/entry.py, mimalloc/layouts.py, mimalloc/meter.py,
-mimalloc/pages.py, mimalloc/sums.py, mimalloc/survey.py, mimalloc/messages/arenas.py, mimalloc/messages/judgement.py,
+mimalloc/page_map.py, mimalloc/pages.py, mimalloc/segments.py, mimalloc/sums.py, mimalloc/survey.py, mimalloc/messages/arenas.py, mimalloc/messages/judgement.py,
 kernel/mimalloc/lists.py.
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.arch import named
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
-from gdbheapx.mimalloc import detect, pages
+from gdbheapx.mimalloc import detect, page_map, pages, segments
 from gdbheapx.mimalloc.layouts import PLAIN, SLICE_BYTES, Form, Place, encoded, first_block, forms
 
 KEY = 0x1234567890ABCDEF
@@ -96,7 +96,7 @@ def segment(form: Form) -> Tuple[Memory, int]:
 
 def read(memory: Memory, form: Form) -> pages.Found:
     target: Any = memory
-    return pages.read_segments(target, form, KEY, [SEGMENT])
+    return segments.read(target, form, KEY, [SEGMENT])
 
 
 @pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
@@ -152,7 +152,7 @@ def test_a_segment_without_pages_is_kept_memory() -> None:
     assert not found.pages and [(piece.kind, piece.thread) for piece in found.pieces] == [(MI_SPAN, None)]
 
 
-def page_map(form: Form) -> Memory:
+def mapped(form: Form) -> Memory:
     """A page map with one page of an arena."""
     memory, places = Memory(), form.arena
     assert places is not None and form.page.memid is not None
@@ -180,8 +180,8 @@ def page_map(form: Form) -> Memory:
 @pytest.mark.parametrize("form", MAPPED, ids=lambda form: form.name)
 def test_a_page_map_is_read(form: Form) -> None:
     """The page with its owner, and what its arena has besides: its own slices, one to be purged, the rest returned."""
-    target: Any = page_map(form)
-    found = pages.read_page_map(target, form, MAP)
+    target: Any = mapped(form)
+    found = page_map.read(target, form, MAP)
     (page,) = found.pages
     assert (page.memory, page.end, page.thread, page.has_aligned) == (ARENA + 2 * SLICE_BYTES, ARENA + 3 * SLICE_BYTES, THREAD, True)
     assert not found.broken
@@ -192,16 +192,16 @@ def test_a_page_map_is_read(form: Form) -> None:
 
 def test_a_page_map_that_leads_nowhere_is_told() -> None:
     """A word without a page behind it is unread; a page with memory of no kind is wrong."""
-    target: Any = page_map(MAPPED[0])
+    target: Any = mapped(MAPPED[0])
     target.put(PART + 8, STRUCTS + 0x100000)
     target.put(STRUCTS + (MAPPED[0].page.memid or 0) + 16, 99)
-    found = pages.read_page_map(target, MAPPED[0], MAP)
+    found = page_map.read(target, MAPPED[0], MAP)
     assert sorted(one.code for one in found.broken) == ["page-unreadable", "page-wrong"] and not found.pages
 
 
 def test_runs_of_bits() -> None:
     """First and end of each run."""
-    assert list(pages.runs_of(0b1011100)) == [(2, 5), (6, 7)] and list(pages.runs_of(0)) == []
+    assert list(page_map.runs_of(0b1011100)) == [(2, 5), (6, 7)] and list(page_map.runs_of(0)) == []
 
 
 @pytest.mark.parametrize(
