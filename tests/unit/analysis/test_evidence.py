@@ -348,7 +348,7 @@ def whose(parts: Sequence[int], owner: Any, is_hidden: bool, own: verdict.Verdic
 
 def test_an_owner_that_is_not_known_makes_no_verdict_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing tells who owns malloc, the verdict is the one of either answer, less sure, or none; what is no malloc's stays as it is."""
-    for module in (overview.next_steps, overview.fingerprints, overview.inside):
+    for module in (overview.next_steps, overview.inside):
         monkeypatch.setattr(module, "steps", lambda *_: [])
     monkeypatch.setattr(overview.next_steps, "in_malloc", lambda *_: [])
     for parts in product(SIZES, repeat=3):
