@@ -20,7 +20,7 @@ MOST_SEARCHED_BYTES = 64 << 20
 """Of one object's data."""
 MOST_CANDIDATES = 1 << 20
 """Places where a segment may begin: 32 TiB of memory."""
-HEAD_BYTES = 304
+HEAD_BYTES = 384
 """Of a segment, up to its pages: the longest of all forms."""
 JUDGED_SEGMENTS = 16
 """By so many it is told which form fits."""
@@ -102,7 +102,7 @@ class _Heads:
         threads, found = {thread.thread_pointer for thread in self._target.threads()}, []
         for address, data in self.of_line(located.form.line).items():
             numbers = [pages.word(data, offset) for offset in (places.size, places.entries, places.thread_id)]
-            is_like = numbers[:1] == [pages.MOST_SLICES] and 0 <= pages.MOST_SLICES - numbers[1] <= 1 and numbers[2] in threads
+            is_like = numbers[:1] == [places.slices] and 0 <= places.slices - numbers[1] <= 1 and numbers[2] in threads
             if is_like and pages.word(data, places.cookie) ^ address not in (located.key, *located.other_keys):
                 found.append(address)
         return found

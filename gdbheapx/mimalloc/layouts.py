@@ -8,7 +8,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 SLICE_BYTES = 64 << 10
 SEGMENT_BYTES = {1: 4 << 20, 2: 32 << 20}
-"""By line: segments begin at multiples of this."""
+"""By line: segments begin at multiples of this (those of 2.0.7 and older at every second one)."""
 ENCODED_BYTES = 16
 """What keys[2] takes in a page of a build that encodes its lists."""
 WORD, HALF, SHORT, BYTE = 8, 4, 2, 1
@@ -82,6 +82,8 @@ class SegmentPlaces(NamedTuple):
     allow_purge: Optional[int] = None
     """A byte."""
     memid: Optional[Memid] = None
+    slices: int = 512
+    """At most, of a segment that is not one huge page; the bits of its masks."""
 
 
 class HeapPlaces(NamedTuple):
@@ -228,6 +230,20 @@ SLICED = SegmentPlaces(
     commit_mask=112,
     purge_mask=48,
 )
+FIRST_SLICED = SegmentPlaces(
+    cookie=320,
+    thread_id=352,
+    size=328,
+    info=336,
+    entries=360,
+    used=312,
+    abandoned=296,
+    pages=368,
+    kind=344,
+    commit_mask=152,
+    purge_mask=24,
+    slices=1024,
+)
 LATER_SLICED = SegmentPlaces(
     cookie=224,
     thread_id=280,
@@ -256,6 +272,8 @@ ONE_KIND = SegmentPlaces(
 )
 OLD_HEAP = HeapPlaces(page_count=3024, thread_delayed_free=2840, cookie=2864, keys=2872)
 NEW_HEAP = HeapPlaces(page_count=192, thread_delayed_free=8, cookie=32, keys=40)
+FIRST_HEAP = HeapPlaces(page_count=3016, thread_delayed_free=2840, cookie=2856, keys=2864)
+FIRST_FIXED = ((1024, 0, 128),)
 FIXED = ((1024, 0, 384),)
 BY_SIZE = ((64, 3, 0), (512, 1, 0))
 MAPPED_ARENA = ArenaPlaces(
@@ -282,7 +300,7 @@ SHARED_ARENA = ArenaPlaces(
 )
 LAST_ARENA = SHARED_ARENA._replace(slices_free=104, slices_committed=112, slices_dirty=120, slices_purge=128)
 
-UNPADDED = "2.0.9"
+UNPADDED = ("2.0.6", "2.0.7", "2.0.9")
 PLAIN: Tuple[Form, ...] = (
     Form("1.8.0 to 1.8.6", 1, FIRST_PAGE, ONE_KIND, OLD_HEAP, aligns_first=True),
     Form("1.8.7 to 1.8.9", 1, LATER_FIRST_PAGE, ONE_KIND._replace(thread_id=112, page_shift=120), NEW_HEAP),
@@ -295,7 +313,9 @@ PLAIN: Tuple[Form, ...] = (
         ),
         NEW_HEAP,
     ),
-    Form(UNPADDED, 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
+    Form("2.0.6", 2, OLD_PAGE, FIRST_SLICED, FIRST_HEAP, starts=FIRST_FIXED),
+    Form("2.0.7", 2, OLD_PAGE, FIRST_SLICED, OLD_HEAP, starts=FIRST_FIXED),
+    Form("2.0.9", 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
     Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
     Form(
         "2.1.2 of free-threaded CPython 3.13",  # a list node and a goal behind each page, for what waits until no thread looks at it
@@ -315,8 +335,8 @@ PLAIN: Tuple[Form, ...] = (
 
 
 def encoded(form: Form) -> Form:
-    """The same line built with encoded lists; all but 2.0.9 have a word behind each block then, and one more in the heap before."""
-    page, keys, is_padded = form.page, form.page.keys, form.releases != UNPADDED
+    """The same line built with encoded lists; all but those of 2.0 have a word behind each block then, and one more in the heap before."""
+    page, keys, is_padded = form.page, form.page.keys, form.releases not in UNPADDED
     heap = form.heap
     if heap is OLD_HEAP and is_padded:
         later = {name: getattr(heap, name) + WORD for name in ("page_count", "thread_delayed_free", "cookie", "keys")}

@@ -7,7 +7,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.layouts import SLICE_BYTES, Form
-from gdbheapx.mimalloc.pages import MOST_SLICES, Collector, Found, Piece, Segment, word
+from gdbheapx.mimalloc.pages import CHUNK_BITS, Collector, Found, Piece, Segment, word
 
 PART_WORDS = 8192
 """Of a part of the page map."""
@@ -159,8 +159,8 @@ def _arena(made: Collector, arena: int, pages: List[Tuple[int, int]]) -> None:
 
 
 def _bitmap(target: Target, address: int, bits: int, chunks: int) -> Optional[int]:
-    size = (bits + MOST_SLICES - 1) // MOST_SLICES * (MOST_SLICES // 8)
-    if not 0 < address < 1 << 47 or word(target.read_prefix(address, 8), 0) * (MOST_SLICES // 8) != size:
+    size = (bits + CHUNK_BITS - 1) // CHUNK_BITS * (CHUNK_BITS // 8)
+    if not 0 < address < 1 << 47 or word(target.read_prefix(address, 8), 0) * (CHUNK_BITS // 8) != size:
         return None
     data = target.read_prefix(address + chunks, size)
     return int.from_bytes(data, "little") & ((1 << bits) - 1) if len(data) == size else None

@@ -10,8 +10,8 @@ from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.layouts import HALF, SHORT, Form, PagePlaces, Place, first_block
 from gdbheapx.problems import Code
 
-MOST_SLICES = 512
-"""Of a segment of release 2 that is not one huge page."""
+CHUNK_BITS = 512
+"""Of a bitmap of release 3."""
 LARGEST = 0x80000000
 """A block size of 2 GiB and more in a field of 32 bits: the page's memory tells it."""
 OWNER_MASK = ~7
@@ -104,7 +104,7 @@ def word(data: bytes, offset: int) -> int:
     return int.from_bytes(data[offset : offset + 8], "little")
 
 
-def bits_of(data: bytes, offset: int, count: int = MOST_SLICES) -> int:
+def bits_of(data: bytes, offset: int, count: int) -> int:
     """A mask of that many bits, as one number."""
     return int.from_bytes(data[offset : offset + count // 8], "little")
 

@@ -7,7 +7,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.layouts import BYTE, HALF, SEGMENT_BYTES, SLICE_BYTES, Form, Place, SegmentPlaces
-from gdbheapx.mimalloc.pages import LARGEST, MOST_SLICES, Collector, Found, Piece, Segment, bits_of, number, word
+from gdbheapx.mimalloc.pages import LARGEST, Collector, Found, Piece, Segment, bits_of, number, word
 
 CHOSEN = 2 << 40, 30 << 40
 """Where mimalloc asks the OS for aligned memory (os.c: MI_HINT_BASE, MI_HINT_MAX)."""
@@ -73,7 +73,7 @@ def _sliced(made: Collector, places: SegmentPlaces, address: int, head: bytes) -
     end = address + slices * SLICE_BYTES
     assert places.kind is not None
     is_huge = word(head, places.kind) & 0xFFFFFFFF == 1
-    if not 0 < info <= entries <= MOST_SLICES + 1 or entries > slices or end >= 1 << 47:
+    if not 0 < info <= entries <= places.slices + 1 or entries > slices or end >= 1 << 47:
         what = "a segment has %d slices, %d of them its own and %d listed" % (slices, info, entries)
         made.tell(codes.SEGMENT_WRONG, address, what, thread)
         return address + SLICE_BYTES
@@ -111,10 +111,10 @@ def _sliced(made: Collector, places: SegmentPlaces, address: int, head: bytes) -
 def _masks(places: SegmentPlaces, head: bytes) -> int:
     """Bit by slice: it is the process's, and waits to be returned."""
     assert places.commit_mask is not None and places.purge_mask is not None
-    committed = bits_of(head, places.commit_mask)
+    committed = bits_of(head, places.commit_mask, places.slices)
     if places.allow_purge is None:
         return committed
-    return committed & bits_of(head, places.purge_mask) if head[places.allow_purge] else committed
+    return committed & bits_of(head, places.purge_mask, places.slices) if head[places.allow_purge] else committed
 
 
 def _spans(made: Collector, mask: int, address: int, place: int, count: int, thread: Optional[int]) -> None:

@@ -58,8 +58,11 @@ static void step(struct block *block, uint64_t *random)
         break;
     case 1:
         drop(block);
-        if (stage_random(random) % 5 == 0)
-            keep(block, aligned_alloc((size_t)16 << stage_random(random) % 14, size), size);
+        if (stage_random(random) % 5 == 0) {
+            size_t alignment = (size_t)16 << stage_random(random) % 14;
+
+            keep(block, aligned_alloc(alignment, (size + alignment - 1) & -alignment), size);
+        }
         break;
     case 2:
         keep(block, realloc((void *)(uintptr_t)block->address, size), size);
