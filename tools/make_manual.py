@@ -56,7 +56,7 @@ def usage(one: declared.Command) -> str:
 
 def paragraphs(text: str) -> List[str]:
     """The paragraphs of a help text; what concerns one allocator is one of its own."""
-    return [part for part in re.split(r"\n\s*\n|\n(?=(?:glibc|jemalloc|musl): )", text) if part.strip()]
+    return [part for part in re.split(r"\n\s*\n|\n(?=(?:glibc|jemalloc|mimalloc|musl|tcmalloc): )", text) if part.strip()]
 
 
 def released() -> str:

@@ -52,6 +52,27 @@ before use. It recognises builds with other options (page size, quantum, radix t
 release that is not listed by the fields that it has, and reports it as unlisted. What a stripped build does not tell is `null`: the heap profile,
 background threads' counters; `purge` and `tickers --cure` refuse there, because not all locks can be seen.
 
+## mimalloc
+
+| mimalloc | tested on |
+| --- | --- |
+| 1.8, 1.9 | 1.8.2, 1.8.7, 1.9.4, 1.9.9, stripped |
+| 2.0.6 to 2.4 | 2.0.9 of Debian 12; 2.0.6, 2.0.7, 2.0.9, 2.1.2, 2.1.7, 2.2.4, 2.3.2, 2.4.1, stripped, and secure builds of 2.0.9 and 2.2.4; pyarrow 14.0.2 (2.0.6); CPython 3.13.0 with `PYTHONMALLOC=mimalloc` |
+| 3.1 to 3.4 | 3.1.5, 3.2.8, 3.3.2, 3.4.3, stripped, and a secure build of 3.4.3; a stripped Rust program with the mimalloc crate (3.3); pyarrow 26.0.1 (3.4) |
+| 1.7, 2.0.5 and older | named, not read |
+
+gdbheapx finds it by its structure: no symbol, debug file or pack is needed. It is read on 64-bit little-endian machines. See [mimalloc](../how-to/mimalloc.md).
+
+## tcmalloc
+
+| tcmalloc | tested on |
+| --- | --- |
+| gperftools 2.7 to 2.18 | 2.10 of Debian 12, stripped (libtcmalloc, libtcmalloc_minimal); 2.7, 2.15 and 2.18 built from source (x86-64, pages of 8 KiB) |
+| libtcmalloc_debug | named, not read: blocks have headers and guard words |
+| google/tcmalloc | named, not read: it has no releases, and each build has its own layout |
+
+gdbheapx finds it by its structure: no symbol, debug file or pack is needed. It is read on 64-bit little-endian machines. See [tcmalloc](../how-to/tcmalloc.md).
+
 ## musl
 
 | musl | tested on |

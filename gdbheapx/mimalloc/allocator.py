@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Option
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
-from gdbheapx.kernel.blocks.slots import SlotWalker
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_SPAN, WORDS
 from gdbheapx.mimalloc import codes, survey
 from gdbheapx.mimalloc.detect import Mimalloc

@@ -266,7 +266,7 @@ def runs(survey: Survey, form: Form, arena: Optional[int]) -> "Tuple[array[int],
             if start < end:
                 rows.append(_one(start, end, kind, index))
         if page.capacity:
-            rows.append(tuple(SlotRun(page.start, page.block_bytes, page.capacity, usable, index, 0, MI_USED, MI_USED, 0, 0, False)))
+            rows.append(tuple(SlotRun(page.start, page.block_bytes, page.capacity, usable, index, 0, MI_USED, MI_USED, 0, 0, False, 0)))
     rows.sort()
     kept: List[Tuple[int, ...]] = []
     end = 0
@@ -278,7 +278,7 @@ def runs(survey: Survey, form: Form, arena: Optional[int]) -> "Tuple[array[int],
 
 
 def _one(start: int, end: int, kind: int, arena: int) -> Tuple[int, ...]:
-    return tuple(SlotRun(start, end - start, 1, end - start, arena, 0, kind, kind, 0, 0, False))
+    return tuple(SlotRun(start, end - start, 1, end - start, arena, 0, kind, kind, 0, 0, False, 0))
 
 
 def page_at(survey: Survey, address: int) -> Optional[Counted]:

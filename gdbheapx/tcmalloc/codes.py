@@ -16,11 +16,11 @@ CENTRAL_WRONG = Code("central-list-wrong", Severity.DAMAGE)
 """A central list has another class than its place, or more batches than there is room for."""
 CACHES_UNKNOWN = Code("thread-caches-unknown", Severity.UNREAD)
 """The list of thread caches was not found: what they hold counts as used."""
-TC_CACHE_UNREADABLE = Code("thread-heap-unreadable", Severity.UNREAD)
-TC_CACHE_BROKEN = Code("thread-heap-broken", Severity.DAMAGE)
+TC_CACHE_UNREADABLE = Code("thread-caches-unreadable", Severity.UNREAD)
+TC_CACHE_BROKEN = Code("thread-caches-broken", Severity.DAMAGE)
 """The list of thread caches leads to what is none, or comes back."""
-FREE_LIST_UNREADABLE = Code("free-list-unreadable", Severity.UNREAD)
-FREE_LIST_BROKEN = Code("free-list-broken", Severity.DAMAGE)
+FREE_LIST_UNREADABLE = Code("free-objects-unreadable", Severity.UNREAD)
+FREE_LIST_BROKEN = Code("free-objects-broken", Severity.DAMAGE)
 """A link of a list of free objects leads to what is no object, or the list does not end."""
 FREED_TWICE = Code("free-object-twice", Severity.DAMAGE)
 """An object is on lists more than once."""
@@ -33,11 +33,11 @@ SPAN_COUNT = Code("span-count-mismatch", Severity.DAMAGE)
 CENTRAL_COUNT = Code("central-count-mismatch", Severity.DAMAGE)
 """counter_ is not what the spans of the class have on their lists."""
 CENTRAL_SPANS = Code("central-spans-mismatch", Severity.DAMAGE)
-CACHE_COUNT = Code("thread-heap-count-mismatch", Severity.DAMAGE)
+CACHE_COUNT = Code("thread-caches-count-mismatch", Severity.DAMAGE)
 """A list of a thread cache has another length than it says."""
 BATCH_COUNT = Code("transfer-batch-mismatch", Severity.DAMAGE)
 """A batch of a transfer cache does not end where it says."""
-LIST_CLASS = Code("free-list-wrong-class", Severity.DAMAGE)
+LIST_CLASS = Code("free-objects-wrong-class", Severity.DAMAGE)
 """A list holds objects of another size class."""
 HEAP_BYTES = Code("page-heap-mismatch", Severity.DAMAGE)
 """The page heap's own three figures are not what its spans add up to."""

@@ -117,6 +117,6 @@ def test_a_link_that_was_overwritten(patient: Patient) -> None:
         patient.core.put(place, 0x4141414141414141)
         asked = patient.core.ask("check")
         assert asked.code == 3
-        assert "free-list-broken" in [row["code"] for row in asked.envelope["data"]["findings"]]
+        assert "free-objects-broken" in [row["code"] for row in asked.envelope["data"]["findings"]]
     finally:
         patient.core.heal()

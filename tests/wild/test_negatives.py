@@ -17,7 +17,6 @@ pytestmark = pytest.mark.wild  # packages that a developer's machine need not ha
 
 FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 LIBRARIES = {
-LIBRARIES = {
     "tbbmalloc": ("libtbbmalloc_proxy.so.2", "tbbmalloc"),
 }
 """File, name in words. Debian: libtbbmalloc2."""
