@@ -2,7 +2,7 @@
 
 from typing import Annotated, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import BYTES, TEXT, Column
+from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column
 from gdbheapx.problems import Code
 from gdbheapx.units import Said, plain_form, say
 
@@ -61,6 +61,8 @@ class HistogramRow(NamedTuple):
     free_bytes: Annotated[int, Column("free bytes", BYTES)]
     tcache_chunks: Annotated[Optional[int], Column("in tcache", goes=2)]
     """None where what thread caches hold cannot be told: it counts as used then."""
+    allocator: Annotated[Optional[str], Column("allocator", TEXT, shown=IF_KNOWN)] = None
+    """Whose class it is, in an answer about several heaps."""
 
 
 class HeapSum(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import Callable, List, NamedTuple, Optional, Sequence, TypeVar
 
 from gdbheapx import findings
-from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding
+from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, Step
 from gdbheapx.units import Size, say, share
 
 NOT_MALLOC = "not-malloc"
@@ -86,6 +86,14 @@ HELD = "leak-like: the program itself holds the memory, a leak only if it grows"
 """What is said where most of the memory is in use."""
 GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, then gdbheapx diff OLD NEW"
 """What to do then."""
+WHAT_IS_IN_USE = {
+    LEAK_LIKE: (
+        Step("chunks --histogram", "shows which sizes are in use"),
+        Step("chunks --status used --sort size", "lists the largest blocks"),
+    ),
+    MIXED: (Step("chunks --histogram", "shows which sizes are in use"),),
+}
+"""The commands that show it, where the program has most of the memory, or part of it."""
 
 
 class Weight(NamedTuple):

@@ -40,11 +40,12 @@ from gdbheapx.allocators.records import (
     Tunables,
     Unread,
 )
-from gdbheapx.columns import Table, columns_of, sums
+from gdbheapx.columns import BYTES, TEXT, Column, Table, columns_of, sums
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape
 from gdbheapx.layout.pack import Pack
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, Step, ThreadCache
+from gdbheapx.units import Size, exact_share, say
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.keeping import Keeping
@@ -77,6 +78,17 @@ def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page
     record: Any = type(rows[0]) if rows else None
     columns = columns_of(record) if rows else ()
     yield Table(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
+
+
+_PARTS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
+
+
+def plain_parts(allocator_id: str, parts: Sequence[Part]) -> Page:
+    """The parts of what one heap holds, the largest first."""
+    total = sum(part.bytes or 0 for part in parts)
+    ordered = sorted(parts, key=lambda part: -(part.bytes or 0))
+    yield say("What %s holds, in RAM or not: %s", allocator_id, Size(total))
+    yield Table(_PARTS, [{"name": part.name, "bytes": part.bytes, "share": exact_share(part.bytes, total)} for part in ordered])
 
 
 def plain_shape(shape: BlockShape) -> "PinShape":
@@ -281,7 +293,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
         """The parts of what one heap holds, where its judge tells them."""
-        return ()
+        return plain_parts(allocator_id, parts)
 
     def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[Judged]:
         """Verdicts on its heaps."""
@@ -295,6 +307,6 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
             held = min(reserved, sum(row.held_bytes for row in heap.arenas)) if heap.arenas else reserved
             beyond = around.beyond_bytes if around.is_cut else 0
             judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
-            is_kept = judged.kind in (verdict.HOARDING, verdict.MIXED)
-            verdicts.append(Judged(name, (name,), held, judged, next_steps=steps if is_kept else ()))
+            shown = [*verdict.WHAT_IS_IN_USE.get(judged.kind, ()), *(steps if judged.kind in (verdict.HOARDING, verdict.MIXED) else ())]
+            verdicts.append(Judged(name, (name,), held, judged, next_steps=shown))
         return verdicts

@@ -77,7 +77,8 @@ def overview(
     if memory is not None and memory.zeros_until is not None:
         what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
         session.report(ZEROS_NOT_SOUGHT, memory.zeros_until, what, "the split includes memory that was reserved and never used")
-    classes = sorted((row for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
+    whose = {fact.info.id: fact.info.id if sum(bool(one.sizes) for one in facts) > 1 else None for fact in facts}
+    classes = sorted((row._replace(allocator=whose[fact.info.id]) for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
     judged = _judged(target, facts, memory, {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)})
     shown = [judgement for judgement in judged if memory_verdict.matters(memory, judgement.ids)]
     main, steps = _verdict(session, memory, judged, shown)
@@ -211,7 +212,7 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
         steps += [step for step in judgement.next_steps if step not in steps]
     if not steps:
         return (
-            ["if the process is still large, its memory is not in this heap"]
+            ["if the process is still large, its memory is not in %s" % ("this heap" if len(judged) == 1 else "these heaps")]
             if judged
             else ["doctor shows what was found and what is missing"]
         )

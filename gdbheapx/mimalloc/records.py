@@ -45,8 +45,10 @@ class MimallocArena(NamedTuple):
     empty_bytes: Annotated[int, hidden(ADD)]
     """Pages without a block in use that the owner keeps for the next allocations of their size."""
     collectable_bytes: Annotated[int, hidden(ADD)]
-    """What mi_collect(true) would return to the OS if this thread called it, as far as it is in RAM: the pages of the last two figures, and
+    """What mi_collect(true) would return to the OS if this thread called it: the pages of the last two figures, and
     free spans. 0 where no thread owns it."""
+    collectable_resident_bytes: Annotated[Optional[int], hidden(ADD)]
+    """What of it is in RAM; None on a core."""
     returned_bytes: Annotated[int, hidden(ADD)]
     """Slices that were returned to the OS or never used: address space only; no part of held."""
     resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]

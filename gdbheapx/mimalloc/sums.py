@@ -59,6 +59,10 @@ def _arena(
     whole, empty = (sum(counted.page.end - counted.page.memory for counted in some) for some in unused)
     ranges = union([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
     in_ram = ram.of(union([(start & -OS_PAGE, -(-end // OS_PAGE) * OS_PAGE) for start, end in ranges]), False)
+    spans = [(piece.start, piece.end) for piece, whose in survey.pieces if whose == index and piece.kind == MI_SPAN]
+    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some]
+    is_collected = owner.kind == THREAD
+    collected = ram.of(union([*spans, *emptied]), False) if is_collected else None
     return MimallocArena(
         allocator=mimalloc.id,
         index=index,
@@ -80,7 +84,8 @@ def _arena(
         uncollected_pages=len(unused[0]),
         uncollected_bytes=whole,
         empty_bytes=empty,
-        collectable_bytes=whole + empty + span if owner.kind == THREAD else 0,
+        collectable_bytes=whole + empty + span if is_collected else 0,
+        collectable_resident_bytes=(collected.resident_bytes if collected is not None else None) if is_collected else 0,
         returned_bytes=returned,
         resident_bytes=in_ram.resident_bytes if in_ram is not None else None,
     )

@@ -4,15 +4,15 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
+from gdbheapx.allocators.heap import plain_parts
 from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
-from gdbheapx.columns import BYTES, TEXT, Column, Table, columns_of
+from gdbheapx.columns import Table, columns_of
 from gdbheapx.model import Finding, Step
 from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
-from gdbheapx.units import Size, exact_share, say
+from gdbheapx.units import Size, say
 
 WORTH_BYTES = 16 << 20
 """Less than this needs no finding."""
-_PARTS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
 
 
 def arenas(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
@@ -33,9 +33,7 @@ def _bin(row: TcBin) -> Dict[str, Any]:
 
 def parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
     """The parts of what one holds, and what it has returned beside them."""
-    total = sum(part.bytes or 0 for part in parts)
-    yield say("What %s holds, in RAM or not: %s", name, Size(total))
-    yield Table(_PARTS, [{"name": part.name, "bytes": part.bytes, "share": exact_share(part.bytes, total)} for part in parts])
+    yield from plain_parts(name, parts)
     if totals.get("returned_bytes"):
         yield say("plus %s returned to the OS: address space only", Size(totals["returned_bytes"]))
 
@@ -51,19 +49,20 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
     used = sum(size.used_bytes for size in facts.sizes)
     told = around.taken([(claim.start, claim.end) for claim in facts.claims if claim.what == "metadata"])
     metadata = row.metadata_bytes if told is None else told  # most of it was never touched
-    held = row.system_bytes - row.returned_bytes + metadata
+    untouched = row.free_bytes - row.free_resident_bytes if row.free_resident_bytes is not None else 0
+    held = row.system_bytes - row.returned_bytes - untouched + metadata
     judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
     free = held - metadata - used
     if judged.kind == verdict.HOARDING and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
         what = "fragmented: free objects share spans with objects in use"
         evidence = judged.lines[0].evidence
         judged = verdict.of_lines(verdict.FRAGMENTED, [Finding(what, evidence, None, codes.FREE_REGIONS)], judged.sure)
-    steps = []
+    steps = list(verdict.WHAT_IS_IN_USE.get(judged.kind, ()))
     if judged.kind in (verdict.HOARDING, verdict.MIXED) and row.free_bytes >= WORTH_BYTES:
-        steps = [Step("purge --dry-run", "shows what a purge would return to the OS")]
+        steps.append(Step("purge --dry-run", "shows what a purge would return to the OS"))
     elif judged.kind == verdict.FRAGMENTED:
-        steps = [Step("pins", "shows which blocks keep spans from being returned")]
-    parts = sorted(_parts(row, metadata), key=lambda part: -(part.bytes or 0))
+        steps.append(Step("pins", "shows which blocks keep spans from being returned"))
+    parts = _parts(row, metadata)
     return Judged(name, (name,), held, judged, _findings(facts, row), steps, parts)
 
 

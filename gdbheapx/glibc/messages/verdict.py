@@ -78,15 +78,13 @@ def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
             Step("arenas", "shows what is free in each arena, and which have no thread"),
             Step("tunables", "shows the thresholds in force"),
         ]
-    sizes = Step("chunks --histogram", "shows which sizes are in use")
     trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
     steps = {
-        verdict.LEAK_LIKE: [sizes, Step("chunks --status used --sort size", "lists the largest chunks")],
         verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
         verdict.FRAGMENTED: [Step("arenas", "shows for each arena what is free, and what of that a trim would return")],
-        verdict.MIXED: [sizes, trim],
+        verdict.MIXED: [trim],
     }
-    return steps.get(kind, [])
+    return [*verdict.WHAT_IS_IN_USE.get(kind, ()), *steps.get(kind, ())]
 
 
 class Figures(NamedTuple):

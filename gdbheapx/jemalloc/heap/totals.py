@@ -250,9 +250,9 @@ def histogram(context: Context, result: ExtentsResult) -> List[HistogramRow]:
                 _add(unused.setdefault(counted[0], [0] * 2), (counted[1] + counted[3], counted[2] + counted[4]))
     sizes = context.geometry.size_classes
     rows = []
-    for szind, parts in blocks.items():
+    for szind, (used, used_bytes, free, free_bytes, cached) in blocks.items():
         low = sizes[szind - 1] + 1 if context.geometry.size_from_extent and szind >= context.geometry.nbins else sizes[szind]
-        rows.append(_without_caches(context, HistogramRow(low, sizes[szind], *parts)))
+        rows.append(_without_caches(context, HistogramRow(low, sizes[szind], used, used_bytes, free, free_bytes, cached)))
     for number, (extents, bytes_) in unused.items():
         low, high = _bounds(context, number)
         rows.append(_without_caches(context, HistogramRow(low, high, 0, 0, extents, bytes_, 0)))

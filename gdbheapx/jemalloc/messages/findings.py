@@ -191,12 +191,9 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]
-    if kind in (verdict.LEAK_LIKE, verdict.MIXED):
-        steps.append(Step("chunks --histogram", "shows which sizes are in use"))
-    if kind == verdict.LEAK_LIKE:
-        steps.append(Step("chunks --status used --sort size", "lists the largest blocks"))
-        if state.has_prof and not state.prof:
-            steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
+    steps += verdict.WHAT_IS_IN_USE.get(kind, ())
+    if kind == verdict.LEAK_LIKE and state.has_prof and not state.prof:
+        steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
     if state.prof:
         steps.append(Step("profile -o FILE", "writes which code allocated the memory in use, for jeprof"))
     return steps

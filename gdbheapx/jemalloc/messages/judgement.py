@@ -3,13 +3,11 @@
 from typing import List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.heap import plain_parts
 from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
-from gdbheapx.columns import BYTES, TEXT, Column, Table
 from gdbheapx.jemalloc.messages import findings, verdict
 from gdbheapx.jemalloc.records import JemallocFacts
-from gdbheapx.units import Size, exact_share, say
-
-_PARTS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
+from gdbheapx.units import Size, say
 
 
 def judge(facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
@@ -34,9 +32,7 @@ def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
 
 def parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
     """The parts of what one holds, and what it retains beside them."""
-    total = sum(part.bytes or 0 for part in parts)
-    yield say("What %s holds, in RAM or not: %s", name, Size(total))
-    yield Table(_PARTS, [{"name": part.name, "bytes": part.bytes, "share": exact_share(part.bytes, total)} for part in parts])
+    yield from plain_parts(name, parts)
     retained, resident = totals.get("retained_bytes"), totals.get("retained_resident_bytes")
     if retained and resident is None:
         yield say("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", Size(retained))

@@ -15,7 +15,11 @@ def page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
         what = "freed by others: %s wait for their owners, which collect them only when they allocate; %s of it are whole pages"
         yield cells(what, Size(totals["remote_free_bytes"]), Size(totals["uncollected_bytes"]))
     if totals.get("collectable_bytes"):
-        what = "mi_collect(true), called by each of these threads, would return about %s, as far as that is in RAM: empty pages and spans"
-        yield cells(what, Size(totals["collectable_bytes"]))
+        resident = totals.get("collectable_resident_bytes")
+        what = "mi_collect(true), called by each of these threads, would return empty pages and spans: "
+        if resident is None:
+            yield cells(what + "%s, of which it is unknown how much is in RAM", Size(totals["collectable_bytes"]))
+        elif resident:
+            yield cells(what + "%s in RAM", Size(resident))
     if totals.get("returned_bytes"):
         yield cells("plus %s of address space: returned to the OS, or never used", Size(totals["returned_bytes"]))

@@ -1,0 +1,77 @@
+"""Several allocators in one process (several.c): each block is one allocator's, each byte is counted once, and pointers lead from heap to heap."""
+
+from typing import Dict, List, Tuple
+
+import pytest
+
+from tests.support import jemallocs, mimallocs, tcmallocs
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+MALLOCS = {"jemalloc": jemallocs.library, "mimalloc": mimallocs.library, "tcmalloc": tcmallocs.library}
+ROOM = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=20000"}
+"""These libraries have thread-local storage of the initial-exec model, of which dlopen finds little."""
+ALL = (1 << 64) - 1
+STACKS = 4
+"""Blocks that a register or what is left on a stack may still hold."""
+
+
+@pytest.fixture(params=[(name,) for name in MALLOCS] + [tuple(MALLOCS)], ids="-".join)
+def loaded(request: pytest.FixtureRequest, stage: Stage) -> Tuple[Process, List[str]]:
+    """A process with these, and the names of its allocators in the order of the record."""
+    process = stage.start("several", *(str(MALLOCS[name]()) for name in request.param), env=ROOM, flags=("-ldl",))
+    return process, ["glibc", *request.param]
+
+
+def recorded(process: Process, names: List[str]) -> Dict[str, Dict[int, bool]]:
+    """By allocator: each block that was not freed, and whether it is held."""
+    words = process.words()
+    rows = list(zip(words[1::2], words[2::2]))
+    each = 4000
+    return {name: {block ^ ALL: held == 1 for block, held in rows[each * at : each * (at + 1)] if block} for at, name in enumerate(names)}
+
+
+def test_each_block_is_one_allocators(loaded: Tuple[Process, List[str]], kind: str) -> None:
+    """A block is in use in the heap that gave it, and in no other; what was freed is not; each heap adds up."""
+    process, names = loaded
+    target, blocks = process.target(kind), recorded(process, names)
+    used = {}
+    for name in names:
+        found = heapx(target, "chunks", "--json", "--status", "used", "--status", "mmapped", "--allocator", name, "--limit", "1000000")
+        assert found.code == 0, (found.stderr, found.envelope["problems"])
+        used[name] = {int(row["address"], 16) for row in found.envelope["data"]["chunks"]}
+    for name in names:
+        assert set(blocks[name]) <= used[name], name
+        for other in names:
+            assert other == name or not set(blocks[name]) & used[other], (name, other)
+
+
+def test_each_byte_is_counted_once(loaded: Tuple[Process, List[str]], kind: str) -> None:
+    """The parts of its memory are all of it, once; each allocator has one, no larger than what its arenas hold. The program's own is glibc's."""
+    process, names = loaded
+    found = heapx(process.target(kind), "report", "--json")
+    assert found.code == 0, found.envelope["problems"]
+    assert {one["name"] for one in found.envelope["allocators"]} == set(names)
+    assert [one["name"] for one in found.envelope["allocators"] if one["owns_malloc"]] == ["glibc"]
+    memory = found.envelope["data"]["memory"]
+    parts = ("allocator", "stack", "file", "anonymous", "shared_memory", "device")
+    assert memory["total_bytes"] == sum(memory["%s_bytes" % part] for part in parts)
+    assert memory["allocator_bytes"] == sum(memory["allocators"].values())
+    assert set(memory["allocators"]) == set(names) and all(memory["allocators"].values())
+    held = sum(len(blocks) for blocks in recorded(process, names).values())
+    assert sum(row["used_chunks"] for row in found.envelope["data"]["sizes"] if row["allocator"] is None) == 0 < held
+
+
+def test_pointers_lead_from_heap_to_heap(loaded: Tuple[Process, List[str]], kind: str) -> None:
+    """A block that another heap's holds is reached, and what nothing holds is leaked, in every heap."""
+    process, names = loaded
+    target, blocks = process.target(kind), recorded(process, names)
+    found = heapx(target, "leaks", "--list", "--json")
+    assert found.code == 0, found.envelope["problems"]
+    rows = found.envelope["data"]["blocks"]
+    leaked = {int(row["address"], 16) for row in rows if row["class"] == "leaked"}
+    for name in names:
+        held = {block for block, is_held in blocks[name].items() if is_held}
+        dropped = set(blocks[name]) - held
+        assert len(held) == 2000 and not held & leaked, name
+        assert len(dropped - leaked) <= STACKS, (name, len(dropped - leaked))
