@@ -54,32 +54,40 @@ class PlainGraph:
         return next(((node, address - start) for node, (start, end) in enumerate(spans) if start <= address < end), None)
 
     def _edges(self, node: int, start: int, words: Sequence[Tuple[int, int]]) -> List[PlainEdge]:
-        targets = [(slot, place) for slot, place in ((slot, self.find(value)) for slot, value in words) if place and place[0] != node]
-        ends = self._ends([place[0] for slot, place in targets if not place[1] and place[0] < len(self.blocks) and slot < EXACT_SLOT])
+        places = [(slot, place) for slot, place in ((slot, self.find(value)) for slot, value in words) if place and place[0] != node]
+        plain = [place[0] >= len(self.blocks) or (slot >= EXACT_SLOT and node >= self.first) for slot, place in places]
+        ends = self._ends([None if is_plain else place for is_plain, (_, place) in zip(plain, places)])
         edges = []
-        for slot, (target, inside) in targets:
-            if target >= len(self.blocks) or (slot >= EXACT_SLOT and node >= self.first):
+        for at, (slot, (target, inside)) in enumerate(places):
+            if plain[at]:
                 inside, rule = 0, RULE_START
             elif inside:
                 rule = RULE_TAG if inside < self.word else RULE_INSIDE
             else:
-                rule = RULE_END if next(ends) else RULE_START
+                rule = RULE_END if at in ends else RULE_START
             edges.append(
                 PlainEdge(target, rule, slot if self._slots or node >= len(self.blocks) else NO_SLOT, inside if rule == RULE_INSIDE else 0)
             )
         return edges
 
-    def _ends(self, targets: Sequence[int]) -> Iterator[bool]:
-        """Of pointers to begins of blocks, one after the other: it leads to the second one of two blocks side by side, and no third follows."""
-        runs: List[List[int]] = []
-        for node in targets:
-            last = runs[-1][-1] if runs else -2
-            follows = node == last + 1 and sum(self.blocks[last]) == self.blocks[node][0]
-            if node == last or follows:
-                runs[-1].append(node)
-            else:
-                runs.append([node])
-        return iter([len(set(run)) == 2 and node == run[-1] for run in runs for node in run])
+    def _ends(self, places: Sequence[Optional[Tuple[int, int]]]) -> Set[int]:
+        """Which of these (node, offset) lead to the end of an array: those that follow its begin and pointers into it, or its begin, twice. Each
+        pointer is of one array."""
+        found: Set[int] = set()
+        first = 0
+        while first < len(places):
+            begin, behind = places[first], first + 1
+            if begin and not begin[1]:
+                while behind < len(places) and (places[behind] or (NO_NODE,))[0] == begin[0]:
+                    behind += 1
+                end, is_twice = (begin[0] + 1, 0), (places[behind - 1] or begin) == begin and behind > first + 1
+                wanted = [end] if behind > first + 1 else [end, end]
+                is_beside = end[0] < len(self.blocks) and sum(self.blocks[begin[0]]) == self.blocks[end[0]][0]
+                if is_beside and list(places[behind : behind + len(wanted)]) == wanted:
+                    found.update(() if is_twice else range(behind, behind + len(wanted)))
+                    behind += len(wanted)
+            first = behind
+        return found
 
     def is_link(self, node: int, edge: PlainEdge) -> bool:
         """A link of a doubly linked list: beside where it leads stands a pointer back to beside where it stands."""

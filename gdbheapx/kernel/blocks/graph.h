@@ -38,13 +38,38 @@ static inline int is_exact(uint64_t slot, uint64_t node, uint64_t roots_from)
     return slot >= EXACT_SLOT && slot < UINT32_MAX && node >= roots_from;
 }
 
-/* What was seen of the candidates of one node: whether a pointer is the end of an array. */
+/* What was seen of the candidates of one node: whether one leads to the end of an array. Where blocks have no header, the end of one is
+   the begin of the next, and a pointer there is that block's: two blocks side by side are an entry's key and value more often than begin
+   and end. But a vector {begin, end of what is in it, end of its room} shows what it is: a pointer to its inside stands between those to
+   begin and end, or the end stands there twice. Emptied, it has its begin twice; so have many objects that are no vector. */
 struct run {
-    uint64_t address;               /* of the candidate before; packed, where candidates are */
-    uint32_t id;                    /* its block, where it points to a block's begin */
-    unsigned length;                /* blocks side by side that were pointed to one after the other */
-    uint64_t edge;                  /* that of the second of them */
+    uint64_t address;               /* where its block begins; packed, where candidates are */
+    uint32_t id;                    /* the block of the candidate before */
+    enum {
+        RUN_NONE,
+        RUN_BEGIN,                  /* that led to the block's begin, */
+        RUN_BEHIND,                 /* and the one before it to the begin of the block before; */
+        RUN_TWICE,                  /* as did the one before it; */
+        RUN_WITHIN,                 /* it led inside, after one to the begin */
+    } state;
 };
+
+/* The next candidate leads to this block; `follows`: to its begin, where run->id ends. Returns how many of the last candidates lead to
+   the end of an array: 0, 1 or 2. */
+static inline unsigned run_on(struct run *run, uint32_t id, uint64_t address, int is_begin, int follows)
+{
+    unsigned ends = 0;
+    if (run->state && id == run->id) {
+        ends = is_begin && run->state == RUN_BEHIND ? 2 : 0;
+        run->state = ends ? RUN_NONE : is_begin ? RUN_TWICE : RUN_WITHIN;
+    } else {
+        ends = follows && run->state == RUN_WITHIN;
+        run->state = !is_begin || (follows && run->state >= RUN_TWICE) ? RUN_NONE : follows ? RUN_BEHIND : RUN_BEGIN;
+        run->id = id;
+        run->address = address;
+    }
+    return ends;
+}
 
 /* Words at hand, those that may be pointers picked out before it is known whose they are. */
 struct tile {

@@ -102,7 +102,7 @@ RULE_HABIT = 3
 RULE_INSIDE = 4
 """To any other place inside."""
 RULE_END = 5
-"""To its start, by who also points to the block before it: the end of an array, perhaps."""
+"""To its start, as the end of the array before it: {begin, inside, end} or {begin, end, end} of a vector."""
 RULES = 6
 FROM_MAPPING = 6
 """Only a mapping leads there that nothing points to."""
@@ -131,7 +131,7 @@ def class_of(evidence: str) -> str:
 
 MAYBE = {
     "inside": "only a pointer to its inside holds it",
-    "end": "only a pointer to its begin, where another block ends, holds it",
+    "end": "only the end of a full array in the block before it points there",
     "mapping": "only a mapping leads there that nothing points to",
     "masked": "only a pointer with other bits set leads there",
     "unaligned": "only a pointer at an odd address leads there",

@@ -114,56 +114,45 @@ static void find_batch(const struct graph *graph, struct batch *batch)
     }
 }
 
-/* A vector's end is the address of the block behind it. Two blocks side by side are taken for that, three for an array of pointers. */
-static uint32_t rule_of_start(struct graph *graph, struct run *run, uint32_t id, uint64_t packed)
+/* Of a pointer to a block, by those before it. */
+static uint32_t rule_by_run(struct graph *graph, uint32_t id, uint64_t packed, int is_begin, uint32_t rule)
 {
     const struct index *index = &graph->index;
-    if (!run->length || id - run->id > 1) {
-        run->length = 1;
-        run->id = id;
-        run->address = packed;
-        return RULE_START;
+    struct run *run = &graph->run;
+    const int follows = is_begin && run->state && id == run->id + 1
+        && unpacked_address(index, packed) - unpacked_address(index, run->address) == index_size(index, run->id);
+    const unsigned ends = run_on(run, id, packed, is_begin, follows);
+    if (ends == 2) {
+        graph->to[graph->edges - 1] = id | RULE_END << ID_BITS;
+        graph->by_rule[RULE_START]--;
+        graph->by_rule[RULE_END]++;
     }
-    if (id == run->id)
-        return run->length == 2 ? RULE_END : RULE_START;
-    const int follows = unpacked_address(index, packed) - unpacked_address(index, run->address) == index_size(index, run->id);
-    run->length = follows ? run->length + 1 : 1;
-    run->id = id;
-    run->address = packed;
-    if (run->length == 2)
-        run->edge = graph->edges;
-    if (run->length == 3)
-        for (uint64_t edge = run->edge; edge < graph->edges; edge++)
-            if (EDGE_RULE(graph->to[edge]) == RULE_END) {
-                graph->to[edge] = EDGE_ID(graph->to[edge]);
-                graph->by_rule[RULE_END]--;
-                graph->by_rule[RULE_START]++;
-            }
-    return run->length == 2 ? RULE_END : RULE_START;
+    return ends ? RULE_END : rule;
 }
 
 /* The nodes before `until` begin where they do. */
 static void begin_nodes(struct graph *graph, uint64_t until)
 {
-    graph->run.length = 0;
+    graph->run.state = RUN_NONE;
     while (graph->begun_nodes < until)
         graph->offsets[graph->begun_nodes++] = (uint32_t) graph->edges;
 }
 
 static void make_edges(struct graph *graph, const struct batch *batch)
 {
-    struct run *run = &graph->run;
     for (unsigned at = 0; at < batch->count; at++) {
         const uint32_t node = batch->nodes[at], found = batch->found[at], id = EDGE_ID(found);
         uint32_t rule = EDGE_RULE(found);
         if (graph->begun_nodes <= node)
             begin_nodes(graph, (uint64_t) node + 1);
-        if (found == NO_NODE)
+        if (found == NO_NODE || id == node)
             continue;
-        if (found >= BY_RUN)
-            rule = rule_of_start(graph, run, id, batch->packed[at]);
-        if (id == node)
-            continue;
+        if (!rule)
+            graph->run.state = RUN_NONE;
+        else if (found >= BY_RUN)
+            rule = rule_by_run(graph, id, batch->packed[at], 1, RULE_START);
+        else if (graph->run.state)
+            rule = rule_by_run(graph, id, batch->packed[at], 0, rule);
         if (is_slotted(graph, node)) {
             if (graph->first_slotted == UINT64_MAX)
                 graph->first_slotted = graph->edges;

@@ -100,7 +100,7 @@ void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes,
 {
     struct scanning scanning = {.node = node};
     sweep->scanning = scanning;
-    sweep_words(sweep, bytes, size, first_slot);
+    sweep_bytes(sweep, bytes, size, first_slot);
 }
 
 /* Of the line, its blocks that are gray: bit 0 is the first. */
@@ -196,7 +196,7 @@ static void take_part(struct sweep *sweep)
         if (sweep->next_part > 1 && part[-1].node == node)
             scanning.run = sweep->scanning.run;
         sweep->scanning = scanning;
-        if (sweep->next_part == sweep->part_count || part[1].node != node) {
+        if (!sweep_goes_on(sweep)) {
             sweep->gray[node >> 6] &= ~(1ull << (node & 63));
             sweep->grays--;
         }

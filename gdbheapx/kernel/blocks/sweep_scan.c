@@ -12,16 +12,6 @@ static void refer(struct sweep *sweep, uint32_t rule, uint64_t slot)
     sweep->referrer_count++;
 }
 
-/* Three in a row are an array: the pointer to the second was none to the first one's end. */
-static void refer_after_all(struct sweep *sweep)
-{
-    for (uint64_t i = sweep->referrer_count < sweep->referrer_room ? sweep->referrer_count : sweep->referrer_room; i--;)
-        if (sweep->referrers[i].node != sweep->scanning.node)
-            return;
-        else if (sweep->referrers[i].rule == RULE_END)
-            sweep->referrers[i].rule = RULE_START;
-}
-
 /* A pointer to node `id`, a block that begins at `start` or (`start` 0) a mapping. */
 static void hit(struct sweep *sweep, uint32_t id, uint64_t start, unsigned rule)
 {
@@ -44,47 +34,53 @@ static void hit(struct sweep *sweep, uint32_t id, uint64_t start, unsigned rule)
     }
 }
 
-/* See rule_of_start in graph.c: the second of two blocks side by side is taken for the first one's end, until there is a third. */
-static unsigned rule_of_start(struct sweep *sweep, uint32_t id, uint64_t address)
+static void point(struct sweep *sweep, uint32_t id, uint64_t start, uint32_t rule, uint64_t slot)
 {
-    struct run *run = &sweep->scanning.run;
-    const int follows = run->length && id == run->id + 1 && address - run->address == index_size(&sweep->index, run->id);
-    if (run->length && id == run->id)
-        return run->length == 2 ? RULE_END : RULE_START;
-    const uint32_t before = run->id;
-    const uint64_t before_address = run->address;
-    run->length = follows ? run->length + 1 : 1;
-    run->id = id;
-    run->address = address;
-    if (run->length == 3) {
-        if (sweep->wanted == before)
-            refer_after_all(sweep);
-        else if (sweep->wanted == NO_NODE)
-            hit(sweep, before, before_address, RULE_START);
-    }
-    return run->length == 2 ? RULE_END : RULE_START;
-}
-
-static void candidate(struct sweep *sweep, uint32_t number, uint64_t address, uint64_t slot)
-{
-    uint64_t offset = 0, start = 0;
-    uint32_t id = index_find(&sweep->index, number, address, &offset), rule = RULE_START;
-    if (id == NO_NODE) {
-        id = mapping_at(sweep->mappings, sweep->mapping_count, &sweep->index, address);
-    } else {
-        start = address - offset;
-        if (!is_exact(slot, sweep->scanning.node, sweep->roots_from))
-            rule = offset ? offset < sweep->word ? RULE_TAG : RULE_INSIDE : rule_of_start(sweep, id, address);
-    }
-    if (id == NO_NODE || id == sweep->scanning.node)
-        return;
     if (sweep->wanted == NO_NODE)
         hit(sweep, id, start, rule);
     else if (id == sweep->wanted)
         refer(sweep, rule, slot);
 }
 
-void sweep_words(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot)
+/* What leads to the begin of a block behind another waits for the next candidate, which may say that it is an end. */
+static void settle_run(struct sweep *sweep, uint32_t rule)
+{
+    const struct run *run = &sweep->scanning.run;
+    if (run->state == RUN_BEHIND)
+        point(sweep, run->id, run->address, rule, sweep->scanning.run_slot);
+}
+
+static void end_run(struct sweep *sweep)
+{
+    settle_run(sweep, RULE_START);
+    sweep->scanning.run.state = RUN_NONE;
+}
+
+static void candidate(struct sweep *sweep, uint32_t number, uint64_t address, uint64_t slot)
+{
+    struct run *run = &sweep->scanning.run;
+    uint64_t offset = 0;
+    const uint32_t block = index_find(&sweep->index, number, address, &offset);
+    const uint32_t id = block != NO_NODE ? block : mapping_at(sweep->mappings, sweep->mapping_count, &sweep->index, address);
+    if (id == NO_NODE || id == sweep->scanning.node)
+        return;
+    if (block == NO_NODE || is_exact(slot, sweep->scanning.node, sweep->roots_from)) {
+        end_run(sweep);
+        point(sweep, id, block != NO_NODE ? address - offset : 0, RULE_START, slot);
+        return;
+    }
+    const int is_begin = !offset;
+    const int follows = is_begin && run->state && id == run->id + 1 && address - run->address == index_size(&sweep->index, run->id);
+    struct run next = *run;
+    const unsigned ends = run_on(&next, id, address, is_begin, follows);
+    settle_run(sweep, ends == 2 ? RULE_END : RULE_START);
+    *run = next;
+    sweep->scanning.run_slot = slot;
+    if (next.state != RUN_BEHIND)
+        point(sweep, id, address - offset, ends ? RULE_END : is_begin ? RULE_START : offset < sweep->word ? RULE_TAG : RULE_INSIDE, slot);
+}
+
+static void sweep_words(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot)
 {
     uint64_t found[SIEVE_ROOM];
     uint16_t places[SIEVE_ROOM];
@@ -101,6 +97,12 @@ void sweep_words(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint6
         slot += now;
         words -= now;
     }
+}
+
+void sweep_bytes(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot)
+{
+    sweep_words(sweep, bytes, size, slot);
+    end_run(sweep);
 }
 
 /* Bytes at `at`: as many as are at hand, or come with one read. NULL: unreadable. */
@@ -154,5 +156,7 @@ int64_t sweep_scan(struct sweep *sweep, double deadline)
             return 1;
     }
     scanning->is_active = 0;
+    if (!sweep_goes_on(sweep))
+        end_run(sweep);
     return 0;
 }

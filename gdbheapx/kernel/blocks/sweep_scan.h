@@ -27,6 +27,7 @@ struct scanning {
     uint64_t limit;                 /* what is read at once ends here */
     struct view *view;
     struct run run;
+    uint64_t run_slot;              /* of the candidate before */
 };
 
 struct waiting {
@@ -94,10 +95,17 @@ static inline void sweep_mark(struct sweep *sweep, uint32_t node)
     sweep->fresh++;
 }
 
+/* Another part of the same node is scanned next. */
+static inline int sweep_goes_on(const struct sweep *sweep)
+{
+    return sweep->stage == STAGE_PARTS && sweep->next_part && sweep->next_part < sweep->part_count
+        && sweep->parts[sweep->next_part].node == sweep->parts[sweep->next_part - 1].node;
+}
+
 /* sweep_scan.c */
 
-/* Words of the node that is being scanned. */
-void sweep_words(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot);
+/* All words of the node that is being scanned. */
+void sweep_bytes(struct sweep *sweep, const uint8_t *bytes, uint64_t size, uint64_t slot);
 
 /* Scans on. 0: the node is scanned; 1: time is up; INTERRUPTED. */
 int64_t sweep_scan(struct sweep *sweep, double deadline);

@@ -431,14 +431,20 @@ def classes(graph: Graph, world: World) -> List[int]:
 
 
 def test_the_end_of_a_vector_is_no_pointer_to_the_next_block(c_kernel: CKernel) -> None:
-    """Where the holder also has the block before; of three in a row each is one of an array."""
+    """Where begin, inside and end stand in a row, or the end stands there twice; any other pointer belongs to the block that begins there."""
     blocks = [(HEAP + 64 * place, 64) for place in range(4)]
     world = plain({}, blocks, [HEAP, HEAP + 64, HEAP + 64])
     assert classes(build(c_kernel, world), world) == [RULE_START, RULE_END, LEAKED, LEAKED]
     world = plain({}, blocks, [HEAP, HEAP + 64, HEAP + 128])
     assert classes(build(c_kernel, world), world) == [RULE_START, RULE_START, RULE_START, LEAKED]
-    world = plain({}, blocks, [HEAP + 64, HEAP])
-    assert classes(build(c_kernel, world), world) == [RULE_START, RULE_START, LEAKED, LEAKED]
+    for root in ([HEAP, HEAP + 64], [HEAP + 64, HEAP], [HEAP, HEAP, HEAP + 64], [HEAP + 8, HEAP, HEAP + 64], [HEAP, HEAP + 64, HEAP + 72]):
+        world = plain({}, blocks, root)
+        assert classes(build(c_kernel, world), world) == [RULE_START, RULE_START, LEAKED, LEAKED]
+    for inside in ([HEAP + 1], [0, HEAP + 63, 7], [HEAP + 8, HEAP + 16]):
+        world = plain({}, blocks, [HEAP, *inside, HEAP + 64])
+        assert classes(build(c_kernel, world), world) == [RULE_START, RULE_END, LEAKED, LEAKED]
+        world = plain({}, blocks, [HEAP, *inside, HEAP + 64, HEAP + 64, HEAP + 65, HEAP + 128])
+        assert classes(build(c_kernel, world), world) == [RULE_START, RULE_START, RULE_END, LEAKED]
 
 
 def test_an_offset_of_a_thousand_blocks_is_a_habit(c_kernel: CKernel) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, RULE_START, GraphShape
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, RULE_END, RULE_START, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
 
 HEAP, MAPPING, DATA = 0x10000000, 0x7F0000000000, 0x60000000
@@ -82,6 +82,43 @@ def test_evidence_is_that_of_the_graph(c_kernel: CKernel, seed: int) -> None:
         found = [(one.node, one.rule, one.slot) for one in sweep.referrers(node, outside, [(len(made[3]), words)], 100)]
         wanted = [(one.node, one.rule, one.slot) for one in graph.referrers(node, 100) if one.slot < EXACT_SLOT]
         assert sorted(found) == sorted(wanted)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ends_of_vectors_among_slots_without_headers(c_kernel: CKernel, seed: int) -> None:
+    """Of a slab some slots are vectors' and some are lost. What only vectors end at is told by that, what has a pointer of its own is held, in
+    whatever order the vectors and pointers stand side by side."""
+    rng, far = random.Random(seed), HEAP + 0x80000
+    size, count = rng.choice(((16, 60), (64, 100), (48, 80)))
+    slots = [HEAP + size * place for place in range(count)]
+    kinds = [rng.choice(("full", "part", "emptied", "plain", "plain", "lost", "lost", "lost", "free")) for _ in slots]
+    holders: List[List[int]] = []
+    slots, kinds = [*slots, far], [*kinds, "plain"]
+    wanted = {place: RULE_START if kind in ("full", "part", "emptied", "plain") else LEAKED for place, kind in enumerate(kinds) if kind != "free"}
+    for place, (start, kind) in enumerate(zip(slots, kinds)):
+        end, nothing = start + size, [0] * rng.randrange(2)
+        if kind in ("full", "part", "emptied"):
+            filled = end if kind == "full" else start + rng.randrange(1, size) if kind == "part" else start
+            before = [far] if kind == "emptied" else []  # two pointers to a block behind one to its neighbour are a full vector
+            holders.append([*before, start, *nothing, filled, *nothing, end])
+            if wanted.get(place + 1) in (LEAKED, RULE_END):
+                wanted[place + 1] = RULE_START if kind == "emptied" else RULE_END
+        elif kind == "plain":
+            holders.append([start])
+    rng.shuffle(holders)
+    if seed % 3 == 0:
+        holders.sort(key=lambda words: words[0])
+    words = [one for some in holders for one in some]
+    half = len(words) if seed % 2 else sum(len(some) for some in holders[: len(holders) // 2])
+    cut = [(DATA, DATA + 8 * half), (DATA + 8192, DATA + 8192 + 8 * (len(words) - half))]
+    pieces = [(start, bytes(size)) for start in slots] + [(DATA, packed(words[:half])), (DATA + 8192, packed(words[half:]))]
+    shape = GraphShape([(HEAP, HEAP + 0x100000)], [], 8, True, 16, bool(seed % 4))
+    rows = [(start, size, CLASS_FREE if kind == "free" else CLASS_USED, 0, 0) for start, kind in zip(slots, kinds)]
+    graph, sweep, outside = both(c_kernel, (BytesSource(tuple(sorted(pieces))), shape, rows, [span for span in cut if span[0] < span[1]]))
+    sums = graph.mark(graph.numbers().blocks)
+    assert [graph.evidence(node) for node in range(len(wanted))] == [wanted[place] for place in sorted(wanted)]
+    assert sweep.mark(outside) == sums and sums[RULE_END].blocks
+    assert [sweep.evidence(node) for node in range(len(wanted))] == [wanted[place] for place in sorted(wanted)]
 
 
 def test_a_chain_that_leads_back_and_far_takes_few_passes(c_kernel: CKernel) -> None:
