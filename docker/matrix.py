@@ -45,10 +45,19 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("bullseye", "Debian 11", (2, 31), (5, 2, 1), (10, 1), (3, 9)),
-    Row("bookworm", "Debian 12", (2, 36), (5, 3, 0), (13, 1), (3, 11)),
-    Row("trixie", "Debian 13", (2, 41), (5, 3, 0), (16, 3), (3, 13), packages=("php8.4-cli",)),
-    Row("sid", "Debian sid", (2, 43), (5, 3, 1), (18, 1), (3, 14), found="libc6 2.43-7, gdb 18.1-3, libjemalloc2 5.3.1-2, Python 3.14.10"),
+    Row("bullseye", "Debian 11", (2, 31), (5, 2, 1), (10, 1), (3, 9), packages=("libgoogle-perftools4",)),
+    Row("bookworm", "Debian 12", (2, 36), (5, 3, 0), (13, 1), (3, 11), packages=("libgoogle-perftools4", "libmimalloc2.0")),
+    Row("trixie", "Debian 13", (2, 41), (5, 3, 0), (16, 3), (3, 13), packages=("libgoogle-perftools4t64", "libmimalloc3", "php8.4-cli")),
+    Row(
+        "sid",
+        "Debian sid",
+        (2, 43),
+        (5, 3, 1),
+        (18, 1),
+        (3, 14),
+        packages=("libgoogle-perftools4t64", "libmimalloc3"),
+        found="libc6 2.43-7, gdb 18.1-3, libjemalloc2 5.3.1-2, Python 3.14.10",
+    ),
 )  # type: Tuple[Row, ...]
 
 

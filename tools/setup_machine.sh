@@ -33,6 +33,7 @@ if [ "$what" = test ]; then
   ls /usr/lib/*/libjemalloc.so >/dev/null 2>&1 || lack libjemalloc-dev
   # Not every release has it.
   ls /usr/lib/*/libmimalloc.so.2 >/dev/null 2>&1 || ! apt-cache show libmimalloc2.0 >/dev/null 2>&1 || lack libmimalloc2.0
+  ls /usr/lib/*/libtcmalloc.so.4 >/dev/null 2>&1 || ! apt-cache show libgoogle-perftools4 >/dev/null 2>&1 || lack libgoogle-perftools4
   # It holds redis-server too, without the service.
   command -v redis-check-rdb >/dev/null || lack redis-tools
   # The Rust programs need cargo 1.70 or later, for its sparse index; Debian 12's own is older, the one beside it is not.

@@ -10,7 +10,7 @@ ENV DEBIAN_FRONTEND=noninteractive
 # sid's index says that it is valid for a week; a mirror may keep it longer.
 RUN apt-get -qq -o Acquire::Check-Valid-Until=false update \
     && apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends \
-        ca-certificates gcc gdb gdbserver libc6-dbg libc6-dev libjemalloc-dev libjemalloc2 make procps python3 python3-venv redis-tools util-linux ${PACKAGES} >/dev/null \
+        ca-certificates gcc gdb gdbserver libc6-dbg libc6-dev libjemalloc-dev libjemalloc2 make musl-tools procps python3 python3-venv redis-tools util-linux ${PACKAGES} >/dev/null \
     && apt-get clean && rm -rf /var/lib/apt/lists/*
 # The venv is that of Debian's own python3: tests run on the Python that the release's gdb embeds.
 # pip.cert is there where this network needs a certificate authority of its own; otherwise it is empty or absent.
