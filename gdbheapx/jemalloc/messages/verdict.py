@@ -268,7 +268,8 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
     sure = less_sure(missing)
     if kind == verdict.SMALL:
         is_own = case.metadata > case.held - SMALL_BYTES
-        evidence = say("jemalloc holds %s%s", Size(case.held), say(", %s of it its own metadata", Size(case.metadata)) if is_own else "")
+        own = say(", %s of it its own metadata", Size(case.metadata)) if is_own else ""
+        evidence = say("jemalloc holds %s%s%s", Size(case.held), own, _gone(found, case) if len(possible) == 1 else "")
         return of_lines(verdict.SMALL, [Finding("the heap is small", evidence, None, codes.SMALL_HEAP)], sure)
     what, hint = _main(kind, found, bins)
     lines = [Finding(what, _evidence(found, possible), hint, _CODES[kind]), *_side_lines(found, case, bins, kind, names)]
@@ -290,12 +291,16 @@ def _evidence(found: Figures, possible: Sequence[Case]) -> Said:
     if len(possible) > 1:
         known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible)), ", ".join(found.missing) or "RAM"
         return say("at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known)
-    more = ""
-    if case.gone > SMALL_BYTES:
-        more = say("; %s more are not in %s", Size(case.gone), "the core" if found.is_core else "RAM")
     text = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs%s"
     shares = [part for size in (case.unused, case.regions) for part in (Size(size), share(size, case.held))]
-    return say(text, Size(case.used), Size(case.held), share(case.used, case.held), *shares, more)
+    return say(text, Size(case.used), Size(case.held), share(case.used, case.held), *shares, _gone(found, case))
+
+
+def _gone(found: Figures, case: Case) -> Said:
+    """What the table of parts has more; empty where both sums read the same."""
+    if 100 * case.gone <= case.held and case.gone <= SMALL_BYTES:
+        return say("")
+    return say("; %s more are not in %s", Size(case.gone), "the core" if found.is_core else "RAM")
 
 
 def _kind(ask: Ask[Case]) -> str:

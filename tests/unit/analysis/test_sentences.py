@@ -269,6 +269,9 @@ JEMALLOC = {
     ),
     "small beside its metadata": Case(on_jemalloc(used_bytes=MB // 2, metadata_bytes=12 * MB), [codes.SMALL_HEAP], ["jemalloc holds 12.5 MiB, 12.0 MiB of it its own metadata"]),
     "small": Case(on_jemalloc(used_bytes=MB), [codes.SMALL_HEAP], ["jemalloc holds 1.0 MiB"]),
+    "small, and not all in RAM": Case(
+        on_jemalloc(used_bytes=MB, dirty_bytes=MB, reclaimable_resident_bytes=MB // 2), [codes.SMALL_HEAP], ["jemalloc holds 1.5 MiB; 512.0 KiB more are not in RAM"]
+    ),
     "leak": Case(on_jemalloc(used_bytes=90 * MB, dirty_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)"]),
     "hoarding": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB), [codes.UNUSED_PAGES], ["60.0 MiB (60 %) are unused pages", "would return 60.0 MiB to the OS"]),
     "hoarding, in RAM": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB, reclaimable_resident_bytes=50 * MB), [codes.UNUSED_PAGES], ["50.0 MiB of it in RAM now", "10.0 MiB more are not in RAM"]),
