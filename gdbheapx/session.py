@@ -267,14 +267,14 @@ class Session:
             anonymous_bytes, count = now.anonymous_bytes + (now.swapped_bytes or 0), len(self.target.mappings())
             from gdbheapx.own_memory import allowed_bytes
 
-            small_bytes, large_bytes, has_long_lists = self._kinds_of_blocks(not now.swapped_bytes)
+            small_bytes, large_bytes, *lists = self._kinds_of_blocks(not now.swapped_bytes)
             known: Tuple[Optional[int], Optional[int]] = (None, None)
             if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes and self.kernel.name == "c":
                 if "small blocks" not in self.constants:
                     self.constants["small blocks"] = self._count_blocks(small_bytes)
                 known = self.constants["small blocks"]
             room_bytes = allowed_bytes()
-            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, room_bytes, *known, has_long_lists)
+            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, room_bytes, *known, *lists)
             slowness()
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:
@@ -293,18 +293,19 @@ class Session:
         except (HeapxError, MemoryError):
             return None, None
 
-    def _kinds_of_blocks(self, may_follow: bool) -> Tuple[Optional[int], int, bool]:
+    def _kinds_of_blocks(self, may_follow: bool) -> Tuple[Optional[int], int, bool, bool]:
         """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none. Whether
-        there are long lists of free ones, where they may be followed."""
+        there are long lists of free ones, where they may be followed; and whether these are followed for blocks alone."""
         from gdbheapx.allocators.metering import nothing
 
         try:
             meters = [heap.capabilities["meter"]() if "meter" in heap.capabilities else None for heap in self.rehearsal().heaps.all()]
             readings = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
         except HeapxError:
-            return None, 0, False
+            return None, 0, False, False
         follows = may_follow and self.kernel.name == "c"
         large_bytes = sum(reading.large_bytes or 0 for reading in readings)
         small = [reading.walked_bytes for reading in readings]
         has_long_lists = follows and any(meter.has_long_lists() for meter in meters if meter is not None)
-        return (None if None in small else sum(reading or 0 for reading in small)), large_bytes, has_long_lists
+        lists_lead_far = follows and any(reading.lists_lead_far for reading in readings)
+        return (None if None in small else sum(reading or 0 for reading in small)), large_bytes, has_long_lists, lists_lead_far

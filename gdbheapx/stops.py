@@ -111,6 +111,8 @@ class Process(NamedTuple):
     """How many words of them may be pointers to others, at most."""
     has_long_lists: bool = False
     """So many free blocks are in lists which a walk has to follow that these take longer than the walk."""
+    lists_lead_far: bool = False
+    """The same where blocks are asked for; totals are told without the lists."""
 
 
 @cache
@@ -129,7 +131,8 @@ def _loop_s() -> float:
 
 def in_stop(reads: Reads, kernel: str, process: Process) -> Reads:
     """What is read of it while it stands still: a copy of everything, or what is asked for where there is no room for one."""
-    follows = reads in HEADER_MS and process.has_long_lists and predict_ms(Reads.COPY, kernel, process) < predict_ms(reads, kernel, process)
+    has_lists = process.has_long_lists or (process.lists_lead_far and reads == Reads.BLOCKS)
+    follows = reads in HEADER_MS and has_lists and predict_ms(Reads.COPY, kernel, process) < predict_ms(reads, kernel, process)
     is_copied = kernel == "c" and (reads in TABLES or follows) and copy_bytes(reads, process) <= process.room_bytes
     return Reads.COPY if is_copied else reads
 
@@ -146,6 +149,7 @@ def copy_bytes(reads: Reads, process: Process) -> int:
 
 def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
     """How long the process will stand still, to two digits: typical heaps take half of it to twice as long."""
+    reads = Reads.TOTALS if reads == Reads.LISTS and process.lists_lead_far else reads
     cost, total = C_COST[reads], process.anonymous_bytes
     small = total if process.small_bytes is None else min(total, process.small_bytes)
     large = min(total - small, process.large_bytes)

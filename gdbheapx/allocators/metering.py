@@ -47,6 +47,8 @@ class Reading(NamedTuple):
     """How much of what it holds are blocks side by side, which a walk goes through one by one; None: not known."""
     large_bytes: Optional[int] = None
     """How much of it are blocks with a mapping of their own."""
+    lists_lead_far: bool = False
+    """Whoever asks for blocks follows lists that lead through all that is walked; totals are told without."""
 
 
 class Meter(Protocol):

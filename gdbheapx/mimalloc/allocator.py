@@ -7,9 +7,10 @@ from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_SPAN, WORDS
-from gdbheapx.mimalloc import codes, survey
+from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.detect import Mimalloc
 from gdbheapx.mimalloc.records import MimallocArena, MimallocBin
+from gdbheapx.mimalloc.survey import Survey, look, page_at, runs
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
 from gdbheapx.ranges import union
 
@@ -59,9 +60,18 @@ class MimallocHeap(Heap):
         return exact(self.arenas())
 
     @once
-    def survey(self) -> survey.Survey:
+    def survey(self) -> Survey:
         """The look at all pages and lists, told what is wrong with them."""
-        found, report = survey.look(self.mimalloc, self.around), self.around.report
+        return self._look(True)
+
+    @once
+    def counted(self) -> Survey:
+        """The same for totals. A process must not stand still for its lists: there each page's own count is believed, which no thread
+        changes in more than one step."""
+        return self._look(False) if self.target.kind == "live" else self.survey()
+
+    def _look(self, follows: bool) -> Survey:
+        found, report = look(self.mimalloc, self.around, follows), self.around.report
         if not found.frees.is_whole:
             report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.mimalloc.id, "give --max-seconds more")
         for one in found.broken[: codes.MOST_TOLD]:
@@ -72,13 +82,13 @@ class MimallocHeap(Heap):
 
     def claims(self) -> List[Claim]:
         """Segments or arenas as a whole, pages of their own, and the page map."""
-        return [Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas") for start, end in union(self.survey().reserved)]
+        return [Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas") for start, end in union(self.counted().reserved)]
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in use and free, what was never handed out, spans and metadata, by address. Damage is reported beforehand."""
-        runs, frees = survey.runs(self.survey(), self.mimalloc.form, arena)
+        slots, frees = runs(self.survey(), self.mimalloc.form, arena)
         around = self.around
-        return SlotWalker(around.kernel, self.target.bulk_source(), runs, MI_CLASS_OF, 1, around.budget, frees).blocks(block_filter)
+        return SlotWalker(around.kernel, self.target.bulk_source(), slots, MI_CLASS_OF, 1, around.budget, frees).blocks(block_filter)
 
     def block_at(self, address: int) -> "Optional[Place]":
         """The block and page that hold the address."""
@@ -88,7 +98,7 @@ class MimallocHeap(Heap):
         claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
         if claim is None:
             return None
-        parts, counted = [], survey.page_at(found, address)
+        parts, counted = [], page_at(found, address)
         if counted is not None:
             page = counted.page
             text = "%d-byte blocks, %d of %d in use" % (page.block_bytes, counted.used, page.reserved)
@@ -108,14 +118,14 @@ class MimallocHeap(Heap):
         """One row per thread that owns pages, and what no thread owns."""
         from gdbheapx.mimalloc import sums
 
-        return sums.arenas(self.mimalloc, self.around, self.survey())
+        return sums.arenas(self.mimalloc, self.around, self.counted())
 
     @once
     def bins(self) -> List[MimallocBin]:
         """The block sizes that have pages."""
         from gdbheapx.mimalloc import sums
 
-        return sums.bins(self.mimalloc, self.survey())
+        return sums.bins(self.mimalloc, self.counted())
 
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size."""
@@ -128,13 +138,13 @@ class MimallocHeap(Heap):
         from gdbheapx.mimalloc.records import MimallocFacts
 
         known = (self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
-        return MimallocFacts(*known, is_whole=self.survey().is_whole, has_ended=self.mimalloc.form.line < 3)
+        return MimallocFacts(*known, is_whole=self.counted().is_whole, has_ended=self.mimalloc.form.line < 3)
 
     def kept(self) -> "Optional[Keeping]":
         """A page goes back when its last block is freed, and collected."""
         from gdbheapx.mimalloc import sums
 
-        return sums.keeping(self.mimalloc, self.survey())
+        return sums.keeping(self.mimalloc, self.counted())
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mimalloc's."""

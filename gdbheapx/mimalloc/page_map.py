@@ -1,5 +1,6 @@
 """The page map of mimalloc's release 3, its pages and their arenas (page-map.c, arena.c, bitmap.h)."""
 
+import struct
 from array import array
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -12,8 +13,10 @@ from gdbheapx.mimalloc.pages import CHUNK_BITS, Collector, Found, Piece, Segment
 PART_WORDS = 8192
 """Of a part of the page map."""
 FIRST_BYTES = 2 << 20
-MEMKIND, ARENA_KIND, OS_KINDS = 16, 7, (4, 5, 6)
-"""mi_memid_s of release 3: where the kind stands, an arena's, and those of memory that is the OS's directly."""
+MEMID = struct.Struct("<QIII")
+"""mi_memid_s of release 3: an arena, the first slice there, and how many (of memory that is the OS's directly: its begin, and its bytes in
+the next two); then the kind."""
+ARENA_KIND, OS_KINDS = 7, (4, 5, 6)
 MOST_PAGES = 1 << 22
 """Of one copy, 256 GiB of the smallest: more is damage."""
 MOST_ARENAS = 160
@@ -81,12 +84,11 @@ def _mapped(made: Collector, data: bytes, address: int, arenas: Dict[int, List[T
     """A page of the page map, and the slices that it has of an arena."""
     places = made.form.page
     assert places.memid is not None
-    kind, first, second = word(data, places.memid + MEMKIND) & 0xFFFFFFFF, word(data, places.memid), word(data, places.memid + 8)
+    first, index, count, kind = MEMID.unpack_from(data, places.memid)
     if kind == ARENA_KIND:
-        index, count = second & 0xFFFFFFFF, second >> 32
         memory, end, arena = first + index * SLICE_BYTES, first + (index + count) * SLICE_BYTES, first
     elif kind in OS_KINDS:
-        memory, end, arena = first, first + second, 0
+        memory, end, arena = first, first + index + (count << 32), 0
     else:
         made.tell(codes.PAGE_WRONG, address, "a page has memory of no known kind")
         return

@@ -3,11 +3,14 @@
 Everything that is read here may be damaged: what contradicts itself is told and left out, and the rest is whole.
 """
 
-from typing import List, NamedTuple, Optional, Tuple
+import struct
+from functools import cache
+from operator import itemgetter
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.inferior.base import Target
 from gdbheapx.mimalloc import codes
-from gdbheapx.mimalloc.layouts import HALF, SHORT, Form, PagePlaces, Place, first_block
+from gdbheapx.mimalloc.layouts import BYTE, HALF, SHORT, WORD, Form, Place, first_block
 from gdbheapx.problems import Code
 
 CHUNK_BITS = 512
@@ -17,6 +20,9 @@ LARGEST = 0x80000000
 OWNER_MASK = ~7
 ABANDONED = (0, 4)
 """Thread ids of pages that no thread owns."""
+NO_KEYS = 0, 0
+LETTERS = {BYTE: "B", SHORT: "H", HALF: "I", WORD: "Q"}
+"""Of struct, by bytes."""
 
 
 class Page(NamedTuple):
@@ -109,11 +115,30 @@ def bits_of(data: bytes, offset: int, count: int) -> int:
     return int.from_bytes(data[offset : offset + count // 8], "little")
 
 
+@cache
+def _reader(form: Form) -> "Tuple[struct.Struct, Callable[[Tuple[int, ...]], Tuple[int, ...]]]":
+    """What reads all members of a page at once, by their places, and puts them into one order for every form: a process may stand still
+    meanwhile. What a form lacks is any other member."""
+    places, keys = form.page, form.page.keys if form.is_encoded else form.page.free
+    start = places.start if places.start is not None else places.start_words
+    wanted = [Place(places.capacity, SHORT), Place(places.reserved, SHORT), places.used, Place(places.free), Place(places.local_free)]
+    wanted += [Place(places.xthread_free), Place(places.heap), places.block_bytes]
+    wanted.append(Place(places.flags, BYTE) if places.owner is None else Place(places.owner))
+    wanted.append(Place(places.free) if start is None else Place(start, WORD if places.start is not None else HALF))
+    wanted += [Place(keys), Place(keys + 8 if form.is_encoded else keys)]
+    ordered, layout, end = sorted(set(wanted)), "<", 0
+    for place in ordered:
+        layout += "%dx%s" % (place.offset - end, LETTERS[place.bytes])
+        end = place.offset + place.bytes
+    return struct.Struct(layout), itemgetter(*(ordered.index(place) for place in wanted))
+
+
 class Collector:
     """What reading one copy gives, as it is found."""
 
     def __init__(self, target: Target, form: Form) -> None:
         self.target, self.form = target, form
+        self._struct, self._members = _reader(form)
         self.pages: List[Page] = []
         self.pieces: List[Piece] = []
         self.segments: List[Segment] = []
@@ -125,34 +150,21 @@ class Collector:
 
     def page(self, data: bytes, at: int, address: int, memory: int, end: int, thread: int, segment: int) -> Optional[Page]:
         """The page whose struct begins at `at`; None, and told, where it contradicts itself."""
+        words = self._members(self._struct.unpack_from(data, at))
+        capacity, reserved, used, free, local_free, xthread_free, heap, block, flags, start, key, turn = words
         places = self.form.page
-        block = number(data, places.block_bytes, at)
-        start = self._start(places, data, at, address, memory, block)
-        if places.block_bytes.bytes == HALF and block >= LARGEST:
+        if places.start is None:
+            start = address + 8 * start if places.start_words is not None else memory + first_block(self.form, block)
+        if block >= LARGEST and places.block_bytes.bytes == HALF:
             block = end - start
         if places.owner is not None:
-            thread = word(data, at + places.owner) & OWNER_MASK
+            thread = flags & OWNER_MASK
         thread = 0 if thread in ABANDONED else thread
-        keys = (word(data, at + places.keys), word(data, at + places.keys + 8)) if self.form.is_encoded else (0, 0)
-        page = Page(
-            address=address,
-            memory=memory,
-            end=end,
-            start=start,
-            block_bytes=block,
-            capacity=number(data, Place(places.capacity, SHORT), at),
-            reserved=number(data, Place(places.reserved, SHORT), at),
-            used=number(data, places.used, at),
-            free=word(data, at + places.free),
-            local_free=word(data, at + places.local_free),
-            thread_free=word(data, at + places.xthread_free) & ~self.form.tag_mask,
-            heap=word(data, at + places.heap),
-            thread=thread,
-            has_aligned=bool(data[at + places.flags] & 2),
-            keys=keys,
-            segment=segment,
-        )
-        wrong = contradiction(page) or self._unowned(page, word(data, at + places.xthread_free))
+        keys = (key, turn) if self.form.is_encoded else NO_KEYS
+        thread_free, has_aligned = xthread_free & ~self.form.tag_mask, flags & 2 != 0
+        numbers = (start, block, capacity, reserved, used, free, local_free, thread_free)
+        page = Page(address, memory, end, *numbers, heap, thread, has_aligned, keys, segment)
+        wrong = contradiction(page) or self._unowned(page, xthread_free)
         if wrong is not None:
             self.tell(codes.PAGE_WRONG, address, "a page %s" % wrong, thread)
             return None
@@ -161,13 +173,6 @@ class Collector:
     def _unowned(self, page: Page, thread_free: int) -> Optional[str]:
         """What a page of release 3 says of being owned: the lowest bit of its list of what others free."""
         return "is a thread's, and its list is marked as nobody's" if self.form.line == 3 and page.thread and not thread_free & 1 else None
-
-    def _start(self, places: PagePlaces, data: bytes, at: int, address: int, memory: int, block: int) -> int:
-        if places.start is not None:
-            return word(data, at + places.start)
-        if places.start_words is not None:
-            return address + 8 * number(data, Place(places.start_words, HALF), at)
-        return memory + first_block(self.form, block)
 
     def found(self) -> Found:
         """By address, without what lies across another."""

@@ -29,8 +29,6 @@ from gdbheapx.mimalloc.pages import Broken, Found, Page, Piece, Segment
 from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD
 from gdbheapx.problems import Severity
 
-LISTS = 3
-"""Of each page: free, local_free, thread_free."""
 LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
 LIST_WHAT = {
     LIST_STRAY: "a free list leads to what is no block of its page",
@@ -84,18 +82,26 @@ class Survey(NamedTuple):
     is_whole: bool
 
 
-def look(mimalloc: Mimalloc, around: HeapContext) -> Survey:
-    """All of it, and what is wrong with it; nothing is reported."""
+def look(mimalloc: Mimalloc, around: HeapContext, follows: bool = True) -> Survey:
+    """All of it, and what is wrong with it; nothing is reported. `follows`: every list of free blocks, which leads all over the memory;
+    else only those of what other threads have freed, and a page's counter is believed for the rest."""
     target, found = around.target, mimalloc.read(around.target)
     broken, form = list(found.broken), mimalloc.form
     pages_ = _mapped(target, found, broken)
     blocks = [ListPage(page.start, page.block_bytes, page.capacity) for page in pages_]
-    rows = [*_lists(pages_, form), *_delayed(target, pages_, form, broken)]
+    rows = [*_lists(pages_, form, follows), *_delayed(target, pages_, form, broken)]
     frees = kernel_lists.follow(around.kernel, target.bulk_source(), rows, blocks, around.budget)
     owners = _owners(target, found)
     arenas = {owner.thread: index for index, owner in enumerate(owners)}
     twice = _twice(frees, pages_)
-    counted = [_counted(page, place, frees, arenas[page.thread], twice, broken) for place, page in enumerate(pages_)]
+    followed: Dict[int, List[Tuple[int, ListEnd]]] = {}
+    for row, end in zip(rows, frees.ends):
+        followed.setdefault(row.page, []).append((row.kind, end))
+    cut = rows[len(frees.ends)].page if len(frees.ends) < len(rows) else len(pages_)
+    counted = [
+        _counted(page, arenas[page.thread], followed.get(place, ()) if place < cut else None, shared, twice, broken, follows)
+        for place, (page, shared) in enumerate(zip(pages_, frees.shared))
+    ]
     broken += _shared_ends(rows, frees.ends, len(pages_))
     broken += _miscounted(form, found)
     inside = Inside(target, mimalloc)
@@ -123,12 +129,18 @@ def _mapped(target: Target, found: Found, broken: List[Broken]) -> List[Page]:
     return good
 
 
-def _lists(pages_: Sequence[Page], form: Form) -> Iterator[FreeList]:
+def _lists(pages_: Sequence[Page], form: Form, follows: bool) -> Iterator[FreeList]:
+    """Those with members."""
     for place, page in enumerate(pages_):
-        end = page.address if form.is_encoded else 0
-        local = page.local_free if page.local_free != page.free else 0  # it is being moved: both lead to the same blocks for a moment
-        for head, kind in ((page.free, MI_FREE), (local, MI_FREE), (page.thread_free, MI_REMOTE)):
-            yield FreeList(head, place, kind, end, form.is_encoded, *page.keys)
+        if follows and (page.free or page.local_free):
+            for head in {page.free, page.local_free} - {0}:  # one is being moved: both lead to the same blocks for a moment
+                yield _list(page, place, head, MI_FREE, form)
+        if page.thread_free:
+            yield _list(page, place, page.thread_free, MI_REMOTE, form)
+
+
+def _list(page: Page, place: int, head: int, kind: int, form: Form) -> FreeList:
+    return FreeList(head, place, kind, page.address if form.is_encoded else 0, form.is_encoded, *page.keys)
 
 
 def _delayed(target: Target, pages_: Sequence[Page], form: Form, broken: List[Broken]) -> Iterator[FreeList]:
@@ -207,27 +219,34 @@ def _twice(frees: FreeBlocks, pages_: Sequence[Page]) -> Dict[int, int]:
 
 def _counted(
     page: Page,
-    place: int,
-    frees: FreeBlocks,
     arena: int,
+    lists: Optional[Sequence[Tuple[int, ListEnd]]],
+    shared: int,
     twice: Dict[int, int],
     broken: List[Broken],
+    follows: bool,
 ) -> Counted:
-    ends = frees.ends[LISTS * place : LISTS * place + LISTS]
-    if len(ends) < LISTS:
+    """`lists`: with the kind of their members; None: there was no time for them. `shared`: members of lists of all pages that are its."""
+    if lists is None:
         return Counted(page, arena, 0, 0, False)
-    free, remote = ends[0].members + ends[1].members, ends[2].members + frees.shared[place]
-    wrong = [end for end in ends if end.problem != LIST_GOOD]
-    for end in wrong:
-        code, what = LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), LIST_WHAT.get(end.problem, UNREADABLE_LIST)
-        broken.append(Broken(code, end.at, what, page.thread))
+    free, remote, is_good = 0 if follows else page.capacity - page.used, shared, True
+    for kind, end in lists:
+        if kind == MI_FREE:
+            free += end.members
+        else:
+            remote += end.members
+        if end.problem != LIST_GOOD:
+            code, what = LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), LIST_WHAT.get(end.problem, UNREADABLE_LIST)
+            broken.append(Broken(code, end.at, what, page.thread))
+            is_good = False
     if page.start in twice:
         what = "%d blocks of a page are on two of its lists" % twice[page.start]
         broken.append(Broken(codes.LIST_TWICE, page.address, what, page.thread))
-    is_good = not wrong and page.start not in twice and free + remote <= page.capacity
-    if not wrong and page.start not in twice and (page.used + free != page.capacity or remote > page.used):
+        is_good = False
+    if is_good and (page.used + free != page.capacity or remote > page.used):
         what = "a page counts %d blocks in use, and %d of its %d are free" % (page.used, free, page.capacity)
         broken.append(Broken(codes.USED_WRONG, page.address, what, page.thread))
+        is_good = free + remote <= page.capacity
     return Counted(page, arena, free, remote, is_good)
 
 

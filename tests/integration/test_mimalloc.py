@@ -12,6 +12,11 @@ from typing import Any, Dict, List
 
 import pytest
 
+from gdbheapx import kernel as kernels
+from gdbheapx.allocators.records import heap_context
+from gdbheapx.budget import Budget
+from gdbheapx.mimalloc import survey
+from tests.support.damaged_mimalloc import DamagedMimalloc
 from tests.support.mimallocs import LACKING, adds_up, libraries, library, recorded, recorder
 from tests.support.processes import Stage
 from tests.support.tool import alone
@@ -62,6 +67,16 @@ def test_every_block_is_told(stage: Stage, kind: str, path: Path) -> None:
     assert sum(row["remote_free_blocks"] for row in arenas) > 0
     checked = alone(target, "check", "--json")
     assert (checked.code, checked.data.get("broken", [])) == (0, [])
+
+
+def test_totals_need_no_list(stage: Stage, path: Path) -> None:
+    """What a process that stands still is not asked for is what its pages count: the same as their lists, page by page, and those of other
+    threads' frees are followed all the same."""
+    core = DamagedMimalloc(recorder(stage, path).core())
+    around = heap_context(core.target, kernels.load(), Budget(None), lambda *told: None)
+    counted = survey.look(core.mimalloc, around, follows=False)
+    assert counted.is_whole and counted.pages == core.found.pages and counted.pieces == core.found.pieces
+    assert sum(page.remote for page in counted.pages) > 0 and len(counted.frees.addresses) < len(core.found.frees.addresses) // 2
 
 
 def test_threads_that_work_break_nothing(stage: Stage, path: Path) -> None:

@@ -103,6 +103,15 @@ def test_where_lists_are_long_what_walks_is_copied() -> None:
     assert stops.in_stop(Reads.LISTS, "c", process) == Reads.LISTS
 
 
+def test_where_lists_lead_far_totals_are_read_in_place() -> None:
+    """Blocks are looked at in a copy; totals need no list, and neither does what shows free blocks by size."""
+    process = Process(GIB, 1, 100, GIB, 0, 2 * GIB, lists_lead_far=True)
+    assert stops.in_stop(Reads.BLOCKS, "c", process) == Reads.COPY
+    for reads in (Reads.TOTALS, Reads.REPORT, Reads.LISTS):
+        assert stops.in_stop(reads, "c", process) == reads
+    assert stops.predict_ms(Reads.LISTS, "c", process) == stops.predict_ms(Reads.TOTALS, "c", process)
+
+
 def test_room_for_tables_where_blocks_and_pointers_were_counted() -> None:
     """Of few blocks they are small; not where the blocks are full of pointers, and never more than where nothing was counted."""
     unknown = Process(8 * GIB, 1, 100, 8 * GIB, 0, 10 * GIB)
