@@ -38,6 +38,7 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
 
     name = "mimalloc"
     fingerprint = Fingerprint(functions=("mi_malloc",))
+    has_caches = False
     statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
     known_capabilities = frozenset(("meter", "exact-reading"))
     records = MappingProxyType(

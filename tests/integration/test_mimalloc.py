@@ -103,6 +103,12 @@ def test_owners_are_threads(stage: Stage, kind: str) -> None:
         assert told["used_bytes"] == sum(row["used_bytes"] + row["remote_free_bytes"] for row in rows)
 
 
+def test_it_has_no_thread_caches(stage: Stage, kind: str) -> None:
+    """Which is said; an empty table would be a cache that is empty."""
+    outcome = alone(recorder(stage, library()).target(kind), "tcache", "--allocator", "mimalloc")
+    assert outcome.code == 0 and b"mimalloc has no thread caches" in outcome.stdout
+
+
 def test_memory_that_waits_for_its_owner(stage: Stage, kind: str) -> None:
     """What other threads have freed of a thread that sleeps is a finding, with the thread that keeps it."""
     process = stage.start("mi_remote", env={"LD_PRELOAD": str(library())})
