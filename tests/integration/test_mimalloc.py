@@ -146,3 +146,16 @@ def test_whatis_tells_page_and_segment(stage: Stage, kind: str) -> None:
     (place,) = alone(process.target(kind), "whatis", hex(address + 1), "--json").data["places"]
     assert int(place["block"]["address"], 0) <= address and place["block"]["status"] == "used" and place["allocator"] == "mimalloc"
     assert [part["kind"] for part in place["parts"]][:2] == ["page", "segment"]
+
+
+def test_a_mimalloc_beside_the_owner_of_malloc(stage: Stage, kind: str, path: Path) -> None:
+    """As in a wheel: each byte of the process is counted once, and a block of one heap is held, or lost, by one of the other."""
+    process = stage.start("mi_beside", str(path))
+    memory = alone(process.target(kind), "report", "--json").data["memory"]
+    parts = [memory[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes", "shared_memory_bytes", "device_bytes")]
+    assert sum(parts) == memory["total_bytes"] == (process.smaps_rollup("Rss") if kind == "live" else memory["total_bytes"])
+    assert sum(memory["allocators"].values()) == memory["allocator_bytes"] and set(memory["allocators"]) == {"glibc", "mimalloc"}
+    assert memory["allocators"]["mimalloc"] > 32 * MB > 8 * memory["allocators"]["glibc"]
+    classes = alone(process.target(kind), "leaks", "--json").data["classes"]
+    (roots,) = process.words()[:1]
+    assert (classes["leaked"]["blocks"], classes["leaked"]["roots"]) == (2 * roots, roots) and classes["maybe"]["blocks"] <= 2
