@@ -1,14 +1,13 @@
 """One musl malloc as the commands ask for it; walks at most once."""
 
 from array import array
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SlotRun, SlotTallies
+from gdbheapx.kernel.blocks.slots import SlotTallies
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.kernel.musl import walkers
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
@@ -29,22 +28,29 @@ if TYPE_CHECKING:
 SHAPE = BlockShape(api.WORDS, (0,) * len(api.WORDS), None, unit_bytes=api.UNIT_BYTES)
 
 
-class Survey(NamedTuple):
-    """One look at everything."""
+class Counted(NamedTuple):
+    """One look at the metas: which slots are taken, by their masks."""
 
     groups: api.Groups
-    tallies: SlotTallies
-    unmapped: Sequence[int]
-    """Places in `groups` of those that lie in no memory of the process."""
     usage: Sequence[Tuple[int, int, int]]
     """(class, slots that musl counts, slots that its groups have) where these differ."""
 
     @property
     def is_whole(self) -> bool:
         """Nothing is missing, and nothing damaged."""
-        groups, slots = self.groups, self.tallies
-        is_damaged = groups.problem_count or slots.problem_count or self.unmapped or self.usage
-        return groups.is_whole and slots.is_whole and not is_damaged
+        return self.groups.is_whole and not (self.groups.problem_count or self.usage)
+
+
+class Survey(NamedTuple):
+    """The same, and a look at what lies in each slot."""
+
+    counted: Counted
+    tallies: SlotTallies
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is missing, and nothing damaged."""
+        return self.counted.is_whole and self.tallies.is_whole and not self.tallies.problem_count
 
 
 class MuslMalloc(Heap):
@@ -78,41 +84,48 @@ class MuslMalloc(Heap):
         """What the meter gives, from a walk of a process that stands still."""
         from gdbheapx.musl.meter import exact
 
-        return exact(self.arenas()[0], self.bins())
+        return exact(self.arenas()[0])
 
     @once
     def groups(self) -> api.Groups:
-        """All of them, by their metas."""
-        around = self.around
-        return walkers.groups(around.kernel, self.target.bulk_source(), self.musl.layout(self.target), around.budget)
+        """All of them, by their metas, with their slots."""
+        return self._groups(with_rows=True)
+
+    def _groups(self, with_rows: bool) -> api.Groups:
+        around, layout = self.around, self.musl.layout(self.target)
+        memory = union([(mapping.start, mapping.end) for mapping in self.target.mappings()])
+        ranges = array("Q", [end for both in memory for end in both])
+        return walkers.groups(around.kernel, self.target.bulk_source(), layout, ranges, with_rows, around.budget)
+
+    @once
+    def counted(self) -> Counted:
+        """What the metas tell, and what is wrong with them: no page of the heap is read."""
+        groups = self._groups(with_rows=False)
+        if groups.problem_count:
+            groups = self.groups()
+        found = Counted(groups, self._usage(groups))
+        damage.report(self.target, damage.of_groups(self.musl.context, found), groups.problem_count + len(found.usage), self.around.report)
+        if not groups.is_whole:
+            self.around.report(*damage.CUT)
+        return found
 
     @once
     def survey(self) -> Survey:
-        """The walk over all groups and slots, told what is wrong with them."""
-        around, groups = self.around, self.groups()
-        unmapped = self._unmapped(groups)
-        if unmapped:
-            groups = _without(groups, unmapped)
+        """The walk over all slots, too, told what is wrong with them."""
+        counted, groups = self.counted(), self.groups()
         tallies = self._walker(groups).tally()
-        found = Survey(groups, tallies, unmapped, self._usage(groups))
-        damage.report(self.target, self.musl.context, found, around.report)
-        return found
+        damage.report(self.target, damage.of_slots(tallies), tallies.problem_count, self.around.report)
+        if groups.is_whole and not tallies.is_whole:
+            self.around.report(*damage.CUT)
+        return Survey(counted, tallies)
+
+    def is_whole(self) -> bool:
+        """What its sums are made of is. Nobody waits while a core is read: there the slots are looked at, too, which tell wrong masks."""
+        return self.survey().is_whole if self.target.kind == "core" else self.counted().is_whole
 
     def _walker(self, groups: api.Groups) -> SlotWalker:
         layout = self.musl.layout(self.target)
         return walkers.slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
-
-    def _unmapped(self, groups: api.Groups) -> List[int]:
-        memory = union([(mapping.start, mapping.end) for mapping in self.target.mappings()])
-        starts, problems = [start for start, _ in memory], groups.column("problem")
-        lost, low, high = [], 0, 0
-        for place, (start, size) in enumerate(zip(groups.column("address"), groups.column("bytes"))):
-            if not low <= start < high:
-                at = bisect_right(starts, start) - 1
-                low, high = memory[at] if at >= 0 else (0, 0)
-            if not problems[place] and not (low <= start and start + size <= high):
-                lost.append(place)
-        return lost
 
     def _usage(self, groups: api.Groups) -> List[Tuple[int, int, int]]:
         """usage_by_class: slots of all groups of the class, but for donated ones. Empty where a group is damaged, or not all were read."""
@@ -120,24 +133,20 @@ class MuslMalloc(Heap):
         told = self.target.words_in(self.target.read_prefix(where, api.MUSL_CLASSES * self.target.word_bytes))
         if groups.problem_count or not groups.is_whole:
             return []
-        counted = [0] * api.LABELS
-        for size_class, slots, is_freeable in zip(*(groups.column(name) for name in ("size_class", "slots", "is_freeable"))):
-            counted[size_class] += slots if is_freeable else 0
+        counted = [row.counted_slots for row in groups.classes]
         return [(size_class, number, counted[size_class]) for size_class, number in enumerate(told) if number != counted[size_class]]
 
     def claims(self) -> List[Claim]:
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
-        groups = self.groups()
-        own = (api.PLACE_MAPPED, api.PLACE_DONATED)
-        good = zip(groups.column("address"), groups.column("bytes"), groups.column("place"), groups.column("problem"))
-        held = [(start, start + size) for start, size, place, problem in good if place in own and not problem]
-        claims = [Claim(start, end, "groups") for start, end in union(held)]
+        groups = self.counted().groups
+        claims = [Claim(start, end, "groups") for start, end in groups.ranges("held")]
         areas = union([(area, area + api.AREA_BYTES) for area in groups.areas])
         return sorted([*claims, *(Claim(start, end, "metas") for start, end in areas)])
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in use, free slots, and what is musl's own, by address. Damage is reported beforehand."""
-        return self._stream(self.survey().groups, block_filter, arena)
+        self.survey()
+        return self._stream(self.groups(), block_filter, arena)
 
     def _stream(self, groups: api.Groups, block_filter: BlockFilter, arena: Optional[int]) -> BlockStream:
         if arena not in (None, 0):
@@ -167,7 +176,7 @@ class MuslMalloc(Heap):
 
     def own_data(self) -> List[Tuple[int, int]]:
         """Its context, and its areas of metas, which lead to groups."""
-        areas = [(area, area + api.AREA_BYTES) for area in self.groups().areas]
+        areas = [(area, area + api.AREA_BYTES) for area in self.counted().groups.areas]
         return [(self.musl.context, self.musl.offsets.usage + self.musl.context), *areas]
 
     @once
@@ -175,42 +184,35 @@ class MuslMalloc(Heap):
         """All of it: there is one."""
         from gdbheapx.musl import sums
 
-        survey = self.survey()
-        return [sums.arena(self.musl, self.around, survey)]
+        self.is_whole()
+        return [sums.arena(self.musl, self.around, self.counted().groups)]
 
     @once
     def bins(self) -> List[MuslBin]:
-        """The size classes that have groups."""
+        """The size classes that have groups, with what was asked for in each."""
         from gdbheapx.musl import sums
 
         return sums.bins(self.info.id, self.survey())
 
     def histogram(self) -> List[HistogramRow]:
-        """All blocks by size class: a block in use counts as what was asked for."""
+        """All slots by size class."""
         from gdbheapx.musl import sums
 
-        return sums.histogram(self.bins())
+        return sums.histogram(self.counted().groups)
 
     def facts(self) -> "MuslFacts":
         """One look, frozen."""
         from gdbheapx.musl.records import MuslFacts
 
         known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
-        more = self.survey().is_whole, damage.has_stopped(self.target, self.musl.module), self._own_mappings
-        return MuslFacts(*known, *more)
-
-    def _own_mappings(self) -> List[Tuple[int, int]]:
-        groups = self.survey().groups
-        names = ("address", "bytes", "slots", "free_slots", "place", "problem")
-        rows = zip(*(groups.column(name) for name in names))
-        alone = [(at, at + size) for at, size, slots, free, place, bad in rows if slots == 1 and not (free or place or bad)]
-        return union(alone)
+        own_mappings = self.counted().groups.ranges("alone")
+        return MuslFacts(*known, self.is_whole(), damage.has_stopped(self.target, self.musl.module), own_mappings)
 
     def kept(self) -> "Keeping":
         """A group goes back when its last block is freed."""
         from gdbheapx.musl import sums
 
-        return sums.keeping(self.target, self.survey(), self.arenas()[0])
+        return sums.keeping(self.target, self.groups(), self.arenas()[0])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mallocng's."""
@@ -223,11 +225,3 @@ class MuslMalloc(Heap):
         for diagnostic in told:
             if diagnostic.code.nature != Severity.DAMAGE:
                 self.around.report(*diagnostic)
-
-
-def _without(groups: api.Groups, places: Sequence[int]) -> api.Groups:
-    """Without the slots of these."""
-    width, bases = len(SlotRun._fields), {groups.column("address")[place] for place in places}
-    base = SlotRun._fields.index("base")
-    runs = [groups.runs[at : at + width] for at in range(0, len(groups.runs), width) if groups.runs[at + base] not in bases]
-    return groups._replace(runs=array("Q", [number for run in runs for number in run]))

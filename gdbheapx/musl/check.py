@@ -26,7 +26,7 @@ def rules(heap: "MuslMalloc") -> Iterator[BrokenRule]:
     """Every place that breaks one, once; what cannot be read, or is under way, is reported."""
     survey = heap.survey()
     known = 0
-    for code, address, what in damage.told(heap.musl.context, survey):
+    for code, address, what in [*damage.of_groups(heap.musl.context, survey.counted), *damage.of_slots(survey.tallies)]:
         if code.nature == Severity.DAMAGE and known < MOST_BROKEN:
             known += 1
             yield _broken(heap, code, address, what, known <= MOST_SUSPECTS)

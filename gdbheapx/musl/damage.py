@@ -1,15 +1,15 @@
 """What is told of damage in musl's structures, each place once with its reason."""
 
-from typing import TYPE_CHECKING, Dict, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Tuple
 
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE
+from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.musl import codes
 from gdbheapx.problems import Code, Report, Severity
 
 if TYPE_CHECKING:
-    from gdbheapx.musl.allocator import Survey
+    from gdbheapx.musl.allocator import Counted
 
 MOST_TOLD = 20
 SIGSEGV = 11
@@ -21,6 +21,7 @@ OF_GROUPS: Dict[int, Tuple[Code, str]] = {
     api.GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
     api.GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
     api.GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is free"),
+    api.GROUP_UNMAPPED: (codes.GROUP_UNMAPPED, "a group reaches beyond its mapping"),
     api.GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
 }
 OF_SLOTS: Dict[int, Tuple[Code, str]] = {
@@ -34,6 +35,7 @@ OF_SLOTS: Dict[int, Tuple[Code, str]] = {
     api.HEADER_USED: (codes.HEADER_BROKEN, "a free slot has the header of a block in use"),
     api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
 }
+CUT = (codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")
 HINT = "something wrote where it should not: `gdbheapx check` names the block before"
 
 
@@ -55,28 +57,26 @@ class Told(NamedTuple):
     what: str
 
 
-def told(context: int, survey: "Survey") -> "list[Told]":
-    """All of it, as far as it is listed. `context`: its address."""
-    found = [Told(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in survey.groups.problems]
-    addresses = survey.groups.column("address")
-    found += [Told(codes.GROUP_UNMAPPED, addresses[place], "a group reaches beyond its mapping") for place in survey.unmapped]
+def of_groups(context: int, counted: "Counted") -> List[Told]:
+    """What is wrong with areas, metas and groups, as far as it is listed. `context`: its address."""
+    found = [Told(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in counted.groups.problems]
     what = "musl counts %d slots of class %d, and its groups have %d"
-    found += [Told(codes.USAGE_WRONG, context, what % (number, size_class, own)) for size_class, number, own in survey.usage]
-    found += [Told(OF_SLOTS[row.code][0], row.address, OF_SLOTS[row.code][1]) for row in survey.tallies.problems]
-    return found
+    return found + [Told(codes.USAGE_WRONG, context, what % (number, size_class, own)) for size_class, number, own in counted.usage]
 
 
-def report(target: Target, context: int, survey: "Survey", report: Report) -> None:
-    """Each of the first ones, and how many there are besides. A process that lives may be in the middle of a change: it is looked at
-    again."""
+def of_slots(tallies: SlotTallies) -> List[Told]:
+    """The same of what lies in slots."""
+    return [Told(OF_SLOTS[row.code][0], row.address, OF_SLOTS[row.code][1]) for row in tallies.problems]
+
+
+def report(target: Target, rows: List[Told], count: int, report: Report) -> None:
+    """Each of the first ones, and how many of `count` there are besides. A process that lives may be in the middle of a change: it is
+    looked at again."""
     is_live = target.kind == "live"
-    rows = told(context, survey)
     for row in rows[:MOST_TOLD]:
         hint = HINT if row.code.nature == Severity.DAMAGE else None
         report(row.code, row.address, row.what, hint, is_passing=is_live and row.code.nature != Severity.UNREAD)
-    more = survey.groups.problem_count + survey.tallies.problem_count + len(survey.unmapped) + len(survey.usage) - min(len(rows), MOST_TOLD)
+    more = count - min(len(rows), MOST_TOLD)
     if more > 0:
         what = "%d more groups or slots are damaged, or cannot be read" % more
         report(codes.MORE_BROKEN, None, what, "`gdbheapx check` lists them")
-    if not survey.groups.is_whole or not survey.tallies.is_whole:
-        report(codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")

@@ -5,7 +5,7 @@ not changed since the sample before, neither has its sum.
 """
 
 import struct
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from gdbheapx.allocators.metering import Figure, Reading, nothing
 from gdbheapx.inferior.base import Target
@@ -13,7 +13,7 @@ from gdbheapx.kernel.musl import records as api
 from gdbheapx.kernel.musl.records import AREA_BYTES, UNIT_BYTES
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.musl.detect import Musl, first_area
-from gdbheapx.musl.records import MuslArena, MuslBin
+from gdbheapx.musl.records import MuslArena
 
 FIGURES = (
     Figure("groups", "groups", "groups of slots", is_shown=False),
@@ -115,9 +115,9 @@ def _reading(sums: Sums, areas_bytes: int) -> Reading:
     )
 
 
-def exact(row: MuslArena, bins: Sequence[MuslBin]) -> Reading:
-    """The same figures from a walk over every slot while the process stood still."""
-    used: Optional[int] = None if row.used_bytes is None or row.slack_bytes is None else row.used_bytes + row.slack_bytes
-    free: List[int] = [bin_.free_bytes + api.TRAILER_BYTES * bin_.free_slots for bin_ in bins]
+def exact(row: MuslArena) -> Reading:
+    """The same figures of one moment, while the process stood still."""
+    used: Optional[int] = None if row.used_bytes is None else row.used_bytes + api.TRAILER_BYTES * (row.used_blocks or 0)
+    free: Optional[int] = None if row.free_bytes is None else row.free_bytes + api.TRAILER_BYTES * (row.free_slots or 0)
     kept = None if used is None or row.system_bytes is None else row.system_bytes - used
-    return Reading((row.groups, used, sum(free)), row.system_bytes, used, kept, 0)
+    return Reading((row.groups, used, free), row.system_bytes, used, kept, 0)

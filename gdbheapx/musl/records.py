@@ -1,6 +1,6 @@
 """musl's malloc answers with these: records only. JSON's keys are the fields' names."""
 
-from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
@@ -21,13 +21,12 @@ class MuslArena(NamedTuple):
     known."""
     used_blocks: Annotated[Optional[int], Column("blocks", sums=ADD, goes=2)]
     used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
-    """What was asked for."""
+    """What blocks in use may be as large as: their slots, but for 4 bytes of each. What was asked for stands in each block's header:
+    MuslBin and the listing of blocks have it."""
     free_slots: Annotated[Optional[int], hidden(ADD)]
     free_bytes: Annotated[Optional[int], Column("free", BYTES, ADD)]
     overhead_bytes: Annotated[Optional[int], Column("overhead", BYTES, ADD)]
-    """Metas, headers, and what blocks do not fill of their slots and groups of their mappings."""
-    slack_bytes: Annotated[Optional[int], hidden(ADD)]
-    """The part of it that is in slots with blocks in use."""
+    """Metas, 4 bytes of each slot, heads of groups, and what groups do not fill of their mappings."""
     unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]
     """Groups that are damaged; 0 unless there are some."""
     donated_bytes: Annotated[Optional[int], hidden(ADD)]
@@ -85,5 +84,5 @@ class MuslFacts(NamedTuple):
     """Everything could be read."""
     has_stopped: bool = False
     """A core of a process that ended by musl's own check."""
-    own_mappings: Callable[[], Sequence[Tuple[int, int]]] = tuple
+    own_mappings: Sequence[Tuple[int, int]] = ()
     """Of blocks that have one: sorted, and all in use."""

@@ -7,6 +7,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from gdbheapx.kernel.musl.records import TRAILER_BYTES
 from tests.support.hidden import hidden
 from tests.support.musls import WAYS, recorded, start
 from tests.support.processes import Lasting, Process, Stage
@@ -47,15 +48,17 @@ def test_every_recorded_block_with_what_was_asked_for(lasting: Lasting, kind: st
 
 @pytest.mark.parametrize("kind, way", BOTH, indirect=["kind"])
 def test_identity_and_sums(lasting: Lasting, kind: str, way: str) -> None:
-    """system by mappings equals the parts by slots, and these equal the listing, the size classes and the histogram."""
+    """system by mappings equals the parts by slots, and these equal the listing, the size classes and the histogram: what was asked for by
+    the headers of blocks, and the slots around it by the masks."""
     arenas, listed, histogram, bins, check = answers(lasting, kind, way, *ASKED)
     (row,) = arenas["arenas"]
     assert row["system_bytes"] == row["used_bytes"] + row["free_bytes"] + row["overhead_bytes"] and row["unparsed_bytes"] == 0
     for status, blocks in (("used", "used_blocks"), ("free", "free_slots")):
         own = [chunk["usable_bytes"] for chunk in listed["chunks"] if chunk["status"] == status]
-        assert (len(own), sum(own)) == (row[blocks], row[status + "_bytes"])
         rows = bins["bins"]
-        assert sum(one[status + "_bytes"] for one in rows) == row[status + "_bytes"]
+        assert (len(own), sum(own)) == (row[blocks], sum(one[status + "_bytes"] for one in rows))
+        beside = sum(one["slack_bytes"] - TRAILER_BYTES * one["used_slots"] for one in rows) if status == "used" else 0
+        assert sum(own) + beside == row[status + "_bytes"]
         assert sum(one[status + "_bytes"] for one in histogram["histogram"]) == row[status + "_bytes"]
         assert sum(one[status + "_slots"] for one in rows) == row[blocks]
     assert check["findings"] == []

@@ -29,9 +29,15 @@ struct groups_job {
     const struct source *source;
     struct musl_layout layout;
     unsigned swap, step;
+    const uint64_t *memory;     /* begin and end of each range that the process has, sorted; the caller's */
+    uint64_t memory_count;
+    int with_rows;
+    struct page_entries near;   /* areas lie side by side */
     uint64_t area;              /* the next one */
     uint64_t *seen, seen_room;  /* areas, by their hash */
-    struct grown areas, groups, runs;
+    struct grown areas, groups, runs, held, alone;
+    struct musl_class classes[HEAD_LABEL];
+    struct musl_held sums;
     uint64_t problem_count;
     struct musl_problem problems[MOST_MUSL_PROBLEMS];
 };
@@ -141,7 +147,7 @@ static int take_area(struct groups_job *job)
     uint8_t bytes[AREA_BYTES];
     if (!area)
         return 0;
-    const int64_t got = source_read(job->source, area, bytes, AREA_BYTES);
+    const int64_t got = source_read_near(job->source, &job->near, area, bytes, AREA_BYTES, 0);
     if (got < 0)
         return INTERRUPTED;
     job->area = 0;
@@ -186,7 +192,7 @@ struct open_group {
 static int add_slots(struct groups_job *job, const struct met *met, uint64_t from, uint64_t to)
 {
     const struct musl_group *group = &met->group;
-    if (from >= to || group->problem != GROUP_GOOD)
+    if (!job->with_rows || from >= to || group->problem != GROUP_GOOD)
         return 1;
     struct slot_run *run = grow(&job->runs, sizeof *run);
     if (!run)
@@ -202,7 +208,7 @@ static int add_slots(struct groups_job *job, const struct met *met, uint64_t fro
 /* What the group begins with. */
 static int add_head(struct groups_job *job, const struct met *met)
 {
-    if (met->group.problem != GROUP_GOOD)
+    if (!job->with_rows || met->group.problem != GROUP_GOOD)
         return 1;
     struct slot_run *run = grow(&job->runs, sizeof *run);
     if (run)
@@ -229,10 +235,20 @@ static int place_in(const struct open_group *around, const struct met *met, uint
     return GROUP_GOOD;
 }
 
+/* A group that the process has no memory for is damaged. They come by address; `range`: the first that may hold it. */
+static int is_mapped(const struct groups_job *job, const struct musl_group *group, uint64_t *range)
+{
+    while (*range < job->memory_count && job->memory[2 * *range + 1] <= group->address)
+        ++*range;
+    return *range < job->memory_count && job->memory[2 * *range] <= group->address
+        && group->bytes <= job->memory[2 * *range + 1] - group->address;
+}
+
 /* All groups as runs in the order of addresses. 0: no memory. */
 static int make_runs(struct groups_job *job)
 {
     struct open_group open[MOST_DEPTH];
+    uint64_t range = 0;
     struct met *groups = job->groups.bytes;
     unsigned depth = 0;
     for (uint64_t i = 0; i <= job->groups.count; i++) {
@@ -245,6 +261,8 @@ static int make_runs(struct groups_job *job)
         struct musl_group *group = &met->group;
         struct open_group *around = depth ? &open[depth - 1] : NULL;
         uint64_t slot = 0;
+        if (group->problem == GROUP_GOOD && !is_mapped(job, group, &range))
+            group->problem = GROUP_UNMAPPED;
         if (group->problem == GROUP_GOOD && around)
             group->problem = (uint64_t) place_in(around, met, &slot);
         else if (group->problem == GROUP_GOOD && group->place == PLACE_NESTED)
@@ -271,10 +289,64 @@ static int make_runs(struct groups_job *job)
     return 1;
 }
 
+/* One more range, which ends no earlier than those before. 0: no memory. */
+static int join_range(struct grown *ranges, uint64_t start, uint64_t bytes)
+{
+    uint64_t *last = ranges->count ? (uint64_t *) ranges->bytes + 2 * (ranges->count - 1) : NULL;
+    if (last && last[1] >= start) {
+        last[1] = start + bytes;
+        return 1;
+    }
+    last = grow(ranges, 2 * sizeof *last);
+    if (last) {
+        last[0] = start;
+        last[1] = start + bytes;
+    }
+    return last != NULL;
+}
+
+/* What the masks and lengths of all groups add up to. 0: no memory. */
+static int add_up(struct groups_job *job)
+{
+    for (uint64_t i = 0; i < job->groups.count; i++) {
+        const struct musl_group *group = &((const struct met *) job->groups.bytes)[i].group;
+        struct musl_class *sum = &job->classes[group->size_class];
+        const uint64_t own_slots = group->slots - group->nested_slots;
+        if (group->problem != GROUP_GOOD)
+            continue;
+        sum->groups++;
+        sum->slots += own_slots;
+        sum->free_slots += group->free_slots;
+        sum->slot_bytes += own_slots * group->slot_bytes;
+        sum->free_bytes += group->free_slots * (group->slot_bytes - TRAILER_BYTES);
+        sum->counted_slots += group->is_freeable ? group->slots : 0;
+        job->sums.groups++;
+        job->sums.rest_bytes += group->bytes - own_slots * group->slot_bytes;
+        if (group->place == PLACE_NESTED) {
+            job->sums.rest_bytes -= group->bytes;
+            continue;
+        }
+        if (group->place == PLACE_LOST) {
+            job->sums.lost_bytes += group->bytes;
+            continue;
+        }
+        job->sums.own_bytes += group->bytes;
+        job->sums.donated_bytes += group->place == PLACE_DONATED ? group->bytes : 0;
+        if (!join_range(&job->held, group->address, group->bytes))
+            return 0;
+        if (group->place == PLACE_MAPPED && group->slots == 1 && !group->free_slots
+            && !join_range(&job->alone, group->address, group->bytes))
+            return 0;
+    }
+    return 1;
+}
+
 void heapx_musl_groups_free(struct groups_job *job)
 {
     if (!job)
         return;
+    free(job->held.bytes);
+    free(job->alone.bytes);
     free(job->seen);
     free(job->areas.bytes);
     free(job->groups.bytes);
@@ -282,13 +354,18 @@ void heapx_musl_groups_free(struct groups_job *job)
     free(job);
 }
 
-struct groups_job *heapx_musl_groups_new(const struct source *source, const struct musl_layout *layout)
+/* `memory`: begin and end of each range of the process, sorted; the caller's. `with_rows`: groups and runs are wanted, not sums alone. */
+struct groups_job *heapx_musl_groups_new(const struct source *source, const struct musl_layout *layout, const uint64_t *memory,
+                                         uint64_t memory_count, int with_rows)
 {
     struct groups_job *job = calloc(1, sizeof *job);
     if (!job)
         return NULL;
     job->source = source;
     job->layout = *layout;
+    job->memory = memory;
+    job->memory_count = memory_count;
+    job->with_rows = with_rows;
     job->swap = is_swapped(layout->little_endian);
     job->area = layout->first_area;
     return job;
@@ -309,7 +386,7 @@ int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds)
         if (++looked % 64 == 0 && clock_now() > deadline)
             return 1;
     }
-    if (job->step != OF_NOTHING && !make_runs(job))
+    if (job->step != OF_NOTHING && (!make_runs(job) || !add_up(job)))
         return NO_MEMORY;
     qsort(job->areas.bytes, (size_t) job->areas.count, sizeof(uint64_t), by_number);
     job->step = OF_NOTHING;
@@ -319,22 +396,33 @@ int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds)
 void heapx_musl_groups_sums(const struct groups_job *job, struct musl_sums *out)
 {
     *out = (struct musl_sums) {
-        .ended = job->step == OF_NOTHING, .at = job->area, .areas = job->areas.count, .groups = job->groups.count, .runs = job->runs.count,
-        .problems = job->problem_count, .told = job->problem_count < MOST_MUSL_PROBLEMS ? job->problem_count : MOST_MUSL_PROBLEMS,
+        .ended = job->step == OF_NOTHING, .areas = job->areas.count, .groups = job->with_rows ? job->groups.count : 0,
+        .runs = job->runs.count, .held = job->held.count, .alone = job->alone.count, .problems = job->problem_count,
+        .told = job->problem_count < MOST_MUSL_PROBLEMS ? job->problem_count : MOST_MUSL_PROBLEMS,
     };
 }
 
-/* Rooms by heapx_musl_groups_sums. */
-void heapx_musl_groups_result(const struct groups_job *job, uint64_t *areas, struct musl_group *groups, struct slot_run *runs,
-                              struct musl_problem *problems)
+/* Rooms by heapx_musl_groups_sums; `classes`: HEAD_LABEL. */
+void heapx_musl_groups_result(const struct groups_job *job, uint64_t *areas, uint64_t *held, uint64_t *alone, struct musl_class *classes,
+                              struct musl_held *sums, struct musl_problem *problems)
 {
-    struct musl_sums sums;
-    heapx_musl_groups_sums(job, &sums);
-    if (sums.areas)
-        memcpy(areas, job->areas.bytes, sums.areas * sizeof *areas);
-    for (uint64_t i = 0; i < sums.groups; i++)
+    const uint64_t told = job->problem_count < MOST_MUSL_PROBLEMS ? job->problem_count : MOST_MUSL_PROBLEMS;
+    if (job->areas.count)
+        memcpy(areas, job->areas.bytes, job->areas.count * sizeof *areas);
+    if (job->held.count)
+        memcpy(held, job->held.bytes, 2 * job->held.count * sizeof *held);
+    if (job->alone.count)
+        memcpy(alone, job->alone.bytes, 2 * job->alone.count * sizeof *alone);
+    memcpy(classes, job->classes, sizeof job->classes);
+    *sums = job->sums;
+    memcpy(problems, job->problems, told * sizeof *problems);
+}
+
+/* Nothing without with_rows. */
+void heapx_musl_groups_rows(const struct groups_job *job, struct musl_group *groups, struct slot_run *runs)
+{
+    for (uint64_t i = 0; job->with_rows && i < job->groups.count; i++)
         groups[i] = ((const struct met *) job->groups.bytes)[i].group;
-    if (sums.runs)
-        memcpy(runs, job->runs.bytes, sums.runs * sizeof *runs);
-    memcpy(problems, job->problems, sums.told * sizeof *problems);
+    if (job->runs.count)
+        memcpy(runs, job->runs.bytes, job->runs.count * sizeof *runs);
 }

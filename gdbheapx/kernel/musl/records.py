@@ -1,13 +1,13 @@
 """What the two kernels take and give where they walk musl's groups (src/malloc/mallocng/meta.h); both fill exactly these records."""
 
 from array import array
-from typing import Annotated, NamedTuple, Sequence
+from typing import Annotated, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 
 IN_C = """
 MUSL_* GROUP_* PLACE_* HEADER_* HEAD_BACK HEAD_MARK TAG_* UNIT_BYTES TRAILER_BYTES AREA_BYTES OWN_CLASS HEAD_LABEL MuslLayout
-MuslGroup MuslProblem MuslSums MOST_MUSL_PROBLEMS
+MuslGroup MuslClass MuslHeld MuslProblem MuslSums MOST_MUSL_PROBLEMS
 """
 
 UNIT_BYTES = 16
@@ -51,6 +51,8 @@ GROUP_OVERLAP = 7
 """It lies across another group, or in a slot that is free."""
 GROUP_OUTSIDE = 8
 """A group that was cut out of another's slot lies in none."""
+GROUP_UNMAPPED = 9
+"""It reaches beyond the memory of the process."""
 
 HEADER_INDEX = 16
 """The index of the slot in the header of a used block is another's. From blocks.slots.SLOT_OWN on."""
@@ -117,14 +119,53 @@ class MuslProblem(NamedTuple):
     """0 for an area."""
 
 
+class MuslClass(NamedTuple):
+    """Groups of one class, as far as they are good."""
+
+    groups: int
+    slots: int
+    """But for those that hold groups."""
+    free_slots: int
+    slot_bytes: int
+    """Of all these slots."""
+    free_bytes: int
+    """Of the free ones, without their trailers."""
+    counted_slots: int
+    """As usage_by_class has them: donated groups are not in it, and slots that hold groups are."""
+
+    @property
+    def used_slots(self) -> int:
+        """With blocks in use."""
+        return self.slots - self.free_slots
+
+    @property
+    def used_bytes(self) -> int:
+        """What these blocks may be as large as."""
+        return self.slot_bytes - TRAILER_BYTES * self.slots - self.free_bytes
+
+
+class MuslHeld(NamedTuple):
+    """Sums over groups that are good."""
+
+    groups: int
+    own_bytes: int
+    """In mappings of their own, or donated."""
+    rest_bytes: int
+    """Beside slots: heads, ends of mappings, and what groups leave of the slots that they lie in."""
+    donated_bytes: int
+    lost_bytes: int
+    """In slots of broken ones."""
+
+
 class MuslSums(NamedTuple):
     """How a look at all groups ended."""
 
     ended: int
-    at: int
     areas: int
     groups: int
     runs: int
+    held: int
+    alone: int
     problems: int
     told: int
 
@@ -136,13 +177,23 @@ class Groups(NamedTuple):
     """False: the budget expired."""
     areas: "Annotated[array[int], 'Q']"
     """Of metas, sorted."""
-    groups: "Annotated[array[int], 'Q']"
-    """MuslGroup, row by row, by address."""
-    runs: "Annotated[array[int], 'Q']"
-    """Of kernel.blocks.slots, of those that are good."""
+    held: "Annotated[array[int], 'Q']"
+    """Begin and end of what good groups hold in mappings of their own or donated, those side by side as one."""
+    alone: "Annotated[array[int], 'Q']"
+    """The same of groups with one slot, which is in use, in a mapping."""
+    classes: Sequence[MuslClass]
+    """By class."""
+    sums: MuslHeld
     problems: Sequence[MuslProblem]
     problem_count: int
-
+    groups: "Annotated[array[int], 'Q']"
+    """MuslGroup, row by row, by address; empty where no rows were asked for, as `runs`."""
+    runs: "Annotated[array[int], 'Q']"
+    """Of kernel.blocks.slots, of those that are good."""
+    def ranges(self, name: str) -> List[Tuple[int, int]]:
+        """`held` or `alone`, as (begin, end)."""
+        numbers = getattr(self, name)
+        return list(zip(numbers[::2], numbers[1::2]))
 
     def column(self, name: str) -> "array[int]":
         """One member of all groups."""

@@ -1,6 +1,7 @@
 """The walks over musl's groups and slots in Python: what groups.c and slots.c do."""
 
 from array import array
+from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.budget import Budget
@@ -8,7 +9,17 @@ from gdbheapx.kernel.blocks.slots import SLOT_READ, SLOT_UNREADABLE, SlotRun
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.musl import records as api
-from gdbheapx.kernel.musl.records import AREA_BYTES, TRAILER_BYTES, UNIT_BYTES, Groups, MuslGroup, MuslLayout, MuslProblem
+from gdbheapx.kernel.musl.records import (
+    AREA_BYTES,
+    TRAILER_BYTES,
+    UNIT_BYTES,
+    Groups,
+    MuslClass,
+    MuslGroup,
+    MuslHeld,
+    MuslLayout,
+    MuslProblem,
+)
 
 MOST_DEPTH = 64
 NESTED_MARK, AWAY_MARK, LONG_MARK = 6, 7, 5
@@ -29,8 +40,9 @@ class Met:
 class _Walk:
     """One look."""
 
-    def __init__(self, reader: Reader, layout: MuslLayout, budget: Budget) -> None:
+    def __init__(self, reader: Reader, layout: MuslLayout, memory: "array[int]", budget: Budget) -> None:
         self.reader, self.layout, self.budget = reader, layout, budget
+        self.starts, self.ends = memory[::2], memory[1::2]
         self.order: Any = "little" if layout.little_endian else "big"
         self.word = layout.word_bytes
         self.areas: Dict[int, None] = {}
@@ -118,6 +130,8 @@ class _Walk:
             if met is None:
                 return
             around, slot = opened[-1] if opened else None, 0
+            if met.group.problem == api.GROUP_GOOD and not self.is_mapped(met):
+                met.change(problem=api.GROUP_UNMAPPED)
             if met.group.problem == api.GROUP_GOOD:
                 problem, slot = _place_in(around, met)
                 met.change(problem=api.GROUP_OVERLAP if not problem and len(opened) == MOST_DEPTH else problem)
@@ -138,6 +152,12 @@ class _Walk:
                 self.runs.extend((*row, 0, group.address, True, group.meta | self.tag(met.group.place)))
 
 
+    def is_mapped(self, met: Met) -> bool:
+        """The process has all of its memory."""
+        place = bisect_right(self.starts, met.group.address) - 1
+        return place >= 0 and met.end <= self.ends[place]
+
+
 def _place_in(around: Optional[Met], met: Met) -> Tuple[int, int]:
     """What is wrong with where a group lies, and the slot that it lies in."""
     inner = met.group
@@ -155,9 +175,9 @@ def _place_in(around: Optional[Met], met: Met) -> Tuple[int, int]:
     return api.GROUP_GOOD, slot
 
 
-def groups(reader: Reader, layout: MuslLayout, budget: Budget) -> Groups:
+def groups(reader: Reader, layout: MuslLayout, memory: "array[int]", with_rows: bool, budget: Budget) -> Groups:
     """See walkers.groups."""
-    walk, is_whole = _Walk(reader, layout, budget), False
+    walk, is_whole = _Walk(reader, layout, memory, budget), False
     try:
         is_whole = walk.read_areas()
         walk.met.sort(key=lambda met: (met.group.address, met.group.meta))
@@ -166,8 +186,41 @@ def groups(reader: Reader, layout: MuslLayout, budget: Budget) -> Groups:
     except KeyboardInterrupt:
         budget.interrupt()
         is_whole = False
-    numbers = array("Q", _numbers(walk.met))
-    return Groups(is_whole, array("Q", sorted(walk.areas)), numbers, walk.runs, walk.problems, walk.count)
+    good = [met.group for met in walk.met if is_whole and met.group.problem == api.GROUP_GOOD]
+    own = [group for group in good if group.place in (api.PLACE_MAPPED, api.PLACE_DONATED)]
+    alone = [group for group in own if group.place == api.PLACE_MAPPED and group.slots == 1 and not group.free_slots]
+    numbers = array("Q", _numbers(walk.met)) if with_rows else array("Q")
+    runs = walk.runs if with_rows else array("Q")
+    ranges, areas = (_joined(own), _joined(alone)), array("Q", sorted(walk.areas))
+    return Groups(is_whole, areas, *ranges, _classes(good), _sums(good, own), walk.problems, walk.count, numbers, runs)
+
+
+def _joined(groups: List[MuslGroup]) -> "array[int]":
+    ranges = array("Q")
+    for group in groups:
+        end = group.address + group.bytes
+        if ranges and ranges[-1] >= group.address:
+            ranges[-1] = end
+        else:
+            ranges.extend((group.address, end))
+    return ranges
+
+
+def _classes(groups: List[MuslGroup]) -> List[MuslClass]:
+    sums = [[0] * len(MuslClass._fields) for _ in range(api.HEAD_LABEL)]
+    for group in groups:
+        slots, free = group.slots - group.nested_slots, group.free_slots
+        sizes = (slots * group.slot_bytes, free * (group.slot_bytes - TRAILER_BYTES))
+        for place, more in enumerate((1, slots, free, *sizes, group.slots * group.is_freeable)):
+            sums[group.size_class][place] += more
+    return [MuslClass._make(row) for row in sums]
+
+
+def _sums(groups: List[MuslGroup], own: List[MuslGroup]) -> MuslHeld:
+    nested, lost = (sum(group.bytes for group in groups if group.place == place) for place in (api.PLACE_NESTED, api.PLACE_LOST))
+    rest = sum(group.bytes - group.slot_bytes * (group.slots - group.nested_slots) for group in groups) - nested
+    donated = sum(group.bytes for group in own if group.place == api.PLACE_DONATED)
+    return MuslHeld(len(groups), sum(group.bytes for group in own), rest, donated, lost)
 
 
 def _numbers(met: List[Met]) -> Iterator[int]:

@@ -71,7 +71,7 @@ def _untouched(facts: MuslFacts, around: Surroundings, taken: Optional[int]) -> 
     """What takes no memory of large blocks, which are in use."""
     if taken is None or facts.arenas[0].held_bytes - taken <= SMALL_BYTES:
         return 0
-    ranges = facts.own_mappings()
+    ranges = facts.own_mappings
     known = around.taken(ranges) if ranges else None
     return 0 if known is None else max(0, sum(end - start for start, end in ranges) - known)
 
@@ -81,7 +81,7 @@ def _findings(row: MuslArena, told_bytes: int) -> List[Finding]:
     overhead = row.overhead_bytes or 0
     if row.held_bytes - told_bytes > SMALL_BYTES or overhead * MUCH_OVERHEAD < row.held_bytes or overhead < 16 * SMALL_BYTES:
         return []
-    known = say("%s of %s; %s of it in slots with blocks in use", Size(overhead), Size(row.held_bytes), Size(row.slack_bytes))
-    what = "much of the memory is headers, and what musl rounds requests up by"
-    return [Finding(what, known, "fewer, larger blocks have less of it; `gdbheapx bins` shows it by size class", findings.METADATA)]
+    known = say("%s of %s; what requests are rounded up by is more", Size(overhead), Size(row.held_bytes))
+    what = "much of the memory is metas, headers, and what groups leave of their pages"
+    return [Finding(what, known, "fewer, larger blocks have less of it; `gdbheapx bins` shows slack by size class", findings.METADATA)]
 

@@ -1,5 +1,6 @@
 """A musl heap as bytes, for any word size and order: a context, areas of metas, and groups with blocks as mallocng makes them; with the truth."""
 
+from array import array
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import BytesSource, Module, Symbol
@@ -148,6 +149,10 @@ class MuslHeap:
     def source(self) -> BytesSource:
         """Its memory."""
         return BytesSource(tuple((start, bytes(data)) for start, data in sorted(self.pieces.items())))
+
+    def memory(self) -> "array[int]":
+        """Begin and end of its ranges."""
+        return array("Q", [end for start, data in sorted(self.pieces.items()) for end in (start, start + len(data))])
 
     def layout(self) -> MuslLayout:
         """As the kernel walks it."""

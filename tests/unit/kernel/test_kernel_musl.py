@@ -4,13 +4,14 @@ Files: kernel/musl/records.py, kernel/musl/twin.py, kernel/musl/walkers.py.
 """
 
 import random
+from array import array
 from typing import Any, Dict, List, Tuple
 
 import pytest
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.blocks.slots import SLOT_OWN, SLOT_UNREADABLE
+from gdbheapx.kernel.blocks.slots import SLOT_OWN, SLOT_UNREADABLE, SlotTallies
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.kernel.musl import walkers
 from gdbheapx.kernel.musl.records import MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, Groups, MuslGroup, most_bytes, slot_units
@@ -19,9 +20,20 @@ from tests.support.builders.musl import MuslHeap, Request
 MACHINES = [(8, True), (8, False), (4, True)]
 
 
-def look(kernel: Kernel, heap: MuslHeap) -> Groups:
+def look(kernel: Kernel, heap: MuslHeap, with_rows: bool = True) -> Groups:
     """All groups."""
-    return walkers.groups(kernel, heap.source(), heap.layout(), Budget())
+    return walkers.groups(kernel, heap.source(), heap.layout(), heap.memory(), with_rows, Budget())
+
+
+def check_sums(groups: Groups, tallies: SlotTallies) -> None:
+    """By class the masks of the groups say what a walk over every slot finds; what groups hold is slots and the rest beside them."""
+    for one, tally in zip(groups.classes, tallies.tallies):
+        assert (one.used_slots, one.free_slots, one.slot_bytes, one.free_bytes) == tally[:2] + (tally.slot_bytes, tally.free_bytes)
+        assert one.used_bytes >= tally.used_bytes
+    sums = groups.sums
+    assert sums.groups == sum(one.groups for one in groups.classes) == sum(not problem for problem in groups.column("problem"))
+    assert sums.own_bytes + sums.lost_bytes == sum(one.slot_bytes for one in groups.classes) + sums.rest_bytes
+    assert sums.own_bytes == sum(end - start for start, end in groups.ranges("held"))
 
 
 def blocks(kernel: Kernel, heap: MuslHeap, groups: Groups) -> Tuple[Dict[int, int], List[int], Any]:
@@ -38,6 +50,8 @@ def check(kernel: Kernel, heap: MuslHeap) -> Groups:
     groups = look(kernel, heap)
     assert not groups.problems and groups.is_whole and list(groups.areas) == heap.areas
     used, free, tallies = blocks(kernel, heap, groups)
+    check_sums(groups, tallies)
+    assert look(kernel, heap, with_rows=False) == groups._replace(groups=array("Q"), runs=array("Q"))
     assert used == heap.used and free == sorted(heap.free)
     assert not tallies.problems and tallies.is_whole
     assert sum(row.used_bytes for row in tallies.tallies[: api.HEAD_LABEL]) == sum(heap.used.values())
@@ -133,14 +147,14 @@ def test_damage_to_metas_and_groups_is_told_one_by_one(kernel: Kernel) -> None:
         (api.GROUP_MASKS, at[1][0]),
         (api.GROUP_CLASS, at[2][0]),
         (api.GROUP_PLACE, at[3][0]),
+        (api.GROUP_UNMAPPED, at[5][0] + 0x500_0000),
         (api.GROUP_PLACE, at[6][0] + 8),
         (api.GROUP_PLACE, at[7][0]),
     ]
     assert sorted(damaged(kernel, heap)) == sorted(expected)
     used, _, tallies = blocks(kernel, heap, look(kernel, heap))
     assert used == {good[0] + UNIT_BYTES + 96 : 80}
-    heads = {(problem.code, problem.address) for problem in tallies.problems}
-    assert heads == {(api.HEAD_BACK, at[4][0]), (SLOT_UNREADABLE, at[5][0] + 0x500_0000)}
+    assert [(problem.code, problem.address) for problem in tallies.problems] == [(api.HEAD_BACK, at[4][0])]
 
 
 def test_damage_to_the_list_of_areas(kernel: Kernel) -> None:
@@ -173,7 +187,7 @@ def test_groups_that_cannot_lie_where_they_lie(kernel: Kernel) -> None:
     assert (api.GROUP_OVERLAP, inner) in damaged(kernel, heap)
     heap = MuslHeap()
     (outer, meta), (inner, _) = nested(heap, 1, 0)
-    heap.put(meta + 2 * heap.word, outer + 0x100_0000, heap.word)
+    heap.put(meta + 2 * heap.word, 0, heap.word)
     assert damaged(kernel, heap) == [(api.GROUP_OUTSIDE, inner)]
 
 
@@ -215,12 +229,25 @@ def test_damage_to_a_block_in_use_is_told_and_it_counts_as_its_slot(kernel: Kern
     assert api.HEADER_INDEX == SLOT_OWN
 
 
+def test_groups_side_by_side_are_one_range(kernel: Kernel) -> None:
+    """And blocks with a mapping of their own are known without any row."""
+    heap = MuslHeap()
+    heap.group(5, 8, [Request(1, 80)])
+    own = heap.own(200_000)[0]
+    groups = look(kernel, heap, with_rows=False)
+    assert [start for start, _ in groups.ranges("alone")] == [own]
+    assert sum(end - start for start, end in groups.ranges("held")) == groups.sums.own_bytes and groups.sums.groups == 2
+    empty = walkers.groups(kernel, heap.source(), heap.layout()._replace(first_area=0), heap.memory(), False, Budget())
+    assert not empty.ranges("held") and not empty.sums.groups and empty.is_whole
+
+
 def test_a_block_whose_header_cannot_be_read(kernel: Kernel) -> None:
     """It counts as its slot, and that is told."""
     heap = MuslHeap()
     group, _ = heap.group(46, 2, [Request(0, 100_000), Request(1, 100_000)])
+    memory = heap.memory()
     heap.pieces[group] = heap.pieces[group][:50_000]
-    groups = look(kernel, heap)
+    groups = walkers.groups(kernel, heap.source(), heap.layout(), memory, True, Budget())
     used, _, tallies = blocks(kernel, heap, groups)
     assert {problem.code for problem in tallies.problems} == {SLOT_UNREADABLE} and len(used) == 2
 
@@ -243,7 +270,9 @@ def test_both_kernels_agree_on_random_damage(c_kernel: Kernel, python_kernel: Ke
         before, data[place] = data[place], rng.choice((0, 1, 255, rng.randrange(256)))
         one, other = look(c_kernel, changed), look(python_kernel, changed)
         assert one == other
-        assert blocks(c_kernel, changed, one) == blocks(python_kernel, changed, other)
+        read = blocks(c_kernel, changed, one)
+        assert read == blocks(python_kernel, changed, other)
+        check_sums(one, read[2])
         if rng.random() < 0.7:
             data[place] = before
 
