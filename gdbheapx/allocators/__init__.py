@@ -1,13 +1,17 @@
 """Which allocators there are. One more is one folder and one line here."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Sequence, Union
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 
 if TYPE_CHECKING:
+    from gdbheapx.allocators.gates import Gate
     from gdbheapx.allocators.heap import Allocator
+    from gdbheapx.allocators.records import Instances
+    from gdbheapx.inferior.base import Target
 
 REGISTRY: Sequence[str] = (
     "gdbheapx.jemalloc.entry",
@@ -20,9 +24,35 @@ REGISTRY: Sequence[str] = (
 malloc."""
 
 
+class Behind:
+    """An allocator behind its gate (gates.py): what a target without it needs of it is here, and anything else imports it."""
+
+    def __init__(self, module: str, gate: "Gate") -> None:
+        self._module, self._gate, self.name, self.fingerprint = module, gate, gate.name, gate.fingerprint
+
+    def can(self, capability: str) -> bool:
+        """As Allocator.can."""
+        return capability in self._gate.capabilities or capability == self._gate.returns
+
+    def find(self, target: "Target", pack_directories: Sequence[str]) -> "Instances":
+        """Every copy in the target."""
+        if self._gate.may_be_in(target):
+            return importlib.import_module(self._module).ALLOCATOR.find(target, pack_directories)  # type: ignore[no-any-return]
+        from gdbheapx.allocators.records import Instances
+
+        return Instances(())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._module).ALLOCATOR, name)
+
+
 def every() -> "List[Allocator[Any, Any]]":
     """All of them."""
-    return [importlib.import_module(name).ALLOCATOR for name in REGISTRY]
+    from gdbheapx.allocators.gates import GATES
+
+    behind = {name: Behind(name, gate) for name, gate in GATES.items() if name not in sys.modules}
+    known: List[Any] = [behind[name] if name in behind else importlib.import_module(name).ALLOCATOR for name in REGISTRY]
+    return known
 
 
 def by_name() -> "Dict[str, Allocator[Any, Any]]":

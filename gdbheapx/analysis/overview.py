@@ -166,10 +166,11 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
         is_cut=target.lost_bytes() != 0,
     )
     made: List[Judged] = []
-    for allocator in allocators.every():
-        own = [fact for fact in facts if fact.info.name == allocator.name]
-        made += allocator.judge(own, around) if own else ()
-    returning = {allocator.returning.command for allocator in allocators.every() if allocator.returning is not None}
+    names = {fact.info.name for fact in facts}
+    present = [allocator for allocator in allocators.every() if allocator.name in names]
+    for allocator in present:
+        made += allocator.judge([fact for fact in facts if fact.info.name == allocator.name], around)
+    returning = {allocator.returning.command for allocator in present if allocator.returning is not None}
 
     def is_refused(step: str, ids: Sequence[str]) -> bool:
         command = step.command if isinstance(step, Step) else None

@@ -4,19 +4,17 @@ Every area of metas begins with the secret that the context begins with, a rando
 else looks so, and no symbol is needed.
 """
 
-import re
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators import fingerprints
+from gdbheapx.allocators.gates import MUSL_LIBRARY, MUSL_STATIC
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.arch import ByteOrder
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.musl.entry import LIBRARY, STATIC
+from gdbheapx.musl.entry import GATE
 
-OBJECTS = re.compile(r"ld-musl-|libc\.musl-|libc\.so$")
-"""musl's libc, which is its dynamic linker as well."""
 CONTEXT = "__malloc_context"
 BUMP = "__simple_malloc"
 """src/malloc/lite_malloc.c: in static programs that never free."""
@@ -140,7 +138,7 @@ def _is_static(target: Target) -> bool:
 def _objects(target: Target) -> Sequence[Module]:
     if _is_static(target):
         return target.modules()
-    return [module for module in target.modules() if OBJECTS.match(module.file_name)]
+    return [module for module in target.modules() if GATE.files.match(module.file_name)]
 
 
 def _owns(target: Target, module: Module) -> Optional[bool]:
@@ -152,7 +150,7 @@ def _owns(target: Target, module: Module) -> Optional[bool]:
 
 def release(target: Target, module: Module) -> Optional[str]:
     """The release of a shared libc, by its text."""
-    match = next(iter(fingerprints.find(target, module, (LIBRARY,))), None)
+    match = next(iter(fingerprints.find(target, module, (MUSL_LIBRARY,))), None)
     return match.version if match is not None else None
 
 
@@ -165,7 +163,7 @@ def _without_context(target: Target, module: Module, unread: List[NotRead], unus
             unread.append(NotRead(module, what, BUMP_HINT))
         elif target.module_symbol(module, CONTEXT) is not None:
             unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
-        elif fingerprints.find(target, module, (STATIC,)):
+        elif fingerprints.find(target, module, (MUSL_STATIC,)):
             what = "%s contains musl, and its malloc was not used yet, or is the bump allocator, which never frees" % name
             unread.append(NotRead(module, what, BUMP_HINT))
         return

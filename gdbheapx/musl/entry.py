@@ -1,10 +1,9 @@
 """musl's malloc as the registry has it."""
 
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
-from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
+from gdbheapx.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
 from gdbheapx.inferior.base import Target
@@ -13,16 +12,7 @@ if TYPE_CHECKING:
     from gdbheapx.musl.detect import Musl
     from gdbheapx.musl.records import MuslFacts
 
-OBJECTS = ("ld-musl-", "libc.musl-")
-"""Beginnings of its objects' names; it may also be called libc.so."""
-HINT = "its malloc is found by its structure: `gdbheapx doctor` says what is missing"
-LIBRARY = TextFingerprint(
-    "musl", (b"musl libc (", b"Dynamic Program Loader"), True, HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern
-)
-"""musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h stands beside."""
-STATIC = TextFingerprint("musl", (b"No error information",), True, HINT)
-"""Linked into a program: src/errno/__strerror.h, the text of error 0. Debian's musl 1.2.3, Alpine's 1.2.5."""
-
+GATE = GATES[__name__]
 NEVER_RETURNS = NeverReturns(
     "musl's malloc returns nothing when it is asked: it unmaps a group of slots as soon as the last block in it is freed",
     "`gdbheapx pins` shows which blocks keep free slots; free these, or allocate what lives long before what lives short",
@@ -32,20 +22,16 @@ NEVER_RETURNS = NeverReturns(
 class Entry(Allocator["Musl", "MuslFacts"]):
     """musl's mallocng."""
 
-    name = "musl"
-    fingerprint = Fingerprint(variables=("__malloc_context",), texts=(STATIC,), library_texts=(LIBRARY,))
+    name, fingerprint = GATE.name, GATE.fingerprint
     statuses = ("used", "free", "metadata")
     never_returns = NEVER_RETURNS
     has_caches = False
-    known_capabilities = frozenset(("meter", "exact-reading"))
+    known_capabilities = GATE.capabilities
     records = MappingProxyType({"arenas": "gdbheapx.musl.records.MuslArena", "bins": "gdbheapx.musl.records.MuslBin"})
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every copy, by its secret."""
-        modules = target.modules()
-        names = [module.file_name for module in modules]
-        is_static = len(modules) == 1 and modules[0].is_executable
-        if not is_static and not any(name.startswith(OBJECTS) or name == "libc.so" for name in names):
+        if not GATE.may_be_in(target):
             return Instances(())
         from gdbheapx.musl import detect
 

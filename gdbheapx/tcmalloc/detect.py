@@ -5,11 +5,11 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.fingerprints import TextFingerprint
+from gdbheapx.allocators.gates import OF_GOOGLE
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.tcmalloc import structure
-from gdbheapx.tcmalloc.entry import OF_GOOGLE
 from gdbheapx.tcmalloc.structure import Structure
 
 VERSION = re.compile(rb"gperftools (\d+\.\d+(?:\.\d+)?)").pattern

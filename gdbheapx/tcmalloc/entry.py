@@ -1,11 +1,10 @@
 """tcmalloc as the registry has it."""
 
-import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
+from gdbheapx.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION, TC_TEXTS
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Returning, Surroundings
 from gdbheapx.inferior.base import Module, Target
@@ -14,14 +13,7 @@ if TYPE_CHECKING:
     from gdbheapx.tcmalloc.detect import Tcmalloc
     from gdbheapx.tcmalloc.records import TcArena, TcFacts
 
-OBJECTS = re.compile(r"libtcmalloc")
-FUNCTION = "tc_malloc"
-"""Exported by gperftools' libraries; google's tcmalloc has none of this name."""
-OF_GOOGLE = "MallocExtension_Internal_GetNumericProperty"
-"""Exported by programs with google's tcmalloc, which has the name and hardly a struct in common, and is not read."""
-TEXTS = TextFingerprint("tcmalloc", (b"TCMALLOC_RELEASE_RATE", b"MALLOC: + "), True, "look again once the program has allocated memory")
-"""In any program that has it: a variable of the environment (src/page_heap.cc), a line of malloc_stats (src/tcmalloc.cc)."""
-
+GATE = GATES[__name__]
 
 RELEASE = Returning("purge", "purged", "a purge")
 
@@ -29,10 +21,9 @@ RELEASE = Returning("purge", "purged", "a purge")
 class Entry(Allocator["Tcmalloc", "TcFacts"]):
     """gperftools' tcmalloc."""
 
-    name = "tcmalloc"
-    fingerprint = Fingerprint(functions=(FUNCTION, OF_GOOGLE), files=OBJECTS, texts=(TEXTS,))
+    name, fingerprint = GATE.name, GATE.fingerprint
     statuses = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
-    known_capabilities = frozenset(("meter", "exact-reading"))
+    known_capabilities = GATE.capabilities
     returning = RELEASE
     records = MappingProxyType({"arenas": "gdbheapx.tcmalloc.records.TcArena", "bins": "gdbheapx.tcmalloc.records.TcBin"})
 
@@ -89,13 +80,13 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
 def suspects(target: Target) -> List[Module]:
     """Objects that may hold one. A program that has malloc itself is asked for its texts, no other is."""
     modules, owner = target.modules(), target.dynamic_symbol("malloc")
-    known = [module for module in modules if OBJECTS.match(module.file_name)]
-    for exported in map(target.dynamic_symbol, (FUNCTION, OF_GOOGLE)):
+    known = [module for module in modules if TC_FILES.match(module.file_name)]
+    for exported in map(target.dynamic_symbol, (TC_FUNCTION, OF_GOOGLE)):
         if exported is not None and exported.module not in known:
             known.append(exported.module)
     alone = modules[0] if len(modules) == 1 else None
     program = owner.module if owner is not None else alone
-    if program is not None and program.is_executable and program not in known and fingerprints.find(target, program, (TEXTS,)):
+    if program is not None and program.is_executable and program not in known and fingerprints.find(target, program, (TC_TEXTS,)):
         known.append(program)
     return known
 

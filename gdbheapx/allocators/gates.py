@@ -1,0 +1,66 @@
+"""By what an object is known that may hold an allocator: where a target has none of it, nothing of that allocator is imported."""
+
+import re
+from typing import FrozenSet, Mapping, NamedTuple, Optional, Pattern, Tuple
+
+from gdbheapx.allocators import fingerprints
+from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
+from gdbheapx.inferior.base import Target
+
+
+class Gate(NamedTuple):
+    """What stands before a module of the registry. A static program may hold any of them."""
+
+    name: str
+    """The allocator's."""
+    fingerprint: Fingerprint
+    files: Pattern[str]
+    """Beginnings of its objects' names."""
+    texts: Tuple[TextFingerprint, ...] = ()
+    """Of a program that has malloc itself; no other object is asked for them."""
+    capabilities: FrozenSet[str] = frozenset(("meter", "exact-reading"))
+    """Allocator.known_capabilities."""
+    returns: Optional[str] = None
+    """The command that returns its memory."""
+
+    def may_be_in(self, target: Target) -> bool:
+        """The target has an object that is worth a closer look."""
+        modules = target.modules()
+        if len(modules) == 1 and modules[0].is_executable or any(self.files.match(module.file_name) for module in modules):
+            return True
+        if any(target.dynamic_symbol(function) is not None for function in self.fingerprint.functions):
+            return True
+        owner = target.dynamic_symbol("malloc") if self.texts else None
+        return owner is not None and owner.module.is_executable and bool(fingerprints.find(target, owner.module, self.texts))
+
+
+TC_TEXTS = TextFingerprint("tcmalloc", (b"TCMALLOC_RELEASE_RATE", b"MALLOC: + "), True, "look again once the program has allocated memory")
+"""In any program that has it: a variable of the environment (src/page_heap.cc), a line of malloc_stats (src/tcmalloc.cc)."""
+TC_FILES = re.compile(r"libtcmalloc")
+TC_FUNCTION, OF_GOOGLE = "tc_malloc", "MallocExtension_Internal_GetNumericProperty"
+"""Exported by gperftools' libraries, and by no other; exported by programs with google's tcmalloc, which has the name and hardly a struct
+in common, and is not read."""
+
+MUSL_HINT = "its malloc is found by its structure: `gdbheapx doctor` says what is missing"
+MUSL_LIBRARY = TextFingerprint(
+    "musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern
+)
+"""musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h stands beside."""
+MUSL_STATIC = TextFingerprint("musl", (b"No error information",), True, MUSL_HINT)
+"""Linked into a program: src/errno/__strerror.h, the text of error 0. Debian's musl 1.2.3, Alpine's 1.2.5."""
+
+GATES: Mapping[str, Gate] = {
+    "gdbheapx.tcmalloc.entry": Gate(
+        "tcmalloc",
+        Fingerprint(functions=(TC_FUNCTION, OF_GOOGLE), files=TC_FILES, texts=(TC_TEXTS,)),
+        TC_FILES,
+        (TC_TEXTS,),
+        returns="purge",
+    ),
+    "gdbheapx.musl.entry": Gate(
+        "musl",
+        Fingerprint(variables=("__malloc_context",), texts=(MUSL_STATIC,), library_texts=(MUSL_LIBRARY,)),
+        re.compile(r"ld-musl-|libc\.musl-|libc\.so$"),
+    ),
+}
+"""By the module of the registry; one that has none is imported for every target."""

@@ -1,0 +1,51 @@
+"""What is known of an allocator before anything of it is imported.
+
+Files: allocators/gates.py.
+"""
+
+import importlib
+from types import SimpleNamespace
+from typing import Any, Sequence
+
+import pytest
+
+from gdbheapx import allocators
+from gdbheapx.allocators.gates import GATES
+from gdbheapx.inferior.base import Module
+
+PROGRAM, LIBC = Module("/bin/made", 0x1000, True, None, None), Module("/lib/x86_64-linux-gnu/libc.so.6", 0x2000, False, None, None)
+
+
+def target(*more: str, exported: Sequence[str] = (), owner: Module = LIBC, texts: bytes = b"") -> Any:
+    """A program with glibc, and with these objects."""
+    modules = [PROGRAM, LIBC, *(Module(name, 0x3000, False, None, None) for name in more)]
+    symbols = {"malloc": SimpleNamespace(module=owner), **{name: SimpleNamespace(module=modules[-1]) for name in exported}}
+    return SimpleNamespace(modules=lambda: modules, dynamic_symbol=symbols.get, constant_data=lambda module: iter((texts,)))
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_a_target_without_it_imports_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of every allocator is answered by the gate; what is asked of one that is there imports it."""
+    imported = importlib.import_module
+    monkeypatch.setattr(allocators, "sys", SimpleNamespace(modules={}))
+    (behind,) = [one for one in allocators.every() if one.name == GATES[name].name]
+    monkeypatch.setattr(allocators, "importlib", None)
+    assert behind.fingerprint == GATES[name].fingerprint and not behind.find(target(), ()).located
+    monkeypatch.setattr(allocators, "importlib", SimpleNamespace(import_module=imported))
+    for capability in ("meter", "exact-reading", "purge", "trim", "pack"):
+        assert behind.can(capability) == imported(name).ALLOCATOR.can(capability)
+    assert behind.statuses == imported(name).ALLOCATOR.statuses and imported(name).ALLOCATOR.name == behind.name
+    monkeypatch.setattr(allocators, "sys", SimpleNamespace(modules={name: None}))
+    assert imported(name).ALLOCATOR in allocators.every()
+
+
+def test_what_opens_a_gate() -> None:
+    """A file of its name, a function that it exports, its texts in a program that has malloc itself; and a static program, whatever it is."""
+    tcmalloc, musl = GATES["gdbheapx.tcmalloc.entry"], GATES["gdbheapx.musl.entry"]
+    texts = b"TCMALLOC_RELEASE_RATE MALLOC: + "
+    assert [one.may_be_in(target("/lib/ld-musl-x86_64.so.1")) for one in (tcmalloc, musl)] == [False, True]
+    assert [one.may_be_in(target("/usr/lib/libtcmalloc.so.4")) for one in (tcmalloc, musl)] == [True, False]
+    assert tcmalloc.may_be_in(target("/opt/a.so", exported=["tc_malloc"])) and not tcmalloc.may_be_in(target(texts=texts))
+    assert [one.may_be_in(target(texts=texts, owner=PROGRAM)) for one in (tcmalloc, musl)] == [True, False]
+    alone = SimpleNamespace(modules=lambda: [PROGRAM])
+    assert tcmalloc.may_be_in(alone) and musl.may_be_in(alone)
