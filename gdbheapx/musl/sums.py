@@ -7,7 +7,6 @@ from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.pins import ROOM, PinShape
-from gdbheapx.kernel.blocks.slots import SlotRun
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.model import Address, HistogramRow
 from gdbheapx.musl.detect import Musl
@@ -112,14 +111,13 @@ def histogram(groups: api.Groups) -> List[HistogramRow]:
 
 
 def keeping(target: Target, groups: api.Groups, row: MuslArena) -> Keeping:
-    """Free slots stay as long as their group has a block in use; what is left of a whole group would have been unmapped."""
-    runs, kept = groups.runs, row.free_bytes
-    names = ("start", "slot_bytes", "slots", "kind")
-    columns = [runs[SlotRun._fields.index(name) :: len(SlotRun._fields)] for name in names]
-    spans = array("Q")
-    for start, size, slots, kind in zip(*columns):
-        if kind == api.MUSL_USED:
-            spans.extend((start, start + size * slots, size))
+    """Free slots stay as long as their group has a block in use, or a group in one of its slots has; what is left of a whole group would
+    have been unmapped."""
+    kept, spans = row.free_bytes, array("Q")
+    names = ("address", "bytes", "slot_bytes", "place", "problem")
+    for start, size, slot_bytes, place, problem in zip(*(groups.column(name) for name in names)):
+        if place != api.PLACE_NESTED and not problem:
+            spans.extend((start, start + size, slot_bytes))
     return Keeping(
         PinShape(target.page_bytes, spans=spans),
         [ArenaKeeps(0, kept)],

@@ -95,8 +95,15 @@ def test_sums_are_equal_by_mappings_and_by_slots(kernel: Kernel) -> None:
     claimed = sum(claim.end - claim.start for claim in malloc.claims())
     assert claimed == row.system_bytes
     assert malloc.facts().arenas == malloc.arenas()
+    assert [list(malloc.kept().shape.spans)[at::3] for at in (0, 1)] == [list(column) for column in zip(*own_groups(malloc))]
     kept = malloc.kept()
     assert kept is not None and kept.kept_bytes == row.free_bytes and kept.returnable_bytes == 0
+
+
+def own_groups(malloc: MuslMalloc) -> List[Tuple[int, int]]:
+    """Begin and end of each that lies in no slot: what a block keeps from being returned."""
+    rows = zip(*(malloc.groups().column(name) for name in ("address", "bytes", "place")))
+    return [(at, at + size) for at, size, place in rows if place != api.PLACE_NESTED]
 
 
 @pytest.mark.parametrize("kind", ["live", "core"])
