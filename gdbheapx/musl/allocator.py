@@ -46,6 +46,8 @@ class Survey(NamedTuple):
 
     counted: Counted
     tallies: SlotTallies
+    at_work: int
+    """Threads that may be filling in a header."""
 
     @property
     def is_whole(self) -> bool:
@@ -114,10 +116,11 @@ class MuslMalloc(Heap):
         """The walk over all slots, too, told what is wrong with them."""
         counted, groups = self.counted(), self.groups()
         tallies = self._walker(groups).tally()
-        damage.report(self.target, damage.of_slots(tallies), tallies.problem_count, self.around.report)
+        at_work = damage.at_work(self.target, self.musl.module, tallies)
+        damage.report(self.target, damage.of_slots(tallies, at_work), tallies.problem_count, self.around.report)
         if groups.is_whole and not tallies.is_whole:
             self.around.report(*damage.CUT)
-        return Survey(counted, tallies)
+        return Survey(counted, tallies, at_work)
 
     def is_whole(self) -> bool:
         """What its sums are made of is. Nobody waits while a core is read: there the slots are looked at, too, which tell wrong masks."""

@@ -26,7 +26,7 @@ def rules(heap: "MuslMalloc") -> Iterator[BrokenRule]:
     """Every place that breaks one, once; what cannot be read, or is under way, is reported."""
     survey = heap.survey()
     known = 0
-    for code, address, what in [*damage.of_groups(heap.musl.context, survey.counted), *damage.of_slots(survey.tallies)]:
+    for code, address, what in [*damage.of_groups(heap.musl.context, survey.counted), *damage.of_slots(survey.tallies, survey.at_work)]:
         if code.nature == Severity.DAMAGE and known < MOST_BROKEN:
             known += 1
             yield _broken(heap, code, address, what, known <= MOST_SUSPECTS)
@@ -46,10 +46,13 @@ def _broken(heap: "MuslMalloc", code: Code, address: int, what: str, is_sought: 
 
 
 def _suspect(heap: "MuslMalloc", code: Code, address: int) -> Optional[Suspect]:
-    """The block in use that ends before what is damaged, or that was written past."""
+    """The block in use that ends before what is damaged; or, where a slot's own block was written past, that, which may begin further on."""
     kinds = frozenset((api.MUSL_USED,))
-    stream = heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES)))
-    near = neighbours(stream, heap.shape, address + (api.UNIT_BYTES if code in OF_BLOCKS else -1))
-    row: Optional[Tuple[int, ...]] = near.here or near.previous
+    row: Optional[Tuple[int, ...]] = None
+    if code in OF_BLOCKS:
+        row = next((row for batch in heap.blocks(BlockFilter(kinds, start=address)) for row in zip(*batch)), None)
+    else:
+        near = neighbours(heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES))), heap.shape, address - 1)
+        row = near.here or near.previous
     return Suspect(Address(row[0]), row[1], api.WORDS[row[3]]) if row is not None else None
 

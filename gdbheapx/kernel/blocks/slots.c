@@ -108,9 +108,8 @@ static int read_slot(struct walk *walk, uint64_t slot, int is_free, struct slot_
     if (walk->slot)
         window_jump(&walk->window, slot, run->slot_bytes);
     const int state = walk->reader(&walk->window, run, slot, is_free, block);
-    if (state == SLOT_READ && block->address >= slot && block->address - slot <= run->slot_bytes
-        && block->usable <= run->slot_bytes - (block->address - slot))
-        return SLOT_READ;
+    if (block->address >= slot && block->address - slot <= run->slot_bytes && block->usable <= run->slot_bytes - (block->address - slot))
+        return state;
     block->address = slot;
     block->usable = run->usable_bytes;
     return state == SLOT_READ ? SLOT_UNREADABLE : state;

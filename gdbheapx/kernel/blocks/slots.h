@@ -7,7 +7,7 @@
 
 /* What lies in a slot that is in use, where only its own memory tells it. `block` has the whole slot's already. SLOT_READ, SLOT_PAUSED (the
    window was interrupted), or what is wrong there: SLOT_UNREADABLE, or a number of the allocator's own from SLOT_OWN on. Then the whole
-   slot's stays. `is_free`: the slot is free by the mask, and only asked for what is wrong. */
+   slot's stays, unless the block is known all the same. `is_free`: the slot is free by the mask, and only asked for what is wrong. */
 struct slot_block {
     uint64_t address, usable;
 };

@@ -80,7 +80,7 @@ class SlotTally(NamedTuple):
     slot_bytes: int
     """All slots, whole."""
     broken_slots: int
-    """Slots about which what lies in them contradicts the rest: those in use count as whole slots."""
+    """Slots about which what lies in them contradicts the rest: those in use count as whole slots, unless the block is known."""
 
 
 class SlotProblem(NamedTuple):
@@ -126,4 +126,4 @@ class SlotReader(NamedTuple):
     prototypes: str
     twin: Callable[[Any, SlotRun, int, bool], Tuple[int, int, int]]
     """The same in Python, of a reader of memory, a run, where the slot begins, and whether it is free: what is wrong or SLOT_READ, the
-    block's address and usable bytes."""
+    block's address and usable bytes; 0 and 0 where it is not known."""

@@ -105,7 +105,7 @@ class Walk:
             return (SLOT_READ, *whole)
         state, address, usable = self._walker.reader.twin(self._reader, slot.run, slot.address, is_free)
         lead = address - slot.address
-        if state == SLOT_READ and 0 <= lead <= slot.run.slot_bytes and usable <= slot.run.slot_bytes - lead:
+        if 0 <= lead <= slot.run.slot_bytes and usable <= slot.run.slot_bytes - lead:
             return state, address, usable
         return (SLOT_UNREADABLE if state == SLOT_READ else state, *whole)
 

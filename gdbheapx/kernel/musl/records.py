@@ -74,6 +74,10 @@ HEAD_BACK = 22
 HEAD_MARK = 23
 """A group lies in a slot that is not marked as a group's."""
 
+HEADER_HALF = 24
+"""The slot says that its block begins further on, and no header there leads back; or a header has its offset alone: malloc (enframe) has
+written a part of it, or it is damaged."""
+
 MOST_MUSL_PROBLEMS = 1000
 
 

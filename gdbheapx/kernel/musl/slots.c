@@ -26,10 +26,10 @@ static uint64_t offset_in(const uint8_t *head, unsigned swap)
     return head[4] ? load_word(head, 4, swap) : half_at(head + 6, swap);
 }
 
-/* That of a block which was freed. */
+/* That of a block which was freed; malloc writes the offset before the index, and free() takes it away behind it. */
 static int is_stale(const uint8_t *head)
 {
-    return !head[4] && head[5] == 255 && !head[6] && !head[7];
+    return !head[4] && head[5] == 255;
 }
 
 /* `swap`: the target's words are not in this machine's order. */
@@ -39,12 +39,13 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
     const uint8_t *head = window_at(window, slot - 8, 8);
     if (!head)
         return window->interrupted ? SLOT_PAUSED : SLOT_UNREADABLE;
+    const int is_away = head[5] == MARK_AWAY << MARK_SHIFT;
     uint64_t begin = slot, offset = offset_in(head, swap);
-    if (head[5] == MARK_AWAY << MARK_SHIFT) {
+    if (is_away) {
         begin += UNIT_BYTES * (uint64_t) half_at(head + 6, swap);
         do {    /* a block aligned to more than a MiB has the low half of its offset there */
             if (begin > end)
-                return HEADER_OFFSET;
+                return HEADER_HALF;
             head = window_at(window, begin - 8, 8);
             if (!head)
                 return window->interrupted ? SLOT_PAUSED : SLOT_UNREADABLE;
@@ -54,16 +55,17 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
         } while ((head[5] == MARK_AWAY << MARK_SHIFT || run->base + UNIT_BYTES + UNIT_BYTES * offset != begin)
                  && (begin += UNIT_BYTES << 16) <= end);
         if (begin > end)
-            return HEADER_OFFSET;
+            return HEADER_HALF;
     }
     const unsigned mark = head[5] >> MARK_SHIFT;
     if (is_stale(head) || (!head[4] && !head[5] && !head[6] && !head[7] && begin != run->base + UNIT_BYTES))
         return HEADER_STALE;
+    const int leads_back = run->base + UNIT_BYTES + UNIT_BYTES * offset == begin;
     if ((head[5] & 31u) != index)
-        return HEADER_INDEX;
+        return is_away || (leads_back && !head[4] && !head[5]) ? HEADER_HALF : HEADER_INDEX;
     if ((head[4] && half_at(head + 6, swap)) || head[4] > 1)
         return HEADER_ZERO;
-    if (run->base + UNIT_BYTES + UNIT_BYTES * offset != begin)
+    if (!leads_back)
         return HEADER_OFFSET;
     const uint8_t *tail = window_at(window, end - 8, 9);
     if (!tail)
@@ -76,6 +78,8 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
     }
     if (mark > MARK_LONG || (mark == MARK_LONG && left < MARK_LONG) || left > end - begin)
         return HEADER_SLACK;
+    block->address = begin;
+    block->usable = end - left - begin;
     if (tail[8])
         return HEADER_ZERO;
     if (left) {
@@ -85,8 +89,6 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
         if (*behind)
             return HEADER_ZERO;
     }
-    block->address = begin;
-    block->usable = end - left - begin;
     return SLOT_READ;
 }
 

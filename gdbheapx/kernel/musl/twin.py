@@ -239,8 +239,8 @@ class _Header(NamedTuple):
 
     @property
     def is_freed(self) -> bool:
-        """Of a block that was freed."""
-        return not self.half and (self.index, self.mark) == (31, 7) and not self.is_long
+        """Of a block that was freed; malloc writes the offset before the index, and free() takes it away behind it."""
+        return (self.index, self.mark) == (31, 7) and not self.is_long
 
     @property
     def is_blank(self) -> bool:
@@ -262,11 +262,12 @@ def reader(layout: MuslLayout) -> Callable[[Reader, SlotRun, int, bool], Tuple[i
     def read(memory: Reader, run: SlotRun, slot: int) -> Tuple[int, int, int]:
         first, end = run.base + UNIT_BYTES, slot + run.slot_bytes - TRAILER_BYTES
         head, begin = header(memory, slot), slot
-        if head is not None and (head.mark, head.index) == (AWAY_MARK, 0):
+        is_away = head is not None and (head.mark, head.index) == (AWAY_MARK, 0)
+        if is_away and head is not None:
             begin += UNIT_BYTES * head.half
             while True:
                 if begin > end:
-                    return api.HEADER_OFFSET, 0, 0
+                    return api.HEADER_HALF, 0, 0
                 head = header(memory, begin)
                 if head is not None and head.is_freed:
                     return api.HEADER_STALE, 0, 0
@@ -277,11 +278,13 @@ def reader(layout: MuslLayout) -> Callable[[Reader, SlotRun, int, bool], Tuple[i
             return SLOT_UNREADABLE, 0, 0
         if head.is_freed or (head.is_blank and begin != first):
             return api.HEADER_STALE, 0, 0
+        leads_back = first + UNIT_BYTES * head.offset == begin
         if head.index != (slot - first) // run.slot_bytes:
-            return api.HEADER_INDEX, 0, 0
+            is_half = is_away or (leads_back and not (head.is_long or head.index or head.mark))
+            return api.HEADER_HALF if is_half else api.HEADER_INDEX, 0, 0
         if (head.is_long and head.half) or head.is_long > 1:
             return api.HEADER_ZERO, 0, 0
-        if first + UNIT_BYTES * head.offset != begin:
+        if not leads_back:
             return api.HEADER_OFFSET, 0, 0
         return _with_tail(memory, begin, end, head.mark, order)
 
@@ -318,12 +321,13 @@ def _with_tail(memory: Reader, begin: int, end: int, mark: int, order: Any) -> T
             return api.HEADER_ZERO, 0, 0
     if mark > LONG_MARK or (mark == LONG_MARK and left < LONG_MARK) or left > end - begin:
         return api.HEADER_SLACK, 0, 0
+    block = begin, end - left - begin
     if tail[8]:
-        return api.HEADER_ZERO, 0, 0
+        return (api.HEADER_ZERO, *block)
     if left:
         behind = memory.read(end - left, 1)
         if len(behind) < 1:
-            return SLOT_UNREADABLE, 0, 0
+            return (SLOT_UNREADABLE, *block)
         if behind[0]:
-            return api.HEADER_ZERO, 0, 0
-    return SLOT_READ, begin, end - left - begin
+            return (api.HEADER_ZERO, *block)
+    return (SLOT_READ, *block)

@@ -3,14 +3,14 @@
 Files: musl/allocator.py, musl/codes.py, musl/damage.py, musl/entry.py, musl/help.py, musl/messages/verdict.py, musl/records.py.
 """
 
-from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
 from gdbheapx import verdict
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.base import Module, Thread
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.twin.kernel import PythonKernel
 from gdbheapx.kernel.musl import records as api
@@ -47,7 +47,7 @@ def opened(target: MuslTarget, kernel: Kernel) -> Opened:
 def made(word: int = 8, little_endian: bool = True) -> MuslHeap:
     """Groups of several classes, a donated one, and a block with a mapping of its own."""
     heap = MuslHeap(word, little_endian)
-    heap.group(3, 10, [Request(0, 60), Request(4, 50), Request(9, 47)], freed=0xF0)
+    heap.group(3, 10, [Request(0, 60), Request(4, 50), Request(9, 30, 1)], freed=0xF0)
     heap.group(20, 4, [Request(1, 1100)])
     heap.group(1, 5, [Request(2, 20)], pages=0, freeable=False)
     heap.own(200_000)
@@ -88,7 +88,7 @@ def test_sums_are_equal_by_mappings_and_by_slots(kernel: Kernel) -> None:
     assert row.used_bytes == 3 * 60 + 1148 + 28 + own[1] - own[0] - 20 and row.used_blocks == 6 and row.free_slots == 7 + 3 + 4
     assert row.system_bytes == (row.used_bytes or 0) + (row.free_bytes or 0) + (row.overhead_bytes or 0)
     assert row.donated_bytes == 16 + 5 * 32 and row.unparsed_bytes == 0
-    assert sum(one.used_bytes for one in malloc.bins()) == 60 + 50 + 47 + 1100 + 20 + 200_000
+    assert sum(one.used_bytes for one in malloc.bins()) == 60 + 50 + 30 + 1100 + 20 + 200_000
     assert sum(one.used_bytes + one.slack_bytes - 4 * one.used_slots for one in malloc.bins()) == row.used_bytes
     assert sum(one.used_bytes for one in malloc.histogram()) == row.used_bytes
     assert sum(one.free_bytes for one in malloc.histogram()) == row.free_bytes
@@ -125,7 +125,7 @@ def spoil_group(heap: MuslHeap) -> None:
 
 
 def spoil_block(heap: MuslHeap) -> None:
-    heap.put(sorted(heap.used)[1] + 50, 0x41, 1)
+    heap.put(sorted(heap.used)[2] + 30, 0x41, 1)
 
 
 def cut_area(heap: MuslHeap) -> None:
@@ -157,11 +157,24 @@ def test_damage_is_told_with_its_place(kernel: Kernel, code: Code) -> None:
     assert (code in [row.code for row in rows]) == (code.nature.name == "DAMAGE")
     if code is codes.BLOCK_OVERRUN:
         (row,) = rows
-        assert row.suspect is not None and row.suspect.address == sorted(target.heap.used)[1]
-        assert row.address == row.suspect.address and row.abort
+        assert row.suspect is not None and (row.suspect.address, row.suspect.size_bytes) == (sorted(target.heap.used)[2], 30)
+        assert row.address == row.suspect.address - 16 and row.abort
     (arena,) = malloc.arenas()
     parts = [arena.used_bytes, arena.free_bytes, arena.overhead_bytes, arena.unparsed_bytes]
     assert arena.system_bytes == sum(part or 0 for part in parts)
+
+
+@pytest.mark.parametrize("pc, code", [(0x5550_0000, codes.SLOT_CHANGING), (0x5550_0042, codes.HEADER_BROKEN), (None, codes.HEADER_BROKEN)])
+def test_a_half_written_header_is_damage_where_no_thread_writes(kernel: Kernel, pc: Optional[int], code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread in the code of malloc's object may be in the middle of it, but for one that waits in a system call."""
+    target = MuslTarget(made())
+    target.heap.pieces[0x5550_0000] = bytearray(0x40) + b"\x0f\x05" + bytes(0xFBE)
+    target.heap.put(sorted(target.heap.used)[1] - 3, 0, 1)
+    monkeypatch.setattr(target, "threads", lambda: [Thread(1, None, None, None, pc)])
+    monkeypatch.setattr(target, "code_ranges", lambda module: [(0x5550_0000, 0x5550_1000)], raising=False)
+    malloc, told = opened(target, kernel)
+    assert not malloc.survey().is_whole and told == [code]
+    assert [row.code for row in malloc.rules()] == [code] * (code is codes.HEADER_BROKEN)
 
 
 def test_slots_that_musl_counts_are_checked(kernel: Kernel) -> None:
