@@ -69,6 +69,10 @@ class Jemalloc(NamedTuple):
     """Releases of tikv-jemallocator that have it and are tested, with what they need."""
     synthetic: bool = False
     """No build was tried: its layouts and the decision table on memory made by hand."""
+    name: Optional[str] = None
+    """Of a build between releases."""
+    built: Optional[str] = None
+    """Builds from source that were tried too; the tests take them from GDBHEAPX_JEMALLOCS."""
 
 
 JEMALLOCS = (
@@ -76,7 +80,13 @@ JEMALLOCS = (
     Jemalloc((5, 1, 0), synthetic=True),
     Jemalloc((5, 2, 1), ("0.4",)),
     Jemalloc((5, 3, 0), ("0.5", "0.6")),
-    Jemalloc((5, 3, 1), ("0.7 with its feature `stats`",)),
+    Jemalloc((5, 3, 1), ("0.7 with its feature `stats`",), built="stripped, with profiling and statistics"),
+    Jemalloc(
+        (5, 3, 1, 47),
+        name="5.3.1-47-g295e4894 (development, May 2026)",
+        built="with debug information and stripped: with and without profiling, statistics, a prefix (quantum of 8, static). "
+        "Pages of 64 KiB: with debug information; stripped it is named, not read",
+    ),
 )
 TICKER_BUG = ((5, 0, 1), (5, 2, 1))
 """The first and the last release in which a thread that frees first never purges."""
@@ -153,6 +163,7 @@ def jemalloc_table() -> List[List[str]]:
         titles = [row.title for row in ROWS if row.jemalloc == one.version]
         debian = ["libjemalloc2 of " + ", ".join(titles)] if titles else []
         rust = ["tikv-jemallocator " + ", ".join(one.rust)] if one.rust else []
-        tried = "no build: layouts and decision table on synthetic memory" if one.synthetic else "; ".join(debian + rust)
-        lines.append([text(one.version), tried, "yes" if TICKER_BUG[0] <= one.version <= TICKER_BUG[1] else "no"])
+        source = ["built from source (x86-64), " + one.built] if one.built else []
+        tried = "no build: layouts and decision table on synthetic memory" if one.synthetic else "; ".join(debian + rust + source)
+        lines.append([one.name or text(one.version), tried, "yes" if TICKER_BUG[0] <= one.version <= TICKER_BUG[1] else "no"])
     return lines

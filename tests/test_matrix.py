@@ -45,9 +45,11 @@ def test_the_jemallocs_are_those_that_are_tried() -> None:
     tried: Dict[Version, Set[str]] = {version: set() for version in [row.jemalloc for row in matrix.ROWS] + list(jemallocs.VERSIONS.values())}
     for crate, version in jemallocs.VERSIONS.items():
         tried[version].add(crate)
-    listed = {one.version: {name.split()[0] for name in one.rust} for one in matrix.JEMALLOCS if not one.synthetic}
+    listed = {one.version: {name.split()[0] for name in one.rust} for one in matrix.JEMALLOCS if not (one.synthetic or one.name)}
     assert listed == tried
-    assert matrix.JEMALLOCS[-1].version == jemalloc_layouts.NEWEST_KNOWN
+    assert [one.version for one in matrix.JEMALLOCS[-2:]] == [
+        jemalloc_layouts.NEWEST_KNOWN, (*jemalloc_layouts.NEWEST_KNOWN, jemalloc_layouts.TRIED_COMMITS),
+    ]  # fmt: skip
 
 
 def test_oldest_python_is_the_package_floor() -> None:

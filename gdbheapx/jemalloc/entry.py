@@ -53,7 +53,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         """One that was found by its structure: the proof alone, again."""
         from gdbheapx.jemalloc.detection import detect
 
-        return located if detect.confirm(target, located) else None
+        return detect.settled(target, located) if detect.confirm(target, located) else None
 
     def prepare(self, target: Target, located: "Jemalloc") -> None:
         """Its symbols."""

@@ -68,7 +68,7 @@ def check_blocks(process: Process, kind: str, caches: bool = True, late: int = 0
     found = blocks_by_address(listing(envelope))
     for status, recorded in (("used", record.live), ("cached", record.cached)):
         wrong = [(block, found.get(address)) for address, block in recorded.items() if found.get(address, {}).get("status") != status]
-        if status == "cached" and any(one["version"] == "5.3.1" for one in envelope["allocators"] if one["name"] == "jemalloc"):
+        if status == "cached" and any(one["version"].startswith("5.3.1") for one in envelope["allocators"] if one["name"] == "jemalloc"):
             assert len(wrong) < len(recorded) // 10  # its caches are flushed by the clock too, so a slow machine flushes some after the record
             wrong = [one for one in wrong if (one[1] or {}).get("status") == "used"]
         assert not wrong, "%d of %d blocks are not %s: %s" % (len(wrong), len(recorded), status, wrong[:3])

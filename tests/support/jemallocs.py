@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import lzma
 import os
@@ -9,7 +10,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Tuple
+from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
@@ -83,7 +84,12 @@ C_WAYS = ("preload", "linked")
 SAME = ("rust-0.4-stats", "rust-0.5-stats")
 """The feature changes nothing there: these releases have statistics without it."""
 
-WAYS = C_WAYS + tuple(name for name in RUST if name not in SAME)
+ENV = "GDBHEAPX_JEMALLOCS"
+"""Further builds, separated by colons: paths of libjemalloc.so.2 with the public names of malloc, each in a folder that says what it is."""
+BUILDS = {path.parent.name: path for path in map(Path, os.environ.get(ENV, "").split(":")) if path.is_file()}
+"""They are preloaded; the name of the folder is the way."""
+
+WAYS = C_WAYS + tuple(name for name in RUST if name not in SAME) + tuple(BUILDS)
 EVERY_WAY = [*WAYS, *(pytest.param(name, marks=pytest.mark.wild) for name in SAME)]
 
 
@@ -107,22 +113,32 @@ def debug_directory(folder: Path, debug_files: Path = DEBUG_FILES) -> Path:
 
 def library_version() -> Version:
     """Its version, as it says itself."""
-    text = subprocess.run(
-        ["/usr/bin/python3", "-I", "-c", VERSION_PROGRAM], env={"LD_PRELOAD": str(library())}, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    ).stdout
-    return tuple(int(part) for part in text.split("-")[0].split("."))
+    return tuple(int(part) for part in said(library())[0].split("-")[0].split("."))
 
 
-VERSION_PROGRAM = r"""
+@functools.cache
+def said(path: Path) -> Sequence[str]:
+    """What a library says of itself: its version, and `1` if it counts what it does."""
+    environment = {"LD_PRELOAD": str(path)}
+    return subprocess.run(
+        ["/usr/bin/python3", "-I", "-c", SAYING_PROGRAM], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    ).stdout.split()
+
+
+SAYING_PROGRAM = r"""
 import ctypes
-value, length = ctypes.c_char_p(), ctypes.c_size_t(8)
-ctypes.CDLL(None).mallctl(b"version", ctypes.byref(value), ctypes.byref(length), None, ctypes.c_size_t(0))
-print(value.value.decode())
+def read(name, value):
+    ctypes.CDLL(None).mallctl(name, ctypes.byref(value), ctypes.byref(ctypes.c_size_t(ctypes.sizeof(value))), None, ctypes.c_size_t(0))
+    return value.value
+print(read(b"version", ctypes.c_char_p()).decode(), int(read(b"config.stats", ctypes.c_bool())))
 """
 
 
 def version(way: str) -> Version:
-    """The version of the jemalloc that is there by this way."""
+    """The version of the jemalloc that is there by this way. Commits after a release count as a fourth part."""
+    if way in BUILDS:
+        release, commits = said(BUILDS[way])[0].split("-")[:2]
+        return (*(int(part) for part in release.split(".")), *([int(commits)] if commits != "0" else []))
     return VERSIONS[RUST[way].crate] if way in RUST else library_version()
 
 
@@ -133,7 +149,14 @@ def has_ticker_bug(way: str) -> bool:
 
 def has_stats(way: str) -> bool:
     """Whether this build counts what it does."""
+    if way in BUILDS:
+        return said(BUILDS[way])[1] == "1"
     return way not in RUST or "stats" in RUST[way].features or RUST[way].crate in ("0.4", "0.5")
+
+
+def has_names(way: str) -> bool:
+    """Whether this build has a symbol table, a debug file or a pack: what only variables tell is null without."""
+    return way not in BUILDS or b"\0.symtab\0" in BUILDS[way].read_bytes()
 
 
 def build_rust(build: Rust) -> Path:
@@ -210,7 +233,7 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
             pytest.skip("libjemalloc-dev is not installed")
         flags.append("-ljemalloc")
     else:
-        env["LD_PRELOAD"] = str(library())
+        env["LD_PRELOAD"] = str(BUILDS.get(way) or library())
     return stage.start("je_" + program, *arguments, env=env, flags=flags)
 
 

@@ -142,8 +142,8 @@ class Jemalloc(NamedTuple):
     @property
     def unlisted(self) -> Optional[str]:
         """What to mind about a build that was never tried; None for a listed one."""
-        if self.version <= layouts.NEWEST_KNOWN:
-            return None
+        if layouts.was_tried(self.version, self.version_text) or (self.fitting is not None and self.version_text is None):
+            return None  # a core without the file has no text: the table of the build that was tried fits
         return "jemalloc %s is newer than 5.3.1, the newest tested: gdbheapx reads it by the fields that it has" % (
             self.version_text or "of unknown version"
         )
@@ -246,6 +246,17 @@ def confirm(target: Target, jemalloc: Jemalloc) -> bool:
     if jemalloc.is_partial:
         return unlisted.confirm(target, jemalloc.types, jemalloc.geometry, arenas.pointers)
     return calibrate.check(target, jemalloc.symbols, jemalloc.types, jemalloc.geometry, False, SLABS_CONFIRMED).wrong is None
+
+
+def settled(target: Target, jemalloc: Jemalloc) -> Jemalloc:
+    """The same with the kind of tsd_s that its threads have, where that was open while it ran: now their registers are known.
+
+    After 5.3.1 no list leads to a tsd in a build without statistics.
+    """
+    if not jemalloc.symbols.by_structure or "tsd_s" not in jemalloc.types.structs or not tsd_place.is_undecided(jemalloc.types):
+        return jemalloc
+    found = _nameless(target, jemalloc.module, traces.look(target, jemalloc.module), 0)
+    return found._replace(id=jemalloc.id) if isinstance(found, Jemalloc) else jemalloc
 
 
 def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
@@ -357,8 +368,9 @@ def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optio
     if table is not None:
         types.update(TypeSet({name: table.types.structs[name] for name in layouts.ELSEWHERE if name in table.types.structs}))
         return types
-    for function, names in layouts.UNITS.items():
-        near = symbols.near(function)
+    for function, wanted in layouts.UNITS.items():
+        names = [name for name in wanted if name not in types.structs]
+        near = symbols.near(function) if names else None
         more = target.types(near, names, (), (), symbols.prefix, thorough=False) if near is not None else None
         if more is not None:
             types.update(more)

@@ -7,7 +7,7 @@ from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, Target, TypeSet
 from gdbheapx.jemalloc.detection import layouts, traces
-from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
+from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES, Symbols
 from gdbheapx.jemalloc.detection.unread import debug_hint
 from gdbheapx.layout.pack import Pack, no_types
 from gdbheapx.problems import MISSING_SYMBOLS
@@ -126,7 +126,8 @@ def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[
     if types is None:
         raise no_types(target, module, debug_hint(target, module).line())
     check(types, module.name)
-    switches = {name: target.constant(name, near) for name in layouts.SWITCHES} if near is not None else {}
+    code = Symbols(target, module, prefix, None).near() or near  # after 5.3.1 the unit of `arenas` has no use for constants
+    switches = {name: target.constant(name, code) for name in layouts.SWITCHES} if code is not None else {}
     return Pack(
         allocator="jemalloc",
         version_text=version_text,

@@ -11,6 +11,8 @@ Version = Tuple[int, int, int]
 NEWEST_KNOWN: Version = (5, 3, 1)
 UNRELEASED: Version = (5, 3, 99)
 """A build after 5.3.1, told by its fields."""
+TRIED_COMMITS = 47
+"""Of those the one that was tried: so many commits after 5.3.1 (295e4894 of May 2026)."""
 
 STRUCTS = (
     "arena_s",
@@ -63,9 +65,11 @@ STRUCTS = (
 
 UNITS = {
     "background_thread_create": ("background_thread_info_s",),
+    "tcaches_create": ("tcaches_s",),
+    "prof_lookup": ("prof_tctx_s", "prof_gctx_s", "prof_bt_s"),
     "ctl_boot": ("ctl_arenas_s", "ctl_stats_s", "ctl_arena_s", "ctl_arena_stats_s"),
 }
-"""External functions in whose units stand the structs that jemalloc.c does not use."""
+"""External functions in whose units stand the structs that jemalloc.c does not use; the last two only after 5.3.1."""
 ELSEWHERE = tuple(name for names in UNITS.values() for name in names)
 
 ENUMERATORS = ("tsd_state_nominal", "extent_state_active", "malloc_init_initialized", "percpu_arena_disabled")
@@ -151,6 +155,8 @@ class States(NamedTuple):
     retained: int
     highest: int
     """extent_state_max, or the highest value there is."""
+    pinned: Optional[int] = None
+    """None in builds up to 5.3.1, which have no such state."""
 
 
 def states(types: TypeSet, version: Version) -> States:
@@ -160,7 +166,10 @@ def states(types: TypeSet, version: Version) -> States:
         highest = 6 if version > NEWEST_KNOWN else 5 if version >= (5, 3, 0) else 3
     named = [types.enumerator("extent_state_" + name) for name in ("active", "dirty", "muzzy", "retained")]
     numbers = [place if value is None else value for place, value in enumerate(named)]
-    return States(numbers[0], numbers[1], numbers[2], numbers[3], highest)
+    pinned = types.enumerator("extent_state_pinned")
+    if pinned is None and named[0] is None and version > NEWEST_KNOWN:
+        pinned = 4
+    return States(numbers[0], numbers[1], numbers[2], numbers[3], highest, pinned)
 
 
 TSD_STATES = ("nominal", "nominal_slow", "nominal_recompute", "minimal_initialized", "purgatory", "reincarnated", "uninitialized")
@@ -233,6 +242,11 @@ def may_differ(text: Optional[str]) -> bool:
     is."""
     release = release_of(text)
     return release is None or commits_after(text) > PROVEN_COMMITS.get(release, 0)
+
+
+def was_tried(version: Version, text: Optional[str]) -> bool:
+    """Builds whose types belong to this release were tried, if they are what the version text says."""
+    return version <= NEWEST_KNOWN or (release_of(text) == NEWEST_KNOWN and commits_after(text) == TRIED_COMMITS)
 
 
 def is_read(text: Optional[str]) -> bool:

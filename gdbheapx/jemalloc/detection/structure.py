@@ -272,7 +272,7 @@ class StructureSymbols(Symbols):
         place = self._places.get(name)
         return None if place is None else Symbol(name, place, self.module, FOUND_BY)
 
-    def near(self, function: str = "") -> Optional[Symbol]:
+    def near(self, function: Optional[str] = None) -> Optional[Symbol]:
         return None
 
     def size_bytes(self, name: str) -> Optional[int]:

@@ -20,6 +20,8 @@ PUBLIC_VARIABLES = ("malloc_conf", "malloc_conf_2_conf_harder", "malloc_message"
 PROFILER = "prof_backtrace"
 """A function that has no code in builds without --enable-prof (prof.c, prof_sys.c)."""
 
+IN_JEMALLOC_C = ("malloc_default", "arena_choose_hard")
+"""Functions of jemalloc.c: the first from 5.2 on, the other up to 5.3.1."""
 PREPARED = (
     "tsd_booted",
     "tsd_nominal_tsds",
@@ -104,13 +106,15 @@ class Symbols:
             return self._target.dynamic_symbol(prefix + name)
         return self._in_pack(name) if self.pack is not None else self.public(name)
 
-    def near(self, function: str = "arena_choose_hard") -> Optional[Symbol]:
+    def near(self, function: Optional[str] = None) -> Optional[Symbol]:
         """A function as debug information has it, in whose unit types are found; None without debug information.
 
-        arena_choose_hard stands in jemalloc.c in every release, which includes almost every header.
+        Without a name one of jemalloc.c, which includes almost every header.
         """
-        near = self._target.function(self.module, self.prefix + function)
-        if near is None and function == "arena_choose_hard":
+        names = IN_JEMALLOC_C if function is None else (function,)
+        found = (self._target.function(self.module, self.prefix + name) for name in names)
+        near = next((symbol for symbol in found if symbol is not None), None)
+        if near is None and function is None:
             named = self._target.find_static(self.prefix + "arenas")
             near = next((symbol for symbol in named if symbol.module.base == self.module.base and symbol.source == "debug-info"), None)
         return near

@@ -78,7 +78,7 @@ TSD_IMAGES = (
     TsdImage("5.3.0", 6, (-280, -296, -344)),  # -296: quantum 8, -344: pages of 64 KiB
     TsdImage("5.3.0-196-ga25b9b8b", 6, (-288,)),
     TsdImage("5.3.1", 6, (-328, -336)),
-    TsdImage("after 5.3.1", 5, (-288,)),
+    TsdImage("after 5.3.1", 5, (-288, -296)),
 )
 
 

@@ -78,10 +78,16 @@ def choose(
         tsd, link = _Tsd(table.types), _link(table.types)
         if link is not None and link not in rings:
             rings[link] = list(_in_rings(words, link, read))
-        addresses = {*(rings[link] if link is not None else ()), *_in_blocks(target, module, table.types, thread)}
-        votes[table.name] = sum(1 for address in addresses if tsd.holds(read, address, known) and tsd.counts(read, address))
+        listed = rings[link] if link is not None else _behind_descriptors(table.types, known, read)
+        addresses = {*listed, *_in_blocks(target, module, table.types, thread)}
+        votes[table.name] = sum(1 for address in addresses if tsd.holds(read, address, (0, *known)) and tsd.counts(read, address))
     best = max(tables, key=lambda table: votes[table.name])
     return best if votes[best.name] and list(votes.values()).count(votes[best.name]) == 1 else None
+
+
+def is_undecided(types: TypeSet) -> bool:
+    """tsd_s is one of several kinds of a release, none of which is proven."""
+    return "te_data" in types.structs["tsd_s"].members and "te_data_s" not in types.structs
 
 
 def explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[int, bytes]]) -> Optional[int]:
@@ -164,6 +170,26 @@ def _in_rings(words: Sequence[int], link: int, read: Callable[[int, int], int]) 
             yield from members
 
 
+def _behind_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[int, int], int]) -> Iterator[int]:
+    """Where tsds would lie around the descriptors of automatic caches, on the arenas' lists: after 5.3.1 there is no list of tsds.
+
+    In builds without statistics these are empty."""
+    head = types.place("arena_s", "cache_bin_array_descriptor_ql.qlh_first")
+    link = types.place("cache_bin_array_descriptor_s", "link.qre_next")
+    own = types.place("tsd_s", "tcache_slow.cache_bin_array_descriptor")
+    if head is None or link is None or own is None:
+        return
+    for arena in arenas:
+        first = at = read(arena + head.offset, 8)
+        for _ in range(MOST_THREADS):
+            if not at or at & 7 or at >> 56:
+                break
+            yield at - own.offset
+            at = read(at + link.offset, 8)
+            if at == first:
+                break
+
+
 def _in_blocks(target: Target, module: Module, types: TypeSet, thread: Optional[Thread]) -> Iterator[int]:
     """Where the thread-local image says that each thread has its tsd; nothing while a process runs, whose registers are not known."""
     place = types.place("tsd_s", "rtree_ctx")
@@ -185,8 +211,8 @@ class Finder:
 
     def find(self) -> Optional[ThreadLocal]:
         """Where each thread has it; None where that is not known."""
-        if "te_data" in self._types.structs["tsd_s"].members and "te_data_s" not in self._types.structs:
-            return None  # one of several kinds of tsd_s, none of which is proven
+        if is_undecided(self._types):
+            return None
         if self._distance is None and self._target.thread_local_at(self._module, 0) is None:
             self._distance = self._search_beside()
         if self._distance is not None:
