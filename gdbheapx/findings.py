@@ -31,6 +31,8 @@ ARENAS_LEFT = "arenas-left-behind"
 # ---- findings
 SMALL_PIECES = "free-in-small-pieces"
 THREAD_CACHES = "thread-caches"
+PINNED_PAGES = "pinned-pages"
+"""Unused pages that the program's extent hooks say can never be returned."""
 MAIN_TOP = "main-top"
 THREAD_TOPS = "thread-tops"
 HUGETLB = "hugetlb-pages"

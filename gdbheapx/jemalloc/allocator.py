@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.stats.meter import JemallocMeter
     from gdbheapx.jemalloc.stats.tunables import Tunables
 
-WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata")
+WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata", "pinned")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
-SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={3, 4})
+SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={3, 4, 8})
 MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) << 10
 """Of one thread's cache: blocks of each small and each large class, and the large classes that it keeps (up to tcache_max, 32 KiB)."""
 

@@ -68,6 +68,7 @@ ACTIVE_PAGES = Code("active-pages-mismatch", Severity.DAMAGE)
 """An arena's own counter is not what its extents add up to; so the next three."""
 DIRTY_PAGES = Code("dirty-pages-mismatch", Severity.DAMAGE)
 MUZZY_PAGES = Code("muzzy-pages-mismatch", Severity.DAMAGE)
+PINNED_PAGES = Code("pinned-pages-mismatch", Severity.DAMAGE)
 RETAINED_PAGES = Code("retained-pages-mismatch", Severity.DAMAGE)
 BIN_REGIONS = Code("bin-regions-mismatch", Severity.DAMAGE)
 """curregs of a bin is not what its slabs' bitmaps add up to."""

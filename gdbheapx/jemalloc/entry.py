@@ -20,7 +20,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
     name = "jemalloc"
     fingerprint = Fingerprint(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
-    statuses = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata")
+    statuses = ("used", "cached", "free", "dirty", "muzzy", "pinned", "retained", "metadata")
     known_capabilities = frozenset(
         (
             *("cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),

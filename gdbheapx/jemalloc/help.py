@@ -8,8 +8,8 @@ HELP = {
 muzzy pages.
 """,
     "bins": "jemalloc: size classes with slabs, regions and unused extents.\n",
-    "chunks": """jemalloc: blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy and retained are its
-unused extents.
+    "chunks": """jemalloc: blocks are used, cached (in a thread cache) or free regions of slabs; dirty, muzzy, retained and pinned
+(memory that the program's extent hooks can never return) are its unused extents.
 """,
     "malloc-stats": "jemalloc: malloc_stats_print's text; --json has its keys.\n",
     "purge": "jemalloc: by mallctl: dirty and muzzy pages of one arena or of all, with --decay those that have decayed by now.\n",

@@ -70,6 +70,9 @@ class JemallocArena(NamedTuple):
     dirty_bytes: Annotated[Optional[int], Column("dirty", BYTES, ADD)]
     muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES, ADD, goes=3)]
     retained_bytes: Annotated[Optional[int], Column("retained", BYTES, ADD)]
+    pinned_bytes: Annotated[Optional[int], Column("pinned", BYTES, ADD, IF_ANY, goes=4)]
+    """Unused pages that the program's extent hooks can never return: no purge reaches them, jemalloc reuses them first (after 5.3.1). None
+    where no layout is known."""
     metadata_bytes: Annotated[Optional[int], Column("metadata", BYTES, ADD, goes=9)]
     """base.allocated plus internal."""
     mapped_bytes: Annotated[Optional[int], hidden(ADD)]
@@ -100,7 +103,7 @@ class JemallocArena(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """Active and unused pages."""
-        return sum(part or 0 for part in (self.active_bytes, self.dirty_bytes, self.muzzy_bytes))
+        return sum(part or 0 for part in (self.active_bytes, self.dirty_bytes, self.muzzy_bytes, self.pinned_bytes))
 
 
 class JemallocBin(NamedTuple):
@@ -111,7 +114,7 @@ class JemallocBin(NamedTuple):
     index: Annotated[Optional[int], Column("class")]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """szind; None for unused extents, which have none."""
     kind: Annotated[str, Column("kind", TEXT, goes=6)]
-    """`small` (slabs of a bin), `large`, or unused extents: `dirty`, `muzzy`, `retained`."""
+    """`small` (slabs of a bin), `large`, or unused extents: `dirty`, `muzzy`, `retained`, `pinned`."""
     min_size_bytes: Annotated[int, hidden()]
     max_size_bytes: Annotated[int, Column("size", BYTES)]
     slabs: Annotated[Optional[int], Column("slabs/extents", goes=5)]

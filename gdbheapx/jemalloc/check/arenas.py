@@ -25,7 +25,12 @@ from gdbheapx.layout.view import View
 from gdbheapx.problems import Code
 from gdbheapx.units import plural
 
-STATES: Dict[str, Code] = {"dirty": codes.DIRTY_PAGES, "muzzy": codes.MUZZY_PAGES, "retained": codes.RETAINED_PAGES}
+STATES: Dict[str, Code] = {
+    "dirty": codes.DIRTY_PAGES,
+    "muzzy": codes.MUZZY_PAGES,
+    "retained": codes.RETAINED_PAGES,
+    "pinned": codes.PINNED_PAGES,
+}
 INVALID_KEY = 1
 """RTREE_LEAFKEY_INVALID."""
 CACHES = ("cache", "l2_cache")
@@ -50,19 +55,19 @@ def tell_pages(context: Context, findings: Findings, arena: Arena, view: View, s
     if uses_hpa(view) or (seen is not None and seen.other.extents):
         return
     page = context.geometry.page_bytes
-    for state, code in STATES.items():
-        counted = arena_list.pages(view, state)
+    for state in arena_list.states_of(context):
+        code, counted = STATES[state], arena_list.pages(view, state)
         _compare(findings, code, arena, "%s pages" % state, counted, getattr(seen, state).bytes // page if seen is not None else 0)
     active = seen.active.bytes // page if seen is not None else 0
     _compare(findings, codes.ACTIVE_PAGES, arena, "active pages", arena_list.active_pages(view), active)
 
 
 def tell_mapped(context: Context, findings: Findings, arena: Arena, view: View, seen: Optional[ArenaExtents]) -> None:
-    """Bytes mapped: active, dirty and muzzy extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
+    """Bytes mapped: active, dirty, muzzy and pinned extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
     if uses_hpa(view) or (seen is not None and seen.other.extents):
         return
     counted = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
-    there = seen.active.bytes + seen.dirty.bytes + seen.muzzy.bytes if seen is not None else 0
+    there = seen.active.bytes + seen.dirty.bytes + seen.muzzy.bytes + seen.pinned.bytes if seen is not None else 0
     if counted is not None and counted != there:
         what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (arena.index, counted, there)
         findings.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
@@ -222,7 +227,7 @@ class Lists:
     def add(self, arena: Arena, view: View) -> None:
         """The lists of one arena. Unreadable if its bins are."""
         states = self._context.geometry.states
-        for state in ("dirty", "muzzy", "retained"):
+        for state in arena_list.states_of(self._context):
             for path in ("pa_shard.pac.ecache_%s.eset" % state, "pa_shard.pac.ecache_%s.guarded_eset" % state, "extents_%s" % state):
                 if view.has(path + ".npages"):
                     self._add_set(arena, view, path, state, getattr(states, state))
@@ -259,7 +264,7 @@ class Lists:
         ]
         ring = None
         lru = types.first("arena_s", *("%s.lru.%s" % (path, name) for name in FIRST))
-        if lru is not None and self._links.unused is not None:
+        if lru is not None and self._links.unused is not None and state != "pinned":  # no age counts there (eset.c: eset_insert)
             ring = self._add(
                 "list of %s extents" % state, arena, view.address_of(lru), view[lru], self._links.unused, number, api.ANY, False
             )

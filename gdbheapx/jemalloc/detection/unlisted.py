@@ -91,7 +91,7 @@ def read(target: Target, module: Module, arenas: Arenas, bins: Optional[Bins]) -
     base = assemble(target, types, FIRST, sizes, tables.page_classes(sizes, tables.PAGE_BYTES), infos)
     if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
         return "its bins do not match"
-    known = layouts.states(types, layouts.UNRELEASED)
+    known = layouts.states(types, layouts.UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
     base = base._replace(narenas=arenas.highest + 1, rtree_root=ends.emap + EMAP_ROOT, states=known, size_from_extent=True)
     held: List[Tuple[Geometry, Proof]] = []
     for bits in target.arch.address_bits:

@@ -23,7 +23,7 @@ SYSTEM = ("libc.", "libc-", "libpthread", "[vdso]")
 CALLERS_BYTES = 4096
 """So much for who called jemalloc: what flushes a thread cache has arrays there."""
 PAC = "pa_shard.pac."
-EXTENT_STATES = ("dirty", "muzzy", "retained")
+EXTENT_STATES = ("dirty", "muzzy", "retained", "pinned")
 UNUSED_STATES = ("dirty", "muzzy")
 """What a purge gives back."""
 ACTIVE = ("pa_shard.nactive", "nactive")
@@ -223,8 +223,13 @@ def base_view(context: Context, view: View) -> Optional[View]:
         return None
 
 
+def states_of(context: Context) -> Sequence[str]:
+    """EXTENT_STATES that extents of this build may have: none is `pinned` up to 5.3.1, and where no layout is known it is not told."""
+    return EXTENT_STATES if context.geometry.states.pinned is not None else EXTENT_STATES[:-1]
+
+
 def pages(view: View, state: str) -> Optional[int]:
-    """Pages in the arena's extents of a state (`dirty`, `muzzy`, `retained`) by its own counters; None if this build has none.
+    """Pages in the arena's extents of a state (see EXTENT_STATES) by its own counters; None if this build has none.
 
     extents_STATE.npages up to 5.2; from 5.3 the sum of both esets of pac.ecache_STATE.
     """
@@ -246,14 +251,15 @@ def page_paths(types: TypeSet, state: str) -> Sequence[str]:
 
 
 def held_bytes(context: Context, listed: Sequence[Arena]) -> Optional[int]:
-    """Active, dirty and muzzy pages of all arenas by their own counters; None if one of them cannot be told."""
+    """Active and unused pages of all arenas by their own counters; None if one of them cannot be told."""
     total = 0
     for arena in listed:
         try:
             view = arena.read()
         except Unreadable:
             return None
-        for count in (active_pages(view), pages(view, "dirty"), pages(view, "muzzy")):
+        kept = [pages(view, state) for state in (*UNUSED_STATES, *(["pinned"] if "pinned" in states_of(context) else []))]
+        for count in (active_pages(view), *kept):
             if count is None:
                 return None
             total += count * context.geometry.page_bytes

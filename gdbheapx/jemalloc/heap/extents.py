@@ -104,6 +104,7 @@ def heap_layout(context: Context) -> HeapLayout:
         word_bytes=geometry.word_bytes,
         little_endian=geometry.little_endian,
         binshard=fields.get("binshard", BitField(0, 0)),
+        pinned=kernel_api.NO_STATE if states.pinned is None else states.pinned,
     )
     has_shards = "binshard" in fields
     bins = tuple(

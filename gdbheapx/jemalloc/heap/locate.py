@@ -8,7 +8,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.context import Context, pointers_in
 from gdbheapx.jemalloc.detection.calibrate import leaf_of, look_up
 from gdbheapx.jemalloc.heap import base
-from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.heap.arenas import EXTENT_STATES, Arena
 from gdbheapx.jemalloc.threads.tcache import Caches
 from gdbheapx.model import Address
 
@@ -133,7 +133,7 @@ def _beside(context: Context, caches: Caches, extent: Optional[Extent]) -> Optio
 
 def _block(context: Context, caches: Caches, extent: Extent) -> Neighbour:
     geometry, size = context.geometry, extent.end - extent.begin
-    names = {geometry.states.dirty: "dirty", geometry.states.muzzy: "muzzy", geometry.states.retained: "retained"}
+    names = {getattr(geometry.states, state): state for state in EXTENT_STATES}
     if extent.state != geometry.states.active or extent.szind >= len(geometry.size_classes):
         return Neighbour(Address(extent.begin), size, size, names.get(extent.state, "metadata"))
     if geometry.size_from_extent and extent.szind >= geometry.nbins:

@@ -45,14 +45,21 @@ ARENA = (
     ("extents_dirty", ("pa_shard.pac.ecache_dirty.mtx", "extents_dirty.mtx")),
     ("extents_muzzy", ("pa_shard.pac.ecache_muzzy.mtx", "extents_muzzy.mtx")),
     ("extents_retained", ("pa_shard.pac.ecache_retained.mtx", "extents_retained.mtx")),
+    ("extents_pinned", ("pa_shard.pac.ecache_pinned.mtx",)),
     ("decay_dirty", ("pa_shard.pac.decay_dirty.mtx", "decay_dirty.mtx")),
     ("decay_muzzy", ("pa_shard.pac.decay_muzzy.mtx", "decay_muzzy.mtx")),
     ("base", ("base",)),
     ("tcache_list", ("tcache_ql_mtx", "cache_bin_array_descriptor_ql_mtx")),
 )
 """Key -> path in arena_s, newest first; that of `base` lies in the arena's base_s. MUTEX_PROF_ARENA_MUTEXES."""
-HPA = (("hpa_shard", "pa_shard.hpa_shard.mtx"), ("hpa_shard_grow", "pa_shard.hpa_shard.grow_mtx"), ("hpa_sec", ""))
+AFTER_5_3_1 = ("extents_pinned",)
+HPA = (("hpa_shard", "mtx"), ("hpa_shard_grow", "grow_mtx"), ("hpa_sec", ""))
 """From 5.3.0; counted only where an arena ever used huge pages."""
+
+
+def hpa_path(view: View) -> str:
+    """Where arena_s has its hpa_shard_t, with a dot behind it."""
+    return "pa_shard.hpa." if view.has("pa_shard.hpa.mtx") else "pa_shard.hpa_shard."
 
 
 def none(value: Optional[int] = 0) -> Counters:
@@ -70,9 +77,9 @@ def copied(view: View, start: str) -> Counters:
     return {key: view.get(start + member) for key, member in COUNTERS}
 
 
-def names(has_hpa: bool) -> List[str]:
+def names(has_hpa: bool, has_pinned: bool) -> List[str]:
     """The keys of an arena's locks, in the order of mutex_prof_arena_ind_t."""
-    return [key for key, _ in ARENA] + ([key for key, _ in HPA] if has_hpa else [])
+    return [key for key, _ in ARENA if has_pinned or key not in AFTER_5_3_1] + ([key for key, _ in HPA] if has_hpa else [])
 
 
 def merged(locks: Iterable[Counters]) -> Counters:
@@ -103,12 +110,13 @@ def of_arena(view: View, base: Optional[View], sec: Counters) -> Dict[str, Count
     for key, paths in ARENA:
         if key == "base":
             locks[key] = counters(base, "mtx") if base is not None else counters(view, "?")
-        else:
+        elif key not in AFTER_5_3_1 or view.has(paths[0]):
             locks[key] = counters(view, view.types.first(view.struct, *paths) or "?")
-    if view.has("pa_shard.hpa_shard.mtx"):
+    start = hpa_path(view)
+    if view.has(start + "mtx"):
         used = view.get("pa_shard.ever_used_hpa")
         for key, path in HPA:
-            locks[key] = sec if not path else counters(view, path) if used else none()
+            locks[key] = sec if not path else counters(view, start + path) if used else none()
     return locks
 
 

@@ -106,7 +106,7 @@ def _row(
     blocks = sums(context, met) if met is not None else Sums(0, 0, 0, 0)
     whole = extra.caches_complete
     counted = _counters(context, arena, extra) if arena is not None else _Counters()
-    walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *EXTENT_STATES)}
+    walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *arena_list.states_of(context))}
     in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
     in_ram = {states: _in_ram(context, met, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
     tells_dirty = arena_list.hides_dirty_pages(context) is False
@@ -124,6 +124,7 @@ def _row(
         dirty_bytes=in_pages["dirty"] if tells_dirty else None,
         muzzy_bytes=in_pages["muzzy"],
         retained_bytes=in_pages["retained"],
+        pinned_bytes=in_pages.get("pinned", None if context.jemalloc.is_partial else 0),
         metadata_bytes=counted.metadata_bytes,
         mapped_bytes=counted.mapped_bytes,
         resident_bytes=counted.resident_bytes,
@@ -173,11 +174,11 @@ def _counters(context: Context, arena: Arena, extra: Extra) -> _Counters:
         view = arena.read()
     except Unreadable:
         return _Counters()
-    pages = {state: arena_list.pages(view, state) for state in EXTENT_STATES}
+    pages = {state: arena_list.pages(view, state) for state in arena_list.states_of(context)}
     pages["active"] = arena_list.active_pages(view)
 
     def in_states(*states: str) -> Optional[int]:
-        count = add(pages[state] for state in states)
+        count = add(pages[state] for state in (*states, "pinned") if state in pages)
         return None if count is None else count * context.geometry.page_bytes
 
     if extra.has_stats is False:
@@ -239,15 +240,15 @@ def _bounds(context: Context, number: int) -> Tuple[int, int]:
 
 
 def histogram(context: Context, result: ExtentsResult) -> List[HistogramRow]:
-    """Blocks by size class over all arenas; unused dirty and muzzy extents count as free, retained ones are no memory and count nowhere."""
+    """Blocks by size class over all arenas. Dirty, muzzy and pinned extents are free, retained ones count nowhere: they are no memory."""
     blocks: Dict[int, List[int]] = {}
     unused: Dict[int, List[int]] = {}
     for arena in result.arenas:
         for row in classes(context, arena):
             _add(blocks.setdefault(row.szind, [0] * 5), (row.used, row.used_bytes, row.free, row.free_bytes, row.cached))
         for counted in arena.histogram:
-            if counted[1] or counted[3]:
-                _add(unused.setdefault(counted[0], [0] * 2), (counted[1] + counted[3], counted[2] + counted[4]))
+            if counted[1] or counted[3] or counted[7]:
+                _add(unused.setdefault(counted[0], [0] * 2), (counted[1] + counted[3] + counted[7], counted[2] + counted[4] + counted[8]))
     sizes = context.geometry.size_classes
     rows = []
     for szind, (used, used_bytes, free, free_bytes, cached) in blocks.items():

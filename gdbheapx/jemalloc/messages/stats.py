@@ -108,7 +108,8 @@ def _totals(stats: Figures, arenas: Dict[str, Optional[Figures]]) -> Iterator[st
     if "metadata_edata" in stats:
         metadata += ", edata %s, rtree %s" % (shown("metadata_edata"), shown("metadata_rtree"))
     head = "Allocated: %s, active: %s, metadata: %s (%s), resident: %s, mapped: %s, retained: %s"
-    yield head % (shown("allocated"), shown("active"), shown("metadata"), metadata, shown("resident"), shown("mapped"), shown("retained"))
+    known = (shown("allocated"), shown("active"), shown("metadata"), metadata, shown("resident"), shown("mapped"), shown("retained"))
+    yield head % known + (", pinned: %s" % shown("pinned") if "pinned" in stats else "")
     if "zero_reallocs" in stats:
         yield "Count of realloc(non-null-ptr, 0) calls: %s" % shown("zero_reallocs")
     threads = stats["background_thread"]

@@ -196,7 +196,7 @@ def large(rows: Sequence[Figures], sizes: Sequence[Figures], nbins: int, uptime_
 
 def extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str]:
     """`extents:`: unused extents by page size class."""
-    states = ("dirty", "muzzy", "retained")
+    states = [state for state in ("dirty", "muzzy", "retained", "pinned") if rows and "n" + state in rows[0]]
     pairs = ((Column("n" + state, 13), Column(state + "_bytes", 13, title=state)) for state in (*states, "total"))
     columns = (*SIZE, *(one for pair in pairs for one in pair))
 

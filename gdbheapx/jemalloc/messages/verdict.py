@@ -66,6 +66,8 @@ class Figures(NamedTuple):
     """opt.prof: a sampled block has whole pages of its own."""
     missing: Sequence[str] = ()
     """What could not be read."""
+    pinned_bytes: Optional[int] = 0
+    """Unused pages that extent hooks can never return; None where no layout is known."""
 
     @property
     def unused_pages_bytes(self) -> int:
@@ -87,7 +89,7 @@ class Figures(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """All parts, in RAM or not."""
-        parts = (self.used_bytes, self.cached_bytes, self.free_regions_bytes, self.rounding_bytes, self.metadata_bytes)
+        parts = (self.used_bytes, self.cached_bytes, self.free_regions_bytes, self.rounding_bytes, self.metadata_bytes, self.pinned_bytes)
         return self.unused_pages_bytes + sum(part or 0 for part in (*parts, self.returned_resident_bytes))
 
 
@@ -155,6 +157,7 @@ def sums(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figures:
         dirty_bytes=add(row.dirty_bytes for row in rows),
         muzzy_bytes=add(row.muzzy_bytes for row in rows),
         metadata_bytes=add(row.metadata_bytes for row in rows),
+        pinned_bytes=add(row.pinned_bytes for row in rows),
         retained_bytes=_known(rows, "retained_bytes"),
         reclaimable_resident_bytes=add(row.reclaimable_resident_bytes for row in rows),
         is_known=bool(rows),
@@ -180,6 +183,8 @@ def parts(found: Figures) -> List[Part]:
         Part("jemalloc's metadata", found.metadata_bytes),
         Part("rounding to pages", found.rounding_bytes),
     ]
+    if found.pinned_bytes:
+        rows.append(Part("pinned pages, unused", found.pinned_bytes))
     if found.returned_resident_bytes:
         rows.append(Part("returned, but still in RAM", found.returned_resident_bytes))
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
@@ -367,6 +372,9 @@ def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: s
     if kind != verdict.FRAGMENTED and found.free_regions_bytes > much and 4 * found.free_regions_bytes > held:
         what = "much memory is free regions in slabs that are still in use"
         add_line(what, found.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)
+    if found.pinned_bytes is not None and found.pinned_bytes > much and 10 * found.pinned_bytes > held:
+        hint = "no purge reaches them: the program's extent hooks say that this memory cannot be returned; jemalloc reuses it first"
+        add_line("much memory is unused pinned pages", found.pinned_bytes, hint, codes.PINNED_PAGES)
     if found.cached_bytes is not None and 10 * found.cached_bytes > held:
         hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating"
         flush, evidence = names.call('"thread.tcache.flush"'), "%s (%s of what jemalloc holds)"

@@ -51,7 +51,7 @@ EXTENTS = {key % state: (state, member) for key, member in (("n%s", "nextents"),
 """Key of malloc_stats_print -> (state of extents, member of their counters)."""
 SMALL = ("allocated", *TOTALS)
 MEMORY = (
-    *("mapped", "retained", "base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes"),
+    *("mapped", "retained", "pinned", "base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes"),
     *("tcache_stashed_bytes", "resident", "abandoned_vm", "extent_avail"),
 )
 """Bytes by kind, in the order of malloc_stats_print."""
@@ -170,12 +170,14 @@ def _memory(context: Context, view: View, base: Optional[View], cached: Counted)
     }
     mapped = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
     retained = arena_list.pages(view, "retained")
-    counted = [arena_list.active_pages(view), dirty_pages(view)]
+    pinned = arena_list.pages(view, "pinned")
+    counted = [arena_list.active_pages(view), dirty_pages(view), *([pinned] if pinned is not None else [])]
     if layouts.resident_counts_muzzy(context.jemalloc.version):
         counted.append(arena_list.pages(view, "muzzy"))
     figures: Figures = {
         "mapped": add([own["mapped"], mapped]),
         "retained": None if retained is None else retained * page,
+        **({"pinned": pinned * page} if pinned is not None else {}),
         "base": own["allocated"],
         "internal": view.get("stats.internal"),
     }
@@ -195,6 +197,7 @@ def _memory(context: Context, view: View, base: Optional[View], cached: Counted)
 def _extents(context: Context, view: View) -> Optional[List[Figures]]:
     """Unused extents by page size class and state; None in builds that do not count them (5.0, 5.1)."""
     columns = {key: _extent_column(context, view, *place) for key, place in EXTENTS.items()}
+    columns = {key: found for key, found in columns.items() if found is not None or EXTENTS[key][0] != "pinned"}
     return rows(columns, len(context.geometry.page_classes)) if columns["ndirty"] is not None else None
 
 
@@ -256,12 +259,15 @@ def _figures(context: Context, view: View, stats: View) -> Figures:
 
 def _destroyed_memory(stats: View, pac: str, new: bool) -> Figures:
     paths = {"mapped": "astats.mapped", "retained": pac + "retained", "abandoned_vm": pac + "abandoned_vm"}
+    if stats.has(pac + "pinned"):
+        paths["pinned"] = pac + "pinned"
     paths["extent_avail"] = "astats.pa_shard_stats.edata_avail" if new else "astats.extent_avail"
     return {key: stats.get(paths.get(key, "astats." + key)) for key in MEMORY if key in paths or stats.has("astats." + key)}
 
 
 def _destroyed_mutexes(stats: View, has_hpa: bool) -> Dict[str, mutexes.Counters]:
-    return {name: mutexes.copied(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(mutexes.names(has_hpa))}
+    keys = mutexes.names(has_hpa, stats.has("astats.pa_shard_stats.pac_stats.pinned"))
+    return {name: mutexes.copied(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(keys)}
 
 
 def _destroyed_bins(stats: View, nbins: int) -> List[Figures]:

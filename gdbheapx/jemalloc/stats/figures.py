@@ -217,7 +217,7 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
         "active": _pages(context, add([row["pactive"] for row in rows])),
         "metadata": add([row[key] for row in rows for key in ("base", "internal")]),
     }
-    for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained"):
+    for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained", "pinned"):
         if any(key in row for row in rows):
             figures[key] = add([row.get(key) for row in rows])
     is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both

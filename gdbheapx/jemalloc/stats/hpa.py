@@ -8,7 +8,6 @@ from gdbheapx.jemalloc.context import Context, column
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.layout.view import View
 
-SHARD = "pa_shard.hpa_shard."
 PARTS = ("npageslabs", "nactive", "ndirty")
 NHUGE = (("huge", 1), ("nonhuge", 0))
 """How the second index of each table of slabs is called (psset.h)."""
@@ -21,6 +20,8 @@ SEC_KEYS = (
     ("sec_overfills", "noverfills"),
 )
 """Of the small extent cache from 5.3.1."""
+ALLOC = ("min_extents", "max_extents", "extents", "ps", "pages_per_ps", "extents_per_ps", "total_elapsed_ns_per_ps")
+"""What came of requests to the HPA, by number (hpa_shard_nonderived_stats_t after 5.3.1)."""
 MAX_SEC_BINS = 1 << 16
 
 Row = Dict[str, Any]
@@ -28,7 +29,7 @@ Row = Dict[str, Any]
 
 def has(view: View) -> bool:
     """This build has an HPA."""
-    return view.has(SHARD + "psset.stats")
+    return view.has(mutexes.hpa_path(view) + "psset.stats")
 
 
 def pages_per_slab(context: Context) -> Optional[int]:
@@ -40,7 +41,7 @@ def pages_per_slab(context: Context) -> Optional[int]:
 def dirty_pages(view: View) -> int:
     """psset_ndirty of an arena that ever used huge pages; 5.3.1 and later count them among its dirty pages (pa_extra.c:
     pa_shard_ndirty)."""
-    return view.get(SHARD + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
+    return view.get(mutexes.hpa_path(view) + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
 
 
 class CounterPath(NamedTuple):
@@ -57,7 +58,8 @@ class CounterPath(NamedTuple):
 
 def of_arena(view: View) -> CounterPath:
     """The counters of an arena."""
-    return CounterPath(view, SHARD + "psset.stats.", SHARD + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
+    shard = mutexes.hpa_path(view)
+    return CounterPath(view, shard + "psset.stats.", shard + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
 
 
 def read(context: Context, place: CounterPath, sec: "Sec") -> Row:
@@ -74,6 +76,11 @@ def read(context: Context, place: CounterPath, sec: "Sec") -> Row:
     for name in ("full_slabs", "empty_slabs"):
         row[name] = _slabs(context, place, name, per_slab)[0]
     row["nonfull_slabs"] = _slabs(context, place, "nonfull_slabs", per_slab)
+    if place.view.has(place.purges + "hpa_alloc_ps"):
+        counts = {key: place.view.array("%shpa_alloc_%s" % (place.purges, key)) for key in ALLOC}
+        row["extent_allocation_distribution"] = [
+            {key: column_[at] if place.used else 0 for key, column_ in counts.items()} for at in range(len(counts["ps"]))
+        ]
     return row
 
 
@@ -104,14 +111,14 @@ class Sec:
 
 def sec(context: Context, view: View) -> Sec:
     """Its bytes, counters and locks over all its shards or bins; empty where it was never used (sec.c: sec_stats_merge)."""
-    empty = Sec(0, {}, mutexes.none())
+    empty, shard = Sec(0, {}, mutexes.none()), mutexes.hpa_path(view)
     if not view.get("pa_shard.ever_used_hpa"):
         return empty
     if view.has("pa_shard.hpa_sec.shards"):
         struct, start, count = "sec_shard_s", view["pa_shard.hpa_sec.shards"], view["pa_shard.hpa_sec.opts.nshards"]
-    elif view.has(SHARD + "sec.bins"):
-        struct, start = "sec_bin_s", view[SHARD + "sec.bins"]
-        count = view[SHARD + "sec.opts.nshards"] * view[SHARD + "sec.npsizes"]
+    elif view.has(shard + "sec.bins"):
+        struct, start = "sec_bin_s", view[shard + "sec.bins"]
+        count = view[shard + "sec.opts.nshards"] * view[shard + "sec.npsizes"]
     else:
         return empty
     if not start or struct not in context.types.structs or not 0 < count <= MAX_SEC_BINS:

@@ -26,6 +26,7 @@ FIGURES = (
     Figure("dirty_bytes", "dirty", "bytes of unused pages that were not returned to the OS yet"),
     Figure("muzzy_bytes", "muzzy", "bytes of unused pages that the OS may take at any time", goes=7),
     Figure("retained_bytes", "retained", "bytes of address space that is kept without memory", goes=6),
+    Figure("pinned_bytes", "pinned", "bytes of unused pages that extent hooks can never return", is_shown=False),
 )
 STATES = ("active", *arena_list.EXTENT_STATES)
 WORD = 8
@@ -101,7 +102,9 @@ class JemallocMeter:
         """The counters now. There is nothing to be estimated."""
         pages: Dict[str, Optional[int]] = dict.fromkeys(STATES, 0)
         allocated: Optional[int] = 0
-        arenas = self._arenas()
+        arenas, there = self._arenas(), ("active", *arena_list.states_of(self._context))
+        if "pinned" not in there and self._context.jemalloc.is_partial:
+            pages["pinned"] = None
         word = self._context.geometry.word_bytes
         order = self._context.target.byte_order
         for _, address in arenas:
@@ -111,6 +114,8 @@ class JemallocMeter:
             view = View(self._context.types, "arena_s", address, data, self._context.geometry.little_endian)
             for state, places in self._places.items():
                 so_far = pages[state]
+                if state not in there:
+                    continue
                 if not places or so_far is None:
                     pages[state] = None
                 else:
@@ -245,12 +250,13 @@ def _bin_bytes(span: Span, words: "array[int]") -> int:
 def _reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str, Optional[int]], page_bytes: int) -> Reading:
     """`pages`: counted in `page_bytes`."""
     sizes = [None if (count := pages[state]) is None else count * page_bytes for state in STATES]
-    active, dirty, muzzy, _ = sizes
+    active, dirty, muzzy, _, pinned = sizes
     if allocated is not None and active is not None and allocated > active:
         allocated = None  # counted at different moments
     unused = None if dirty is None or muzzy is None else dirty + muzzy
-    held = None if active is None or unused is None else active + unused
-    kept = unused if held is None or allocated is None else held - allocated
+    own = None if unused is None else unused + (pinned or 0)  # unknown only where no layout is
+    held = None if active is None or own is None else active + own
+    kept = own if held is None or allocated is None else held - allocated
     return Reading((arenas, allocated, *sizes), held, allocated, kept, unused)
 
 

@@ -28,6 +28,7 @@ struct blocks {
 static const uint8_t CLASS_OF[] = {
     [BLOCK_USED] = CLASS_USED, [BLOCK_CACHED] = CLASS_CACHED, [BLOCK_FREE] = CLASS_FREE, [BLOCK_DIRTY] = CLASS_RETURNED,
     [BLOCK_MUZZY] = CLASS_RETURNED, [BLOCK_RETAINED] = CLASS_RETURNED, [BLOCK_OTHER] = CLASS_OVERHEAD,
+    [BLOCK_PINNED] = CLASS_RETURNED,    /* as all extents that nobody has: no page of it lies between blocks */
 };
 
 static void blocks_free(struct block_source *self)
@@ -93,7 +94,8 @@ static void list_extent(struct blocks *blocks, struct block_rows *rows)
     } else {
         int status = extent->state == extents->layout.dirty ? BLOCK_DIRTY
                    : extent->state == extents->layout.muzzy ? BLOCK_MUZZY
-                   : extent->state == extents->layout.retained ? BLOCK_RETAINED : BLOCK_OTHER;
+                   : extent->state == extents->layout.retained ? BLOCK_RETAINED
+                   : extent->state == extents->layout.pinned ? BLOCK_PINNED : BLOCK_OTHER;
         add(blocks, rows, extent->begin, extent->end - extent->begin, status);
     }
     blocks->extent = NULL;

@@ -66,6 +66,6 @@ int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct st
     memcpy(states, arena->states, sizeof arena->states);
     counts[0] = write_rows((uint64_t *) bins, arena->bins, job->extents.nbins, sizeof *bins / 8);
     counts[1] = write_rows((uint64_t *) larges, arena->larges, job->extents.nsizes, sizeof *larges / 8);
-    counts[2] = write_rows(classes, arena->rows, EXTENT_CLASSES, 7);
+    counts[2] = write_rows(classes, arena->rows, EXTENT_CLASSES, 1 + UNUSED_NUMBERS);
     return 1;
 }

@@ -123,6 +123,8 @@ static int state_of(const struct extents *extents, uint64_t state)
         return STATE_DIRTY;
     if (state == extents->layout.muzzy)
         return STATE_MUZZY;
+    if (state == extents->layout.pinned)
+        return STATE_PINNED;
     return state == extents->layout.retained ? STATE_RETAINED : STATE_OTHER;
 }
 

@@ -6,7 +6,7 @@
 
 struct arena_totals {
     struct state_totals states[STATES];
-    uint64_t rows[EXTENT_CLASSES][7];   /* class; extents and bytes of dirty, muzzy, retained */
+    uint64_t rows[EXTENT_CLASSES][1 + UNUSED_NUMBERS];  /* class; extents and bytes of dirty, muzzy, retained, pinned */
     struct bin_totals *bins;            /* both behind the struct */
     struct large_totals *larges;
 };

@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional, Tuple
 from gdbheapx.kernel.common.records import Residency
 
 IN_C = """
-BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES EXTENT_CLASSES
+BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* UNUSED_NUMBERS MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES EXTENT_CLASSES
 LayoutNumbers BinLayout BlockSizes StateTotals BinTotals LargeTotals ExtentProblem CachedProblem ExtentsSummary
 NO_LINK LINKED_* LinkedList Linked
 """
@@ -21,9 +21,10 @@ BLOCK_MUZZY = 4
 BLOCK_RETAINED = 5
 BLOCK_OTHER = 6
 """A whole extent in a state that is none of those: see ArenaExtents.other."""
-BLOCK_STATUSES = 7
 BLOCK_METADATA = 7
-"""A block of an arena's base, which the rtree does not name: one more than the statuses of extents."""
+"""A block of an arena's base, which the rtree does not name."""
+BLOCK_PINNED = 8
+"""A whole unused extent of memory that the program's extent hooks can never return (after 5.3.1)."""
 
 CACHED_OUTSIDE = 0
 """The cached pointer lies in no active extent."""
@@ -84,8 +85,12 @@ EXTENT_GOOD = -1
 
 EXTENT_CLASSES = 2 + 54 * 4
 """Of histogram_class, for pages of at least 1,024 bytes."""
-STATE_ACTIVE, STATE_DIRTY, STATE_MUZZY, STATE_RETAINED, STATE_OTHER, STATES = range(6)
+STATE_ACTIVE, STATE_DIRTY, STATE_MUZZY, STATE_RETAINED, STATE_PINNED, STATE_OTHER, STATES = range(7)
 """As ArenaExtents has them."""
+UNUSED_NUMBERS = 8
+"""Extents and bytes of each state from dirty to pinned."""
+NO_STATE = 1 << 16
+"""More than e_bits can hold: a state that this build has not."""
 
 LEAF_UNKNOWN = 0
 LEAF_COMPACT = 1
@@ -161,6 +166,7 @@ class ExtentLayout(NamedTuple):
     little_endian: bool
     binshard: BitField = BitField(0, 0)
     """Of no width where slabs name no shard (to 5.1)."""
+    pinned: int = NO_STATE
 
 
 class BinLayout(NamedTuple):
@@ -254,9 +260,9 @@ class LargeTotals(NamedTuple):
     cached_bytes: int
 
 
-ExtentRow = Tuple[int, int, int, int, int, int, int]
-"""(class, dirty extents, dirty bytes, muzzy extents, muzzy bytes, retained extents, retained bytes), class by api.histogram_class of size
-and page."""
+ExtentRow = Tuple[int, ...]
+"""(class, dirty extents, dirty bytes, muzzy extents, muzzy bytes, retained extents, retained bytes, pinned extents, pinned bytes), class by
+api.histogram_class of size and page."""
 
 
 class ArenaExtents(NamedTuple):
@@ -267,8 +273,9 @@ class ArenaExtents(NamedTuple):
     dirty: StateTotals
     muzzy: StateTotals
     retained: StateTotals
+    pinned: StateTotals
     other: StateTotals
-    """Transition, merging, pinned; and active without a size class (szind is SC_NSIZES): on the way from one state to another when the
+    """Transition, merging; and active without a size class (szind is SC_NSIZES): on the way from one state to another when the
     process was stopped. (extent.c: extent_recycle_extract, 5.2: extents_evict)"""
     bins: Tuple[BinTotals, ...]
     """By szind, those with a slab."""

@@ -138,12 +138,13 @@ def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> It
         Rows(api.BinTotals, len(heap.bins)),
         Rows(api.LargeTotals, len(heap.size_classes)),
     )
-    classes, counts = array("Q", bytes(8 * 7 * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
+    numbers = 1 + api.UNUSED_NUMBERS
+    classes, counts = array("Q", bytes(8 * numbers * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
     places = (at(states.numbers), at(bins.numbers), at(larges.numbers), at(classes), at(counts))
     for index in range(heap.narenas):
         if library.heapx_extents_arena(job, index, *places):
             totals: Any = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]
-            histogram = [tuple(classes[place : place + 7]) for place in range(0, 7 * counts[2], 7)]
+            histogram = [tuple(classes[place : place + numbers]) for place in range(0, numbers * counts[2], numbers)]
             rows = (tuple(bins.records(counts[0])), tuple(larges.records(counts[1])), tuple(histogram))
             yield api.ArenaExtents._make([index, *totals, *rows])
 

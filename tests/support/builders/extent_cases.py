@@ -31,7 +31,7 @@ def specs(draw: Any, variant: Variant) -> Spec:
     if kind == "slab":
         return Spec(0, ACTIVE, arena, draw(st.integers(0, BINS - 1)), draw(st.integers(0, (1 << 320) - 1)), gap)
     if kind == "free":
-        state = draw(st.sampled_from((DIRTY, MUZZY, RETAINED, *([OTHER, 5] if variant.release == "5.3" else []))))
+        state = draw(st.sampled_from((DIRTY, MUZZY, RETAINED, *([OTHER, 5] if variant.release == "5.3" else []), *([6] if variant.has_pinned else []))))
         # szind is stale where nothing is active
         return Spec(pages, state, arena, draw(st.integers(0, 255)), None, gap)
     # as many as there are classes: none

@@ -44,6 +44,8 @@ class Variant(NamedTuple):
     release: str = "5.3"
     high: bool = False
     """The heap lies in the upper, sign-extended half of the address space."""
+    has_pinned: bool = False
+    """Number 4 is the state of pinned extents: after 5.3.1."""
 
 
 VARIANTS = (
@@ -56,6 +58,7 @@ VARIANTS = (
     Variant((5, 7), compact=False, word=4, release="5.1"),
     Variant((5, 7), compact=False, word=4, little=False),
     Variant((3, 4, 5)),
+    Variant((6, 7), has_pinned=True),
     Variant((4, 4, 5), compact=False, release="5.1"),
     Variant((3, 4, 6), 14, little=False),
 )
@@ -125,9 +128,9 @@ class Built(NamedTuple):
 def extent_layout(variant: Variant) -> ExtentLayout:
     """Structures of 144 bytes cross pages; those of 5.3 do not."""
     word, size = variant.word, 128 if variant.release == "5.3" else 144
-    return ExtentLayout(
-        size, 0, 8, 8 + word, 64, 64, *FIELDS[variant.release], 6 if variant.release == "5.3" else 4, 0, 1, 2, 3, word, variant.little
-    )
+    states = 6 + variant.has_pinned if variant.release == "5.3" else 4
+    made = ExtentLayout(size, 0, 8, 8 + word, 64, 64, *FIELDS[variant.release], states, 0, 1, 2, 3, word, variant.little)
+    return made._replace(pinned=OTHER) if variant.has_pinned else made
 
 
 def bin_layouts(page: int) -> Tuple[BinLayout, ...]:

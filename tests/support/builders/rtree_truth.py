@@ -5,12 +5,14 @@ from typing import Dict, List, Sequence, Tuple
 from gdbheapx.kernel.common.records import STOP_END, histogram_class
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
-from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Built, Spec
+from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, UNASSOCIATED, Built, Spec
 
 
 def state_of(built: Built, spec: Spec) -> int:
     """As it is counted: what is active and has no size class is on its way."""
-    return OTHER if spec.state == ACTIVE and spec.szind == len(built.size_classes) else min(spec.state, OTHER)
+    if spec.state > RETAINED:
+        return api.STATE_PINNED if spec.state == built.extent.pinned else api.STATE_OTHER
+    return api.STATE_OTHER if spec.state == ACTIVE and spec.szind == len(built.size_classes) else spec.state
 
 
 def regions(built: Built, number: int) -> List[Tuple[int, bool]]:
@@ -82,7 +84,7 @@ def _node_of(built: Built, address: int) -> int:
 
 def _arena(built: Built, index: int, counted: Sequence[Tuple[int, Spec, int, int]], cached: "set[int]") -> api.ArenaExtents:
     mine = [row for row in counted if row[1].arena == index]
-    states = [[row for row in mine if state_of(built, row[1]) == state] for state in range(5)]
+    states = [[row for row in mine if state_of(built, row[1]) == state] for state in range(api.STATES)]
     totals = [api.StateTotals(len(rows), sum(end - begin for _, _, begin, end in rows), None) for rows in states]
     bins: Dict[int, List[int]] = {}
     larges: Dict[int, List[int]] = {}
@@ -95,9 +97,9 @@ def _arena(built: Built, index: int, counted: Sequence[Tuple[int, Spec, int, int
             free = [free for _, free in regions(built, number)]
             held = sum(address in cached for address, _ in regions(built, number))
             _add(bins.setdefault(spec.szind, [0] * 4), (1, free.count(False), held, True in free))
-    for state in (DIRTY, MUZZY, RETAINED):
+    for state in (DIRTY, MUZZY, RETAINED, api.STATE_PINNED):
         for _, _, begin, end in states[state]:
-            row = rows.setdefault(histogram_class(end - begin, 1 << built.rtree.lg_page), [0] * 6)
+            row = rows.setdefault(histogram_class(end - begin, 1 << built.rtree.lg_page), [0] * api.UNUSED_NUMBERS)
             row[2 * state - 2] += 1
             row[2 * state - 1] += end - begin
     return api.ArenaExtents(
@@ -123,7 +125,7 @@ def blocks(built: Built, cached: Sequence[int], sizes: BlockSizes) -> List[Tuple
             continue
         state = state_of(built, spec)
         if state != ACTIVE:
-            status = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_OTHER)[state - 1]
+            status = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_PINNED, api.BLOCK_OTHER)[state - 1]
             rows.append((begin, end - begin, status, spec.arena))
         elif spec.free is None:
             size = end - begin - sizes.large_pad_bytes if sizes.from_extent and spec.szind >= BINS else built.size_classes[spec.szind]

@@ -16,5 +16,5 @@ def test_statuses_are_those_of_the_blocks() -> None:
 
 
 def test_words_of_unreturned_kinds() -> None:
-    """The kinds that a page shows as unused and not returned are jemalloc's dirty and muzzy ones."""
-    assert {jemalloc.WORDS[kind] for kind in jemalloc.SHAPE.unreturned_kinds} == {"dirty", "muzzy"}
+    """The kinds that a page shows as unused and not returned are jemalloc's dirty, muzzy and pinned ones."""
+    assert {jemalloc.WORDS[kind] for kind in jemalloc.SHAPE.unreturned_kinds} == {"dirty", "muzzy", "pinned"}

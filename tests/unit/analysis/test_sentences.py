@@ -290,6 +290,9 @@ JEMALLOC = {
     "thread caches, names unknown": Case(
         on_jemalloc(names=UNKNOWN_NAMES, used_bytes=5 * MB, cached_bytes=15 * MB), [codes.PART_HELD, codes.THREAD_CACHES], ["own prefix, which is unknown"]
     ),
+    "pinned pages": Case(
+        on_jemalloc(used_bytes=60 * MB, pinned_bytes=40 * MB), [codes.PART_HELD, codes.PINNED_PAGES], ["40.0 MiB (40 %)", "no purge reaches them", "extent hooks"]
+    ),
     "metadata": Case(on_jemalloc(used_bytes=60 * MB, metadata_bytes=40 * MB), [codes.PART_HELD, codes.METADATA], ["40.0 MiB (40 %)", "(narenas)"]),
     "no statistics": Case(told([], [], conditions(has_stats=False), metadata_bytes=None), [codes.NO_STATISTICS], ["--disable-stats (Rust: switch on the feature `stats`)"]),
     "metadata unknown": Case(told([], [], metadata_bytes=None), [codes.METADATA_UNKNOWN], ["cannot read the counters"]),

@@ -24,7 +24,7 @@ from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, rows_of, some_heap, walk
-from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, Spec, Variant
+from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, Spec, Variant
 from tests.support.searches import search
 
 FAST = search(120)
@@ -170,6 +170,17 @@ def test_the_order_of_the_structures_does_not_matter(kernel: Kernel) -> None:
     assert result.extents == 3000
     assert [arena.active.extents for arena in result.arenas] == [600] * 5
     assert [arena.active.bytes for arena in result.arenas] == [600 * PAGE] * 5
+
+
+def test_pinned_extents(kernel: Kernel) -> None:
+    """Where the build has such a state its extents are counted and listed apart; where it has not, the same number is a step between states."""
+    built = rtree.build([Spec(10, DIRTY), Spec(7, OTHER), Spec(3, OTHER)], Variant((6, 7), has_pinned=True))
+    (arena,) = walk(kernel, built).arenas
+    assert (arena.pinned.extents, arena.pinned.bytes, arena.other.extents) == (2, 10 * PAGE, 0)
+    assert sum(row[7] for row in arena.histogram) == 2 and sum(row[8] for row in arena.histogram) == 10 * PAGE
+    assert [row[2] for row in listed(kernel, built)[0]] == [api.BLOCK_DIRTY, api.BLOCK_PINNED, api.BLOCK_PINNED]
+    (arena,) = walk(kernel, rtree.build([Spec(7, OTHER)], Variant((6, 7)))).arenas
+    assert (arena.pinned.extents, arena.other.extents) == (0, 1)
 
 
 def test_pages_of_each_state_that_are_in_memory(kernel: Kernel) -> None:

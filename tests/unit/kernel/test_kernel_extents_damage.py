@@ -243,8 +243,8 @@ def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Ke
     listed = array("Q", sorted(cached))
     rows = [rows_of(extent_walker(kernel, source, built.heap(), Budget()).blocks(listed)) for kernel in (c_kernel, python_kernel)]
     assert rows[0] == rows[1]
-    total = sum(state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other))
+    total = sum(state.extents for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.pinned, arena.other))
     assert total == results[0].extents
     assert sum(end - begin for begin, end in results[0].ranges) == sum(
-        state.bytes for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.other)
+        state.bytes for arena in results[0].arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.pinned, arena.other)
     )

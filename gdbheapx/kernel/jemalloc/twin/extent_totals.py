@@ -8,14 +8,14 @@ from gdbheapx.kernel.common.twin.pagemap import Pages
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.twin.extents import Extent, Extents
 
-ACTIVE, DIRTY, MUZZY, RETAINED, OTHER = range(5)
+ACTIVE, DIRTY, MUZZY, RETAINED, PINNED, OTHER = range(api.STATES)
 
 
 class Arena:
     """The counters of one arena."""
 
     def __init__(self) -> None:
-        self.states = [[0] * (2 + len(Residency._fields)) for _ in range(5)]
+        self.states = [[0] * (2 + len(Residency._fields)) for _ in range(api.STATES)]
         self.bins: Dict[int, List[int]] = {}
         self.larges: Dict[int, List[int]] = {}
         self.rows: Dict[int, List[int]] = {}
@@ -25,14 +25,14 @@ class Arena:
         states = [api.StateTotals(row[0], row[1], Residency(*row[2:]) if has_pages else None) for row in self.states]
         bins = tuple(api.BinTotals(szind, *row) for szind, row in sorted(self.bins.items()))
         larges = tuple(api.LargeTotals(szind, *row) for szind, row in sorted(self.larges.items()))
-        rows = tuple((place, row[0], row[1], row[2], row[3], row[4], row[5]) for place, row in sorted(self.rows.items()))
-        return api.ArenaExtents(index, states[0], states[1], states[2], states[3], states[4], bins, larges, rows)
+        rows = tuple((place, *row) for place, row in sorted(self.rows.items()))
+        return api.ArenaExtents._make([index, *states, bins, larges, rows])
 
 
 def place_of(extents: Extents, state: int) -> int:
     """ACTIVE to OTHER for a number of extent_state_t."""
     layout = extents.layout
-    for place, known in enumerate((layout.active, layout.dirty, layout.muzzy, layout.retained)):
+    for place, known in enumerate((layout.active, layout.dirty, layout.muzzy, layout.retained, layout.pinned)):
         if state == known:
             return place
     return OTHER
@@ -138,7 +138,7 @@ class Totals:
     def _count_inactive(self, arena: Arena, place: int, extent: Extent) -> None:
         size = extent.end - extent.begin
         if place != OTHER:
-            row = arena.rows.setdefault(histogram_class(size, self._page_bytes), [0] * 6)
+            row = arena.rows.setdefault(histogram_class(size, self._page_bytes), [0] * api.UNUSED_NUMBERS)
             row[2 * (place - DIRTY)] += 1
             row[2 * (place - DIRTY) + 1] += size
         self._judge_outside(extent.end)

@@ -117,6 +117,7 @@ CLASS_OF = {
     api.BLOCK_MUZZY: CLASS_RETURNED,
     api.BLOCK_RETAINED: CLASS_RETURNED,
     api.BLOCK_OTHER: CLASS_OVERHEAD,
+    api.BLOCK_PINNED: CLASS_RETURNED,
 }
 REGIONS = frozenset((api.BLOCK_USED, api.BLOCK_CACHED, api.BLOCK_FREE))
 
@@ -152,7 +153,7 @@ class ExtentBlocks(Source):
     def _add_blocks(self, rows: Rows, extent: Extent) -> None:
         place = place_of(self._extents, extent.state)
         if place != ACTIVE:
-            kind = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_OTHER)[place - DIRTY]
+            kind = (api.BLOCK_DIRTY, api.BLOCK_MUZZY, api.BLOCK_RETAINED, api.BLOCK_PINNED, api.BLOCK_OTHER)[place - DIRTY]
             self._add(rows, extent, extent.begin, extent.end - extent.begin, kind)
         elif extent.slab:
             self._add_regions(rows, extent)
