@@ -17,7 +17,7 @@ from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
 from gdbheapx.jemalloc.stats import figures as stats
 from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, Patient
-from tests.support.jemallocs import start
+from tests.support.jemallocs import BUILDS, start
 from tests.support.processes import Builder, Stage
 from tests.support.random_damage import in_time, words_in_use
 
@@ -32,7 +32,7 @@ BY_COMMANDS = 15
 PROFILED = "prof:true,lg_prof_sample:14"
 
 
-@pytest.fixture(scope="module", params=["", PROFILED], ids=["plain", "profiled"])
+@pytest.fixture(scope="module", params=[("preload", ""), ("preload", PROFILED), *((way, "") for way in BUILDS)], ids=["plain", "profiled", *BUILDS])
 def patient(builder: Builder, request: pytest.FixtureRequest) -> Iterator[Patient]:
     """One core for all seeds; with profiling it has the profiler's structures too."""
     reason = kernelcore.reason()
@@ -40,7 +40,7 @@ def patient(builder: Builder, request: pytest.FixtureRequest) -> Iterator[Patien
         pytest.skip(reason)
     stage = Stage(builder)
     try:
-        made = Patient(start(stage, "preload", "recorder", "park", "4", "2", conf=request.param).core())
+        made = Patient(start(stage, request.param[0], "recorder", "park", "4", "2", conf=request.param[1]).core())
         yield made
         made.close()
     finally:

@@ -173,12 +173,13 @@ class Patient(DamagedCore):
             ranges.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
             ranges += [("base", block.address, block.address + block.size_bytes) for block in base.blocks(context, arena)]
         pack, module = self.jemalloc.symbols.pack, self.jemalloc.module
-        assert pack is not None
         writable = [mapping for mapping in self.target.mappings() if mapping.writable]
-        for offset, size in pack.symbols.values():
+        for offset, size in pack.symbols.values() if pack is not None else ():
             address = module.base + offset
             if any(mapping.start <= address < mapping.end for mapping in writable):
                 ranges.append(("variable", address, address + (size or 8)))
+        if pack is None:
+            ranges += [("variable", begin, end) for begin, _, end in self.target.writable_segments(module)]
         ranges += [("tsd", record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
         for cache in self.malloc.tcaches().caches:
             ranges.append(("tcache", cache.address, cache.address + self.types.size_bytes("tcache_s")))

@@ -186,7 +186,7 @@ class _Descending(_Reader):
         heads, full, empty, own = columns
         known = disabled is not None or not own_limits
         for szind, (head, low, high, limit) in enumerate(zip(heads, full, empty, own if own_limits else self.most(nhbins))):
-            if not head and high and not own_limits:  # both are written by cache_bin_init
+            if not head and high:  # both are written by cache_bin_init
                 self.refuse(szind, "its stack_head is null")
                 continue
             if not head or head == disabled:

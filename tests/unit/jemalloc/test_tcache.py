@@ -206,6 +206,16 @@ def test_a_count_beyond_its_limit(version: Any) -> None:
     assert world.problems[0].address == cache and "size class 3" in world.problems[0].what
 
 
+@pytest.mark.parametrize("version", [(5, 3, 0), (5, 3, 1)])
+def test_a_null_stack(version: Any) -> None:
+    """A bin that was made has a stack, one that is turned off the stand-in: null beside its other members is damage, told and left out."""
+    world, cache = one_thread(version, {2: [0x5000], 3: [0x6000, 0x6030]})
+    world.put_path("tcache_s", cache, "bins[3].stack_head", 0)
+    found = read(world)
+    assert list(found.pointers) == [0x5000] and not found.complete
+    assert "size class 3" in world.problems[0].what
+
+
 def test_a_negative_count() -> None:
     """ncached is signed from 5.1.0 on: below zero is damage."""
     for version in ((5, 1, 0), (5, 2, 1)):
