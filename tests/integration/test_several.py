@@ -8,6 +8,8 @@ from tests.support import jemallocs, mimallocs, tcmallocs
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
+pytestmark = pytest.mark.image  # libraries of the release
+
 MALLOCS = {"jemalloc": jemallocs.library, "mimalloc": mimallocs.library, "tcmalloc": tcmallocs.library}
 ROOM = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=20000"}
 """These libraries have thread-local storage of the initial-exec model, of which dlopen finds little."""
