@@ -204,6 +204,7 @@ def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
 def _arguments(call: SystemCall, address: int) -> Sequence[int]:
     """What the call does no harm with."""
     given = [argument or 0 for argument in call.arguments] + [0] * 6
+    zeros = address + PAGE // 2
     by_name: Dict[str, Sequence[int]] = {
         "madvise": (address, PAGE, given[2]),
         "munmap": (address + PAGE, PAGE),
@@ -212,5 +213,7 @@ def _arguments(call: SystemCall, address: int) -> Sequence[int]:
         "futex": (address, given[1], 1, 0, 0, 0),
         "brk": (0,),
         "clock_gettime": (1, address),
+        "nanosleep": (zeros, 0),
+        "clock_nanosleep": (1, 0, zeros, 0),
     }
     return by_name.get(call.name, ())

@@ -30,7 +30,9 @@ ARCHITECTURE = Architecture(
         audit=0xC00000B7,
         numbers={
             "futex": 98,
+            "nanosleep": 101,
             "clock_gettime": 113,
+            "clock_nanosleep": 115,
             "sched_yield": 124,
             "restart_syscall": 128,
             "brk": 214,

@@ -73,8 +73,8 @@ def of_slots(tallies: SlotTallies, at_work: int) -> List[Told]:
 
 
 def at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
-    """Threads that stand in the code of malloc's object, and neither wait in a system call nor were stopped by a check; 0 where no header is
-    half written."""
+    """Threads that stand in the code of malloc's object, and neither wait in a system call nor were stopped by a check; 0 where no header
+    is half written."""
     if all(row.code != api.HEADER_HALF for row in tallies.problems):
         return 0
     ranges, call, halt = target.code_ranges(module), target.arch.in_system_call, target.arch.halt

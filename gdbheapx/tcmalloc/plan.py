@@ -41,7 +41,7 @@ def dry_run(rows: Sequence[TcArena], page_bytes: int, is_live: bool) -> DryRun:
 class Purge(Plan):
     """The call, which takes the page heap's lock alone and asks the system for one range at a time."""
 
-    system_calls = (SystemCall("madvise", (None, None, 4)), *FUTEX, SystemCall("sched_yield"), SystemCall("nanosleep"))
+    system_calls = (SystemCall("madvise", (None, None, 4)), *FUTEX, *map(SystemCall, ("sched_yield", "nanosleep", "clock_nanosleep")))
     damaged = ("tcmalloc's heap", "a call could crash the process", "see `gdbheapx check`")
 
     def __init__(self, around: HeapContext, anew: Callable[[Report], Any], portion: Portion, tcmalloc: Tcmalloc) -> None:

@@ -6,7 +6,7 @@ from tests.support.musls import start
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import told
 
-pytestmark = pytest.mark.once  # a libc that the images lack
+pytestmark = pytest.mark.image  # the musl of the release
 
 
 def rooted(stage: Stage, way: str) -> Process:

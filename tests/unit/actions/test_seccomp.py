@@ -10,6 +10,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import pytest
 
+from gdbheapx import arch
 from gdbheapx.actions import seccomp as rules
 from gdbheapx.allocators.plan import SystemCall
 from gdbheapx.errors import HeapxError, Refusal
@@ -132,12 +133,13 @@ def test_tried_in_a_child() -> None:
     """Here nothing forbids any of the calls that allocators make."""
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.jemalloc.plan.plans import SYSTEM_CALLS
+    from gdbheapx.tcmalloc.plan import Purge
 
-    for calls in (Trim.system_calls, SYSTEM_CALLS):
+    for calls in (Trim.system_calls, SYSTEM_CALLS, Purge.system_calls):
         found = rules.tried(calls)
         assert sorted(found) == list(range(len(calls)))
         assert not [what for place, what in found.items() if what and not calls[place].may_fail]
-    assert all(call.name in seccomp.system_calls().numbers for call in (*Trim.system_calls, *SYSTEM_CALLS))
+        assert all(call.name in known.system_calls.numbers for call in calls for known in map(arch.named, arch.REGISTRY) if known.system_calls)
 
 
 def test_own_rules() -> None:
