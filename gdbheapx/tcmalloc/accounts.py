@@ -9,57 +9,60 @@ from gdbheapx.tcmalloc import codes
 from gdbheapx.units import plural
 
 if TYPE_CHECKING:
+    from gdbheapx.tcmalloc.counts import Counts
+    from gdbheapx.tcmalloc.structure import Structure
     from gdbheapx.tcmalloc.survey import Survey
 
 Contradiction = Tuple[Code, Optional[int], str]
 
 
-def contradictions(survey: "Survey", stats: Sequence[int], page_heap: int) -> Iterator[Contradiction]:
-    """Each of them. `stats`: the page heap's own three figures, empty where these cannot be read; they stand at `page_heap`."""
-    yield from _lists(survey)
-    yield from _classes(survey)
-    walked = [0, 0, 0]
-    for size, location in zip(survey.spans.column("bytes"), survey.spans.column("location")):
-        walked[0] += size
-        if location:
-            walked[location] += size
+def of_counts(counts: "Counts", stats: Sequence[int], known: "Structure") -> Iterator[Contradiction]:
+    """Each of them that no list is followed for. `stats`: the page heap's own three figures, empty where these cannot be read."""
+    tallies, sizes = counts.spans.tallies, known.sizes.object_bytes
+    for row in counts.central:
+        number, tally = row.size_class, tallies[row.size_class]
+        if row.counter != tally.listed:
+            what = "class %d has %s in its spans, and counts %d" % (number, plural(tally.listed, "free object"), row.counter)
+            yield codes.CENTRAL_COUNT, row.address, what
+        if row.spans != tally.spans:
+            yield codes.CENTRAL_SPANS, row.address, "class %d has %s, and counts %d" % (number, plural(tally.spans, "span"), row.spans)
+        cached = counts.objects[api.TC_TRANSFER, number] + counts.objects[api.TC_CACHED, number]
+        if cached > tally.objects - tally.listed:
+            what = "caches hold %s of class %d, and %d are out of its spans"
+            yield codes.CENTRAL_COUNT, row.address, what % (plural(cached, "object"), number, tally.objects - tally.listed)
+    for cache in counts.caches.rows:
+        listed = sum(own.length * sizes[own.size_class] for own in cache.lists)
+        if cache.size_bytes != listed:
+            what = "a thread cache counts %d bytes, and its lists add up to %d" % (cache.size_bytes, listed)
+            yield codes.CACHE_COUNT, cache.address, what
+    walked = [sum(tally.bytes for tally in tallies), tallies[api.TC_FREE_LABEL].bytes, tallies[api.TC_RETURNED_LABEL].bytes]
     if list(stats) != walked:
         what = "the page heap counts %s bytes of spans, %s free and %s returned; its spans add up to %d, %d and %d"
-        yield codes.HEAP_BYTES, page_heap, what % (*(stats or ("unknown",) * 3), *walked)
+        yield codes.HEAP_BYTES, known.page_map.stats, what % (*(stats or ("unknown",) * 3), *walked)
 
 
-def _lists(survey: "Survey") -> Iterator[Contradiction]:
-    spans, structs = survey.spans.column("start"), survey.spans.column("address")
+def of_lists(counts: "Counts", survey: "Survey") -> Iterator[Contradiction]:
+    """What lists are, against the counter of each, and which class their objects are of."""
+    spans, structs = counts.spans.column("start"), counts.spans.column("address")
     for listing, end in zip(survey.listings, survey.ends):
         if end.problem or end.count == listing.expected:
             continue
-        counts, size_class = (end.count, listing.expected), listing.size_class
+        own, size_class = (end.count, listing.expected), listing.size_class
         if listing.kind == api.TC_CENTRAL:
             what = "the span at 0x%x has %s on its list, and by its refcount %d"
-            yield codes.SPAN_COUNT, structs[listing.place], what % (spans[listing.place], plural(counts[0], "free object"), counts[1])
+            yield codes.SPAN_COUNT, structs[listing.place], what % (spans[listing.place], plural(own[0], "free object"), own[1])
         elif listing.kind == api.TC_TRANSFER:
             what = "a batch of the transfer cache of class %d has %s instead of %d"
-            yield codes.BATCH_COUNT, end.at or None, what % (size_class, plural(counts[0], "object"), counts[1])
+            yield codes.BATCH_COUNT, end.at or None, what % (size_class, plural(own[0], "object"), own[1])
         else:
             what = "the list of class %d of a thread cache has %s and says %d"
-            cache = survey.caches.rows[listing.place].address
-            yield codes.CACHE_COUNT, cache, what % (size_class, plural(counts[0], "object"), counts[1])
-
-
-def _classes(survey: "Survey") -> Iterator[Contradiction]:
-    spans: Counter[int] = Counter()
-    for size_class, location in zip(survey.spans.column("size_class"), survey.spans.column("location")):
-        spans[size_class] += location == api.SPAN_IN_USE
-    for row in survey.central:
-        number = row.size_class
-        free = survey.objects[api.TC_CENTRAL, number]
-        if row.counter != free:
-            what = "class %d has %s in its spans, and counts %d" % (number, plural(free, "free object"), row.counter)
-            yield codes.CENTRAL_COUNT, row.address, what
-        if row.spans != spans[number]:
-            yield codes.CENTRAL_SPANS, row.address, "class %d has %s, and counts %d" % (number, plural(spans[number], "span"), row.spans)
-        listed = sum(survey.objects[kind, number] for kind in (api.TC_CENTRAL, api.TC_TRANSFER, api.TC_CACHED))
-        own = survey.tallies.tallies[number].listed_slots
-        if listed != own:
-            what = "lists of class %d have %s, of which %d lie in its spans" % (number, plural(listed, "object"), own)
-            yield codes.LIST_CLASS, row.address, what
+            cache = counts.caches.rows[listing.place].address
+            yield codes.CACHE_COUNT, cache, what % (size_class, plural(own[0], "object"), own[1])
+    listed: Counter[int] = Counter()
+    for listing, end in zip(survey.listings, survey.ends):
+        listed[listing.size_class] += end.count
+    for row in counts.central:
+        inside = survey.tallies.tallies[row.size_class].listed_slots
+        if listed[row.size_class] != inside:
+            what = "lists of class %d have %s, of which %d lie in its spans"
+            yield codes.LIST_CLASS, row.address, what % (row.size_class, plural(listed[row.size_class], "object"), inside)

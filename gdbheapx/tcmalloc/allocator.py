@@ -9,7 +9,7 @@ from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilt
 from gdbheapx.kernel.tcmalloc import records as api
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
-from gdbheapx.ranges import union
+from gdbheapx.tcmalloc import counts as counters
 from gdbheapx.tcmalloc import sums
 from gdbheapx.tcmalloc import survey as looks
 from gdbheapx.tcmalloc.detect import Tcmalloc
@@ -91,20 +91,23 @@ class TcmallocHeap(Heap):
         return Purge(self.around, self.anew, portion, self.tcmalloc)
 
     @once
+    def counts(self) -> counters.Counts:
+        """The walk over all spans, and all counters: sums are made of these alone."""
+        return counters.count(self.tcmalloc, self.around, self.around.report)
+
+    @once
     def survey(self) -> looks.Survey:
-        """The walk over all spans and lists."""
-        return looks.look(self.tcmalloc, self.around, self.around.report)
+        """The walk over all lists of free objects, for what tells one block from another."""
+        return looks.look(self.tcmalloc, self.around, self.counts(), self.around.report)
 
     @once
     def metadata(self) -> List[Tuple[int, int]]:
         """What holds its own structures."""
-        return looks.metadata(self.tcmalloc, self.survey(), self.target)
+        return counters.metadata(self.tcmalloc, self.counts(), self.target)
 
     def claims(self) -> List[Claim]:
         """Its spans, joined where they touch, and its metadata."""
-        spans = self.survey().spans
-        held = union([(start, start + size) for start, size in zip(spans.column("start"), spans.column("bytes"))])
-        claims = [Claim(start, end, "spans") for start, end in held]
+        claims = [Claim(start, end, "spans") for start, end in self.counts().spans.held]
         return sorted([*claims, *(Claim(start, end, "metadata") for start, end in self.metadata())])
 
     def own_data(self) -> List[Tuple[int, int]]:
@@ -123,7 +126,7 @@ class TcmallocHeap(Heap):
             for start, end in self.metadata():
                 if block_filter.has(api.TC_METADATA, end - start):
                     rows.append((start, end - start, CLASS_OVERHEAD, api.TC_METADATA, 0))
-        return looks.walker_of(self.survey(), self.around).blocks(block_filter, make_blocks(rows))
+        return looks.walker_of(self.counts(), self.survey(), self.around).blocks(block_filter, make_blocks(rows))
 
     def block_at(self, address: int) -> "Optional[Place]":
         """The object, and the span that holds it."""
@@ -132,7 +135,7 @@ class TcmallocHeap(Heap):
         claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
         if claim is None:
             return None
-        spans = self.survey().spans
+        spans = self.counts().spans
         at = bisect_right(spans.column("start"), address) - 1
         parts, start = [places.Part(claim.what, claim.what, Address(claim.start), Address(claim.end))], claim.start
         if claim.what == "spans" and at >= 0:
@@ -146,29 +149,29 @@ class TcmallocHeap(Heap):
     def arenas(self) -> Sequence[TcArena]:
         """All of it: there is one."""
         metadata_bytes = sum(end - start for start, end in self.metadata())
-        return [sums.arena(self.tcmalloc, self.around, self.survey(), metadata_bytes)]
+        return [sums.arena(self.tcmalloc, self.around, self.counts(), metadata_bytes)]
 
     @once
     def bins(self) -> List[TcBin]:
         """The size classes that have spans."""
-        return sums.bins(self.tcmalloc, self.survey())
+        return sums.bins(self.tcmalloc, self.counts())
 
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size class."""
-        return sums.histogram(self.survey(), self.bins())
+        return sums.histogram(self.counts(), self.bins())
 
     def caches(self) -> List[ThreadCache]:
         """One row per thread cache."""
-        return sums.caches(self.tcmalloc, self.around, self.survey())
+        return sums.caches(self.tcmalloc, self.around, self.counts())
 
     def facts(self) -> TcFacts:
         """One look, frozen."""
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        return TcFacts(self.info, *known, self.survey().is_whole, self.target.environment_variable(RATE))
+        return TcFacts(self.info, *known, self.counts().is_whole, self.target.environment_variable(RATE))
 
     def kept(self) -> "Keeping":
         """What is free in spans that have objects in use."""
-        return sums.keeping(self.tcmalloc, self.survey(), self.arenas()[0])
+        return sums.keeping(self.tcmalloc, self.arenas()[0])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of tcmalloc's."""

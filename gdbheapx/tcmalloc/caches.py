@@ -1,6 +1,7 @@
 """Where tcmalloc's free objects are listed besides their spans: transfer caches (central_freelist.h) and thread caches (thread_cache.h)."""
 
 import struct
+from array import array
 from bisect import bisect_right
 from itertools import islice
 from typing import Container, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
@@ -131,21 +132,19 @@ def _before(data: bytes, threads: Threads) -> int:
     return int(struct.unpack_from("<Q", data, threads.next + 8)[0])
 
 
+def _column(data: bytes, known: Structure, place: int) -> "array[int]":
+    """One member of u32 of all lists of a cache, by class."""
+    return array("I", data[: known.sizes.lists_bytes])[place // 4 :: FREE_LIST_BYTES // 4][: known.sizes.classes]
+
+
 def _is_cache(data: bytes, known: Structure) -> bool:
-    sizes = known.sizes
-    classes = range(1, sizes.classes)
-    return all(
-        struct.unpack_from("<i", data, FREE_LIST_BYTES * number + FREE_LIST_SIZE)[0] == sizes.object_bytes[number] for number in classes
-    )
+    return _column(data, known, FREE_LIST_SIZE)[1:].tolist() == list(known.sizes.object_bytes[1 : known.sizes.classes])
 
 
 def _cache(address: int, data: bytes, lwp: Optional[int], known: Structure) -> Cache:
     size, most = (struct.unpack_from("<i", data, known.sizes.lists_bytes + place)[0] for place in (0, CACHE_MAX))
-    lists = []
-    for number in range(1, known.sizes.classes):
-        head, length = struct.unpack_from("<QI", data, FREE_LIST_BYTES * number)
-        if head or length:
-            lists.append(CacheList(number, head, length))
+    heads, lengths = array("Q", data[: known.sizes.lists_bytes])[:: FREE_LIST_BYTES // 8], _column(data, known, LENGTH)
+    lists = [CacheList(number, heads[number], length) for number, length in enumerate(lengths) if number and (heads[number] or length)]
     return Cache(address, lwp, size, most, lists)
 
 

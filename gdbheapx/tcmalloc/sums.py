@@ -1,5 +1,7 @@
 """Sums of a tcmalloc: what `arenas`, `bins`, `tcache`, the histogram and `pins` show of one look."""
 
+from operator import mul
+from re import finditer
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.keeping import SPAN, ArenaKeeps, Keeping, Term
@@ -7,71 +9,70 @@ from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.pins import ROOM, PinShape
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.tcmalloc import records as api
-from gdbheapx.kernel.tcmalloc.records import TcSpan
 from gdbheapx.model import Address, CacheBin, HistogramRow, ThreadCache
+from gdbheapx.tcmalloc.counts import Counts
 from gdbheapx.tcmalloc.detect import Tcmalloc
 from gdbheapx.tcmalloc.records import TcArena, TcBin
-from gdbheapx.tcmalloc.survey import Survey
 
 EXACT_BYTES = 1024
 
 
-def free_spans(survey: Survey) -> List[Tuple[int, int]]:
+def free_spans(counts: Counts) -> List[Tuple[int, int]]:
     """(start, end) of unused pages that the system has not got back."""
-    rows = zip(*(survey.spans.column(name) for name in ("start", "bytes", "location")))
-    return [(start, start + size) for start, size, location in rows if location == api.SPAN_ON_NORMAL]
+    starts, sizes, locations = (counts.spans.column(name) for name in ("start", "bytes", "location"))
+    places = [match.start() for match in finditer(bytes((api.SPAN_ON_NORMAL,)), bytes(locations.tolist()))]
+    return [(starts[place], starts[place] + sizes[place]) for place in places]
 
 
-def arena(tcmalloc: Tcmalloc, around: HeapContext, survey: Survey, metadata_bytes: int) -> TcArena:
+def arena(tcmalloc: Tcmalloc, around: HeapContext, counts: Counts, metadata_bytes: int) -> TcArena:
     """system = used + central + transfer + cached + tails + free + returned."""
-    sizes, tallies = tcmalloc.structure.sizes.object_bytes, survey.tallies.tallies
+    sizes, tallies = tcmalloc.structure.sizes.object_bytes, counts.spans.tallies
     listed = {
-        kind: sum(count * sizes[size_class] for (of, size_class), count in survey.objects.items() if of == kind)
+        kind: sum(count * sizes[size_class] for (of, size_class), count in counts.objects.items() if of == kind)
         for kind in (api.TC_CENTRAL, api.TC_TRANSFER, api.TC_CACHED)
     }
-    free = free_spans(survey)
+    free = free_spans(counts)
     in_ram = around.ram.of(free) or UNKNOWN
-    is_whole, used = survey.tallies.is_whole, tallies[: api.SIZE_CLASSES]
+    is_whole, large, classes = counts.spans.is_whole, tallies[api.TC_LARGE], range(1, api.SIZE_CLASSES)
+    used = [counts.used_objects(number) for number in classes]
     return TcArena(
         allocator=tcmalloc.id,
         index=0,
         address=Address(tcmalloc.structure.page_map.root),
-        spans=len(survey.spans.spans) // len(TcSpan._fields),
-        system_bytes=sum(survey.spans.column("bytes")),
-        used_blocks=sum(row.used_slots for row in used) if is_whole else None,
-        used_bytes=sum(row.used_bytes for row in used) if is_whole else None,
+        spans=sum(tally.spans for tally in tallies),
+        system_bytes=sum(tally.bytes for tally in tallies),
+        used_blocks=sum(used) + large.objects if is_whole else None,
+        used_bytes=sum(map(mul, used, sizes[1:])) + large.bytes if is_whole else None,
         central_bytes=listed[api.TC_CENTRAL],
         transfer_bytes=listed[api.TC_TRANSFER],
-        cached_bytes=listed[api.TC_CACHED] if survey.caches.is_whole else None,
-        tail_bytes=tallies[api.TC_TAIL_LABEL].slot_bytes,
+        cached_bytes=listed[api.TC_CACHED] if counts.caches.is_whole else None,
+        tail_bytes=sum(tallies[number].bytes - tallies[number].objects * sizes[number] for number in classes),
         free_bytes=sum(end - start for start, end in free),
         free_resident_bytes=in_ram.resident_bytes,
         free_exclusive_bytes=in_ram.exclusive_bytes,
-        returned_bytes=tallies[api.TC_RETURNED_LABEL].slot_bytes,
+        returned_bytes=tallies[api.TC_RETURNED_LABEL].bytes,
         metadata_bytes=metadata_bytes,
     )
 
 
-def bins(tcmalloc: Tcmalloc, survey: Survey) -> List[TcBin]:
+def bins(tcmalloc: Tcmalloc, counts: Counts) -> List[TcBin]:
     """The size classes that have spans."""
-    sizes, tallies, spans, rows = tcmalloc.structure.sizes.object_bytes, survey.tallies.tallies, [0] * api.SIZE_CLASSES, []
-    for size_class, location in zip(survey.spans.column("size_class"), survey.spans.column("location")):
-        spans[size_class] += location == api.SPAN_IN_USE
-    for number, count in enumerate(spans):
-        if not count:
+    sizes, rows = tcmalloc.structure.sizes.object_bytes, []
+    for number, tally in enumerate(counts.spans.tallies[: api.SIZE_CLASSES]):
+        if not tally.spans:
             continue
-        tally, size = tallies[number], sizes[number]
-        central, transfer, cached = (survey.objects[kind, number] for kind in (api.TC_CENTRAL, api.TC_TRANSFER, api.TC_CACHED))
-        is_known = survey.caches.is_whole
+        size, used = sizes[number], counts.used_objects(number)
+        central, transfer, cached = (counts.objects[kind, number] for kind in (api.TC_CENTRAL, api.TC_TRANSFER, api.TC_CACHED))
+        is_known = counts.caches.is_whole
         rows.append(
             TcBin(
                 allocator=tcmalloc.id,
                 size_class=number,
                 size_bytes=size or None,
-                spans=count,
-                objects=tally.used_slots + tally.listed_slots,
-                used_objects=tally.used_slots,
-                used_bytes=tally.used_bytes,
+                spans=tally.spans,
+                objects=tally.objects,
+                used_objects=used,
+                used_bytes=used * size if number else tally.bytes,
                 central_objects=central,
                 central_bytes=central * size,
                 transfer_objects=transfer,
@@ -83,7 +84,7 @@ def bins(tcmalloc: Tcmalloc, survey: Survey) -> List[TcBin]:
     return rows
 
 
-def histogram(survey: Survey, rows: Sequence[TcBin]) -> List[HistogramRow]:
+def histogram(counts: Counts, rows: Sequence[TcBin]) -> List[HistogramRow]:
     """All blocks by size class; those with a span of their own by steps of a quarter of a power of two."""
     found = []
     for row in rows:
@@ -92,7 +93,7 @@ def histogram(survey: Survey, rows: Sequence[TcBin]) -> List[HistogramRow]:
             known = None if row.cached_objects is None else cached
             found.append(HistogramRow(size, size, row.used_objects or 0, row.used_bytes or 0, free, free * size, known))
     large: Dict[Tuple[int, int], List[int]] = {}
-    columns = (survey.spans.column(name) for name in ("bytes", "size_class", "location"))
+    columns = (counts.spans.column(name) for name in ("bytes", "size_class", "location"))
     for size, size_class, location in zip(*columns):
         if not size_class and location == api.SPAN_IN_USE:
             step = 1 << max(0, (size - 1).bit_length() - 3)
@@ -104,14 +105,17 @@ def histogram(survey: Survey, rows: Sequence[TcBin]) -> List[HistogramRow]:
     return sorted(found)
 
 
-def caches(tcmalloc: Tcmalloc, around: HeapContext, survey: Survey) -> List[ThreadCache]:
+def caches(tcmalloc: Tcmalloc, around: HeapContext, counts: Counts) -> List[ThreadCache]:
     """One row per thread cache."""
     sizes, names = tcmalloc.structure.sizes.object_bytes, {thread.lwp: thread.name for thread in around.target.threads()}
-    lists: List[List[CacheBin]] = [[] for _ in survey.caches.rows]
-    for listing, end in zip(survey.listings, survey.ends):
-        if listing.kind == api.TC_CACHED and end.count:
-            size = sizes[listing.size_class]
-            lists[listing.place].append(CacheBin(listing.size_class, size, end.count, end.count * size))
+    lists = [
+        [
+            CacheBin(own.size_class, sizes[own.size_class], own.length, own.length * sizes[own.size_class])
+            for own in cache.lists
+            if own.length
+        ]
+        for cache in counts.caches.rows
+    ]
     return [
         ThreadCache(
             allocator=tcmalloc.id,
@@ -123,11 +127,11 @@ def caches(tcmalloc: Tcmalloc, around: HeapContext, survey: Survey) -> List[Thre
             bytes=sum(row.bytes or 0 for row in rows),
             bins=rows,
         )
-        for cache, rows in zip(survey.caches.rows, lists)
+        for cache, rows in zip(counts.caches.rows, lists)
     ]
 
 
-def keeping(tcmalloc: Tcmalloc, survey: Survey, row: TcArena) -> Keeping:
+def keeping(tcmalloc: Tcmalloc, row: TcArena) -> Keeping:
     """A span of objects is free when its last object is back in it: what is free beside others stays."""
     sizes = tcmalloc.structure.sizes
     page = tcmalloc.structure.page_map.page_bytes

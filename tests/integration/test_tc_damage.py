@@ -33,7 +33,7 @@ class Patient:
         self.core = core
         (found,) = ALLOCATOR.find(core.target, ()).located
         heap: Any = ALLOCATOR.open(found, heap_context(core.target, load(), Budget(), lambda *problem, **more: None))
-        survey, known = heap.survey(), found.structure
+        survey, counts, known = heap.survey(), heap.counts(), found.structure
         target, page_map = core.target, known.page_map
         root = array("Q", target.read_prefix(page_map.root, 8 * page_map.root_words))
         leaves = [leaf for leaf in root if leaf]
@@ -42,11 +42,11 @@ class Patient:
         self.kinds: Dict[str, List[int]] = {
             "root": [page_map.root + 8 * place for place, leaf in enumerate(root) if leaf],
             "leaf": [leaf + 8 * place for leaf, inside in words for place, word in enumerate(inside) if word],
-            "span": [address + at for address in survey.spans.column("address") for at in (0, 8, 32, 40)],
+            "span": [address + at for address in counts.spans.column("address") for at in (0, 8, 32, 40)],
             "central": [known.central + known.stride * number + at for number in range(1, count) for at in (0, 8, 112, 120, 1152)],
-            "batch": [known.central + known.stride * row.size_class + 128 for row in survey.central if row.batches] or [known.central],
-            "cache": [row.address + at for row in survey.caches.rows for at in range(0, 32 * count, 8) if at % 32 in (0, 8, 24)],
-            "caches": [row.address + known.threads.next + at for row in survey.caches.rows for at in (0, 8)] + [known.threads.head],
+            "batch": [known.central + known.stride * row.size_class + 128 for row in counts.central if row.batches] or [known.central],
+            "cache": [row.address + at for row in counts.caches.rows for at in range(0, 32 * count, 8) if at % 32 in (0, 8, 24)],
+            "caches": [row.address + known.threads.next + at for row in counts.caches.rows for at in (0, 8)] + [known.threads.head],
             "link": list(survey.frees.addresses),
             "figures": [page_map.stats + at for at in (0, 8, 16)],
             "sizes": [known.sizes.address // 8 * 8 + 8 * place for place in range(1, count // 2)],

@@ -6,7 +6,10 @@ from typing import Annotated, NamedTuple, Sequence
 
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
 
-IN_C = "TC_* SPAN_* LIST_* SIZE_CLASSES SpanLayout PageLeaf TcSpan FreeList ListEnd SpanProblem SpanSums ListSums MOST_SPAN_PROBLEMS"
+IN_C = (
+    "TC_* SPAN_* LIST_* SIZE_CLASSES LABELS SpanLayout PageLeaf TcSpan SpanTally SpanRange FreeList ListEnd SpanProblem SpanSums ListSums "
+    "MOST_SPAN_PROBLEMS"
+)
 
 SIZE_CLASSES = 128
 """kClassSizesMax: room for so many, 0 being that of large blocks."""
@@ -86,6 +89,24 @@ class TcSpan(NamedTuple):
     """The first free one; 0: none."""
 
 
+class SpanTally(NamedTuple):
+    """All spans of one label."""
+
+    spans: int
+    bytes: int
+    objects: int
+    """That fit; 1 for each span without a class."""
+    listed: int
+    """Of them those that are free in their spans, by refcount."""
+
+
+class SpanRange(NamedTuple):
+    """Spans that touch each other."""
+
+    start: int
+    end: int
+
+
 class FreeList(NamedTuple):
     """One list of free objects, linked by their first words."""
 
@@ -124,6 +145,8 @@ class SpanSums(NamedTuple):
     ended: int
     spans: int
     runs: int
+    held: int
+    """SpanRanges."""
     problems: int
     told: int
 
@@ -146,6 +169,10 @@ class Spans(NamedTuple):
     """Of kernel.blocks.slots: their objects."""
     problems: Sequence[SpanProblem]
     problem_count: int
+    tallies: Sequence[SpanTally]
+    """By label, LABELS of them."""
+    held: Sequence[SpanRange]
+    """By address."""
 
     def column(self, name: str) -> "array[int]":
         """One member of all spans."""

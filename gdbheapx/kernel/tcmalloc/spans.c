@@ -23,7 +23,8 @@ struct spans_job {
     uint64_t leaf_count, leaf, page;    /* the leaf at hand; the next page, by its number */
     unsigned swap;
     int is_open;                        /* the window is onto the leaf at hand */
-    struct room spans, runs;
+    struct room spans, runs, held;
+    struct span_tally tallies[LABELS];
     uint64_t problem_count;
     struct span_problem problems[MOST_SPAN_PROBLEMS];
     struct blanks blanks;
@@ -58,6 +59,7 @@ void heapx_tc_spans_free(struct spans_job *job)
         return;
     free(job->spans.bytes);
     free(job->runs.bytes);
+    free(job->held.bytes);
     pages_close(&job->pages);
     free(job);
 }
@@ -106,6 +108,28 @@ static int add_runs(struct spans_job *job, const struct tc_span *span)
     return !rest || add_run(job, end, rest, 1, TC_TAIL_LABEL, TC_TAIL, span->address);
 }
 
+/* In the sums of its label, and in the run of spans that it touches. 0: no memory. */
+static int count_span(struct spans_job *job, const struct tc_span *span)
+{
+    const uint64_t label = span->location == SPAN_ON_NORMAL ? TC_FREE_LABEL : span->location == SPAN_ON_RETURNED ? TC_RETURNED_LABEL
+                                                                                                                  : span->size_class;
+    struct span_tally *tally = &job->tallies[label];
+    tally->spans++;
+    tally->bytes += span->bytes;
+    tally->objects += span->objects;
+    if (span->size_class && span->refcount < span->objects)
+        tally->listed += span->objects - span->refcount;
+    struct span_range *last = (struct span_range *) job->held.bytes + job->held.count - 1;
+    if (job->held.count && last->end == span->start) {
+        last->end += span->bytes;
+        return 1;
+    }
+    struct span_range *range = grow(&job->held, sizeof *range);
+    if (range)
+        *range = (struct span_range) {span->start, span->start + span->bytes};
+    return range != NULL;
+}
+
 /* The span that a page leads to: how many pages it has, 0 if it does not begin there; NO_MEMORY, INTERRUPTED. */
 static int64_t take_span(struct spans_job *job, uint64_t address, uint64_t page)
 {
@@ -142,7 +166,7 @@ static int64_t take_span(struct spans_job *job, uint64_t address, uint64_t page)
         .objects = has_class ? bytes_long / job->sizes[size_class] : 1,
         .list = has_class ? load_word(bytes + 32, 8, job->swap) : 0,
     };
-    return add_runs(job, span) ? (int64_t) length : NO_MEMORY;
+    return count_span(job, span) && add_runs(job, span) ? (int64_t) length : NO_MEMORY;
 }
 
 /* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
@@ -202,13 +226,15 @@ void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out)
         .ended = job->leaf == job->leaf_count,
         .spans = job->spans.count,
         .runs = job->runs.count,
+        .held = job->held.count,
         .problems = job->problem_count,
         .told = job->problem_count < MOST_SPAN_PROBLEMS ? job->problem_count : MOST_SPAN_PROBLEMS,
     };
 }
 
-/* Into arrays that are as long as the sums say. */
-void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems)
+/* Into arrays that are as long as the sums say; LABELS tallies. */
+void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems,
+                           struct span_tally *tallies, struct span_range *held)
 {
     struct span_sums sums;
     heapx_tc_spans_sums(job, &sums);
@@ -218,4 +244,7 @@ void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, s
         memcpy(runs, job->runs.bytes, (size_t) sums.runs * sizeof *runs);
     if (sums.told)
         memcpy(problems, job->problems, (size_t) sums.told * sizeof *problems);
+    memcpy(tallies, job->tallies, sizeof job->tallies);
+    if (sums.held)
+        memcpy(held, job->held.bytes, (size_t) sums.held * sizeof *held);
 }

@@ -1,13 +1,14 @@
 """tcmalloc's page map and lists in Python: what spans.c and lists.c do."""
 
 from array import array
-from typing import Any, List, Sequence
+from typing import Any, List, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun
 from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.tcmalloc import records as api
-from gdbheapx.kernel.tcmalloc.records import FreeList, Listed, PageLeaf, SpanLayout, SpanProblem, Spans, TcSpan
+from gdbheapx.kernel.tcmalloc.records import FreeList, Listed, PageLeaf, SpanLayout, SpanProblem, SpanRange, Spans, SpanTally, TcSpan
+from gdbheapx.ranges import union
 
 LEAF_BLOCK = 128 << 10
 PAGE_BYTES = 4096
@@ -101,6 +102,19 @@ class _Walk:
                 self.add_run(span.start + filled, span.bytes - filled, 1, api.TC_TAIL_LABEL, api.TC_TAIL, span.address)
 
 
+def counted(rows: "array[int]") -> Tuple[List[SpanTally], List[SpanRange]]:
+    """The sums and the joined ranges of spans: TcSpan, row by row."""
+    sums, width = [[0] * len(SpanTally._fields) for _ in range(api.LABELS)], len(TcSpan._fields)
+    known = [TcSpan._make(rows[at : at + width]) for at in range(0, len(rows), width)]
+    for span in known:
+        out_of_use = {api.SPAN_ON_NORMAL: api.TC_FREE_LABEL, api.SPAN_ON_RETURNED: api.TC_RETURNED_LABEL}
+        listed = max(0, span.objects - span.refcount) if span.size_class else 0
+        own = sums[out_of_use.get(span.location, span.size_class)]
+        own[:] = [before + more for before, more in zip(own, (1, span.bytes, span.objects, listed))]
+    held = union((span.start, span.start + span.bytes) for span in known)
+    return [SpanTally(*row) for row in sums], [SpanRange(*row) for row in held]
+
+
 def spans(reader: Reader, layout: SpanLayout, leaves: Sequence[PageLeaf], sizes: Sequence[int], budget: Budget) -> Spans:
     """See walkers.spans."""
     walk, page, in_leaf, is_whole = _Walk(reader, layout, sizes), 0, 1 << layout.leaf_bits, False
@@ -109,7 +123,7 @@ def spans(reader: Reader, layout: SpanLayout, leaves: Sequence[PageLeaf], sizes:
             first = leaf.place << layout.leaf_bits
             for begin in range(0, 8 * in_leaf, LEAF_BLOCK):
                 if budget.expired():
-                    return Spans(False, _flat(walk.spans), walk.runs, walk.problems, walk.problem_count)
+                    return _answer(False, walk)
                 size = min(LEAF_BLOCK, 8 * in_leaf - begin)
                 data = reader.read(leaf.address + begin, size)
                 for at in _words(data):
@@ -125,7 +139,12 @@ def spans(reader: Reader, layout: SpanLayout, leaves: Sequence[PageLeaf], sizes:
         is_whole = True
     except KeyboardInterrupt:
         budget.interrupt()
-    return Spans(is_whole, _flat(walk.spans), walk.runs, walk.problems, walk.problem_count)
+    return _answer(is_whole, walk)
+
+
+def _answer(is_whole: bool, walk: _Walk) -> Spans:
+    rows = array("Q", [number for row in walk.spans for number in row])
+    return Spans(is_whole, rows, walk.runs, walk.problems, walk.problem_count, *counted(rows))
 
 
 def _words(data: bytes) -> Sequence[int]:
@@ -133,10 +152,6 @@ def _words(data: bytes) -> Sequence[int]:
     if not any(data):
         return ()
     return [at for at in range(0, len(data) - 7, 8) if data[at : at + 8] != b"\0\0\0\0\0\0\0\0"]
-
-
-def _flat(rows: Sequence[TcSpan]) -> "array[int]":
-    return array("Q", [number for row in rows for number in row])
 
 
 def follow(reader: Reader, little_endian: bool, lists: "array[int]", most: int, budget: Budget) -> Listed:

@@ -19,8 +19,10 @@ from gdbheapx.kernel.tcmalloc.records import (
     PageLeaf,
     SpanLayout,
     SpanProblem,
+    SpanRange,
     Spans,
     SpanSums,
+    SpanTally,
     TcSpan,
 )
 
@@ -29,7 +31,8 @@ struct spans_job *heapx_tc_spans_new(const struct source *source, const struct s
     uint64_t leaf_count, const uint64_t *sizes);
 int64_t heapx_tc_spans_slice(struct spans_job *job, double seconds);
 void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out);
-void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems);
+void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems,
+    struct span_tally *tallies, struct span_range *held);
 void heapx_tc_spans_free(struct spans_job *job);
 struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct free_list *lists,
     uint64_t list_count, uint64_t most, struct list_end *ends);
@@ -62,11 +65,12 @@ def spans(
         library.heapx_tc_spans_sums(job, at(sums.numbers))
         (known,) = sums.records(1)
         found, runs = _room(TcSpan, known.spans), _room(SlotRun, known.runs)
-        problems = Rows(SpanProblem, known.told)
-        library.heapx_tc_spans_result(job, at(found), at(runs), at(problems.numbers))
+        problems, tallies, held = Rows(SpanProblem, known.told), Rows(SpanTally, LABELS), Rows(SpanRange, known.held)
+        library.heapx_tc_spans_result(job, at(found), at(runs), at(problems.numbers), at(tallies.numbers), at(held.numbers))
     finally:
         library.heapx_tc_spans_free(job)
-    return Spans(bool(known.ended), found, runs, problems.records(known.told), known.problems)
+    told = problems.records(known.told), known.problems
+    return Spans(bool(known.ended), found, runs, *told, tallies.records(LABELS), held.records(known.held))
 
 
 def follow(kernel: Kernel, source: BulkSource, little_endian: bool, lists: "array[int]", most: int, budget: Budget) -> Listed:
@@ -107,7 +111,7 @@ def frees(kernel: Kernel, listed: Listed) -> Frees:
 
 
 def _room(kind: Any, count: int) -> "array[int]":
-    return array("Q", bytes(8 * len(kind._fields) * count))
+    return array("Q", (0,)) * (len(kind._fields) * count)
 
 
 def slot_walker(kernel: Kernel, source: BulkSource, runs: "array[int]", lists: Frees, budget: Budget) -> SlotWalker:

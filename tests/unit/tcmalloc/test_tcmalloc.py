@@ -1,6 +1,6 @@
 """tcmalloc of made-up memory: found by its structure, its sums, what is told of damage, its meter, its verdicts.
 
-Files: tcmalloc/allocator.py, tcmalloc/caches.py, tcmalloc/check.py, tcmalloc/detect.py, tcmalloc/entry.py, tcmalloc/help.py,
+Files: tcmalloc/allocator.py, tcmalloc/caches.py, tcmalloc/check.py, tcmalloc/counts.py, tcmalloc/detect.py, tcmalloc/entry.py, tcmalloc/help.py,
 tcmalloc/messages.py, tcmalloc/meter.py, tcmalloc/plan.py, tcmalloc/records.py, tcmalloc/structure.py, tcmalloc/sums.py, tcmalloc/survey.py, kernel/tcmalloc/records.py,
 kernel/tcmalloc/twin.py, kernel/tcmalloc/walkers.py.
 """
@@ -117,7 +117,7 @@ def test_each_rule(kernel: Kernel) -> None:
     base = CENTRAL + STRIDE * CLASS_48
     assert damaged(lambda target, small: target.put_word(base + 120, 7)) == {codes.CENTRAL_COUNT}
     assert damaged(lambda target, small: target.put_word(base + 112, 9)) == {codes.CENTRAL_SPANS}
-    assert damaged(lambda target, small: target.put(small.struct + 40, struct.pack("<H", 3))) == {codes.SPAN_COUNT}
+    assert damaged(lambda target, small: target.put(small.struct + 40, struct.pack("<H", 3))) == {codes.SPAN_COUNT, codes.CENTRAL_COUNT}
     assert damaged(lambda target, small: target.put_word(STATS + 8, 0)) == {codes.HEAP_BYTES}
     assert damaged(lambda target, small: target.put(target.caches[0] + 32 * CLASS_48 + 8, b"\x09")) == {codes.CACHE_COUNT}
     assert damaged(lambda target, small: target.put_word(small.objects[23], small.objects[30])) == {codes.FREE_LIST_BROKEN}
@@ -127,6 +127,23 @@ def test_each_rule(kernel: Kernel) -> None:
     assert codes.LEAF_BROKEN in damaged(lambda target, small: target.put_word(ROOT + 8, LEAF))
     assert codes.TC_CACHE_BROKEN in damaged(lambda target, small: target.put_word(target.caches[1] + 4144, target.caches[0]))
     assert codes.CENTRAL_WRONG in damaged(lambda target, small: target.put(base + 1152, struct.pack("<i", 65)))
+
+
+def test_sums_follow_no_list(kernel: Kernel) -> None:
+    """Counters alone make them: a broken list changes none, and is told once blocks are asked for; two counters that differ are."""
+    target, small, _ = made()
+    target.put_word(small.objects[5], 0x4141414141414141)
+    heap, told = opened(target, kernel)
+    (row,), classes = heap.arenas(), heap.bins()
+    assert not told and heap.facts().is_whole and (row.central_bytes, row.cached_bytes) == (6 * 48, 10 * 48 + 96)
+    assert sum(size.used_bytes or 0 for size in classes) == row.used_bytes == sum(target.used.values())
+    rows(heap)
+    assert set(told) <= {codes.FREE_LIST_BROKEN, codes.FREE_LIST_UNREADABLE} and told
+    for place, code in ((target.caches[0] + 4096, codes.CACHE_COUNT), (CENTRAL + STRIDE * CLASS_48 + 120, codes.CENTRAL_COUNT)):
+        other, _, _ = made()
+        other.put(place, b"\x05")
+        heap, told = opened(other, kernel)
+        assert heap.arenas() and told == [code] and not heap.facts().is_whole
 
 
 def test_a_suspect(kernel: Kernel) -> None:
