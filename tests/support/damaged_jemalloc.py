@@ -179,7 +179,9 @@ class Patient(DamagedCore):
             if any(mapping.start <= address < mapping.end for mapping in writable):
                 ranges.append(("variable", address, address + (size or 8)))
         if pack is None:
-            ranges += [("variable", begin, end) for begin, _, end in self.target.writable_segments(module)]
+            spans = [(begin, end) for begin, _, end in self.target.writable_segments(module)]
+            both = [(max(one.start, begin), min(one.end, end)) for one in writable for begin, end in spans]
+            ranges += [("variable", begin, end) for begin, end in both if begin < end]
         ranges += [("tsd", record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
         for cache in self.malloc.tcaches().caches:
             ranges.append(("tcache", cache.address, cache.address + self.types.size_bytes("tcache_s")))
