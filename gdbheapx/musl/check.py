@@ -46,8 +46,7 @@ def _broken(heap: "MuslMalloc", code: Code, address: int, what: str, is_sought: 
 
 
 def _suspect(heap: "MuslMalloc", code: Code, address: int) -> Optional[Suspect]:
-    """The block in use that ends before what is damaged; or, where a slot's own block was written past, that one, which may begin
-    further on."""
+    """The block in use that ends before what is damaged; or, where a slot's own block was written past, that: it may begin further on."""
     kinds = frozenset((api.MUSL_USED,))
     row: Optional[Tuple[int, ...]] = None
     if code in OF_BLOCKS:

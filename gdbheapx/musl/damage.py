@@ -21,6 +21,7 @@ OF_GROUPS: Dict[int, Tuple[Code, str]] = {
     api.GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
     api.GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
     api.GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is free"),
+    api.GROUP_MAKING: (codes.SLOT_CHANGING, "a thread is making a group, or giving one up"),
     api.GROUP_UNMAPPED: (codes.GROUP_UNMAPPED, "a group reaches beyond its mapping"),
     api.GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
 }

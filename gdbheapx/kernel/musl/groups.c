@@ -95,6 +95,12 @@ static int remember(struct groups_job *job, uint64_t area)
     return 1;
 }
 
+/* No group is so, not even a donated one (donate): what makes it has not written its kind yet. */
+static int is_in_the_making(uint64_t packed)
+{
+    return !(packed & 0xfff);
+}
+
 /* What the numbers of a meta say of its group; its masks. */
 static int measure(struct musl_group *group, uint64_t free_mask, int are_both, uint64_t pages, uint64_t page_bytes)
 {
@@ -131,8 +137,13 @@ static int take_meta(struct groups_job *job, uint64_t address, const uint8_t *me
         },
         .free_mask = available | freed,
     };
-    met->group.problem = (uint64_t) measure(&met->group, met->free_mask, (available & freed) != 0, packed >> 12,
-                                           job->layout.page_bytes);
+    const int measured = measure(&met->group, met->free_mask, (available & freed) != 0, packed >> 12,
+                                 job->layout.page_bytes);
+    met->group.problem = (uint64_t) measured;
+    if (is_in_the_making(packed)) {
+        met->group.problem = GROUP_MAKING;
+        met->group.place = packed >> 12 ? PLACE_MAPPED : PLACE_NESTED;
+    }
     for (uint64_t mask = met->free_mask & ((2ull << (met->group.slots - 1)) - 1); mask; mask &= mask - 1)
         met->group.free_slots++;
     return 1;
@@ -229,9 +240,10 @@ static int place_in(const struct open_group *around, const struct met *met, uint
         return GROUP_GOOD;
     *slot = away < UNIT_BYTES ? outer->slots : (away - UNIT_BYTES) / outer->slot_bytes;
     if (inner->place == PLACE_MAPPED || *slot >= outer->slots || *slot < around->next_slot
-        || inner->bytes > outer->address + UNIT_BYTES + (*slot + 1) * outer->slot_bytes - inner->address
-        || (around->met->free_mask >> *slot & 1))
+        || inner->bytes > outer->address + UNIT_BYTES + (*slot + 1) * outer->slot_bytes - inner->address)
         return GROUP_OVERLAP;
+    if (around->met->free_mask >> *slot & 1)
+        return inner->slots - inner->free_slots <= 1 ? GROUP_MAKING : GROUP_OVERLAP;
     return GROUP_GOOD;
 }
 

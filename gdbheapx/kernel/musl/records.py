@@ -54,6 +54,9 @@ GROUP_OUTSIDE = 8
 GROUP_UNMAPPED = 9
 """It reaches beyond the memory of the process."""
 
+GROUP_MAKING = 10
+"""A thread is making it, and has not written yet what it is (alloc_group); or gives it up, and its slot is free already (free_group)."""
+
 HEADER_INDEX = 16
 """The index of the slot in the header of a used block is another's. From blocks.slots.SLOT_OWN on."""
 HEADER_OFFSET = 17
@@ -61,7 +64,7 @@ HEADER_OFFSET = 17
 HEADER_ZERO = 18
 """A byte that is always 0 is not: in the header, or behind the block, which something has written past."""
 HEADER_SLACK = 19
-"""More is left of the slot than it has, or the slot is marked as a group's and none lies there."""
+"""More is left of the slot than it has."""
 HEADER_STALE = 20
 """The slot is taken, and its header is that of a freed block, or of none: a thread is handing it out, or freeing it (malloc fills it in
 after it has let the lock go, free() empties it before it says that the slot is free)."""
@@ -75,8 +78,8 @@ HEAD_MARK = 23
 """A group lies in a slot that is not marked as a group's."""
 
 HEADER_HALF = 24
-"""The slot says that its block begins further on, and no header there leads back; or a header has its offset alone: malloc (enframe) has
-written a part of it, or it is damaged."""
+"""The slot says that its block begins further on, and no header there leads back; or a header has its offset alone, or the mark of a group
+that is not there: malloc (enframe, alloc_group) has written a part of it, or it is damaged."""
 
 MOST_MUSL_PROBLEMS = 1000
 

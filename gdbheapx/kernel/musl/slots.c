@@ -76,6 +76,8 @@ static int read_used(struct window *window, const struct slot_run *run, uint64_t
         if (tail[3])
             return HEADER_ZERO;
     }
+    if (mark == MARK_GROUP)
+        return HEADER_HALF;
     if (mark > MARK_LONG || (mark == MARK_LONG && left < MARK_LONG) || left > end - begin)
         return HEADER_SLACK;
     block->address = begin;

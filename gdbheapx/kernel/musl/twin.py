@@ -102,6 +102,8 @@ class _Walk:
             is_fitting = 0 <= bytes_ - UNIT_BYTES - slot_bytes * slots < self.layout.page_bytes
             problem = api.GROUP_PLACE if is_out or not is_fitting else api.GROUP_GOOD
         place = api.PLACE_MAPPED if pages else api.PLACE_NESTED if is_freeable else api.PLACE_DONATED
+        if not packed & 0xFFF:
+            problem, place = api.GROUP_MAKING, api.PLACE_MAPPED if pages else api.PLACE_NESTED
         counted = bin(free & (1 << slots) - 1).count("1")
         self.met.append(
             Met(MuslGroup(group, address, bytes_, slot_bytes, slots, counted, 0, size_class, place, problem, is_freeable), free)
@@ -170,8 +172,10 @@ def _place_in(around: Optional[Met], met: Met) -> Tuple[int, int]:
     slot = outer.slots if away < UNIT_BYTES else (away - UNIT_BYTES) // outer.slot_bytes
     end = outer.address + UNIT_BYTES + (slot + 1) * outer.slot_bytes
     is_bad = inner.place == api.PLACE_MAPPED or slot >= outer.slots or slot < around.next_slot
-    if is_bad or inner.address + inner.bytes > end or around.free_mask >> slot & 1:
+    if is_bad or inner.address + inner.bytes > end:
         return api.GROUP_OVERLAP, slot
+    if around.free_mask >> slot & 1:
+        return api.GROUP_MAKING if inner.slots - inner.free_slots <= 1 else api.GROUP_OVERLAP, slot
     return api.GROUP_GOOD, slot
 
 
@@ -319,6 +323,8 @@ def _with_tail(memory: Reader, begin: int, end: int, mark: int, order: Any) -> T
         left = int.from_bytes(tail[4:8], order)
         if tail[3]:
             return api.HEADER_ZERO, 0, 0
+    if mark == NESTED_MARK:
+        return api.HEADER_HALF, 0, 0
     if mark > LONG_MARK or (mark == LONG_MARK and left < LONG_MARK) or left > end - begin:
         return api.HEADER_SLACK, 0, 0
     block = begin, end - left - begin

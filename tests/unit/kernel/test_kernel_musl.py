@@ -174,7 +174,18 @@ def test_damage_to_the_list_of_areas(kernel: Kernel) -> None:
 
 
 def test_groups_that_cannot_lie_where_they_lie(kernel: Kernel) -> None:
-    """In a free slot, in one that is not marked, across two slots, and a group of a slot in no group."""
+    """In a free slot, in one that is not marked, across two slots, and a group of a slot in no group. What a thread makes, or gives up with
+    its last block, is none of these."""
+    heap = MuslHeap()
+    (outer, meta), (inner, inner_meta) = nested(heap, 1, 0)
+    heap.put(meta + 3 * heap.word, 0b110, 4)
+    heap.put(inner_meta + 3 * heap.word, 0b0111, 4)
+    assert damaged(kernel, heap) == [(api.GROUP_MAKING, inner)]
+    for pages in (0, 1):
+        heap = MuslHeap()
+        group, at = heap.group(5, 8)
+        heap.put(at + 3 * heap.word + 8, pages << 12, heap.word)
+        assert damaged(kernel, heap) == [(api.GROUP_MAKING, group)]
     heap = MuslHeap()
     (outer, meta), (inner, _) = nested(heap, 1, 0)
     heap.put(inner - 3, 2 | 3 << 5, 1)
@@ -210,7 +221,7 @@ SPOILS = {
     "the end of the slot": (api.HEADER_ZERO, lambda heap, at, end: heap.put(end, 1, 1)),
     "more left than there is": (api.HEADER_SLACK, lambda heap, at, end: heap.put(end - 4, 5000, 4)),
     "less left than the mark says": (api.HEADER_SLACK, lambda heap, at, end: heap.put(end - 4, 4, 4)),
-    "a mark of a group": (api.HEADER_SLACK, lambda heap, at, end: heap.put(at - 3, 2 | 6 << 5, 1)),
+    "a mark of a group": (api.HEADER_HALF, lambda heap, at, end: heap.put(at - 3, 2 | 6 << 5, 1)),
     "only its offset": (api.HEADER_HALF, lambda heap, at, end: heap.put(at - 3, 0, 1)),
     "further on, and nothing there": (api.HEADER_HALF, lambda heap, at, end: (heap.put(at - 3, 7 << 5, 1), heap.put(at - 2, 1, 2))),
     "further on than the slot goes": (api.HEADER_HALF, lambda heap, at, end: heap.put(at - 3, 7 << 5, 1)),
