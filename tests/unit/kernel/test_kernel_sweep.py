@@ -56,9 +56,11 @@ def both(kernel: CKernel, made: Any, words: Sequence[int] = (), exact: Sequence[
     source, shape, rows, roots = made
     graph = kernel.graph(source, shape, Budget())
     graph.gather([iter([make_blocks(rows)])])
-    outside = [[(start, start, end)] for start, end in [*shape.mappings, *roots]]
-    for ((base, start, end),) in outside:
-        graph.scan(base, start, end)
+    cuts = [(start, start + (end - start) // 16 * 8, end) for start, end in [*shape.mappings, *roots]]
+    outside = [[(start, start, cut), (start, cut, end)] if start < cut else [(start, start, end)] for start, cut, end in cuts]
+    for parts in outside:
+        for one in parts:
+            graph.scan(*one)
         graph.end_node()
     graph.scan_words(words, exact)
     graph.end_node()
