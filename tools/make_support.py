@@ -67,7 +67,7 @@ gdbheapx finds it by its structure: no symbol, debug file or pack is needed. It 
 
 | tcmalloc | tested on |
 | --- | --- |
-| gperftools 2.7 to 2.18 | 2.10 of Debian 12, stripped (libtcmalloc, libtcmalloc_minimal); 2.7, 2.15 and 2.18 built from source (x86-64, pages of 8 KiB) |
+| gperftools 2.7 to 2.18 | 2.8.1, 2.10, 2.16 and 2.18.1 of Debian 11, 12, 13 and sid, stripped (libtcmalloc, libtcmalloc_minimal); 2.7, 2.15 and 2.18 built from source (x86-64, pages of 8 KiB) |
 | libtcmalloc_debug | named, not read: blocks have headers and guard words |
 | google/tcmalloc | named, not read: it has no releases, and each build has its own layout |
 
@@ -77,7 +77,7 @@ gdbheapx finds it by its structure: no symbol, debug file or pack is needed. It 
 
 | musl | tested on |
 | --- | --- |
-| 1.2.1 to 1.2.5 (mallocng) | musl 1.2.3 of Debian 12 (x86-64): shared, static, static and stripped; static-pie programs of Rust for x86_64-unknown-linux-musl. Other releases by source: the structures are the same. Words of 32 bits and big-endian machines on synthetic memory |
+| 1.2.1 to 1.2.6 (mallocng) | musl 1.2.2, 1.2.3, 1.2.5 and 1.2.6 of Debian 11, 12, 13 and sid (x86-64): shared, static, static and stripped; static-pie programs of Rust for x86_64-unknown-linux-musl. Other releases by source: the structures are the same. Words of 32 bits and big-endian machines on synthetic memory |
 | up to 1.2.0 (Alpine up to 3.12) | named, not read: it keeps no list of its memory |
 | the bump allocator of static programs that never free | named, not read: all that it has given out is in use |
 
