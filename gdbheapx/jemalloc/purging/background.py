@@ -54,14 +54,14 @@ class Background(NamedTuple):
         return self.threads[index % len(self.threads)] if self.threads else None
 
     @property
-    def runs(self) -> int:
-        """stats.background_thread.num_runs."""
-        return sum(thread.runs for thread in self.running)
+    def runs(self) -> Optional[int]:
+        """stats.background_thread.num_runs; None where no variable tells of them."""
+        return None if self.named else sum(thread.runs for thread in self.running)
 
     @property
-    def run_interval_ns(self) -> int:
+    def run_interval_ns(self) -> Optional[int]:
         """stats.background_thread.run_interval: mean sleep (background_thread.c: background_thread_stats_read)."""
-        return sum(thread.sleep_ns for thread in self.running) // self.runs if self.runs else 0
+        return None if self.runs is None else sum(thread.sleep_ns for thread in self.running) // self.runs if self.runs else 0
 
 
 def read(context: Context) -> Background:

@@ -226,7 +226,8 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
     on = known.enabled
     threads = {"num_threads": known.count, "num_runs": known.runs, "run_interval": known.run_interval_ns}
     figures["background_thread"] = threads if on else dict.fromkeys(threads, 0 if on is False else None)
-    figures["mutexes"] = mutexes.of_process(context, [thread.mutex for thread in known.running] if on else [])
+    locks = [thread.mutex for thread in known.running] if on else []
+    figures["mutexes"] = mutexes.of_process(context, [mutexes.none(None)] if known.named else locks)
     return figures
 
 

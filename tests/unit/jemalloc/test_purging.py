@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx.jemalloc.purging import decay, ticker_rows
+from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now
 from gdbheapx.jemalloc.purging.outlook import Drivers, outlook
 from gdbheapx.jemalloc.records import PublicNames
@@ -221,3 +222,9 @@ def test_has_stats(version: Any, slabs: Any, counted: Any, expected: Optional[bo
     for szind in counted:
         world.put_path("arena_s", world.arenas[2].address, "bins[%d].stats.curslabs" % szind, 1)
     assert build_options.has_stats(world.context, world.arenas) is expected
+
+
+def test_background_threads_known_by_name_alone() -> None:
+    """How often they ran is unknown there, not zero."""
+    assert (Background(True, 4, [], 4).runs, Background(True, 4, [], 4).run_interval_ns) == (None, None)
+    assert (Background(True, 0, []).runs, Background(True, 0, []).run_interval_ns) == (0, 0)
