@@ -68,12 +68,13 @@ def read(context: Context) -> Tunables:
     unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
     rows += [Tunable(name, None, None, _unit(name[4:]), _set_in(name[4:], given), MEANINGS.get(name[4:], "")) for name in unread]
     threads, is_unknown = background.read(context), context.symbols.by_structure
+    interval_ns = threads.run_interval_ns
     known = BackgroundThreads(
         enabled=threads.enabled,
         max=context.variable("max_background_threads"),
         running=(threads.named or len(threads.running)) if threads.enabled else None if is_unknown else 0,
         runs=None if is_unknown else threads.runs,
-        run_interval_ms=None if is_unknown else threads.run_interval_ns / 1e6,
+        run_interval_ms=None if is_unknown or interval_ns is None else interval_ns / 1e6,
     )
     if not rows and is_unknown:
         return Tunables(None, given or None, known)
