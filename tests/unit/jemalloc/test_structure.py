@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.inferior.base import Module, Thread, ThreadLocal
+from gdbheapx.inferior.base import Module, Thread, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.detection import fingerprint, layouts, structure, tables, traces, tsd_place, unlisted
 from gdbheapx.jemalloc.detection import geometry as detection_geometry
 from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
@@ -318,3 +318,51 @@ def test_structs_of_an_unknown_layout_have_never_changed() -> None:
     later = [one.types.structs for one in tables.every() if one.version >= unlisted.FIRST]
     for name in unlisted.KEPT:
         assert len({repr(one[name]) for one in later}) == 1, name
+
+
+# ---------------------------------------------------------------------------------------------------- after 5.3.1
+
+
+def after_5_3_1() -> tables.Table:
+    return next(table for table in tables.every() if table.name == "5.3.1-47 stats")
+
+
+@pytest.mark.parametrize("following, found", [(0x7000, [0x6000, 0x7000]), (0x6000, [0x6000]), (0, [0x6000]), (0x7001, [0x6000]), (1 << 60, [0x6000])])
+def test_tsds_around_the_descriptors(following: int, found: List[int]) -> None:
+    """No list of tsds leads there any more; each descriptor on an arena's list lies in one. A link that leads nowhere ends the list."""
+    types, arena = after_5_3_1().types, 0x10000
+    places = [
+        types.place(*where)
+        for where in (
+            ("arena_s", "cache_bin_array_descriptor_ql.qlh_first"),
+            ("cache_bin_array_descriptor_s", "link.qre_next"),
+            ("tsd_s", "tcache_slow.cache_bin_array_descriptor"),
+        )
+    ]
+    head, link, own = (place.offset for place in places if place is not None)
+    memory = {arena + head: 0x6000 + own, 0x6000 + own + link: following and following + own, 0x7000 + own + link: 0x6000 + own}
+    assert list(tsd_place._behind_descriptors(types, [arena], lambda address, size: memory.get(address, 0))) == found
+
+
+def test_an_endless_list_of_descriptors_ends() -> None:
+    """One that never leads back to its first member is followed so far and no further."""
+    types = after_5_3_1().types
+    assert len(list(tsd_place._behind_descriptors(types, [0x10000], lambda address, size: address + 8 & -8))) == tsd_place.MOST_THREADS
+
+
+def test_the_state_of_pinned_extents() -> None:
+    """By the release where no enum tells it; up to 5.3.1, and where no layout is known, there is none."""
+    types = after_5_3_1().types
+    assert layouts.states(types, layouts.UNRELEASED).pinned == 4 and layouts.states(types, layouts.UNRELEASED).highest == 6
+    assert layouts.states(types, (5, 3, 1)).pinned is None
+    own = TypeSet({}, {"": {"extent_state_active": 0, "extent_state_pinned": 3, "extent_state_retained": 4, "extent_state_max": 6}})
+    assert layouts.states(own, layouts.UNRELEASED).pinned == 3
+    old = TypeSet({}, {"": {"extent_state_active": 0, "extent_state_dirty": 1, "extent_state_muzzy": 2, "extent_state_retained": 3, "extent_state_max": 5}})
+    assert layouts.states(old, layouts.UNRELEASED).pinned is None
+
+
+def test_which_builds_were_tried() -> None:
+    """Releases, and of what came after the last one a single commit."""
+    texts = ("5.3.1-47-g295e4894", "5.3.1-48-gabcdef01", "0.0.0-0-g0", None)
+    assert [layouts.was_tried(layouts.UNRELEASED, text) for text in texts] == [True, False, False, False]
+    assert layouts.was_tried((5, 3, 1), None)
