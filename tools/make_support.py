@@ -77,7 +77,7 @@ gdbheapx finds it by its structure: no symbol, debug file or pack is needed. It 
 
 | musl | tested on |
 | --- | --- |
-| 1.2.1 to 1.2.6 (mallocng) | musl 1.2.2, 1.2.3, 1.2.5 and 1.2.6 of Debian 11, 12, 13 and sid (x86-64): shared, static, static and stripped; static-pie programs of Rust for x86_64-unknown-linux-musl. Other releases by source: the structures are the same. Words of 32 bits and big-endian machines on synthetic memory |
+| 1.2.1 to 1.2.6 (mallocng) | musl 1.2.1, 1.2.2, 1.2.4 and 1.2.5 built from source; 1.2.2, 1.2.3, 1.2.5 and 1.2.6 of Debian 11, 12, 13 and sid (x86-64): shared, static, static and stripped, live and cores; static-pie programs of Rust for x86_64-unknown-linux-musl. Words of 32 bits and big-endian machines on synthetic memory |
 | up to 1.2.0 (Alpine up to 3.12) | named, not read: it keeps no list of its memory |
 | the bump allocator of static programs that never free | named, not read: all that it has given out is in use |
 
