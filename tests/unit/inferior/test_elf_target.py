@@ -6,12 +6,15 @@ Files: inferior/core/file.py, inferior/elf/file.py, inferior/elf/vtables.py, inf
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Tuple
+from types import SimpleNamespace
+from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
+from gdbheapx import arch
 from gdbheapx.inferior.base import Segment
 from gdbheapx.inferior.core import file
+from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.source import CoreSource
@@ -362,3 +365,20 @@ def test_names_of_one_object_alone(both: Both) -> None:
     every = target.names_ending("_where")
     assert target.names_ending("_where", target.modules()[-1]) == [("plugin_where", target.modules()[-1])]
     assert [one for one in every if one[1] == target.modules()[-1]] == target.names_ending("_where", target.modules()[-1])
+
+
+@pytest.mark.parametrize(
+    "words, offset, is_known",
+    [
+        ({0x1000: 0x1000, 0x1010: 0x1000}, -64, True),  # glibc
+        ({0x1000: 0x1000, 0x1010: 0x7777}, -64, True),  # musl
+        ({0x1000: 0x1000, 0x1010: 0x7777}, None, False),  # its vector of blocks is another
+        ({0x1000: 0x7777, 0x1010: 0x7777}, -64, False),
+        ({}, -64, False),
+    ],
+)
+def test_a_thread_pointer_of_any_libc_leads_to_itself(words: Dict[int, int], offset: Optional[int], is_known: bool) -> None:
+    """The machine's ABI wants it in the first word of the control block; glibc has it in the third one, too."""
+    memory: Any = SimpleNamespace(word_bytes=8, header=SimpleNamespace(arch=arch.named("i386:x86-64")), word=words.get)
+    block = link_map.tls_block(link_map.TlsPlace(offset, None if offset else 1), 0x1000, memory)
+    assert (block.address == 0x1000 - 64) == is_known and (block.why_unknown is None) == is_known
