@@ -524,9 +524,9 @@ def tls_block(place: TlsPlace, thread_pointer: Optional[int], memory: Numbers) -
         return TlsBlock(None, "cannot read its registers")
     if not thread_pointer:
         return TlsBlock(None, "its thread pointer is 0")
-    is_glibc = storage.self_words is None or memory.word(thread_pointer + storage.self_words * word) == thread_pointer
+    is_repeated = storage.self_words is None or memory.word(thread_pointer + storage.self_words * word) == thread_pointer
     # every C library has it at the block's begin, where the machine's ABI wants it; their vectors of blocks differ
-    if not is_glibc and (place.block_offset is None or memory.word(thread_pointer) != thread_pointer):
+    if not is_repeated and (place.block_offset is None or memory.word(thread_pointer) != thread_pointer):
         return TlsBlock(
             None, "its thread pointer 0x%x does not lead to a thread control block (which would point to itself)" % thread_pointer
         )
