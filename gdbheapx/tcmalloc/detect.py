@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.fingerprints import TextFingerprint
-from gdbheapx.allocators.gates import OF_GOOGLE
+from gdbheapx.allocators.gates import GOOGLE, GOOGLE_HINT, OF_GOOGLE
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
@@ -18,7 +18,6 @@ DEBUG = TextFingerprint("tcmalloc", (b"25DebugMallocImplementation",), True, "")
 RELEASE = TextFingerprint("tcmalloc", (), True, "", VERSION)
 NEWEST = (2, 18)
 USE_HINT = "look again once the program has allocated memory"
-GOOGLE_HINT = "tcmalloc::MallocExtension::GetStats() in the program tells where its memory is"
 DEBUG_HINT = "start the program with the ordinary libtcmalloc, or use the debugging malloc's own checks"
 
 
@@ -52,14 +51,15 @@ def find(target: Target, objects: Sequence[Module]) -> Instances:
     unused: List[NotRead] = []
     for module in objects:
         name = module.file_name
-        if target.exported(module, OF_GOOGLE) is not None:
+        texts = [match.known for match in fingerprints.find(target, module, (GOOGLE, DEBUG))]
+        if target.exported(module, OF_GOOGLE) is not None or GOOGLE in texts:
             what = "google's tcmalloc in %s is not read: it has no releases, and each build has its own layout" % name
             unread.append(NotRead(module, what, GOOGLE_HINT))
             continue
         if target.word_bytes != 8 or not target.little_endian:
             unread.append(NotRead(module, "tcmalloc in %s is read on 64-bit little-endian machines only" % name, None))
             continue
-        if "debug" in name or fingerprints.find(target, module, (DEBUG,)):
+        if "debug" in name or DEBUG in texts:
             what = "tcmalloc in %s is the debugging malloc, whose blocks have headers and guard words" % name
             unread.append(NotRead(module, what, DEBUG_HINT))
             continue

@@ -6,9 +6,11 @@ Files: tcmalloc/allocator.py, tcmalloc/survey.py.
 import json
 import sys
 from pathlib import Path
+from typing import Tuple
 
 import pytest
 
+from gdbheapx.problems import ALLOCATOR_UNREAD
 from gdbheapx.tcmalloc.codes import LISTS_CHANGING
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.sameness import check_twin_agrees
@@ -185,3 +187,15 @@ def test_what_is_named_alone(stage: Stage, live: str) -> None:
     outcome = heapx(process.target(live), "arenas", *ONLY)
     assert outcome.code in (1, 2) and len(outcome.stderr.strip().splitlines()) == 1
     assert "debugging malloc" in heapx(process.target(live), "report").stdout.decode()
+
+
+@pytest.mark.parametrize("flags", [(), ("-s",), ("-static", "-s")], ids=["dynamic", "stripped", "static, stripped"])
+def test_googles_is_named(stage: Stage, kind: str, flags: Tuple[str, ...]) -> None:
+    """By the lines that it prints, which no strip takes away: it is never taken for gperftools', and the next step is its own statistics."""
+    process = stage.start("of_google", flags=flags)
+    outcome = heapx(process.target(kind), "arenas", *ONLY)
+    assert outcome.code in (1, 2) and len(outcome.stderr.strip().splitlines()) == 1 and "GetStats" in outcome.stderr
+    envelope = heapx(process.target(kind), "report", "--json").envelope
+    assert "tcmalloc" not in [info["name"] for info in envelope["allocators"]]
+    assert ALLOCATOR_UNREAD in [problem["code"] for problem in envelope["problems"]], envelope["problems"]
+    assert "GetStats" in json.dumps(envelope["data"]["next"])
