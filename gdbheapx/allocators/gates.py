@@ -40,10 +40,12 @@ TC_FILES = re.compile(r"libtcmalloc")
 TC_FUNCTION, OF_GOOGLE = "tc_malloc", "MallocExtension_Internal_GetNumericProperty"
 """Exported by gperftools' libraries, and by no other; exported by programs with google's tcmalloc, which has the name and hardly a struct
 in common, and is not read."""
-GOOGLE_HINT = "print tcmalloc::MallocExtension::GetStats() in the program; Envoy: GET /memory of its admin port; MongoDB: db.serverStatus().tcmalloc"
+GOOGLE_HINT = (
+    "print tcmalloc::MallocExtension::GetStats() in the program; Envoy: GET /memory of its admin port; MongoDB: db.serverStatus().tcmalloc"
+)
 GOOGLE = TextFingerprint("google's tcmalloc", (b"Bytes in per-CPU cache freelist", b"MALLOC: + "), True, GOOGLE_HINT)
-"""In any program that has google's, since its first commit of 2020: lines of GetStats() (tcmalloc.cc, since 2023 global_stats.cc). gperftools'
-has no caches by CPU."""
+"""In any program that has google's, since its first commit of 2020: lines of GetStats() (tcmalloc.cc, later global_stats.cc).
+gperftools' has no caches by CPU."""
 
 MUSL_HINT = "its malloc is found by its structure: `gdbheapx doctor` says what is missing"
 MUSL_LIBRARY = TextFingerprint(
