@@ -6,9 +6,9 @@ from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """The live heap profile of a jemalloc with prof:true, in the format that jeprof reads.
+HELP = """The live heap profile, where the allocator samples, in the format that jeprof reads.
 
-Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE`. The process's own prof.dump would write the same.
+Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE`. The process's own dump would write the same.
 """
 
 

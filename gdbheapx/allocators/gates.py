@@ -61,6 +61,7 @@ GATES: Mapping[str, Gate] = {
         Fingerprint(functions=(TC_FUNCTION, OF_GOOGLE), files=TC_FILES, texts=(TC_TEXTS, GOOGLE), library_texts=(GOOGLE,)),
         TC_FILES,
         (TC_TEXTS, GOOGLE),
+        frozenset(("meter", "exact-reading", "profile")),
         returns="purge",
     ),
     "gdbheapx.musl.entry": Gate(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.tcmalloc.meter import TcmallocMeter
     from gdbheapx.tcmalloc.plan import Purge
+    from gdbheapx.tcmalloc.profile import TcProfile
 
 UNIT_BYTES = 8
 SHAPE = BlockShape(
@@ -59,8 +60,14 @@ class TcmallocHeap(Heap):
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """What reads its counters."""
-        return {"meter": self.meter, "exact-reading": self.exact_reading}
+        """What reads its counters, and what it sampled."""
+        return {"meter": self.meter, "exact-reading": self.exact_reading, "profile": self.profile}
+
+    def profile(self) -> "TcProfile":
+        """The live heap profile; HeapxError where nothing was sampled."""
+        from gdbheapx.tcmalloc import profile
+
+        return profile.read(self.target, self.tcmalloc.module, self.counts(), self.around.report)
 
     def meter(self) -> "TcmallocMeter":
         """What reads its counters while the process runs."""

@@ -24,6 +24,7 @@ FREE_LIST_BROKEN = Code("free-objects-broken", Severity.DAMAGE)
 """A link of a list of free objects leads to what is no object, or the list does not end."""
 FREED_TWICE = Code("free-object-twice", Severity.DAMAGE)
 """An object is on lists more than once."""
+SAMPLE_UNREADABLE = Code("sampled-stack-unreadable", Severity.UNREAD)
 LISTS_CHANGING = Code("free-lists-changing", Severity.MOMENT)
 """A thread stood in tcmalloc, and a list of free objects contradicts its counter, or another one."""
 

@@ -8,6 +8,7 @@ returned, to the byte. `bins` shows each size class.
     "chunks": """tcmalloc: blocks are used, free (in their span), transfer or tcache (in a cache); free-span and returned are unused pages,
 tail is the end of a span that holds no object.
 """,
+    "profile": "tcmalloc: the full library, with TCMALLOC_SAMPLE_PARAMETER; its own dump is GetHeapSample.\n",
     "purge": "tcmalloc: calls MallocExtension_ReleaseFreeMemory(); thread caches are not flushed.\n",
     "tcache": "tcmalloc: from 2.16 on a cache's thread is told by its thread-local storage; where that fails the row has no thread.\n",
 }

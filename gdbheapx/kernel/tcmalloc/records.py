@@ -86,7 +86,7 @@ class TcSpan(NamedTuple):
     objects: int
     """That fit; 1 without a class."""
     list: int
-    """The first free one; 0: none."""
+    """The first free one; 0: none. Of a sampled block its StackTrace."""
 
 
 class SpanTally(NamedTuple):

@@ -164,7 +164,7 @@ static int64_t take_span(struct spans_job *job, uint64_t address, uint64_t page)
         .is_sampled = bytes[43] >> 2 & 1,
         .refcount = job->swap ? (uint64_t) bytes[40] << 8 | bytes[41] : (uint64_t) bytes[41] << 8 | bytes[40],
         .objects = has_class ? bytes_long / job->sizes[size_class] : 1,
-        .list = has_class ? load_word(bytes + 32, 8, job->swap) : 0,
+        .list = has_class || (location == SPAN_IN_USE && bytes[43] & 4) ? load_word(bytes + 32, 8, job->swap) : 0,
     };
     return count_span(job, span) && add_runs(job, span) ? (int64_t) length : NO_MEMORY;
 }

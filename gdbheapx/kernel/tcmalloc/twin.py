@@ -74,7 +74,7 @@ class _Walk:
             is_sampled=data[43] >> 2 & 1,
             refcount=int.from_bytes(data[40:42], self.order),
             objects=size // self.sizes[size_class] if has_class else 1,
-            list=head if has_class else 0,
+            list=head if has_class or (location == api.SPAN_IN_USE and data[43] & 4) else 0,
         )
         self.spans.append(made)
         self.add_runs(made)
