@@ -140,7 +140,7 @@ class Form(NamedTuple):
     @property
     def name(self) -> str:
         """For people."""
-        return self.releases + (", encoded lists" if self.is_encoded else "")
+        return self.releases + (", encoded lists" if self.is_encoded else "") + (", padded" if self.is_padded else "")
 
 
 OLD_PAGE = PagePlaces(
@@ -301,6 +301,7 @@ SHARED_ARENA = ArenaPlaces(
 LAST_ARENA = SHARED_ARENA._replace(slices_free=104, slices_committed=112, slices_dirty=120, slices_purge=128)
 
 UNPADDED = ("2.0.6", "2.0.7", "2.0.9")
+"""Their secure builds encode lists without a word behind each block; debug builds have both, as all builds of other lines that encode."""
 PLAIN: Tuple[Form, ...] = (
     Form("1.8.0 to 1.8.6", 1, FIRST_PAGE, ONE_KIND, OLD_HEAP, aligns_first=True),
     Form("1.8.7 to 1.8.9", 1, LATER_FIRST_PAGE, ONE_KIND._replace(thread_id=112, page_shift=120), NEW_HEAP),
@@ -313,8 +314,8 @@ PLAIN: Tuple[Form, ...] = (
         ),
         NEW_HEAP,
     ),
-    Form("2.0.6", 2, OLD_PAGE, FIRST_SLICED, FIRST_HEAP, starts=FIRST_FIXED),
-    Form("2.0.7", 2, OLD_PAGE, FIRST_SLICED, OLD_HEAP, starts=FIRST_FIXED),
+    Form("2.0.6", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, FIRST_HEAP, starts=FIRST_FIXED),
+    Form("2.0.7", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, OLD_HEAP, starts=FIRST_FIXED),
     Form("2.0.9", 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
     Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
     Form(
@@ -334,19 +335,22 @@ PLAIN: Tuple[Form, ...] = (
 )
 
 
-def encoded(form: Form) -> Form:
-    """The same line built with encoded lists; all but those of 2.0 have a word behind each block then, and one more in the heap before."""
-    page, keys, is_padded = form.page, form.page.keys, form.releases not in UNPADDED
+def encoded(form: Form, is_padded: bool = True) -> Form:
+    """The same line built with encoded lists; with a word behind each block an older heap has one more before its other members."""
+    page, keys = form.page, form.page.keys
     heap = form.heap
-    if heap is OLD_HEAP and is_padded:
+    if heap in (OLD_HEAP, FIRST_HEAP) and heap is not None and is_padded:
         later = {name: getattr(heap, name) + WORD for name in ("page_count", "thread_delayed_free", "cookie", "keys")}
-        heap = OLD_HEAP._replace(**later)
+        heap = heap._replace(**later)
 
     def moved(value: Optional[int]) -> Optional[int]:
         return value + ENCODED_BYTES if value is not None and value >= keys else value
 
     places = page._replace(
         bytes=page.bytes + ENCODED_BYTES,
+        local_free=moved(page.local_free) or 0,
+        used=page.used._replace(offset=moved(page.used.offset) or 0),
+        block_bytes=page.block_bytes._replace(offset=moved(page.block_bytes.offset) or 0),
         xthread_free=moved(page.xthread_free) or 0,
         heap=moved(page.heap) or 0,
         memid=moved(page.memid),
@@ -358,7 +362,7 @@ def encoded(form: Form) -> Form:
 def forms(line: int) -> List[Form]:
     """Those of a line, the plain ones first."""
     plain = [form for form in PLAIN if form.line == line]
-    return plain + [encoded(form) for form in plain]
+    return plain + [encoded(form, False) for form in plain if form.releases in UNPADDED] + [encoded(form) for form in plain]
 
 
 def first_block(form: Form, block_bytes: int) -> int:

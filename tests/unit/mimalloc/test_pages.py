@@ -214,12 +214,16 @@ def test_a_release_is_spelled(version: int, text: Optional[str]) -> None:
 
 
 def test_encoded_builds_move_what_is_behind_their_keys() -> None:
-    """A page is two words longer; in all but those of 2.0 each block has a word of the allocator's behind it."""
+    """A page is two words longer; each block has a word of the allocator's behind it, but for secure builds of 2.0."""
     for form in PLAIN:
-        made = encoded(form)
+        made, is_first = encoded(form), form.releases in ("2.0.6", "2.0.7")
         assert made.page.bytes == form.page.bytes + 16 and made.page.xthread_free - form.page.xthread_free == (16 if form.line < 3 else 0)
-        assert made.is_padded == (not form.releases.startswith("2.0.")) and made.page.free == form.page.free
-        assert made.page.used == Place(form.page.used.offset, form.page.used.bytes)
+        assert made.is_padded and made.page.free == form.page.free
+        assert made.page.used == Place(form.page.used.offset + 16 * is_first, form.page.used.bytes)
+    secure = [form for form in forms(2) if form.is_encoded and not form.is_padded]
+    assert [form.releases for form in secure] == ["2.0.6", "2.0.7", "2.0.9"] and secure[2].heap == encoded(secure[2], False).heap
+    debug = next(form for form in forms(2) if form.releases == "2.0.9" and form.is_padded)
+    assert debug.heap is not None and secure[2].heap is not None and debug.heap.cookie == secure[2].heap.cookie + 8
 
 
 @pytest.mark.parametrize("length", [0, 7, 4096])
