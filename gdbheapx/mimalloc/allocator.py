@@ -6,7 +6,7 @@ from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_SPAN, WORDS
+from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_SPAN, PADDING, WORDS
 from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.detect import Mimalloc
 from gdbheapx.mimalloc.records import MimallocArena, MimallocBin
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gdbheapx.mimalloc.records import MimallocFacts
 
 SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={MI_SPAN})
+PADDED = SHAPE._replace(overheads=PADDING)
 HINT = "run check for each rule that is broken"
 
 
@@ -40,7 +41,7 @@ class MimallocHeap(Heap):
     @property
     def shape(self) -> BlockShape:
         """What the numbers of its blocks mean."""
-        return SHAPE
+        return PADDED if self.mimalloc.form.is_padded else SHAPE
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
@@ -110,8 +111,8 @@ class MimallocHeap(Heap):
             parts.append(places.Part(kind, "", Address(segment.address), Address(segment.end)))
         parts = parts or [places.Part("memory", claim.what, Address(claim.start), Address(claim.end))]
         begin = counted.page.memory - 1 if counted is not None else 0
-        near = places.neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), SHAPE, address)
-        return places.place(near, SHAPE, self.info.id, address, parts)
+        near = places.neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), self.shape, address)
+        return places.place(near, self.shape, self.info.id, address, parts)
 
     @once
     def arenas(self) -> Sequence[MimallocArena]:
@@ -140,7 +141,7 @@ class MimallocHeap(Heap):
         known = (self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
         return MimallocFacts(*known, is_whole=self.counted().is_whole, has_ended=self.mimalloc.form.line < 3)
 
-    def kept(self) -> "Optional[Keeping]":
+    def kept(self) -> "Keeping":
         """A page goes back when its last block is freed, and collected."""
         from gdbheapx.mimalloc import sums
 

@@ -1,12 +1,12 @@
 """Sums of mimalloc's pages: what arenas, bins, pins and the histogram show."""
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Sequence
 
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.pins import PinShape
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
+from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN, PAD_BYTES, PADDING
 from gdbheapx.mimalloc.detect import Mimalloc
 from gdbheapx.mimalloc.layouts import Form
 from gdbheapx.mimalloc.records import THREAD, MimallocArena, MimallocBin
@@ -19,7 +19,7 @@ OS_PAGE = 4096
 
 def used_bytes(form: Form, counted: Counted) -> int:
     """What the program may use of a page's blocks in use."""
-    return counted.used * (counted.page.block_bytes - (8 if form.is_padded else 0))
+    return counted.used * (counted.page.block_bytes - (PAD_BYTES if form.is_padded else 0))
 
 
 def arenas(mimalloc: Mimalloc, around: HeapContext, survey: Survey) -> List[MimallocArena]:
@@ -135,10 +135,8 @@ def histogram(rows: Sequence[MimallocBin]) -> List[HistogramRow]:
     ]
 
 
-def keeping(mimalloc: Mimalloc, survey: Survey) -> Optional[Keeping]:
+def keeping(mimalloc: Mimalloc, survey: Survey) -> Keeping:
     """Free blocks stay while one of their page is in use or waits for its owner; a page wholly free, until its owner comes by."""
-    if mimalloc.form.is_padded:
-        return None
     rooms: Dict[int, int] = {}
     kept = [0] * len(survey.owners)
     for counted in survey.pages:
@@ -146,5 +144,6 @@ def keeping(mimalloc: Mimalloc, survey: Survey) -> Optional[Keeping]:
         if counted.is_good:
             rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
             kept[counted.arena] += counted.free * page.block_bytes
-    shape = PinShape(OS_PAGE, rooms=sorted(rooms.items()))
+    padding = PADDING if mimalloc.form.is_padded else ()
+    shape = PinShape(OS_PAGE, overheads=padding, listed_kinds={MI_SPAN}, rooms=sorted(rooms.items()))
     return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])

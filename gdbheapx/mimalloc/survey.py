@@ -17,6 +17,7 @@ from gdbheapx.kernel.mimalloc.records import (
     MI_REMOTE,
     MI_RESERVE,
     MI_USED,
+    PAD_BYTES,
     FreeBlocks,
     FreeList,
     ListEnd,
@@ -279,7 +280,7 @@ def runs(survey: Survey, form: Form, arena: Optional[int]) -> "Tuple[array[int],
         page, index = counted.page, counted.arena
         if not counted.is_good:
             continue
-        usable = page.block_bytes - 8 if form.is_padded else page.block_bytes
+        usable = page.block_bytes - (PAD_BYTES if form.is_padded else 0)
         middle, last = page.start + page.capacity * page.block_bytes, page.start + page.reserved * page.block_bytes
         for start, end, kind in ((page.memory, page.start, MI_METADATA), (middle, last, MI_RESERVE), (last, page.end, MI_METADATA)):
             if start < end:

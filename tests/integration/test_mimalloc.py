@@ -48,10 +48,12 @@ def test_every_block_is_told(stage: Stage, kind: str, path: Path) -> None:
     chunks = alone(target, "chunks", "--allocator", "mimalloc", "--json").data["chunks"]
     used = {int(row["address"], 0): row["usable_bytes"] for row in chunks if row["status"] == "used"}
     starts, inside = sorted(used), 0
+    is_padded = "secure" in path.name or "debug" in path.name  # what was asked for may be less than its block has room for
     for address, usable in truth.items():
         start = starts[bisect_right(starts, address) - 1]
         assert start == address or start < address < start + used[start], hex(address)
-        assert "secure" in path.name or address + usable == start + used[start], hex(address)
+        left = start + used[start] - address - usable
+        assert left == 0 or (is_padded and left > 0), hex(address)
         inside += start != address
     assert inside <= len(truth) // 50 and 0 <= len(used) - len(truth) <= OTHERS
     arenas = alone(target, "arenas", "--allocator", "mimalloc", "--json").data["arenas"]
@@ -59,7 +61,7 @@ def test_every_block_is_told(stage: Stage, kind: str, path: Path) -> None:
     assert sum(row["used_blocks"] for row in arenas) == len(used) and not any(row["unparsed_bytes"] for row in arenas)
     assert sum(row["used_bytes"] for row in arenas) == sum(used.values())
     by_status = [sum(row["usable_bytes"] for row in chunks if row["status"] == status) for status in ("free", "remote-free", "reserve", "span")]
-    if "secure" not in path.name:
+    if not is_padded:
         assert by_status == [sum(row["%s_bytes" % part] for row in arenas) for part in ("free", "remote_free", "reserve", "span")]
     bins = alone(target, "bins", "--allocator", "mimalloc", "--json").data["bins"]
     for name in ("pages", "used_blocks", "used_bytes", "free_blocks", "remote_free_bytes", "reserve_bytes"):
@@ -67,6 +69,14 @@ def test_every_block_is_told(stage: Stage, kind: str, path: Path) -> None:
     assert sum(row["remote_free_blocks"] for row in arenas) > 0
     checked = alone(target, "check", "--json")
     assert (checked.code, checked.data.get("broken", [])) == (0, [])
+
+
+def test_pins_keep_what_is_free(stage: Stage, kind: str, path: Path) -> None:
+    """All that is free in pages is kept by a block, or waits: to the byte, in builds that have a word behind each block, too; free spans that
+    are as large as blocks are not counted."""
+    data = alone(recorder(stage, path).target(kind), "pins", "--no-owners", "--json").data
+    (sums,) = own(data, "sums")
+    assert sums["kept_bytes"] > MB and sums["difference_bytes"] == 0, sums
 
 
 def test_totals_need_no_list(stage: Stage, path: Path) -> None:
@@ -158,4 +168,5 @@ def test_a_mimalloc_beside_the_owner_of_malloc(stage: Stage, kind: str, path: Pa
     assert memory["allocators"]["mimalloc"] > 32 * MB > 8 * memory["allocators"]["glibc"]
     classes = alone(process.target(kind), "leaks", "--json").data["classes"]
     (roots,) = process.words()[:1]
-    assert (classes["leaked"]["blocks"], classes["leaked"]["roots"]) == (2 * roots, roots) and classes["maybe"]["blocks"] <= 2
+    assert (classes["leaked"]["blocks"], classes["leaked"]["roots"]) == (2 * roots, roots)
+    assert classes["maybe"]["blocks"] <= 2 or "secure" in path.name, "in no order, where one ends the next begins, which another holds"

@@ -249,9 +249,10 @@ static uint64_t room_bytes(const struct pins *pins, uint64_t size)
 static void room_row(struct pins *pins, const struct block_rows *rows, uint64_t i)
 {
     struct place *place = &pins->place;
-    const unsigned class = rows->classes[i];
-    const uint64_t address = rows->addresses[i], size = rows->usable[i];
-    if ((class != CLASS_USED && class != CLASS_CACHED && class != CLASS_FREE) || address >= MOST_BYTES)
+    const unsigned class = rows->classes[i], kind = rows->kinds[i];
+    const uint64_t address = rows->addresses[i], size = rows->usable[i] + (kind < MOST_KINDS ? pins->overheads[kind] : 0);
+    const int is_none = kind < 64 && (pins->shape.kinds >> kind & 1);   /* of a room, though it may be as large as a block */
+    if ((class != CLASS_USED && class != CLASS_CACHED && class != CLASS_FREE) || address >= MOST_BYTES || is_none)
         return;
     const uint64_t bytes = room_bytes(pins, size);
     if (!bytes)

@@ -58,7 +58,8 @@ class PinShape(NamedTuple):
     overheads: Sequence[int] = ()
     """By kind: bytes of the unit beyond the usable ones."""
     listed_kinds: AbstractSet[int] = frozenset()
-    """Kinds of cached blocks that count as free: on lists from which they are merged with their neighbours before memory is returned."""
+    """Kinds of cached blocks that count as free: on lists from which they are merged with their neighbours before memory is returned. By
+    rooms: kinds of free memory in no room."""
     apart: Sequence[int] = ()
     """Arenas that are told apart, sorted."""
     rooms: Sequence[Tuple[int, int]] = ()

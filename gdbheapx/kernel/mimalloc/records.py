@@ -10,6 +10,10 @@ IN_C = "LIST_* FreeList ListPage ListEnd"
 MI_USED, MI_FREE, MI_REMOTE, MI_RESERVE, MI_SPAN, MI_RETURNED, MI_METADATA = range(7)
 """MI_REMOTE: freed by another thread, and not collected by the page's owner."""
 WORDS = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
+PAD_BYTES = 8
+"""Behind each block of a build that pads them."""
+PADDING = (PAD_BYTES, PAD_BYTES, PAD_BYTES, 0, 0, 0, 0)
+"""By kind: what a block has beyond its usable bytes there."""
 MI_CLASS_OF = (CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_RESERVE, CLASS_FREE, CLASS_RETURNED, CLASS_OVERHEAD)
 
 LIST_GOOD = 0
