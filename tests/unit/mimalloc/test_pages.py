@@ -11,6 +11,8 @@ from gdbheapx.arch import named
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.mimalloc import detect, page_map, pages, segments
 from gdbheapx.mimalloc.layouts import PLAIN, SLICE_BYTES, Form, Place, encoded, first_block, forms
+from gdbheapx.mimalloc.messages import arenas
+from gdbheapx.mimalloc.records import MimallocArena
 
 KEY = 0x1234567890ABCDEF
 SEGMENT = 0x20000000000
@@ -224,6 +226,14 @@ def test_encoded_builds_move_what_is_behind_their_keys() -> None:
     assert [form.releases for form in secure] == ["2.0.6", "2.0.7", "2.0.9"] and secure[2].heap == encoded(secure[2], False).heap
     debug = next(form for form in forms(2) if form.releases == "2.0.9" and form.is_padded)
     assert debug.heap is not None and secure[2].heap is not None and debug.heap.cookie == secure[2].heap.cookie + 8
+
+
+@pytest.mark.parametrize("in_ram, told", [(1 << 20, "about 1.0 MiB"), (None, "about 28.0 MiB")])
+def test_no_more_is_returned_than_is_in_ram(in_ram: Optional[int], told: str) -> None:
+    """Spans that were never touched are address space."""
+    numbers: Any = dict.fromkeys(MimallocArena._fields, 0)
+    row = MimallocArena(**{**numbers, "collectable_bytes": 28 << 20, "resident_bytes": in_ram})
+    assert any(told in str(line) for line in arenas.page([row], {"collectable_bytes": 28 << 20}))
 
 
 @pytest.mark.parametrize("length", [0, 7, 4096])
