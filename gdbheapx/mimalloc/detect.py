@@ -11,7 +11,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.mimalloc import page_map, pages, segments
+from gdbheapx.mimalloc import codes, page_map, pages, segments
 from gdbheapx.mimalloc.entry import STATS_HINT
 from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.model import AllocatorInfo
@@ -128,7 +128,8 @@ def find(target: Target, modules: Sequence[Module]) -> Instances:
             form, place, key = found
             located.append(Mimalloc(ident, module, form, release(target, module), owns, place, key))
         elif owner is not None and owner.module == module:
-            what = "mimalloc in %s cannot be read: it fits no release from 1.8 to 3.4" % module.file_name
+            name = "mimalloc %s" % (release(target, module) or "")
+            what = "%s in %s cannot be read: it fits no release from 1.8 to 3.4" % (name.strip(), module.file_name)
             unread.append(NotRead(module, what, "check for a newer gdbheapx; " + STATS_HINT))
         else:
             what = "mimalloc in %s was never used, or is of a release that is not known" % module.file_name
@@ -187,13 +188,14 @@ def _page_map(target: Target, module: Module) -> Optional[Tuple[Form, int, int]]
 
 
 def _mapped_form(target: Target, place: int) -> Optional[Form]:
-    """The one whose pages, and then whose arenas, contradict nothing."""
-    best: List[Tuple[int, int, Form]] = []
+    """The one whose arenas, and then whose pages, contradict nothing. The arenas come first: of 3.0.1 a wrong page may be taken for one that
+    was freed, while its arenas lie as no others do."""
+    best: List[Tuple[int, int, int, Form]] = []
     for order, form in enumerate(forms(3)):
         found = page_map.read(target, form, place)
         if found.pages and len(found.broken) <= len(found.pages) // 8:
-            best.append((len(found.broken), order, form))
-    return min(best, key=lambda row: row[:2])[2] if best else None
+            best.append((sum(one.code is codes.ARENA_WRONG for one in found.broken), len(found.broken), order, form))
+    return min(best, key=lambda row: row[:3])[3] if best else None
 
 
 def _segments(target: Target, module: Module, heads: _Heads) -> Optional[Tuple[Form, int, int]]:

@@ -111,6 +111,8 @@ class ArenaPlaces(NamedTuple):
     slices_committed: int = 0
     slices_dirty: int = 0
     slices_purge: int = 0
+    pages: Optional[int] = None
+    """Bitmap of the slices that a page begins at, in releases whose page map keeps leading to pages that are freed; None: it does not."""
 
 
 class Form(NamedTuple):
@@ -287,6 +289,14 @@ MAPPED_ARENA = ArenaPlaces(
     slices_dirty=96,
     slices_purge=104,
 )
+FIRST_MAPPED_ARENA = MAPPED_ARENA._replace(
+    slices_free=64,
+    free_chunks=640,
+    slices_committed=72,
+    slices_dirty=80,
+    slices_purge=88,
+    pages=96,
+)
 SHARED_ARENA = ArenaPlaces(
     subproc=24,
     subproc_arenas=32,
@@ -328,6 +338,7 @@ PLAIN: Tuple[Form, ...] = (
     ),
     Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
     Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
+    Form("3.0.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=160), arena=FIRST_MAPPED_ARENA),
     Form("3.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA),
     Form("3.2", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=SHARED_ARENA),
     Form("3.3", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=176), arena=LAST_ARENA),

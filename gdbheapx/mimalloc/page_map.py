@@ -2,6 +2,7 @@
 
 import struct
 from array import array
+from bisect import bisect_right
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import Target
@@ -71,6 +72,9 @@ def read(target: Target, form: Form, page_map: int) -> Found:
             break
     made.reserved.append((page_map, page_map + size))
     read = structs(target, [address for address in addresses if address % 8 == 0 and address < 1 << 47], form.page.bytes)
+    if form.arena is not None and form.arena.pages is not None:
+        read = _standing(made, read)
+        addresses = set(read)
     for address in addresses - read.keys():
         made.tell(codes.PAGE_UNREADABLE, address, "a page of the page map cannot be read")
     arenas: Dict[int, List[Tuple[int, int]]] = {}
@@ -78,6 +82,33 @@ def read(target: Target, form: Form, page_map: int) -> Found:
         _mapped(made, read[address], address, arenas)
     _arenas(made, arenas)
     return made.found()
+
+
+def _standing(made: Collector, read: Dict[int, bytes]) -> Dict[int, bytes]:
+    """Those that are pages yet: release 3.0.1 leaves words of freed pages in its page map, and has one that leads to no page. An arena's
+    bitmap tells which pages it has. What lies outside of all arenas and does not look like a page was one, and its memory was returned."""
+    places, target, memids = made.form.arena, made.target, {}
+    assert places is not None and places.pages is not None and made.form.page.memid is not None
+    for address, data in read.items():
+        memids[address] = MEMID.unpack_from(data, made.form.page.memid)
+    here = {first for address, (first, index, _, kind) in memids.items() if kind == ARENA_KIND and address == first + index * SLICE_BYTES}
+    arenas: List[Tuple[int, int, int]] = []
+    for arena in sorted(here):
+        slices, _ = arena_slices(target, made.form, arena)
+        begun = _bitmap(target, word(target.read_prefix(arena + places.pages, 8), 0), slices, 128) if slices else None
+        if begun is not None:
+            arenas.append((arena, arena + slices * SLICE_BYTES, begun))
+    starts, kept = [start for start, _, _ in arenas], {}
+    for address, (_, _, _, kind) in memids.items():
+        at = bisect_right(starts, address) - 1
+        if at >= 0 and address < arenas[at][1]:
+            start, _, begun = arenas[at]
+            is_one = bool(begun >> (address - start) // SLICE_BYTES & 1)
+        else:
+            is_one = kind == ARENA_KIND or kind in OS_KINDS
+        if is_one:
+            kept[address] = read[address]
+    return kept
 
 
 def _mapped(made: Collector, data: bytes, address: int, arenas: Dict[int, List[Tuple[int, int]]]) -> None:

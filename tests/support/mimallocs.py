@@ -13,12 +13,23 @@ NAMES = ("libmimalloc.so.2", "libmimalloc.so.3")
 ENV = "GDBHEAPX_MIMALLOCS"
 """Further libraries, separated by colons."""
 LACKING = "no libmimalloc here (Debian: libmimalloc2.0)"
+UNREAD = (".so.3.5", ".so.3.6")
+"""Ends of the names of releases that are named and not read."""
 PARTS = ("used", "free", "remote_free", "reserve", "span", "overhead", "unparsed")
 """That add up to what is held."""
 
 
 def libraries() -> List[Path]:
-    """All of them."""
+    """All that can be read."""
+    return [path for path in _present() if not path.resolve().name.endswith(UNREAD)]
+
+
+def unread() -> List[Path]:
+    """Those of releases that cannot."""
+    return [path for path in _present() if path.resolve().name.endswith(UNREAD)]
+
+
+def _present() -> List[Path]:
     listed = subprocess.run(["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
     known = [Path(line.rsplit(" => ", 1)[1].strip()) for line in listed.splitlines() if line.split(" ")[0].strip() in NAMES]
     more = [Path(path) for path in os.environ.get(ENV, "").split(":") if path]
