@@ -1,11 +1,11 @@
 """By what an object is known that may hold an allocator: where a target has none of it, nothing of that allocator is imported."""
 
 import re
-from typing import FrozenSet, Mapping, NamedTuple, Optional, Pattern, Tuple
+from typing import FrozenSet, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
-from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.base import Module, Target
 
 
 class Gate(NamedTuple):
@@ -17,15 +17,19 @@ class Gate(NamedTuple):
     files: Pattern[str]
     """Beginnings of its objects' names."""
     texts: Tuple[TextFingerprint, ...] = ()
-    """Of a program that has malloc itself; no other object is asked for them."""
+    """Of a program that has malloc itself; no other object is asked for them, but see least_data_bytes."""
     capabilities: FrozenSet[str] = frozenset(("meter", "exact-reading"))
     """Allocator.known_capabilities."""
     returns: Optional[str] = None
     """The command that returns its memory."""
+    least_data_bytes: Optional[int] = None
+    """It hides in libraries and programs: every object with as much writable memory is asked for its texts."""
 
     def may_be_in(self, target: Target) -> bool:
         """The target has an object that is worth a closer look."""
         modules = target.modules()
+        if self.least_data_bytes is not None:
+            return bool(self.hidden_in(target))
         if len(modules) == 1 and modules[0].is_executable or any(self.files.match(module.file_name) for module in modules):
             return True
         if any(target.dynamic_symbol(function) is not None for function in self.fingerprint.functions):
@@ -33,6 +37,21 @@ class Gate(NamedTuple):
         owner = target.dynamic_symbol("malloc") if self.texts else None
         return owner is not None and owner.module.is_executable and bool(fingerprints.find(target, owner.module, self.texts))
 
+    def hidden_in(self, target: Target) -> Sequence[Module]:
+        """The objects that have its texts. 64-bit little-endian targets."""
+        if target.word_bytes != 8 or not target.little_endian:
+            return ()
+        large = [module for module in target.modules() if _data_bytes(target, module) >= (self.least_data_bytes or 0)]
+        return [module for module in large if fingerprints.find(target, module, self.texts)]
+
+
+def _data_bytes(target: Target, module: Module) -> int:
+    return sum(end - start for start, _, end in target.writable_segments(module))
+
+
+MI_HINT = "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"
+MI_TEXTS = TextFingerprint("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), True, MI_HINT)
+"""options.c; in every build seen, stripped Rust programs and wheels included."""
 
 TC_TEXTS = TextFingerprint("tcmalloc", (b"TCMALLOC_RELEASE_RATE", b"MALLOC: + "), True, "look again once the program has allocated memory")
 """In any program that has it: a variable of the environment (src/page_heap.cc), a line of malloc_stats (src/tcmalloc.cc)."""
@@ -56,6 +75,13 @@ MUSL_STATIC = TextFingerprint("musl", (b"No error information",), True, MUSL_HIN
 """Linked into a program: src/errno/__strerror.h, the text of error 0. Debian's musl 1.2.3, Alpine's 1.2.5."""
 
 GATES: Mapping[str, Gate] = {
+    "gdbheapx.mimalloc.entry": Gate(
+        "mimalloc",
+        Fingerprint(functions=("mi_malloc",)),
+        re.compile(r"libmimalloc"),
+        (MI_TEXTS,),
+        least_data_bytes=8 << 10,  # its main heap alone takes 3 KiB and more
+    ),
     "gdbheapx.tcmalloc.entry": Gate(
         "tcmalloc",
         Fingerprint(functions=(TC_FUNCTION, OF_GOOGLE), files=TC_FILES, texts=(TC_TEXTS, GOOGLE), library_texts=(GOOGLE,)),

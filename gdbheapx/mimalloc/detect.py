@@ -9,10 +9,10 @@ of mimalloc's is never searched.
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.allocators.gates import MI_HINT
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.mimalloc import codes, page_map, pages, segments
-from gdbheapx.mimalloc.entry import STATS_HINT
 from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.model import AllocatorInfo
 
@@ -130,10 +130,10 @@ def find(target: Target, modules: Sequence[Module]) -> Instances:
         elif owner is not None and owner.module == module:
             name = "mimalloc %s" % (release(target, module) or "")
             what = "%s in %s cannot be read: it fits no release from 1.8 to 3.4" % (name.strip(), module.file_name)
-            unread.append(NotRead(module, what, "check for a newer gdbheapx; " + STATS_HINT))
+            unread.append(NotRead(module, what, "check for a newer gdbheapx; " + MI_HINT))
         else:
             what = "mimalloc in %s was never used, or is of a release that is not known" % module.file_name
-            unused.append(NotRead(module, what, STATS_HINT))
+            unused.append(NotRead(module, what, MI_HINT))
     keys = [copy.key for copy in located]
     copies = [copy._replace(other_keys=tuple(key for key in keys if key != copy.key)) for copy in located]
     return Instances(copies, unread, unused=unused)
@@ -188,8 +188,8 @@ def _page_map(target: Target, module: Module) -> Optional[Tuple[Form, int, int]]
 
 
 def _mapped_form(target: Target, place: int) -> Optional[Form]:
-    """The one whose arenas, and then whose pages, contradict nothing. The arenas come first: of 3.0.1 a wrong page may be taken for one that
-    was freed, while its arenas lie as no others do."""
+    """The one whose arenas, and then whose pages, contradict nothing. The arenas come first: of 3.0.1 a wrong page may be taken for one
+    that was freed, while its arenas lie as no others do."""
     best: List[Tuple[int, int, int, Form]] = []
     for order, form in enumerate(forms(3)):
         found = page_map.read(target, form, place)

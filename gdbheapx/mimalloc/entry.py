@@ -1,46 +1,28 @@
 """mimalloc as the registry has it."""
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
-from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
+from gdbheapx.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Surroundings
-from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
     from gdbheapx.mimalloc.detect import Mimalloc
     from gdbheapx.mimalloc.records import MimallocFacts
 
 
-STATS_HINT = "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"
-TEXTS = TextFingerprint("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), True, STATS_HINT)
-"""options.c; in every build seen, stripped Rust programs and wheels included."""
-LEAST_DATA_BYTES = 8 << 10
-"""Of writable memory that an object with a mimalloc has: its main heap alone takes 3 KiB and more."""
-
-
-def suspects(target: Target) -> List[Module]:
-    """Objects whose constants have mimalloc's texts. 64-bit little-endian targets."""
-    if target.word_bytes != 8 or not target.little_endian:
-        return []
-    found = []
-    for module in target.modules():
-        data_bytes = sum(end - start for start, _, end in target.writable_segments(module))
-        if data_bytes >= LEAST_DATA_BYTES and fingerprints.find(target, module, (TEXTS,)):
-            found.append(module)
-    return found
+GATE = GATES[__name__]
 
 
 class Entry(Allocator["Mimalloc", "MimallocFacts"]):
     """Any mimalloc: a process can have several, hidden in libraries."""
 
-    name = "mimalloc"
-    fingerprint = Fingerprint(functions=("mi_malloc",))
+    name, fingerprint = GATE.name, GATE.fingerprint
     has_caches = False
     statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
-    known_capabilities = frozenset(("meter", "exact-reading"))
+    known_capabilities = GATE.capabilities
     records = MappingProxyType(
         {
             "arenas": "gdbheapx.mimalloc.records.MimallocArena",
@@ -50,7 +32,7 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every one of them, by its texts and its structures."""
-        modules = suspects(target)
+        modules = GATE.hidden_in(target)
         if not modules:
             return Instances(())
         from gdbheapx.mimalloc import detect

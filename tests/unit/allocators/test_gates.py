@@ -20,7 +20,14 @@ def target(*more: str, exported: Sequence[str] = (), owner: Module = LIBC, texts
     """A program with glibc, and with these objects."""
     modules = [PROGRAM, LIBC, *(Module(name, 0x3000, False, None, None) for name in more)]
     symbols = {"malloc": SimpleNamespace(module=owner), **{name: SimpleNamespace(module=modules[-1]) for name in exported}}
-    return SimpleNamespace(modules=lambda: modules, dynamic_symbol=symbols.get, constant_data=lambda module: iter((texts,)))
+    return SimpleNamespace(
+        modules=lambda: modules,
+        dynamic_symbol=symbols.get,
+        constant_data=lambda module: iter((texts,)),
+        writable_segments=lambda module: [(0x4000, 0, 0x4000 + (1 << 14 if module == modules[-1] else 1 << 10))],
+        word_bytes=8,
+        little_endian=True,
+    )
 
 
 @pytest.mark.parametrize("name", GATES)
@@ -49,3 +56,13 @@ def test_what_opens_a_gate() -> None:
     assert [one.may_be_in(target(texts=texts, owner=PROGRAM)) for one in (tcmalloc, musl)] == [True, False]
     alone = SimpleNamespace(modules=lambda: [PROGRAM])
     assert tcmalloc.may_be_in(alone) and musl.may_be_in(alone)
+
+
+def test_what_hides_is_looked_for_everywhere() -> None:
+    """Objects whose texts are those, and whose data could hold its main heap; on machines that are read."""
+    mimalloc, texts = GATES["gdbheapx.mimalloc.entry"], b"mimalloc: error: mimalloc: warning: "
+    found = mimalloc.hidden_in(target("/opt/wheel.so", texts=texts))
+    assert [module.file_name for module in found] == ["wheel.so"] and mimalloc.may_be_in(target("/opt/wheel.so", texts=texts))
+    other = target("/opt/wheel.so", texts=texts)
+    other.word_bytes = 4
+    assert not mimalloc.may_be_in(target("/opt/wheel.so", texts=b"mimalloc: error: ")) and not mimalloc.may_be_in(other)
