@@ -338,8 +338,11 @@ PLAIN: Tuple[Form, ...] = (
     ),
     Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
     Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
-    Form("3.0.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=160), arena=FIRST_MAPPED_ARENA),
-    Form("3.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA),
+    # Where the free bitmap alone differs, the one that begins later stands first: the other reads zeros there, which contradict nothing.
+    Form("3.0.1, 3.0.7 to 3.0.12", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=160), arena=FIRST_MAPPED_ARENA),
+    Form("3.0.2", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=FIRST_MAPPED_ARENA._replace(free_chunks=384, pages=None)),
+    Form("3.1.6", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA._replace(free_chunks=448)),
+    Form("3.0.3, 3.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA),
     Form("3.2", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=SHARED_ARENA),
     Form("3.3", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=176), arena=LAST_ARENA),
     Form("3.4", 3, LAST_PAGE, heap=HeapPlaces(page_count=184), arena=LAST_ARENA),

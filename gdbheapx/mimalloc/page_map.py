@@ -65,7 +65,8 @@ def read(target: Target, form: Form, page_map: int) -> Found:
     parts: Set[int] = {part for _, part in words_in(target, page_map, page_map + size) if part % 8 == 0 and part < 1 << 47}
     addresses: Set[int] = set()
     for part in sorted(parts):
-        addresses.update(value for _, value in words_in(target, part, part + 8 * PART_WORDS))
+        words = words_in(target, part, part + 8 * PART_WORDS)
+        addresses.update(value for place, value in words if place != page_map + size)  # that of address 0: in 3.0 it leads to an empty page
         made.reserved.append((part, part + 8 * PART_WORDS))
         if len(addresses) > MOST_PAGES:
             made.tell(codes.MAP_WRONG, part, "the page map has more pages than memory could hold")
@@ -85,8 +86,8 @@ def read(target: Target, form: Form, page_map: int) -> Found:
 
 
 def _standing(made: Collector, read: Dict[int, bytes]) -> Dict[int, bytes]:
-    """Those that are pages yet: release 3.0.1 leaves words of freed pages in its page map, and has one that leads to no page. An arena's
-    bitmap tells which pages it has. What lies outside of all arenas and does not look like a page was one, and its memory was returned."""
+    """Those that are pages yet: release 3.0.1 leaves words of freed pages in its page map. An arena's bitmap tells which
+    pages it has. What lies outside of all arenas and does not look like a page was one, and its memory was returned."""
     places, target, memids = made.form.arena, made.target, {}
     assert places is not None and places.pages is not None and made.form.page.memid is not None
     for address, data in read.items():

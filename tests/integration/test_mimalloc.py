@@ -131,6 +131,8 @@ def test_it_has_no_thread_caches(stage: Stage, kind: str) -> None:
 
 def test_memory_that_waits_for_its_owner(stage: Stage, kind: str) -> None:
     """What other threads have freed of a thread that sleeps is a finding, with the thread that keeps it."""
+    if library().name.endswith(".so.3"):
+        pytest.skip("in release 3 a full page belongs to nobody, and who frees its last block returns it")
     process = stage.start("mi_remote", env={"LD_PRELOAD": str(library())})
     data = alone(process.target(kind), "report", "--json").data
     (found,) = [one for one in data["findings"] if one["code"] == "freed-by-other-threads"]
@@ -160,12 +162,12 @@ def test_what_a_collection_returns(stage: Stage, live: str, path: Path) -> None:
 
 
 def test_whatis_tells_page_and_segment(stage: Stage, kind: str) -> None:
-    """An address inside a block: the block, its neighbours, its page, and the segment around it."""
+    """An address inside a block: the block, its neighbours, its page, and the segment around it, in release 3 the arena."""
     process = recorder(stage, library())
     address = sorted(recorded(process))[100]
     (place,) = alone(process.target(kind), "whatis", hex(address + 1), "--json").data["places"]
     assert int(place["block"]["address"], 0) <= address and place["block"]["status"] == "used" and place["allocator"] == "mimalloc"
-    assert [part["kind"] for part in place["parts"]][:2] == ["page", "segment"]
+    assert [part["kind"] for part in place["parts"]][:2] == ["page", "arena" if library().name.endswith(".so.3") else "segment"]
 
 
 def test_a_mimalloc_beside_the_owner_of_malloc(stage: Stage, kind: str, path: Path) -> None:

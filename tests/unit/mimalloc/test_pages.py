@@ -209,7 +209,7 @@ def test_a_page_map_that_leads_nowhere_is_told() -> None:
 
 
 def test_words_of_freed_pages_are_left_out() -> None:
-    """Release 3.0.1 never clears them: one of an arena is told by the arena's bitmap, one of the OS's memory by what is there now. A page that
+    """Release 3.0.1 never clears them, and its word for address 0 leads to an empty page: one of an arena is told by the arena's bitmap, one of the OS's memory by what is there now. A page that
     stands in the bitmap and is damaged is told as in every release."""
     form = next(form for form in MAPPED if form.arena is not None and form.arena.pages is not None)
     target: Any = mapped(form)
@@ -219,6 +219,8 @@ def test_words_of_freed_pages_are_left_out() -> None:
     target.put(freed + (form.page.memid or 0) + 8, 4 | 1 << 32)
     for place, stale in enumerate((freed, STRUCTS, STRUCTS + 0x100000), 1):
         target.put(PART + 8 * place, stale)
+    target.add(MAP + (1 << 21), 1 << 16)
+    target.put(MAP + (1 << 21), STRUCTS + 0x200000)
     found = page_map.read(target, form, MAP)
     assert [page.address for page in found.pages] == [at] and not found.broken
     target.put(at + form.page.used.offset, CAPACITY + 1, 2)
