@@ -38,7 +38,7 @@ def bold(text: str) -> str:
 
 def value_of(one: declared.Option) -> str:
     """The option's value in italics; its words if there is a choice."""
-    return "|".join(map(bold, one.choices)) if one.choices and "|" in one.value else "\\fI%s\\fR" % one.value
+    return "|\\:".join(map(bold, one.choices)) if one.choices and "|" in one.value else "\\fI%s\\fR" % one.value
 
 
 def item(one: declared.Option) -> str:
