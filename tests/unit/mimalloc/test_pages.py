@@ -209,8 +209,8 @@ def test_a_page_map_that_leads_nowhere_is_told() -> None:
 
 
 def test_words_of_freed_pages_are_left_out() -> None:
-    """Release 3.0.1 never clears them, and its word for address 0 leads to an empty page: one of an arena is told by the arena's bitmap, one of the OS's memory by what is there now. A page that
-    stands in the bitmap and is damaged is told as in every release."""
+    """Release 3.0.1 never clears them: one of an arena is told by the arena's bitmap, one of the OS's memory by what is there now. Its word
+    for address 0 leads to an empty page. A page that stands in the bitmap and is damaged is told as in every release."""
     form = next(form for form in MAPPED if form.arena is not None and form.arena.pages is not None)
     target: Any = mapped(form)
     at, freed = ARENA + 2 * SLICE_BYTES, ARENA + 4 * SLICE_BYTES
