@@ -58,9 +58,9 @@ background threads' counters; `purge` and `tickers --cure` refuse there, because
 | --- | --- |
 | 1.8, 1.9 | 1.8.2, 1.8.7, 1.9.4, 1.9.9, stripped, and a debug build of 1.9.9 |
 | 2.0.6 to 2.4 | 2.0.9 of Debian 12; 2.0.6, 2.0.7, 2.0.9, 2.1.2, 2.1.7, 2.2.4, 2.3.2, 2.4.1, stripped, secure builds of 2.0.7, 2.0.9 and 2.2.4, debug builds of 2.0.7, 2.0.9 and 2.2.4; pyarrow 14.0.2 (2.0.6); CPython 3.13.0 with `PYTHONMALLOC=mimalloc` |
-| 3.0 | 3.0.1 of Debian 13; 3.0.2, 3.0.3, 3.0.8, 3.0.10, 3.0.12, stripped |
-| 3.1 to 3.4 | 3.1.5, 3.1.6, 3.2.8, 3.3.2, 3.4.3, stripped, a secure and a debug build of 3.4.3; a stripped Rust program with the mimalloc crate (3.3); pyarrow 26.0.1 (3.4) |
-| 1.7, 2.0.5 and older; secure builds of 3.0 and 3.1; 3.6 (Debian sid's libmimalloc3) | named, not read |
+| 3.0 | 3.0.1 of Debian 13; 3.0.2, 3.0.3, 3.0.8, 3.0.10, 3.0.12, stripped, and a secure and a debug build of 3.0.1 |
+| 3.1 to 3.4 | 3.1.5, 3.1.6, 3.2.8, 3.3.2, 3.4.3, stripped, secure builds of 3.1.6, 3.2.8, 3.3.2 and 3.4.3, a debug build of 3.4.3; a stripped Rust program with the mimalloc crate (3.3); pyarrow 26.0.1 (3.4) |
+| 1.7, 2.0.5 and older; 3.6 (Debian sid's libmimalloc3) | named, not read |
 
 gdbheapx finds it by its structure: no symbol, debug file or pack is needed. It is read on 64-bit little-endian machines. See [mimalloc](../how-to/mimalloc.md).
 

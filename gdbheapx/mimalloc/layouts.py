@@ -215,7 +215,7 @@ MAPPED_PAGE = PagePlaces(
     owner=0,
     memid=96,
 )
-FIRST_MAPPED_PAGE = MAPPED_PAGE._replace(heap=64)
+FIRST_MAPPED_PAGE = MAPPED_PAGE._replace(keys=64, heap=64)
 LAST_PAGE = MAPPED_PAGE._replace(bytes=112, start=None, start_words=48, memid=88)
 
 MEMID = Memid(block_index=0, kind=20, in_arena=6)

@@ -18,6 +18,8 @@ CHUNK_BITS = 512
 LARGEST = 0x80000000
 """A block size of 2 GiB and more in a field of 32 bits: the page's memory tells it."""
 OWNER_MASK = ~7
+GUARD_BYTES = 4096
+"""At the end of a page of a secure build of release 3."""
 ABANDONED = (0, 4)
 """Thread ids of pages that no thread owns."""
 NO_KEYS = 0, 0
@@ -187,6 +189,13 @@ class Collector:
         return Found(pages, self.pieces, self.segments, self.broken, self.reserved)
 
 
+def _rooms(page: Page) -> Tuple[int, ...]:
+    """For how many blocks there is room: in secure builds of release 3 a guard page may follow the last."""
+    room = page.end - page.start
+    rooms = (room, room - GUARD_BYTES) if page.keys[0] else (room,)
+    return tuple(one // page.block_bytes for one in rooms)
+
+
 def contradiction(page: Page) -> Optional[str]:
     """What cannot be so of a page; None: it may be one."""
     block = page.block_bytes
@@ -196,7 +205,7 @@ def contradiction(page: Page) -> Optional[str]:
         return "counts %d blocks in use, %d handed out, and room for %d" % (page.used, page.capacity, page.reserved)
     if not page.memory <= page.start or page.start + page.reserved * block > page.end:
         return "has blocks outside its memory"
-    if page.reserved > 1 and page.reserved != (page.end - page.start) // block:
+    if page.reserved > 1 and page.reserved not in _rooms(page):
         return "has room for %d blocks, and counts %d" % ((page.end - page.start) // block, page.reserved)
     for head in (page.free, page.local_free, page.thread_free):
         if head and not page.keys[0] and ((head - page.start) % block or not 0 <= (head - page.start) // block < page.capacity):

@@ -198,6 +198,19 @@ def test_a_page_map_is_read(form: Form) -> None:
     assert (ARENA, ARENA + 512 * SLICE_BYTES) in found.reserved
 
 
+@pytest.mark.parametrize("form", MAPPED, ids=lambda form: form.name)
+def test_a_guard_page_ends_a_page_of_a_secure_build(form: Form) -> None:
+    """Its blocks end 4096 bytes earlier; where lists are not encoded there is none, and the count is wrong."""
+    target: Any = mapped(form)
+    at = ARENA + 2 * SLICE_BYTES if form.arena is not None and form.arena.pages is not None else STRUCTS
+    target.put(at + form.page.reserved, reserved(form) - 4096 // BLOCK, 2)
+    if form.is_encoded:
+        target.put(at + form.page.keys, KEY)
+        target.put(at + form.page.keys + 8, KEY + 1)
+    found = page_map.read(target, form, MAP)
+    assert [one.code for one in found.broken] == ([] if form.is_encoded else ["page-wrong"]) and len(found.pages) == form.is_encoded
+
+
 def test_a_page_map_that_leads_nowhere_is_told() -> None:
     """A word without a page behind it is unread; a page with memory of no kind is wrong."""
     form = next(form for form in MAPPED if form.arena is not None and form.arena.pages is None)
