@@ -86,14 +86,14 @@ HELD = "leak-like: the program itself holds the memory, a leak only if it grows"
 """What is said where most of the memory is in use."""
 GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, then gdbheapx diff OLD NEW"
 """What to do then."""
-WHAT_IS_IN_USE = {
-    LEAK_LIKE: (
-        Step("chunks --histogram", "shows which sizes are in use"),
-        Step("chunks --status used --sort size", "lists the largest blocks"),
-    ),
-    MIXED: (Step("chunks --histogram", "shows which sizes are in use"),),
-}
-"""The commands that show it, where the program has most of the memory, or part of it."""
+
+
+def what_is_in_use(kind: str) -> List[Step]:
+    """The commands that show it, where the program has most of the memory, or part of it."""
+    if kind not in (LEAK_LIKE, MIXED):
+        return []
+    largest = [Step("chunks --status used --sort size", "lists the largest blocks")] if kind == LEAK_LIKE else []
+    return [Step("chunks --histogram", "shows which sizes are in use"), *largest]
 
 
 class Weight(NamedTuple):

@@ -307,6 +307,6 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
             held = min(reserved, sum(row.held_bytes for row in heap.arenas)) if heap.arenas else reserved
             beyond = around.beyond_bytes if around.is_cut else 0
             judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
-            shown = [*verdict.WHAT_IS_IN_USE.get(judged.kind, ()), *(steps if judged.kind in (verdict.HOARDING, verdict.MIXED) else ())]
+            shown = [*verdict.what_is_in_use(judged.kind), *(steps if judged.kind in (verdict.HOARDING, verdict.MIXED) else ())]
             verdicts.append(Judged(name, (name,), held, judged, next_steps=shown))
         return verdicts

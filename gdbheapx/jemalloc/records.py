@@ -70,9 +70,6 @@ class JemallocArena(NamedTuple):
     dirty_bytes: Annotated[Optional[int], Column("dirty", BYTES, ADD)]
     muzzy_bytes: Annotated[Optional[int], Column("muzzy", BYTES, ADD, goes=3)]
     retained_bytes: Annotated[Optional[int], Column("retained", BYTES, ADD)]
-    pinned_bytes: Annotated[Optional[int], Column("pinned", BYTES, ADD, IF_ANY, goes=4)]
-    """Unused pages that the program's extent hooks can never return: no purge reaches them, jemalloc reuses them first (after 5.3.1). None
-    where no layout is known."""
     metadata_bytes: Annotated[Optional[int], Column("metadata", BYTES, ADD, goes=9)]
     """base.allocated plus internal."""
     mapped_bytes: Annotated[Optional[int], hidden(ADD)]
@@ -99,6 +96,9 @@ class JemallocArena(NamedTuple):
     dirty_decay_ms: Annotated[Optional[int], Column("dirty decay", DECAY, goes=7)]
     """-1: never, 0: at once."""
     muzzy_decay_ms: Annotated[Optional[int], Column("muzzy decay", DECAY, goes=8)]
+    pinned_bytes: Annotated[Optional[int], Column("pinned", BYTES, ADD, IF_ANY, goes=4)] = None
+    """Unused pages that the program's extent hooks can never return: no purge reaches them, jemalloc reuses them first (after 5.3.1). None
+    where no layout is known, or a snapshot is older than it."""
 
     @property
     def held_bytes(self) -> int:

@@ -57,7 +57,7 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
         what = "fragmented: free objects share spans with objects in use"
         evidence = judged.lines[0].evidence
         judged = verdict.of_lines(verdict.FRAGMENTED, [Finding(what, evidence, None, codes.FREE_REGIONS)], judged.sure)
-    steps = list(verdict.WHAT_IS_IN_USE.get(judged.kind, ()))
+    steps = verdict.what_is_in_use(judged.kind)
     if judged.kind in (verdict.HOARDING, verdict.MIXED) and row.free_bytes >= WORTH_BYTES:
         steps.append(Step("purge --dry-run", "shows what a purge would return to the OS"))
     elif judged.kind == verdict.FRAGMENTED:

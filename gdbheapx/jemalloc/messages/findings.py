@@ -191,7 +191,7 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]
-    steps += verdict.WHAT_IS_IN_USE.get(kind, ())
+    steps += verdict.what_is_in_use(kind)
     if kind == verdict.LEAK_LIKE and state.has_prof and not state.prof:
         steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
     if state.prof:

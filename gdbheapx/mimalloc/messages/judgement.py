@@ -23,7 +23,7 @@ def judge(facts: Sequence[MimallocFacts], around: Surroundings) -> List[Judged]:
         gone = max(0, held - taken) if taken is not None else 0
         weighed = held - min(gone, sum(row.reserve_bytes + row.span_bytes for row in one.arenas))
         verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not one.is_whole else 0)
-        steps = verdict.WHAT_IS_IN_USE.get(verdict_.kind, ())
+        steps = verdict.what_is_in_use(verdict_.kind)
         judged.append(Judged(name, (name,), weighed, verdict_, findings_on(one), steps))
     return judged
 

@@ -32,7 +32,7 @@ def judge(facts: MuslFacts, around: Surroundings) -> Judged:
     free = row.free_bytes or 0
     beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
     judged = verdict.usual(held - untouched, held - untouched - free, taken, beyond)
-    steps = list(verdict.WHAT_IS_IN_USE.get(judged.kind, ()))
+    steps = verdict.what_is_in_use(judged.kind)
     if judged.kind in (verdict.HOARDING, verdict.MIXED):
         steps.append(Step("pins", "shows which blocks keep free slots"))
     if judged.kind != verdict.UNREAD:
