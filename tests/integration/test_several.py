@@ -21,7 +21,7 @@ STACKS = 4
 @pytest.fixture(params=[(name,) for name in MALLOCS] + [tuple(MALLOCS)], ids="-".join)
 def loaded(request: pytest.FixtureRequest, stage: Stage) -> Tuple[Process, List[str]]:
     """A process with these, and the names of its allocators in the order of the record."""
-    process = stage.start("several", *(str(MALLOCS[name]()) for name in request.param), env=ROOM, flags=("-ldl",))
+    process = stage.start("several", *(str(MALLOCS[name]()) for name in request.param), env=ROOM, flags=("-Wl,--no-as-needed", "-ldl"))
     return process, ["glibc", *request.param]
 
 

@@ -1,6 +1,7 @@
 """tcmalloc and another allocator in one process, or two copies of it: each is read, and each byte belongs to one of them."""
 
 import shutil
+import signal
 import sys
 from itertools import combinations
 from typing import Any, Dict
@@ -55,10 +56,15 @@ def test_with_a_jemalloc(stage: Stage, kind: str, way: str) -> None:
 
 
 def test_two_copies(stage: Stage, kind: str) -> None:
-    """One owns malloc; the other is loaded by a library for itself."""
+    """One owns malloc; the other is loaded by a library for itself. 2.16 and later end with a signal then, whoever looks."""
     path = stage.folder() / "libtcmalloc_minimal.so.4"
     shutil.copy(library(), path)
     process = stage.spawn([sys.executable, "-c", TWO, str(path)], env={"LD_PRELOAD": str(library()), "PYTHONMALLOC": "malloc"})
-    process.wait_ready()
+    try:
+        process.wait_ready()
+    except AssertionError:
+        if process.popen.wait(60) in (-signal.SIGSEGV, -signal.SIGILL, -signal.SIGABRT):
+            pytest.skip("this tcmalloc does not live beside a copy of itself")
+        raise
     totals = check(process, kind, "tcmalloc", "tcmalloc#2", "glibc")
     assert totals["tcmalloc#2"]["used_bytes"] >= 20000 * 1000 and totals["tcmalloc"]["used_bytes"] > MB
