@@ -3,6 +3,7 @@
 Files: extras/capture/command.py inferior/live/dumped.py commands/capture.py
 """
 
+import json
 import os
 import select
 import shutil
@@ -136,7 +137,7 @@ def test_programs_that_nobody_here_wrote(stage: Stage, command: List[str], ready
         got += os.read(process.popen.stdout.fileno(), 4096) or pytest.fail(repr(got))
     crashes.crash(process, folder, ("signal", "SIGSEGV"), words(folder, "--pass-to", "/bin/sh", "-c", "'cat > %s'" % core))
     (line,) = crashes.decided(folder)
-    assert line["outcome"] == "taken" and process.popen.returncode == -11, line
+    assert line["outcome"] == "taken" and process.popen.returncode == -11, json.dumps(line)
     crashes.same_as_core(line["path"], core, folder)
 
 
