@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Surroundings
+from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
 from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
@@ -14,13 +14,17 @@ if TYPE_CHECKING:
 
 
 GATE = GATES[__name__]
+NEVER_RETURNS = NeverReturns(
+    "mimalloc returns what a thread has freed when that thread itself calls mi_collect: nobody can call it in its place",
+    "`gdbheapx arenas` says what it would return; to have it sooner, start with MIMALLOC_PURGE_DELAY=0 (2.0: MIMALLOC_DECOMMIT_DELAY=0)",
+)
 
 
 class Entry(Allocator["Mimalloc", "MimallocFacts"]):
     """Any mimalloc: a process can have several, hidden in libraries."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
-    has_caches = False
+    has_caches, never_returns = False, NEVER_RETURNS
     statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
     known_capabilities = GATE.capabilities
     records = MappingProxyType(

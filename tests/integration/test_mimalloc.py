@@ -19,7 +19,7 @@ from gdbheapx.mimalloc import survey
 from tests.support.damaged_mimalloc import DamagedMimalloc
 from tests.support.mimallocs import LACKING, adds_up, libraries, library, recorded, recorder, unread
 from tests.support.processes import Stage
-from tests.support.tool import alone
+from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.image  # this system's libmimalloc
 
@@ -159,6 +159,13 @@ def test_what_a_collection_returns(stage: Stage, live: str, path: Path) -> None:
     assert owner["uncollected_bytes"] * 0.9 <= fallen <= owner["collectable_bytes"] + MB
     after = alone(process.target(live), "arenas", "--allocator", "mimalloc", "--json").data["arenas"]
     assert sum(row["remote_free_bytes"] for row in after if row["lwp"] == owner["lwp"]) == 0
+
+
+@pytest.mark.parametrize("words", ["purge --dry-run", "purge --yes", "trim --yes"])
+def test_what_returns_memory_is_said(stage: Stage, live: str, words: str) -> None:
+    """Neither command does: the answer names the call of the thread itself, and the setting for the next start."""
+    outcome = heapx(recorder(stage, library(), slots=50).target(live), *words.split())
+    assert outcome.code == 1 and "MIMALLOC_PURGE_DELAY=0" in outcome.stderr and "gdbheapx trim" not in outcome.stderr
 
 
 def test_whatis_tells_page_and_segment(stage: Stage, kind: str) -> None:
