@@ -323,7 +323,8 @@ class Heaps:
         for why_not in [known[heap.kind].never_returns for heap in self.all() if returns and heap.kind in known]:
             if why_not is not None:
                 return HeapxError(why_not.what, why_not.hint, code=NO_ALLOCATOR)
-        others = [(heap.kind, heap.returning.command) for heap in self.all() if returns and heap.returning is not None]
+        ways = [(heap, heap.returning) for heap in self.all() if returns and heap.returning is not None]
+        others = [(heap.kind, way.command) for heap, way in ways if heap.info.owns_malloc is not False or not way.is_owners]
         hint = "for %s use `gdbheapx %s`" % others[0] if others else HOW_TO_SEE
         names = " or ".join(allocator.name for allocator in able)
         return HeapxError("no %s in this target: this command requires it" % names, hint, code=NO_ALLOCATOR)

@@ -9,6 +9,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbheapx.allocators import discovery
+from gdbheapx.allocators.records import Instances
 
 
 def process(mapped: Optional[str]) -> Any:
@@ -28,3 +29,17 @@ def test_valgrind(tool: str) -> None:
 def test_others(name: Optional[str]) -> None:
     """Tools that leave malloc alone preload the core alone."""
     assert discovery.find_owner(process(name), ()) is None
+
+
+TRIM = "for glibc use `gdbheapx trim`"
+
+
+@pytest.mark.parametrize("owns, hint", [(True, TRIM), (None, TRIM), (False, "see `gdbheapx doctor`")])
+def test_a_command_that_would_be_refused_is_not_advised(owns: Optional[bool], hint: str) -> None:
+    """Another heap's way to return memory is named where it could do something: it owns malloc, or nobody knows who does."""
+    heaps: Any = discovery.Heaps.__new__(discovery.Heaps)
+    returning = SimpleNamespace(command="trim", is_owners=True)
+    heaps._all = [SimpleNamespace(kind="glibc", info=SimpleNamespace(owns_malloc=owns), returning=returning)]
+    jemalloc = SimpleNamespace(name="jemalloc", returning=SimpleNamespace(command="purge"))
+    heaps.discovery = SimpleNamespace(with_capability=lambda capability: [jemalloc], found=lambda allocator: Instances(()))
+    assert heaps.none_has("purge").hint == hint
