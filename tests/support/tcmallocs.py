@@ -1,12 +1,11 @@
 """Where the tcmallocs of the tests come from: the system's library, and others that the environment names; what tc_recorder.c records."""
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional
 
 import pytest
 
+from tests.support.paths import installed
 from tests.support.processes import Process, Stage
 
 NAMES = ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4")
@@ -17,10 +16,7 @@ FIGURES = ("allocated", "heap", "free", "returned", "central", "transfer", "cach
 
 def libraries() -> List[Path]:
     """All of them."""
-    listed = subprocess.run(["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
-    known = [Path(line.rsplit(" => ", 1)[1].strip()) for line in listed.splitlines() if line.split(" ")[0].strip() in NAMES]
-    more = [Path(path) for path in os.environ.get(ENV, "").split(":") if path]
-    return [path for path in (*known, *more) if path.exists()]
+    return installed(NAMES, ENV)
 
 
 def library() -> Path:
