@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GATE = GATES[__name__]
 NEVER_RETURNS = NeverReturns(
-    "mimalloc returns what a thread has freed when that thread itself calls mi_collect: nobody can call it in its place",
+    "mimalloc returns memory in the thread that owns it alone, as that allocates and frees, or calls mi_collect: nobody else can",
     "`gdbheapx arenas` says what it would return; to have it sooner, start with MIMALLOC_PURGE_DELAY=0 (2.0: MIMALLOC_DECOMMIT_DELAY=0)",
 )
 

@@ -7,13 +7,12 @@ else looks so, and no symbol is needed.
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.gates import MUSL_LIBRARY, MUSL_STATIC
+from gdbheapx.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.arch import ByteOrder
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.musl.entry import GATE
 
 CONTEXT = "__malloc_context"
 BUMP = "__simple_malloc"
@@ -138,7 +137,7 @@ def _is_static(target: Target) -> bool:
 def _objects(target: Target) -> Sequence[Module]:
     if _is_static(target):
         return target.modules()
-    return [module for module in target.modules() if GATE.files.match(module.file_name)]
+    return [module for module in target.modules() if GATES["gdbheapx.musl.entry"].files.match(module.file_name)]
 
 
 def _owns(target: Target, module: Module) -> Optional[bool]:
