@@ -309,6 +309,15 @@ def address_or_name(text: str) -> Union[int, str]:
     return address(text) if text[:1].isdigit() else text
 
 
+def drop_tags(declared: Command, options: Options, ignored_bits: int) -> None:
+    """Addresses among the options lose what is none of an address in this process, such as a tag."""
+    for given in declared.arguments:
+        name = given.flags[0].lstrip("-").replace("-", "_")
+        value = getattr(options, name, None)
+        if given.options.get("type") in (address, address_or_name) and isinstance(value, int):
+            setattr(options, name, value & ~ignored_bits)
+
+
 def _as_typed(given: Argument) -> Dict[str, Any]:
     """What argparse is told of an address that may be an expression: without an option before it, it may have spaces."""
     if given.options.get("type") not in (address, address_or_name):

@@ -197,6 +197,14 @@ class Architecture(NamedTuple):
     """How many bits an address may have. Builds for 47 make the same trees as those for 48."""
     sign_extends: bool = False
     """The bits above are copies of the highest one (canonical addresses)."""
+    ignored_bits: int = 0
+    """Bits of a pointer that the processor does not look at, in every process: programs, compilers and allocators keep tags there."""
+    ignorable_bits: int = 0
+    """Those that it does not look at in a process that has asked the kernel for that, which only a living one tells (`untag_mask` of
+    /proc/PID/status)."""
+    signature_set: Optional[int] = None
+    """A register set whose first word has the bits of a pointer to data that may be a signature (pointer authentication): no address,
+    either."""
     named_pages: Sequence[Tuple[int, str]] = ()
     """Pages that the kernel maps into every process at the same address."""
     mutex_bytes: Tuple[int, ...] = (40,)

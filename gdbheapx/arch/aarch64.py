@@ -1,7 +1,8 @@
 """aarch64, also called arm64 (ELF for the Arm 64-bit Architecture; asm/ptrace.h: user_pt_regs; nptl's tls.h).
 
 A thread that is stopped in a system call does not show it: the kernel has prepared its restart (arch/arm64/kernel/signal.c: do_signal).
-Of a pointer's upper bits that are no address (top byte ignored, pointer authentication) nothing is known here yet, and no call was tried.
+Linux has every process ignore the top byte of pointers to data (Documentation/arch/arm64/tagged-pointers.rst); what signatures of pointers
+may take of the rest depends on the size of addresses (arch/arm64/kernel/ptrace.c: pac_mask_get). No call was tried.
 The C library keeps the pointer guard in a variable of the dynamic linker, so no offset from the thread pointer tells it.
 """
 
@@ -11,6 +12,8 @@ from typing import Mapping, Optional
 from gdbheapx.arch import Architecture, RegisterSet, Relocations, SystemCalls, ThreadStorage
 
 NT_ARM_TLS = 0x401
+NT_ARM_PAC_MASK = 0x406
+"""struct user_pac_mask: that of data, that of code."""
 GENERAL = tuple("x%d" % number for number in range(31))
 
 
@@ -23,6 +26,8 @@ ARCHITECTURE = Architecture(
     registers=RegisterSet((*GENERAL, "sp", "pc", "pstate"), 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_pointer),
     gdb_thread_pointer="tpidr",
     gdb_words=((GENERAL, (), 1), (tuple("v%d" % number for number in range(32)), ("d", "u"), 2)),
+    ignored_bits=0xFF << 56,
+    signature_set=NT_ARM_PAC_MASK,
     mutex_bytes=(48, 40),
     storage=ThreadStorage(tcb_bytes=16, dtv_words=0),
     relocations=Relocations(absolute=257, relative=1027, module=1028, offset=1030),

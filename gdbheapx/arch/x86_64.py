@@ -20,6 +20,8 @@ READS = (
 )
 """mov, movzx, movsx, lea and vector moves, relative to the next instruction; what follows is the distance."""
 RET = b"\xc3"
+LAM_U57 = 0x3F << 57
+"""Linear address masking, as Linux has it: bits 57 to 62 (arch/x86/kernel/process_64.c: mm_enable_lam)."""
 
 
 def ends_call(code: bytes) -> bool:
@@ -104,5 +106,6 @@ ARCHITECTURE = Architecture(
     injecting="x86_64_injecting",
     relative_reads=relative_reads,
     sign_extends=True,
+    ignorable_bits=LAM_U57,
     named_pages=((0xFFFFFFFFFF600000, "[vsyscall]"),),
 )

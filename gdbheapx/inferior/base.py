@@ -665,6 +665,11 @@ class Memory(ABC):
         """As int.from_bytes takes it."""
         return byte_order(self.little_endian)
 
+    @property
+    def ignored_bits(self) -> int:
+        """Bits of a pointer to data that are no address in this process: the processor does not look at them, or they are a signature."""
+        return self.arch.ignored_bits
+
     @abstractmethod
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         """The readable bytes at `address`, up to size_bytes; shorter, or empty, where memory ends."""

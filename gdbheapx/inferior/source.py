@@ -508,6 +508,10 @@ class CoreSource(Source):
     def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
         return self.core.unwritten()
 
+    @property
+    def ignored_bits(self) -> int:
+        return self.arch.ignored_bits | self.core.notes().signature_bits
+
     def register_sets(self, lwp: int) -> Sequence[bytes]:
         return self.core.notes().register_sets.get(lwp, ())
 

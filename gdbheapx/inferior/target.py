@@ -152,6 +152,7 @@ class ElfTarget(Target):
         self._registers, self.is_kept = None, False
         self._auxv, self._link_map, self._modules = auxv, link_map, modules
         self._threads: Optional[Sequence[Thread]] = None
+        self._ignored_bits: Optional[int] = None
         self._tls.clear()
         self._call_frames.clear()
         self._statics.clear()
@@ -167,7 +168,19 @@ class ElfTarget(Target):
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         if not 0 <= address <= HIGHEST:  # what follows from a damaged pointer: below it, or behind the end of all addresses
             return b""
-        return self.source.read_prefix(address, size_bytes)
+        return self.source.read_prefix(address & ~self.ignored_bits, size_bytes)
+
+    @property
+    def ignored_bits(self) -> int:
+        if self._ignored_bits is None:
+            self._ignored_bits = self.source.ignored_bits | self._signature_bits()
+        return self._ignored_bits
+
+    def _signature_bits(self) -> int:
+        """Of a process that stands still, or stood: only then its threads tell."""
+        stopper = self._stopper or self._registers
+        threads = self.source.threads() if stopper is not None and self.arch.signature_set is not None else ()
+        return next((bits for bits in (stopper.signature_bits(thread.lwp, self.source.header) for thread in threads) if bits), 0)
 
     def bulk_source(self) -> BulkSource:
         return self.source.bulk_source()

@@ -79,6 +79,8 @@ class Head(NamedTuple):
     """When the file of a core was last written; None: no core, or unknown."""
     keeps_addresses: bool = False
     """Mappings are where they were."""
+    ignored_bits: int = 0
+    """Bits of a pointer that were no address: a snapshot that is older has none, and gives back none."""
 
     @property
     def as_of(self) -> Optional[str]:

@@ -130,6 +130,7 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Option
         heaps=sums,
         mappings=moved.places(),
         core_written=_written(target.core_path) if target.kind == "core" else None,
+        ignored_bits=target.ignored_bits,
     )
 
 

@@ -51,6 +51,7 @@ class Snapshot(Usage, Process, WithoutMemory):
         head = self.record.head
         self.snapshot: str = path
         self.pid, self.executable = head.pid, head.executable
+        self.ignored_bits = head.ignored_bits
         self.stopped_ms, self.stops = head.stopped_ms, head.stops
         self.discovery = Infos(head.allocators)
 

@@ -263,6 +263,7 @@ def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World
         unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
         all_slots=slots,
         images=image_ranges(target),
+        ignored_bits=target.ignored_bits,
     )
     return World(heaps, outside, shape)
 

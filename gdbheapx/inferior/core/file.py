@@ -33,6 +33,7 @@ from gdbheapx.inferior.elf.file import (
     parse_notes,
     parse_program_headers,
     program_header_bytes,
+    signature_bits,
 )
 from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
 from gdbheapx.ranges import union
@@ -280,6 +281,8 @@ class Notes:
         """The thread that died is first."""
         self.register_sets: Dict[int, List[bytes]] = {}
         """Thread -> the contents of its general and vector registers."""
+        self.signature_bits = 0
+        """Of pointers to data (Architecture.signature_set)."""
 
     def add(self, data: bytes, align: int) -> None:
         """Take in one note segment."""
@@ -302,6 +305,8 @@ class Notes:
                 self.files = sorted(parse_files(self._header, desc))
             elif kind == pointer_set:
                 extra = desc
+            elif kind == arch.signature_set:
+                self.signature_bits = signature_bits(self._header, desc)
             if kind in arch.vector_sets and status is not None:
                 vectors.append(desc)
         self._thread(status, extra, vectors)

@@ -411,6 +411,11 @@ def decode_registers(header: Header, general: bytes, extra: bytes = b"") -> Regi
     return Registers(by_name[layout.pc], by_name[layout.sp], pointer)
 
 
+def signature_bits(header: Header, mask: bytes) -> int:
+    """Bits of a pointer to data that may be a signature, by the register set that tells them; 0 where it has nothing."""
+    return int.from_bytes(mask[: header.word_bytes], header.byte_order)
+
+
 def register_words(header: Header, sets: Sequence[bytes]) -> List[int]:
     """Every word of some register sets, as a pointer of the program may stand in any of them."""
     letter = "Q" if header.word_bytes == 8 else "I"

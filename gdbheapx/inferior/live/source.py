@@ -334,6 +334,13 @@ class LiveSource(Source):
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         return self._memory.read_prefix(address, size_bytes)
 
+    @property
+    def ignored_bits(self) -> int:
+        if self._untag_mask is None:
+            told = procfs.status(self._pid).get("untag_mask")  # since Linux 6.4, the first that has processes which ask for it
+            self._untag_mask = int(told, 16) if told else -1
+        return (self.arch.ignored_bits | ~self._untag_mask) & (1 << 8 * self.word_bytes) - 1
+
     def swapped_in_bytes(self) -> Optional[int]:
         return self._memory.swapped_in_bytes + self.swap.shared_in_bytes if self._memory.knows_swap else None
 
@@ -348,6 +355,7 @@ class LiveSource(Source):
     def forget(self) -> None:
         self._maps: Optional[List[Mapping]] = None
         self._use: Optional[MemoryUse] = None
+        self._untag_mask: Optional[int] = None
         self._kept: Dict[str, Any] = {}
         self._memory.copy = None
         self._is_foreseen = False

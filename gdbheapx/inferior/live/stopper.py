@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.elf.file import NT_PRSTATUS, Header, Registers, decode_registers
+from gdbheapx.inferior.elf.file import NT_PRSTATUS, Header, Registers, decode_registers, signature_bits
 from gdbheapx.inferior.live import keeper
 from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
 
@@ -58,6 +58,12 @@ class Stopper:
         """The contents of a held thread's general and vector registers."""
         return [data for data in self._of(lwp, (NT_PRSTATUS, *header.arch.vector_sets)) if data]
 
+    def signature_bits(self, lwp: int, header: Header) -> int:
+        """Which bits of pointers to data may be a signature (Architecture.signature_set)."""
+        number = header.arch.signature_set
+        sets = self._of(lwp, (number,)) if number is not None else []
+        return signature_bits(header, sets[0]) if sets else 0
+
     def _of(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
         """Those of all threads are asked for at once."""
         key = tuple(numbers)
@@ -104,4 +110,4 @@ class Recorded(Stopper):
 def wanted_sets(header: Header) -> List[int]:
     """The numbers of all that is asked for."""
     other = header.arch.registers.pointer_set if header.arch.registers is not None else None
-    return [NT_PRSTATUS, *([other] if other else []), *header.arch.vector_sets]
+    return [NT_PRSTATUS, *(number for number in (other, header.arch.signature_set) if number), *header.arch.vector_sets]

@@ -170,6 +170,13 @@ static const uint8_t *in_hand(struct graph *graph, struct block_source *lender, 
         const uint8_t *bytes = lender && lender->lend ? lender->lend(lender, address, &length) : NULL;
         if (!bytes || length < size)
             return NULL;
+        if (graph->sieve.ignored) {             /* what is lent is not ours to change */
+            length = length < READ_BYTES ? length : READ_BYTES;
+            if (length < size)
+                return NULL;
+            bytes = memcpy(graph->buffer, bytes, (size_t) length);
+            sieve_bare(&graph->sieve, graph->buffer, length);
+        }
         take_in_hand(graph, bytes, address, length);
         away = 0;
     }
@@ -186,6 +193,7 @@ static const uint8_t *fetch(struct graph *graph, struct block_source *lender, ui
         size = source_ahead(graph->memory, address, want < size ? want : size, size);
         int64_t read = source_read(graph->memory, address, graph->buffer, size);
         take_in_hand(graph, graph->buffer, address, read > 0 ? (uint64_t) read : 0);
+        sieve_bare(&graph->sieve, graph->buffer, graph->hand_length);
         graph->bytes_read += graph->hand_length;
         *interrupted = read < 0;
         if (graph->hand_length < graph->word)

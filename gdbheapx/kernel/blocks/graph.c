@@ -6,10 +6,11 @@
 
 /* This machine is: candidates are packed from the low end of a word. */
 /* `mappings` and `ranges` stay the caller's. `heaps`: where blocks may be. `images`: where vtables are read, NULL for none; `ranges`: what
-   of it may hold any. NULL: no memory. */
+   of it may hold any. `ignored`: bits of a pointer that are no address. NULL: no memory. */
 struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots,
                               const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count,
-                              const struct source *images, const uint64_t *ranges, uint64_t range_count, unsigned threads)
+                              const struct source *images, const uint64_t *ranges, uint64_t range_count, uint64_t ignored,
+                              unsigned threads)
 {
     struct graph *graph = calloc(1, sizeof *graph);
     if (!graph)
@@ -33,7 +34,7 @@ struct graph *heapx_graph_new(const struct source *memory, unsigned word, int li
         return NULL;
     }
     graph->at_hand = graph->buffer;
-    sieve_open(&graph->sieve, word, graph->swap, graph->index.low, graph->index.span);
+    sieve_open(&graph->sieve, word, graph->swap, graph->index.low, graph->index.span, ignored);
     graph->writer.address_bytes = graph->index.slot_count < 1u << (40 - SLOT_SHIFT) ? 5 : 7;
     writer_begin(&graph->writer, &graph->segments, 0, 0);
     return graph;

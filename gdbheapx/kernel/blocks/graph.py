@@ -28,7 +28,7 @@ int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64
 int64_t heapx_graph_end_node(struct graph *graph);
 struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots,
     const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
-    const uint64_t *ranges, uint64_t range_count, unsigned threads);
+    const uint64_t *ranges, uint64_t range_count, uint64_t ignored, unsigned threads);
 void heapx_graph_free(struct graph *graph);
 void heapx_graph_sign(struct graph *graph, struct signer *signer);
 int64_t heapx_graph_settle(struct graph *graph);
@@ -190,6 +190,8 @@ class GraphShape(NamedTuple):
     """Keep where in its block each pointer stands."""
     images: Sequence[Tuple[int, int]] = ()
     """(start, end) of what may hold vtables, sorted."""
+    ignored_bits: int = 0
+    """Of a pointer, that are no address: Memory.ignored_bits. Only where words have 8 bytes."""
 
 
 class GraphNumbers(NamedTuple):
@@ -336,9 +338,10 @@ def check_pointers(count: int) -> None:
 
 
 def packed(words: Sequence[int], shape: GraphShape) -> bytes:
-    """Words as the target has them."""
+    """Words as the target has them, less the bits that are no address."""
     size, order = shape.word_bytes, byte_order(shape.little_endian)
-    return b"".join((word & (1 << 8 * size) - 1).to_bytes(size, order) for word in words)
+    kept = (1 << 8 * size) - 1 & ~shape.ignored_bits
+    return b"".join((word & kept).to_bytes(size, order) for word in words)
 
 
 class Graph:
@@ -363,7 +366,7 @@ class Graph:
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
         vtables = (images.handle if images is not None else None, at(self._images), len(shape.images))
-        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables, usable_cpus())
+        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables, shape.ignored_bits, usable_cpus())
         self._more = 0
         """Nodes that split() has made."""
         if not self._handle:

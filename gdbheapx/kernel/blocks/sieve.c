@@ -10,12 +10,13 @@
 #define HAS_WIDE 0
 #endif
 
-void sieve_open(struct sieve *sieve, unsigned word, unsigned swap, uint64_t low, uint64_t span)
+void sieve_open(struct sieve *sieve, unsigned word, unsigned swap, uint64_t low, uint64_t span, uint64_t ignored)
 {
     sieve->word = word;
     sieve->swap = swap;
     sieve->low = low;
     sieve->span = span;
+    sieve->ignored = ignored;
     sieve->is_wide = 0;
 #if HAS_WIDE
     sieve->is_wide = word == 8 && !swap && __builtin_cpu_supports("avx2");
@@ -93,4 +94,15 @@ unsigned sieve_words(const struct sieve *sieve, const uint8_t *bytes, unsigned w
         count += found[count] - sieve->low < sieve->span;
     }
     return count;
+}
+
+void sieve_bare(const struct sieve *sieve, uint8_t *bytes, uint64_t size)
+{
+    const uint64_t low = sieve->low, span = sieve->span, address = ~sieve->ignored;
+    for (uint64_t at = 0; sieve->ignored && at + 8 <= size; at += 8) {
+        const uint64_t value = load_word(bytes + at, 8, sieve->swap), bare = value & address;
+        const uint64_t kept = bare - low < span ? bare : value;
+        const uint64_t stored = sieve->swap ? __builtin_bswap64(kept) : kept;
+        memcpy(bytes + at, &stored, 8);
+    }
 }

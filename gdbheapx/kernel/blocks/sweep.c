@@ -43,7 +43,7 @@ void heapx_sweep_free(struct sweep *sweep)
 
 /* See heapx_graph_new. */
 struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, const uint64_t *heaps,
-                              uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count)
+                              uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, uint64_t ignored)
 {
     struct sweep *sweep = calloc(1, sizeof *sweep);
     if (!sweep)
@@ -54,7 +54,7 @@ struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int li
     sweep->mappings = mappings;
     sweep->mapping_count = mapping_count;
     const int is_open = index_open(&sweep->index, shift, heaps, heap_count, mappings, mapping_count);
-    sieve_open(&sweep->sieve, word, sweep->swap, sweep->index.low, sweep->index.span);
+    sieve_open(&sweep->sieve, word, sweep->swap, sweep->index.low, sweep->index.span, ignored);
     if (!is_open) {
         heapx_sweep_free(sweep);
         return NULL;

@@ -12,7 +12,7 @@ from gdbheapx.kernel.common.library import OpenSource, at, declared, run
 PROTOTYPES = """
 void heapx_sweep_free(struct sweep *sweep);
 struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, const uint64_t *heaps,
-    uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count);
+    uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, uint64_t ignored);
 int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const struct part *parts, uint64_t part_count,
     uint32_t wanted, uint64_t room);
 void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
@@ -57,7 +57,7 @@ class Sweep:
         self._heaps, self._mappings, self._parts = flat(shape.heaps), flat(shape.mappings), array("Q")
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1)
         ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
-        self._handle = library.heapx_sweep_new(opened.handle, *numbers, *ranges)
+        self._handle = library.heapx_sweep_new(opened.handle, *numbers, *ranges, shape.ignored_bits)
         if not self._handle:
             raise MemoryError()
 

@@ -118,6 +118,7 @@ static const uint8_t *fetch(struct sweep *sweep, uint64_t *got, int *interrupted
         const int64_t read = source_read(sweep->memory, scanning->at, view->bytes, size);
         view->begin = scanning->at;
         view->length = read > 0 ? (uint64_t) read : 0;
+        sieve_bare(&sweep->sieve, view->bytes, view->length);
         sweep->bytes_read += view->length;
         *interrupted = read < 0;
         away = 0;

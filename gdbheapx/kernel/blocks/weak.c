@@ -73,7 +73,7 @@ static void look_at_bytes(struct weak *weak, const uint8_t *bytes, uint64_t size
 {
     const struct graph *graph = weak->graph;
     for (uint64_t at = 1; at < 8 && at + 8 <= size; at++) {
-        const uint64_t value = load_word(bytes + at, 8, graph->swap);
+        const uint64_t value = load_word(bytes + at, 8, graph->swap) & ~weak->sieve.ignored;
         if (weak_is_in(&weak->sieve, value))
             hit(weak, value, WEAK_UNALIGNED);
     }
@@ -152,6 +152,7 @@ struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned 
     weak->sieve.guard = guard;
     weak->sieve.turn = turn;
     weak->sieve.is_wide = graph->sieve.is_wide;
+    weak_sieve_ignore(&weak->sieve, graph->sieve.ignored);
     find_ranges(graph, &weak->sieve);
     weak->threads = threads < 1 || !source_is_parallel(graph->memory) ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     weak->at_once = (uint32_t) (graph->index.blocks / (PIECES_EACH * weak->threads)) + 1;

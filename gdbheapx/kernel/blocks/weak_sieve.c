@@ -13,6 +13,12 @@
 #define EACH_BYTE 0x0101010101010101ull
 #define UPPER_BITS (0x80 * EACH_BYTE)
 
+void weak_sieve_ignore(struct weak_sieve *sieve, uint64_t ignored)
+{
+    sieve->ignored = ignored;
+    sieve->zeros_until = ignored ? (unsigned) __builtin_ctzll(ignored) / 8 : 8;
+}
+
 void weak_sieve_add(struct weak_sieve *sieve, uint64_t begin, uint64_t end)
 {
     const unsigned top = end > 256 ? (63u - (unsigned) __builtin_clzll(end - 1)) / 8 : 0;
@@ -53,7 +59,7 @@ static uint64_t wide(const struct weak_sieve *sieve, const uint8_t *bytes)
             any = _mm256_or_si256(any, _mm256_and_si256(has_guard, _mm256_cmpgt_epi64(span, mangled)));
             const __m256i tops = _mm256_sub_epi8(_mm256_loadu_si256((const __m256i *) (const void *) (at + range->top + 1)), top_low);
             __m256i above = zero;
-            for (unsigned byte = range->top + 2; byte <= 8; byte++)
+            for (unsigned byte = range->top + 2; byte <= sieve->zeros_until; byte++)
                 above = _mm256_or_si256(above, _mm256_loadu_si256((const __m256i *) (const void *) (at + byte)));
             __m256i odd = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_min_epu8(tops, top_span), tops), _mm256_cmpeq_epi8(above, zero));
             any = _mm256_or_si256(any, _mm256_and_si256(odd, odd_places));
@@ -74,13 +80,13 @@ static inline uint64_t shifted(uint64_t value, uint64_t next, unsigned bytes)
 
 /* 0: at none of the seven odd places from the second byte of `value` on stands an address of the range: none has such a byte for its top
    one, and zeros behind it. No byte carries into the next. */
-static inline uint64_t may_be_odd(const struct weak_span *range, uint64_t value, uint64_t next)
+static inline uint64_t may_be_odd(const struct weak_span *range, unsigned zeros_until, uint64_t value, uint64_t next)
 {
     const unsigned high = range->top_low + range->top_span;
     uint64_t above = 0;
     if (range->top > 6 || high > 127)
         return 1;
-    for (unsigned byte = range->top + 2; byte <= 8; byte++)
+    for (unsigned byte = range->top + 2; byte <= zeros_until; byte++)
         above |= shifted(value, next, byte);
     const uint64_t tops = shifted(value, next, range->top + 1), low = tops & ~UPPER_BITS;
     const uint64_t in_range = (low + (128u - range->top_low) * EACH_BYTE) & ~(low + (127u - high) * EACH_BYTE) & ~tops;
@@ -102,7 +108,7 @@ uint64_t weak_sieve_words(const struct weak_sieve *sieve, const uint8_t *bytes)
         any |= (unsigned) weak_is_in(sieve, value >> (64 - ADDRESS_BITS));
         any |= weak_is_in(sieve, weak_unmangled(sieve, value)) & (sieve->turn != 0);
         for (unsigned r = 0; r < sieve->count; r++)
-            any |= may_be_odd(&sieve->ranges[r], value, next) != 0;
+            any |= may_be_odd(&sieve->ranges[r], sieve->zeros_until, value, next) != 0;
         found |= (uint64_t) (any != 0) << i;
     }
     return found;

@@ -22,7 +22,12 @@ struct weak_sieve {
     uint64_t guard;
     unsigned turn;                  /* how far the C library rotates what it mangles; 0: no guard is known */
     int is_wide;                    /* this machine compares four words at once (AVX2) */
+    uint64_t ignored;               /* bits of a pointer that are no address */
+    unsigned zeros_until;           /* so many bytes of a pointer, from its lowest on, have none of these */
 };
+
+/* Before the ranges: these bits are no address. */
+void weak_sieve_ignore(struct weak_sieve *sieve, uint64_t ignored);
 
 /* One more range: first those below. There are two at most. */
 void weak_sieve_add(struct weak_sieve *sieve, uint64_t begin, uint64_t end);
