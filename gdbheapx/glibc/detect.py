@@ -212,7 +212,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
         version_text=text,
         main_arena=arena,
         mp=partner,
-        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian),
+        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, _is_tagged(target, arena.module)),
         traits=layouts.traits(version or _version_by_fields(types)),
         types=types,
         layout_source=arena.source if all_own else "probe" if probed else "table",
@@ -221,6 +221,13 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
         is_provisional=probed and not certain,
         pack=pack,
     )
+
+
+def _is_tagged(target: Target, module: Module) -> bool:
+    """malloc tags its blocks (glibc.mem.tagging), as the variable says that builds with memory tagging have since 2.34. Only where the
+    processor ignores tags."""
+    enabled = target.module_symbol(module, "mtag_enabled") if target.ignored_bits else None
+    return enabled is not None and target.read_prefix(enabled.address, 1) == b"\1"
 
 
 def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[str]) -> Glibc:
@@ -238,7 +245,7 @@ def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[s
         version_text=text if named else None,
         main_arena=arena,
         mp=partner,
-        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian),
+        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, _is_tagged(target, place.module)),
         traits=layouts.traits(version),
         types=place.types,
         layout_source="table",

@@ -191,10 +191,10 @@ def parse_version(text: Optional[str]) -> Optional[Tuple[int, int]]:
     return int(parts[0]), int(parts[1])
 
 
-def make_geometry(word_bytes: int, alignment_bytes: int, page_bytes: int, little_endian: bool) -> Geometry:
+def make_geometry(word_bytes: int, alignment_bytes: int, page_bytes: int, little_endian: bool, is_tagged: bool = False) -> Geometry:
     """The geometry of a build; MINSIZE is 4 words rounded up to the alignment, a struct malloc_chunk has 6 words."""
     minimum = -(-4 * word_bytes // alignment_bytes) * alignment_bytes
-    return Geometry(word_bytes, alignment_bytes, minimum, 6 * word_bytes, page_bytes, little_endian)
+    return Geometry(word_bytes, alignment_bytes, minimum, 6 * word_bytes, page_bytes, little_endian, is_tagged)
 
 
 def default_alignment(word_bytes: int, machine: str, version: Optional[Tuple[int, ...]]) -> int:
@@ -211,7 +211,7 @@ def align_chunk(address: int, geometry: Geometry) -> int:
 
 def usable_bytes(size_bytes: int, geometry: Geometry, mmapped: bool = False, mmapped_trailer: bool = False) -> int:
     """What the caller of malloc may use of a chunk: its successor's prev_size belongs to it, a mapped chunk has no successor."""
-    return size_bytes - (2 if mmapped and not mmapped_trailer else 1) * geometry.word_bytes
+    return size_bytes - (2 * geometry.word_bytes if mmapped and not mmapped_trailer else geometry.overhead_bytes)
 
 
 def small_bin_correction(geometry: Geometry) -> int:

@@ -141,7 +141,7 @@ def _mapped(context: Context, shape: BlockShape, ring: Sequence[Arena], heap_max
 def _lists_of(context: Context, lists: Lists, arena: Arena, row: Tuple[int, ...]) -> Iterator[Part]:
     """The bin, fastbin or thread cache that holds a chunk."""
     address, usable, _, kind, _ = row
-    size = usable + context.glibc.geometry.word_bytes
+    size = usable + context.glibc.geometry.overhead_bytes
     if kind == STATUS_FREE:
         chunk = address - 2 * context.glibc.geometry.word_bytes
         yield Part("bin", "the unsorted bin" if _is_unsorted(context, arena, chunk) else "bin %d" % bin_index(size, context.glibc.geometry))

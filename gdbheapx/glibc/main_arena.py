@@ -376,7 +376,7 @@ def _without_last(context: Context, region: Region, result: WalkResult) -> Remna
         last = blocks
     if last is None or last.kinds[-1] != STATUS_USED or result.stop != STOP_END:
         return Remnant(region, result, 0)
-    size = last.usable_bytes[-1] + context.glibc.geometry.word_bytes
+    size = last.usable_bytes[-1] + context.glibc.geometry.overhead_bytes
     return Remnant(region, result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - size), size)
 
 

@@ -199,7 +199,7 @@ static void quick_rows(const struct listing *listing, struct lane *lane, struct 
         if (!(next_field & FLAG_PREV_INUSE) || next_field == FLAG_PREV_INUSE)
             break;
         if (size >= wanted->min_size && size <= wanted->max_size && p + 16 >= wanted->start)
-            rows_add(rows, p + 16, size - 8, CLASS_USED, STATUS_USED, lane->arena);
+            rows_add(rows, p + 16, size - geometry->overhead, CLASS_USED, STATUS_USED, lane->arena);
         cursor->previous = p;
         p = next;
         field = next_field;
@@ -212,7 +212,7 @@ static void quick_rows(const struct listing *listing, struct lane *lane, struct 
 static int listing_next(struct block_source *self, double seconds, struct block_rows *rows)
 {
     struct listing *listing = (struct listing *) self;
-    const unsigned lead = listing->source.lead, word = listing->geometry.word;
+    const unsigned lead = listing->source.lead, overhead = listing->geometry.overhead;
     double deadline = clock_now() + seconds;
     const uint64_t before = rows->count;
     for (struct lane *lane = listing->lanes; lane; lane = lane->next)
@@ -230,7 +230,7 @@ static int listing_next(struct block_source *self, double seconds, struct block_
         hold_bytes(listing, listing->source.keeps);
         do {
             const struct chunk *chunk = &lane->chunk;
-            rows_add(rows, chunk->address + lead, chunk->size - word, CLASS_OF[chunk->status], chunk->status, lane->arena);
+            rows_add(rows, chunk->address + lead, chunk->size - overhead, CLASS_OF[chunk->status], chunk->status, lane->arena);
             lane->ready = 0;
             quick_rows(listing, lane, rows, limit);
         } while (rows->count < rows->room && lane_step(listing, lane, deadline) == LANE_READY && lane->chunk.address < limit);

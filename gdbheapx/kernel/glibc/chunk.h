@@ -25,6 +25,7 @@ struct chunk_geometry {
     unsigned shift;         /* log2(alignment) */
     unsigned min_chunk;
     unsigned chunk_struct;
+    unsigned overhead;      /* what of a chunk the program may not use */
     unsigned swap;          /* the target's byte order is not this machine's */
     uint64_t page;
     uint64_t small_limit;   /* largest size that the fast loop counts: too small to hold a page that mtrim would give back */

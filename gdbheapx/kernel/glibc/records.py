@@ -40,6 +40,13 @@ class Geometry(NamedTuple):
     """sizeof(struct malloc_chunk): 6 words; mtrim keeps that much at the start of a free chunk."""
     page_bytes: int
     little_endian: bool
+    is_tagged: bool = False
+    """glibc.mem.tagging has malloc tag its blocks, in granules of 16 bytes: none shares one with the header behind it."""
+
+    @property
+    def overhead_bytes(self) -> int:
+        """Of a chunk that the program may not use: its size field, and with tags the next one's prev_size (malloc.c: memsize)."""
+        return (2 if self.is_tagged else 1) * self.word_bytes
 
 
 class Region(NamedTuple):

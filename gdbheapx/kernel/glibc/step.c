@@ -13,6 +13,7 @@ void geometry_set(struct chunk_geometry *geometry, const struct geometry *given)
     geometry->chunk_struct = (unsigned) given->chunk_struct_bytes;
     geometry->page = given->page_bytes;
     geometry->swap = is_swapped(given->little_endian);
+    geometry->overhead = geometry->word * (given->is_tagged ? 2 : 1);
     geometry->shift = 0;
     while ((1u << geometry->shift) < geometry->alignment)
         geometry->shift++;

@@ -118,8 +118,8 @@ class Listing(Source):
 
     def _blocks(self, found: Sequence[Tuple[int, int, int]], arena: int) -> Blocks:
         addresses, sizes, statuses = (array(letter, column) for letter, column in zip("QQB", zip(*found)))
-        lead, word = self.lead, self._geometry.word_bytes
-        usable, classes = array("Q", [size - word for size in sizes]), array("B", statuses.tobytes().translate(CLASSES))
+        lead, overhead = self.lead, self._geometry.overhead_bytes
+        usable, classes = array("Q", [size - overhead for size in sizes]), array("B", statuses.tobytes().translate(CLASSES))
         return Blocks(array("Q", [address + lead for address in addresses]), usable, classes, statuses, array("I", [arena]) * len(found))
 
     def _settle(self) -> None:
