@@ -67,6 +67,7 @@ def leaks(session: Session, options: Options) -> Answer:
     answer = session.kept("leaks", model.Leaks, find) if as_kept else find()
     heap_graph.check_time(session)
     has_blocks = session.target.has_memory or session.shared(heap_graph.REACH) is not None
+    can_look_again = session.target.kind == "live" and not options.weak and answer.roots is not None
     rows = listed if options.list and answer.roots is not None else None
     is_over = options.fail_on_leak is not None and answer.leaked.bytes >= options.fail_on_leak
     if is_over and answer.is_upper_bound:
@@ -74,7 +75,7 @@ def leaks(session: Session, options: Options) -> Answer:
         session.problem(problems.LEAK_UNKNOWN, None, what, "the other entries say what that is")
     return Answer(
         lambda: leaks_text.data(answer, rows, options.limit),
-        lambda style: leaks_text.lines(style, answer, rows, options.limit, has_blocks),
+        lambda style: leaks_text.lines(style, answer, rows, options.limit, has_blocks, can_look_again),
         finding=is_over and not answer.is_upper_bound,
         read=True,
         record=lambda: answer,

@@ -140,6 +140,8 @@ SECCOMP = Code("seccomp", Severity.ENVIRONMENT)
 """A thread's seccomp filter forbids what a call into the process needs, or cannot be read."""
 NOT_WRITABLE = Code("memory-not-writable", Severity.ENVIRONMENT)
 """This process may read the other's memory and may not write it."""
+TAGS_UNKNOWN = Code("tags-unknown", Severity.NOTE)
+"""Words would be pointers to leaked blocks if the process had asked for bits of pointers to be ignored, which a core does not tell."""
 FILES_NOT_DUMPED = Code("mapped-files-not-in-core", Severity.NOTE)
 """A core has no shared mappings of files, unless the program's coredump_filter asks for them: what only they hold looks leaked."""
 SECCOMP_SLEEP = Code("seccomp-sleep", Severity.NOTE)

@@ -179,8 +179,10 @@ class ElfTarget(Target):
     def _signature_bits(self) -> int:
         """Of a process that stands still, or stood: only then its threads tell."""
         stopper = self._stopper or self._registers
-        threads = self.source.threads() if stopper is not None and self.arch.signature_set is not None else ()
-        return next((bits for bits in (stopper.signature_bits(thread.lwp, self.source.header) for thread in threads) if bits), 0)
+        if stopper is None or self.arch.signature_set is None:
+            return 0
+        told = (stopper.signature_bits(thread.lwp, self.source.header) for thread in self.source.threads())
+        return next((bits for bits in told if bits), 0)
 
     def bulk_source(self) -> BulkSource:
         return self.source.bulk_source()

@@ -40,19 +40,27 @@ def data(leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[in
 
 
 def lines(
-    style: Style, leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[int], has_blocks: bool = True
+    style: Style,
+    leaks: Leaks,
+    rows: Optional[Sequence[LeakedBlock]],
+    limit: Optional[int],
+    has_blocks: bool = True,
+    can_look_again: bool = False,
 ) -> Iterator[str]:
-    """The text. `has_blocks`: the single blocks can be looked at, which those of a snapshot without their graph cannot."""
-    yield from text.show(style, page(leaks, limit, has_blocks))
+    """The text. `has_blocks`: the single blocks can be looked at, which those of a snapshot without their graph cannot. `can_look_again`:
+    there was no second look for weak pointers, and there can be one."""
+    yield from text.show(style, page(leaks, limit, has_blocks, can_look_again))
     if rows is not None:
         yield ""
         yield from text.show(style, listing(rows, limit if limit is not None else MOST_BLOCKS))
 
 
-def page(leaks: Leaks, limit: Optional[int], has_blocks: bool = True) -> Page:
+def page(leaks: Leaks, limit: Optional[int], has_blocks: bool = True, can_look_again: bool = False) -> Page:
     """Verdict, groups, mappings."""
     whole = leaks.held.bytes + leaks.maybe.bytes + leaks.leaked.bytes
     yield from _verdict(leaks, whole)
+    if can_look_again and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
+        yield "So much may hang on pointers with other bits set, at odd addresses or mangled: `gdbheapx leaks --weak` looks for these"
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
         yield ""

@@ -23,11 +23,11 @@ def tree(architecture: str) -> Path:
     return folder
 
 
-def compiled(builder: Builder, compiler: str, architecture: str, *flags: str) -> Path:
-    """tests/programs/accounts.c for that architecture; skips with the reason where that cannot be."""
-    made = builder.folder / ("accounts-%s%s" % (architecture, "-static" if "-static" in flags else ""))
+def compiled(builder: Builder, compiler: str, architecture: str, *flags: str, name: str = "accounts") -> Path:
+    """A C program of tests/programs/ for that architecture; skips with the reason where that cannot be."""
+    made = builder.folder / ("%s-%s%s" % (name, architecture, "-static" if "-static" in flags else ""))
     if not made.exists():
-        done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / "accounts.c"), "-pthread"], capture_output=True, text=True)
+        done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / ("%s.c" % name)), "-pthread"], capture_output=True, text=True)
         if done.returncode != 0:
             pytest.skip("%s cannot build for %s here: %s" % (compiler, architecture, (done.stderr.strip().splitlines() or ["?"])[-1]))
     return made

@@ -165,8 +165,10 @@ def marked(session: Session, again: Optional[bool], further: Further = NO_FURTHE
         sums = reach.graph.mark(reach.roots_from)
     elif is_wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and can_read_on(session.target) and not session.budget.expired():
         session.budget.progress.stage = "second pass: weak pointers (skip with --no-weak)"
-        sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target))
+        unknown = session.target.arch.ignorable_bits if session.target.kind != "live" else 0
+        sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target), ignorable_bits=unknown)
         had_to_go_on(session)
+        tell_tags(session, reach.graph)
     if session.store is not None:
         seen = [rule for rule in WEAKEST if sums[rule].blocks]
         weak = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
@@ -395,6 +397,16 @@ def tell(session: Session, numbers: GraphNumbers, outside: Regions) -> None:
     if outside.unknown_threads:
         threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(outside.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
+
+
+def tell_tags(session: Session, graph: Graph) -> None:
+    """Notes words that are pointers if the process has had the processor ignore some of their bits: only a living process tells that."""
+    if graph.tagged_words:
+        what = "%s to blocks that nothing else leads to, if the process uses tagged pointers: a %s does not tell whether it does"
+        hint = "ask the process while it runs; until then `maybe` counts the blocks behind them"
+        verb = "%s lead%s" % (plural(graph.tagged_words, "word"), "s" if graph.tagged_words == 1 else "")
+        kind = "core" if session.target.kind == "core" else "remote process"
+        session.problem(problems.TAGS_UNKNOWN, None, what % (verb, kind), hint, partial=False)
 
 
 def tell_undumped(session: Session) -> None:

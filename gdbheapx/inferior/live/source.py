@@ -336,10 +336,11 @@ class LiveSource(Source):
 
     @property
     def ignored_bits(self) -> int:
-        if self._untag_mask is None:
+        if self._ignored_bits is None:
             told = procfs.status(self._pid).get("untag_mask")  # since Linux 6.4, the first that has processes which ask for it
-            self._untag_mask = int(told, 16) if told else -1
-        return (self.arch.ignored_bits | ~self._untag_mask) & (1 << 8 * self.word_bytes) - 1
+            every = (1 << 8 * self.word_bytes) - 1
+            self._ignored_bits = (self.arch.ignored_bits | (~int(told, 16) if told else 0)) & every
+        return self._ignored_bits
 
     def swapped_in_bytes(self) -> Optional[int]:
         return self._memory.swapped_in_bytes + self.swap.shared_in_bytes if self._memory.knows_swap else None
@@ -355,7 +356,7 @@ class LiveSource(Source):
     def forget(self) -> None:
         self._maps: Optional[List[Mapping]] = None
         self._use: Optional[MemoryUse] = None
-        self._untag_mask: Optional[int] = None
+        self._ignored_bits: Optional[int] = None
         self._kept: Dict[str, Any] = {}
         self._memory.copy = None
         self._is_foreseen = False

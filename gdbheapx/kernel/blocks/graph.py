@@ -78,11 +78,12 @@ int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, con
 int64_t heapx_tree_classes(const struct graph *graph, const uint32_t *under, uint32_t tops, const uint32_t *labels, uint32_t label_count,
     uint64_t *out, uint64_t room);
 void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count);
-struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, unsigned threads);
+struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, uint64_t ignorable, unsigned threads);
 void heapx_weak_free(struct weak *weak);
 int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds);
 int64_t heapx_weak_blocks(struct weak *weak, double seconds);
-int heapx_weak_settle(struct weak *weak);
+int64_t heapx_weak_settle(struct weak *weak, double seconds);
+uint64_t heapx_weak_tagged(const struct weak *weak);
 uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room);
 """
 
@@ -352,6 +353,8 @@ class Graph:
 
     _tree: Optional[Tree] = None
     _asked = 0
+    tagged_words = 0
+    """So many words look_again() has met that lead to blocks which nothing else leads to, if the processor ignores their `ignorable_bits`."""
     _children: "Optional[Tuple[array[int], array[int]]]" = None
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
@@ -503,13 +506,13 @@ class Graph:
         return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
     def look_again(
-        self, ranges: Sequence[Tuple[int, int]], guard: Optional[Tuple[int, int]], threads: Optional[int] = None
+        self, ranges: Sequence[Tuple[int, int]], guard: Optional[Tuple[int, int]], threads: Optional[int] = None, ignorable_bits: int = 0
     ) -> Tuple[Sum, ...]:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
-        pointers to the starts of blocks that nothing leads to. `guard`: with which the C library mangles pointers, and how far it
-        rotates them. The same sums as mark()."""
+        pointers to the starts of blocks that nothing leads to; and those blocks. `guard`: with which the C library mangles pointers, and how
+        far it rotates them. `ignorable_bits`: see tagged_words. The same sums as mark()."""
         library = self._library
-        job = library.heapx_weak_new(self._handle, *(guard or (0, 0)), threads or usable_cpus())
+        job = library.heapx_weak_new(self._handle, *(guard or (0, 0)), ignorable_bits, threads or usable_cpus())
         if not job:
             raise MemoryError()
         try:
@@ -517,8 +520,10 @@ class Graph:
             for start, end in ranges:
                 place = array("Q", [start])
                 self._run(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, at(place), end, seconds))
-            if library.heapx_weak_settle(job):
+            self._run(lambda seconds: library.heapx_weak_settle(job, seconds))
+            if library.heapx_weak_settle(job, 0.0):
                 raise MemoryError()
+            self.tagged_words = int(library.heapx_weak_tagged(job))
         finally:
             library.heapx_weak_free(job)
         return self._sums()

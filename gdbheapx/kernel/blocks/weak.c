@@ -1,5 +1,6 @@
 /* A second read for blocks that nothing leads to: pointers with their upper bits masked or packed, pointers that are not aligned, and
-   pointers mangled with the guard of the thread's control block. Only pointers to the start of such a block count. */
+   pointers mangled with the guard of the thread's control block. Only pointers to the start of such a block count. What is found so is
+   read, too, as what hangs behind it may hang on such pointers alone. */
 #include "../common/threads.h"
 #include "marks.h"
 #include "weak_sieve.h"
@@ -32,7 +33,12 @@ struct weak {
     uint32_t next, at_once;         /* blocks that no part has yet */
     unsigned threads;
     struct weak_part parts[MAX_THREADS];
+    uint64_t ignorable;             /* bits of a pointer that the processor may ignore in this process: nobody knows */
+    uint64_t tagged;                /* words that lead to a leaked block where it does */
     struct spread spread;           /* what hangs behind */
+    unsigned rule;                  /* of what is being settled */
+    uint32_t seed;                  /* the next block that may have been found by it */
+    int is_settling, is_full;       /* full: there was no memory to remember a block */
 };
 
 /* Several threads may find the same block: the strongest rule stays, whoever comes first. */
@@ -52,8 +58,21 @@ static void hit(struct weak *weak, uint64_t value, unsigned rule)
     if (!number)
         return;
     const uint32_t id = index_find(&graph->index, number, value, &offset);
-    if (id != NO_NODE && !offset && is_leaked(graph->marks, id))
-        note(&weak->found[id], rule);
+    if (id == NO_NODE || offset || !is_leaked(graph->marks, id))
+        return;
+    note(&weak->found[id], rule);
+    if (weak->is_settling && rule <= weak->rule && !is_marked(&weak->spread, id))
+        weak->is_full |= !spread_push(&weak->spread, id);
+}
+
+/* A word that is a pointer without the bits that may be ignored. */
+static void count_tagged(struct weak *weak, uint64_t address)
+{
+    const uint32_t number = slot_at(&weak->graph->index, address);
+    uint64_t offset = 1;
+    const uint32_t id = number ? index_find(&weak->graph->index, number, address, &offset) : NO_NODE;
+    if (id != NO_NODE && !offset && is_leaked(weak->graph->marks, id))
+        __atomic_add_fetch(&weak->tagged, 1, __ATOMIC_RELAXED);
 }
 
 /* What may be a pointer in the word `value` by its upper bits or by the guard. */
@@ -61,8 +80,11 @@ static void look_at_word(struct weak *weak, uint64_t value)
 {
     const struct weak_sieve *sieve = &weak->sieve;
     const uint64_t masked = value & (UINT64_MAX >> (64 - ADDRESS_BITS)), packed = value >> (64 - ADDRESS_BITS);
-    if (masked != value && weak_is_in(sieve, masked))
+    if (masked != value && weak_is_in(sieve, masked)) {
+        if ((value & ~weak->ignorable) == masked)
+            count_tagged(weak, masked);
         hit(weak, masked & ~7ull, WEAK_MASKED);
+    }
     if (weak_is_in(sieve, packed))
         hit(weak, packed, WEAK_MASKED);
     if (sieve->turn && weak_is_in(sieve, weak_unmangled(sieve, value)))
@@ -142,8 +164,9 @@ static void find_ranges(const struct graph *graph, struct weak_sieve *sieve)
         weak_sieve_add(sieve, above, last);
 }
 
-/* After the marks were made, of a graph of 64-bit words. `turn`: 0: no guard is known. NULL: no memory. */
-struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, unsigned threads)
+/* After the marks were made, of a graph of 64-bit words. `turn`: 0: no guard is known. `ignorable`: bits of a pointer of which it is not
+   known whether they are ignored. NULL: no memory. */
+struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, uint64_t ignorable, unsigned threads)
 {
     struct weak *weak = calloc(1, sizeof *weak);
     if (!weak)
@@ -151,6 +174,7 @@ struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned 
     weak->graph = graph;
     weak->sieve.guard = guard;
     weak->sieve.turn = turn;
+    weak->ignorable = ignorable;
     weak->sieve.is_wide = graph->sieve.is_wide;
     weak_sieve_ignore(&weak->sieve, graph->sieve.ignored);
     find_ranges(graph, &weak->sieve);
@@ -308,26 +332,55 @@ static void set_evidence(const struct graph *graph, uint32_t node, unsigned evid
             graph->marks->planes[plane][node >> 6] &= ~(1ull << (node & 63));
 }
 
-/* What hangs behind blocks that were found so is found so, too. What is left is leaked. 0, or NO_MEMORY. */
-int heapx_weak_settle(struct weak *weak)
+/* The node is held by the rule that is being settled; so is what its edges lead to. Its words are looked at next. 0: no memory. */
+static int settle_node(struct weak *weak, uint32_t node)
 {
     const struct graph *graph = weak->graph;
+    set_evidence(graph, node, MASKED + weak->rule);
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (!is_marked(&weak->spread, target) && is_leaked(graph->marks, target) && !spread_push(&weak->spread, target))
+            return 0;
+    }
+    if (node < graph->index.blocks) {
+        weak->parts[0].at = index_address(&graph->index, node);
+        weak->parts[0].end = weak->parts[0].at + index_size(&graph->index, node);
+    }
+    return 1;
+}
+
+/* What hangs behind blocks that were found so is found so, too. What is left is leaked. `seconds` 0: no more is read for that. 1: there is
+   more; 0; or INTERRUPTED, NO_MEMORY. */
+int64_t heapx_weak_settle(struct weak *weak, double seconds)
+{
+    const int reads = seconds > 0;
+    const double deadline = clock_now() + seconds;
     struct spread *spread = &weak->spread;
-    if (!spread_open(spread, graph->nodes))
+    struct weak_part *part = &weak->parts[0];
+    if (!weak->found || (!spread->marked && !spread_open(spread, weak->graph->nodes)))
         return NO_MEMORY;
-    for (unsigned rule = 0; rule < WEAK_RULES; rule++)
-        for (uint32_t id = 0; id < graph->index.blocks; id++) {
-            if (weak->found[id] == rule + 1 && !is_marked(spread, id) && !spread_push(spread, id))
+    if (!weak->is_settling)
+        part->at = part->end = 0;
+    weak->is_settling = 1;
+    for (; weak->rule < WEAK_RULES; weak->rule++, weak->seed = 0)
+        for (; weak->seed < weak->graph->index.blocks; weak->seed++) {
+            if (weak->found[weak->seed] == weak->rule + 1 && !is_marked(spread, weak->seed) && !spread_push(spread, weak->seed))
                 return NO_MEMORY;
-            while (spread->depth) {
-                const uint32_t node = spread->stack[--spread->depth];
-                set_evidence(graph, node, MASKED + rule);
-                for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-                    const uint32_t target = EDGE_ID(graph->to[edge]);
-                    if (!is_marked(spread, target) && is_leaked(graph->marks, target) && !spread_push(spread, target))
-                        return NO_MEMORY;
-                }
+            for (unsigned since = 1; spread->depth || (reads && part->at < part->end); since++) {
+                const int more = reads && part->at < part->end ? weak_range(part, &part->at, part->end, deadline) : 0;
+                if (more)
+                    return more;
+                if (weak->is_full || (spread->depth && !settle_node(weak, spread->stack[--spread->depth])))
+                    return NO_MEMORY;
+                if (reads && !(since & 1023) && clock_now() > deadline)
+                    return 1;
             }
         }
     return 0;
+}
+
+/* Words that lead to blocks nothing else leads to, where the bits are ignored of which that is not known. */
+uint64_t heapx_weak_tagged(const struct weak *weak)
+{
+    return weak->tagged;
 }
