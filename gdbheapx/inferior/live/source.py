@@ -334,14 +334,6 @@ class LiveSource(Source):
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         return self._memory.read_prefix(address, size_bytes)
 
-    @property
-    def ignored_bits(self) -> int:
-        if self._ignored_bits is None:
-            told = procfs.status(self._pid).get("untag_mask")  # since Linux 6.4, the first that has processes which ask for it
-            every = (1 << 8 * self.word_bytes) - 1
-            self._ignored_bits = (self.arch.ignored_bits | (~int(told, 16) if told else 0)) & every
-        return self._ignored_bits
-
     def swapped_in_bytes(self) -> Optional[int]:
         return self._memory.swapped_in_bytes + self.swap.shared_in_bytes if self._memory.knows_swap else None
 
@@ -361,6 +353,14 @@ class LiveSource(Source):
         self._memory.copy = None
         self._is_foreseen = False
         """What is kept of smaps is of a moment before."""
+
+    @property
+    def ignored_bits(self) -> int:
+        if self._ignored_bits is None:
+            told = procfs.status(self._pid).get("untag_mask")  # since Linux 6.4, the first that has processes which ask for it
+            every = (1 << 8 * self.word_bytes) - 1
+            self._ignored_bits = (self.arch.ignored_bits | (~int(told, 16) if told else 0)) & every
+        return self._ignored_bits
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
         self._is_foreseen = "_usage_texts" in self._foreseen
