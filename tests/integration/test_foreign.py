@@ -87,9 +87,10 @@ def aarch64(builder: Builder) -> Dict[str, Any]:
     return {"qemu": qemu, "program": compiled(builder, str(compiler), "aarch64"), "tree": tree("arm64")}
 
 
-def aarch64_core(stage: Stage, aarch64: Dict[str, Any], state: str) -> Process:
+def aarch64_core(stage: Stage, aarch64: Dict[str, Any], state: str, tunables: str = "") -> Process:
     """The program in that state, ended with a core that qemu-user wrote beside its record."""
-    process = start(stage, [aarch64["qemu"], "-L", str(aarch64["tree"]), str(aarch64["program"])], state)
+    emulated = [aarch64["qemu"], "-cpu", "max", "-E", "GLIBC_TUNABLES=" + tunables, "-L", str(aarch64["tree"])]
+    process = start(stage, [*emulated, str(aarch64["program"])], state)
     process.popen.send_signal(signal.SIGABRT)
     process.popen.wait()
     if not list(process.folder.glob("qemu_*.core")):
@@ -102,10 +103,11 @@ def aarch64_target(process: Process, program: Path, root: Path) -> List[str]:
     return ["--gdb", "gdb-multiarch", "--core", str(next(process.folder.glob("qemu_*.core"))), "--exe", str(program), "--sysroot", str(root)]
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_aarch64_core_of_qemu(stage: Stage, core: str, aarch64: Dict[str, Any], state: str) -> None:
-    """malloc_info is byte for byte the program's own and the totals are mallinfo2's; thread caches are unknown, as the core has no thread pointers."""
-    process = aarch64_core(stage, aarch64, state)
+@pytest.mark.parametrize("state,tunables", [*((state, "") for state in STATES), *((state, "glibc.mem.tagging=3") for state in ("seven", "mmapped"))])
+def test_aarch64_core_of_qemu(stage: Stage, core: str, aarch64: Dict[str, Any], state: str, tunables: str) -> None:
+    """malloc_info is byte for byte the program's own and the totals are mallinfo2's, also where malloc tags memory; thread caches are unknown, as
+    the core has no thread pointers."""
+    process = aarch64_core(stage, aarch64, state, tunables)
     xml, info = process.record_path.with_name("record.xml").read_text(), dict(zip(FIELDS, process.words()))
     target = aarch64_target(process, aarch64["program"], aarch64["tree"])
     assert heapx(target, "malloc-info", "--json").data["xml"] == xml
