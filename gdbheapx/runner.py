@@ -343,8 +343,6 @@ class Run:
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
-        if self.target is not None:
-            command.drop_tags(self.command, self.options, self.target.ignored_bits)
         more_stopped_s = 0.0
         for look in range(1 + MORE_ATTEMPTS):
             held, began = self._hold(), time.monotonic()
@@ -416,6 +414,7 @@ class Run:
         """The command's answer."""
         if self.target is not None:
             self.target.prepare(self.command, session, self.options)
+            command.drop_tags(self.command, self.options, self.target.ignored_bits)
         return self.command.run(session, self.options)
 
     def _start_budget(self) -> None:

@@ -205,6 +205,8 @@ class Architecture(NamedTuple):
     signature_set: Optional[int] = None
     """A register set whose first word has the bits of a pointer to data that may be a signature (pointer authentication): no address,
     either."""
+    gdb_signature: Optional[str] = None
+    """gdb's name of that word."""
     named_pages: Sequence[Tuple[int, str]] = ()
     """Pages that the kernel maps into every process at the same address."""
     mutex_bytes: Tuple[int, ...] = (40,)

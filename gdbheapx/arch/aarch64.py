@@ -28,6 +28,7 @@ ARCHITECTURE = Architecture(
     gdb_words=((GENERAL, (), 1), (tuple("v%d" % number for number in range(32)), ("d", "u"), 2)),
     ignored_bits=0xFF << 56,
     signature_set=NT_ARM_PAC_MASK,
+    gdb_signature="pauth_dmask",
     mutex_bytes=(48, 40),
     storage=ThreadStorage(tcb_bytes=16, dtv_words=0),
     relocations=Relocations(absolute=257, relative=1027, module=1028, offset=1030),

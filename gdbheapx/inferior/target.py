@@ -504,6 +504,7 @@ class ElfTarget(Target):
         assert stopper is not None
         for thread in self.threads()[:1]:
             self.register_words(thread)  # those of all threads are asked for at once
+        self._ignored_bits = self.ignored_bits  # as long as its threads tell
         self.source.keep(copy, take)
         self.let_go()
         self.still.end()

@@ -276,6 +276,15 @@ class GdbTarget(ElfTarget):
             self._threads = self._gdb_threads()
         return ElfTarget.threads(self)
 
+    def _signature_bits(self) -> int:
+        register = self.arch.gdb_signature
+        if register is None or not self.held_by_gdb or self.kind == "core":
+            return ElfTarget._signature_bits(self)
+        try:
+            return number(gdb.newest_frame().read_register(register))
+        except (gdb.error, ValueError):  # not on this CPU
+            return 0
+
     def _gdb_threads(self) -> List[Thread]:
         names = {thread.lwp: thread.name for thread in self.source.threads()}
         register = self.arch.gdb_thread_pointer
