@@ -3,11 +3,14 @@
 The server keeps every CPU but one busy; the last is for the tool. After every round each thread must have gone on, no answer, register or
 signal may be wrong or lost. At the end stands the table of what became of the rounds.
 `--rounds N` for another number than 1,000, `--redis N` than 100, `--only trim|purge|redis`; by name alone: `looks-redis`, `looks-java`
-(soak_looks.py), which change nothing.
+(soak_looks.py), which change nothing. `--every`: the trims are those of one `trim --every`, which spares starting the tool for each; on an
+emulated machine `--max-stop SECONDS` as well.
 """
 
 import argparse
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +22,7 @@ from tabulate import tabulate
 from tests.support import jemallocs, victims
 from tests.support.processes import Builder, Stage
 from tests.support.servers import redis_under_load
+from tests.support.tool import tool_command
 from tools import soak_looks
 
 EVERY = 10
@@ -48,6 +52,22 @@ class Story:
                 )
         self.seconds = time.monotonic() - begun
 
+    def run_every(self, count: int, target: List[str], check: Callable[[], None]) -> None:
+        """COUNT rounds of one `trim --every`, with a check after each."""
+        begun, words = time.monotonic(), ["trim", "--every", "0.2", "--times", str(count), "--above", "0", "--wait", "60", "--yes"]
+        with subprocess.Popen([*tool_command(), *target, *words], stdout=subprocess.PIPE) as tool:
+            assert tool.stdout is not None
+            for number, line in enumerate(tool.stdout, 1):
+                row = json.loads(line)
+                if "way" in row:
+                    self.rounds.note(row)
+                else:
+                    self.rounds.refused[victims.reason("gdbheapx: " + row["message"])] += 1
+                if number % EVERY == 0 or number == count:
+                    print("%s: %d of %d rounds, %d done, %.0f s" % (self.name, number, count, self.rounds.done, time.monotonic() - begun), flush=True)
+                check()
+        self.seconds = time.monotonic() - begun
+
     def table(self) -> str:
         """For a person, and for docs/explanation/is-it-safe.md."""
         stops = sorted(self.rounds.stopped_ms)
@@ -63,14 +83,18 @@ class Story:
         )
 
 
-def server(stage: Stage, command: str, count: int, env: Optional[Dict[str, str]]) -> Story:
+def server(stage: Stage, command: str, count: int, env: Optional[Dict[str, str]], asked: argparse.Namespace) -> Story:
     """The server that checks itself."""
     story = Story("%s, server under load" % command)
     made = victims.server(stage, env)
     cpus = sorted(os.sched_getaffinity(0))
     for thread in os.listdir("/proc/%d/task" % made.victim.pid):
         os.sched_setaffinity(int(thread), cpus[:-1] or cpus)
-    story.run(count, ["--pid", str(made.victim.pid)], command, made.check_well)
+    target = ["--pid", str(made.victim.pid), *(["--max-stop", str(asked.max_stop)] if asked.max_stop else [])]
+    if asked.every and command == "trim":
+        story.run_every(count, target, made.check_well)
+    else:
+        story.run(count, target, command, made.check_well)
     made.end()
     accounts = made.victim.accounts().values()
     story.checks = "%d rounds of %d threads, %d requests, %d signals: 0 wrong or lost; EINTR %d times" % (
@@ -104,12 +128,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--redis", type=int, default=100)
     parser.add_argument("--only", choices=["trim", "purge", "redis", *soak_looks.SERVICES])
+    parser.add_argument("--every", action="store_true")
+    parser.add_argument("--max-stop", type=float)
     asked = parser.parse_args()
     folder = tempfile.TemporaryDirectory(prefix="gdbheapx-soak-")
     stage = Stage(Builder(Path(folder.name)))
     parts: List[Tuple[str, Callable[[], Story]]] = [
-        ("trim", lambda: server(stage, "trim", asked.rounds, None)),
-        ("purge", lambda: server(stage, "purge", asked.rounds, {"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": "narenas:4"})),
+        ("trim", lambda: server(stage, "trim", asked.rounds, None, asked)),
+        ("purge", lambda: server(stage, "purge", asked.rounds, {"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": "narenas:4"}, asked)),
         ("redis", lambda: redis(stage, asked.redis)),
     ]
     done, code = [], 0

@@ -17,6 +17,7 @@ from typing import List
 
 import pytest
 
+from gdbheapx.arch import native
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
 from tests.support.victims import ROUNDS, Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
@@ -287,7 +288,7 @@ def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
     file = folder / "answer"
     state = [
         "info registers",
-        "info registers xmm0 xmm15 mxcsr st0",
+        VECTORS.get(native().name, "info registers float"),
         "show scheduler-locking",
         "show unwindonsignal",
         "info signals SIGINT",
@@ -300,9 +301,9 @@ def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
     assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"]
     _, before, _, after, _ = outcome.stdout.decode().split("\n---\n")
     assert before == after
-    assert all(any(line.split()[:1] == [name] for line in before.splitlines()) for name in GENERAL)
+    assert all(any(line.split()[:1] == [name] for line in before.splitlines()) for name in native().to_call().general if "orig" not in name)
     check_free(process)
     process.command(b"t")
 
 
-GENERAL = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rip", "eflags")
+VECTORS = {"i386:x86-64": "info registers xmm0 xmm15 mxcsr st0", "aarch64": "info registers v0 v15 v31 fpsr fpcr"}

@@ -15,6 +15,7 @@ from typing import Any, Dict, List
 
 import pytest
 
+from gdbheapx.arch import native
 from gdbheapx.glibc import detect
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import GDB, ROOT
@@ -24,7 +25,7 @@ from tests.support.victims import SECONDS, Parked, check_free, start_parked, unt
 
 pytestmark = pytest.mark.image  # how its gdb ends calls
 
-FUTEX = 202
+MACHINE: Any = native()
 REGISTERS = "info registers"
 MARK = "echo \\n---\\n"
 UNCHECKED = """python
@@ -49,12 +50,12 @@ import gdbheapx.inferior.gdb.inferior as inferior
             raise gdb.error("Cannot insert breakpoint 0.")
         return gdb.parse_and_eval(text)
     def execute(self, text, *more):
-        if text == "set $rdi = 48271":
+        if text == "set $FIRST = 48271":
             raise gdb.error("Cannot insert breakpoint 0.")
         return gdb.execute(text, *more)
 inferior.gdb = Refusing()
 end
-"""
+""".replace("FIRST", MACHINE.calling.arguments[0] if MACHINE.calling is not None else "no register")
 
 
 def unchecked(parked: Parked, folder: Path, way: str, *before: str, more: str = "") -> Dict[str, Any]:
@@ -167,7 +168,7 @@ def test_interrupt_of_the_programs_own(stage: Stage, live: str, folder: Path, wa
 
 def interrupt_inside(parked: Parked) -> None:
     """Send it while the call waits for the lock."""
-    inside = "%d " % FUTEX
+    inside = "%d " % MACHINE.system_calls.numbers["futex"]
     system_call = Path("/proc/%d/task/%d/syscall" % (parked.pid, parked.pid))
     until(lambda: system_call.read_text().startswith(inside), lambda: "no call is made", parked.process)
     os.kill(parked.pid, signal.SIGINT)

@@ -115,7 +115,7 @@ def test_remote(stage: Stage, live: str) -> None:
 
 
 def test_other_machines(stage: Stage, live: str, builder: Builder) -> None:
-    """An i386 process: calls were tried on x86-64 alone."""
+    """An i386 process: calls were not tried there."""
     process = start_foreign(stage, [str(i386_program(builder, "-static"))], "main")
     assert "i386" in refused(process, "trim", "--yes")
 

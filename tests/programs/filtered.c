@@ -23,6 +23,11 @@
 #include <time.h>
 
 #define BLOCKS 6000
+#ifdef __aarch64__
+#define MACHINE AUDIT_ARCH_AARCH64
+#else
+#define MACHINE AUDIT_ARCH_X86_64
+#endif
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
 struct record { uint64_t counted, returned; };
@@ -37,13 +42,16 @@ static const struct { const char *name; unsigned number; } names[] = {
 
 /* What an ordinary server needs, as a container's profile lists it. */
 static const unsigned listed[] = {
-    SYS_read, SYS_write, SYS_close, SYS_fstat, SYS_poll, SYS_lseek, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_rt_sigaction,
-    SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_ioctl, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev, SYS_pipe, SYS_select, SYS_sched_yield,
-    SYS_mremap, SYS_madvise, SYS_dup, SYS_dup2, SYS_pause, SYS_nanosleep, SYS_getpid, SYS_socket, SYS_connect, SYS_accept, SYS_sendto,
-    SYS_recvfrom, SYS_clone, SYS_fork, SYS_execve, SYS_exit, SYS_wait4, SYS_kill, SYS_uname, SYS_fcntl, SYS_fsync, SYS_getcwd, SYS_gettimeofday,
-    SYS_sysinfo, SYS_prctl, SYS_arch_prctl, SYS_gettid, SYS_futex, SYS_sched_getaffinity, SYS_epoll_create, SYS_getdents64, SYS_set_tid_address,
-    SYS_restart_syscall, SYS_clock_gettime, SYS_clock_nanosleep, SYS_exit_group, SYS_epoll_wait, SYS_epoll_ctl, SYS_tgkill, SYS_openat,
+    SYS_read, SYS_write, SYS_close, SYS_fstat, SYS_lseek, SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_rt_sigaction,
+    SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_ioctl, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev, SYS_ppoll, SYS_pselect6, SYS_epoll_pwait, SYS_sched_yield,
+    SYS_mremap, SYS_madvise, SYS_dup, SYS_nanosleep, SYS_getpid, SYS_socket, SYS_connect, SYS_accept, SYS_sendto,
+    SYS_recvfrom, SYS_clone, SYS_execve, SYS_exit, SYS_wait4, SYS_kill, SYS_uname, SYS_fcntl, SYS_fsync, SYS_getcwd, SYS_gettimeofday,
+    SYS_sysinfo, SYS_prctl, SYS_gettid, SYS_futex, SYS_sched_getaffinity, SYS_getdents64, SYS_set_tid_address,
+    SYS_restart_syscall, SYS_clock_gettime, SYS_clock_nanosleep, SYS_exit_group, SYS_epoll_ctl, SYS_tgkill, SYS_openat,
     SYS_newfstatat, SYS_set_robust_list, SYS_accept4, SYS_epoll_create1, SYS_pipe2, SYS_prlimit64, SYS_getrandom, SYS_rseq,
+#ifdef __x86_64__
+    SYS_poll, SYS_pipe, SYS_select, SYS_dup2, SYS_pause, SYS_fork, SYS_arch_prctl, SYS_epoll_create, SYS_epoll_wait,
+#endif
 };
 
 static struct sock_filter code[256];
@@ -101,7 +109,7 @@ static void list(unsigned otherwise)
     unsigned i;
 
     load(offsetof(struct seccomp_data, arch));
-    add(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
+    add(BPF_JMP | BPF_JEQ | BPF_K, MACHINE, 1, 0);
     answer(SECCOMP_RET_KILL_PROCESS);
     load(offsetof(struct seccomp_data, nr));
     for (i = 0; i < COUNT(listed); i++)
@@ -127,7 +135,7 @@ static void *rest(void *unused)
     (void)unused;
     stage_deepen();
     for (;;)
-        syscall(SYS_pause);
+        syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
     return NULL;
 }
 

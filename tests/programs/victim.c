@@ -137,14 +137,14 @@ static void work_burst(struct account *me)
 
 /* ---------------------------------------------------------------------------------------------------- registers */
 
-#ifdef __x86_64__
+#ifdef HELD
 static void work_spin(struct account *me)
 {
     struct held held;
 
     for (;; me->rounds++) {
         held_prepare(&held, me->rounds + 1);
-        held.loops = 2 * MS;
+        held_loop(&held, 2 * MS);
         held_run(&held);
         CHECK(!held_wrong(&held), held_wrong(&held));
         rest_a_while(MS / 2);
@@ -159,16 +159,16 @@ static void work_inline_sleep(struct account *me)
 
     for (;; me->rounds++) {
         held_prepare(&held, me->rounds + 3);
-        held.in[RAX] = SYS_nanosleep;
-        held.in[RDI] = (uint64_t)&time;
-        held.in[RSI] = 0;
+        held.in[NUMBER] = SYS_nanosleep;
+        held.in[FIRST] = (uint64_t)&time;
+        held.in[SECOND] = 0;
         begun = now();
         held_run(&held);
         CHECK(!held_wrong(&held), held_wrong(&held));
-        if ((int64_t)held.out[RAX] == -EINTR)
+        if ((int64_t)held.out[RESULT] == -EINTR)
             me->interrupted++;
         else
-            CHECK(held.out[RAX] == 0 && now() - begun >= 15 * MS, held.out[RAX]);
+            CHECK(held.out[RESULT] == 0 && now() - begun >= 15 * MS, held.out[RESULT]);
     }
 }
 
@@ -181,15 +181,15 @@ static void work_inline_futex(struct account *me)
 
     for (;; me->rounds++) {
         held_prepare(&held, me->rounds + 5);
-        held.in[RAX] = SYS_futex;
-        held.in[RDI] = (uint64_t)&word;
-        held.in[RSI] = FUTEX_WAIT_PRIVATE;
-        held.in[RDX] = 5;
-        held.in[R10] = (uint64_t)&time;
+        held.in[NUMBER] = SYS_futex;
+        held.in[FIRST] = (uint64_t)&word;
+        held.in[SECOND] = FUTEX_WAIT_PRIVATE;
+        held.in[THIRD] = 5;
+        held.in[FOURTH] = (uint64_t)&time;
         begun = now();
         held_run(&held);
         CHECK(!held_wrong(&held), held_wrong(&held));
-        CHECK((int64_t)held.out[RAX] == -ETIMEDOUT && now() - begun >= 15 * MS, held.out[RAX]);
+        CHECK((int64_t)held.out[RESULT] == -ETIMEDOUT && now() - begun >= 15 * MS, held.out[RESULT]);
     }
 }
 
@@ -200,14 +200,14 @@ static void work_inline_read(struct account *me)
 
     for (;; me->rounds++) {
         held_prepare(&held, me->rounds + 7);
-        held.in[RAX] = SYS_read;
-        held.in[RDI] = (uint64_t)inline_pipe[0];
-        held.in[RSI] = (uint64_t)&number;
-        held.in[RDX] = sizeof number;
+        held.in[NUMBER] = SYS_read;
+        held.in[FIRST] = (uint64_t)inline_pipe[0];
+        held.in[SECOND] = (uint64_t)&number;
+        held.in[THIRD] = sizeof number;
         held_run(&held);
         CHECK(!held_wrong(&held), held_wrong(&held));
-        CHECK(held.out[RAX] == sizeof number, held.out[RAX]);
-        if (held.out[RAX] == sizeof number) {
+        CHECK(held.out[RESULT] == sizeof number, held.out[RESULT]);
+        if (held.out[RESULT] == sizeof number) {
             CHECK(number == expected, number);
             expected = number + 1;
         }
@@ -469,7 +469,7 @@ struct part { const char *name; void (*work)(struct account *); int allocates; }
 
 static const struct part server_parts[] = {
     {"hammer-0", work_hammer, 1}, {"hammer-1", work_hammer, 1}, {"burst", work_burst, 1},
-#ifdef __x86_64__
+#ifdef HELD
     {"spin", work_spin, 0}, {"inline-sleep", work_inline_sleep, 0}, {"inline-futex", work_inline_futex, 1}, {"inline-read", work_inline_read, 1},
 #endif
     {"nanosleep", work_nanosleep, 1}, {"futex", work_futex, 1}, {"condition", work_condition, 1}, {"poll", work_poll, 0},

@@ -233,7 +233,7 @@ static void *with_pending(void *unused)
     return NULL;
 }
 
-#ifdef __x86_64__
+#ifdef HELD
 static void *busy(void *unused)
 {
     struct held held;
@@ -244,7 +244,7 @@ static void *busy(void *unused)
     atomic_store(&parked, 1);
     for (; !atomic_load(&record->go); turn++) {
         held_prepare(&held, turn);
-        held.loops = 200000;
+        held_loop(&held, 200000);
         held_run(&held);
         record->wrong += held_wrong(&held);
     }
@@ -263,9 +263,9 @@ static void *in_inlined(void *unused)
     atomic_store(&parked, 1);
     for (; !atomic_load(&record->go); turn++) {
         held_prepare(&held, turn);
-        held.in[RAX] = SYS_nanosleep;
-        held.in[RDI] = (uint64_t)&time;
-        held.in[RSI] = 0;
+        held.in[NUMBER] = SYS_nanosleep;
+        held.in[FIRST] = (uint64_t)&time;
+        held.in[SECOND] = 0;
         held_run(&held);
         record->wrong += held_wrong(&held);
     }
@@ -448,7 +448,7 @@ int main(int argc, char **argv)
         start_thread(say_ready);
         exit(0);
     }
-#ifdef __x86_64__
+#ifdef HELD
     else if (!strcmp(state, "busy") || !strcmp(state, "inline")) {
         start_thread(!strcmp(state, "busy") ? busy : in_inlined);
         while (!atomic_load(&parked))

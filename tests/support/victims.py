@@ -246,7 +246,10 @@ class Rounds:
             assert lines and lines[-1].startswith("gdbheapx: "), outcome.stderr[-1000:]
             self.refused[reason(lines[-1])] += 1
             return
-        data = envelope["data"]
+        self.note(envelope["data"])
+
+    def note(self, data: Dict[str, Any]) -> None:
+        """What came of one call."""
         assert data["way"] in ("gdb-call", "register-call"), data
         assert data["returned"] is not None and data["trouble"] is None, data
         self.done += 1
