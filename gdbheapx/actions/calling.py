@@ -67,7 +67,7 @@ class Call:
         self._forbidden = self.sandbox.check([(thread.lwp, thread.who) for thread in ordered])
 
     def _against(self, thread: Standing) -> Optional[str]:
-        return self._forbidden.get(thread.lwp) or self.plan.suits(thread)
+        return self._forbidden.get(thread.lwp) or self.plan.suits(thread) or self.control.against(thread)
 
     def choose(self, threads: Sequence[Standing], system_call_only: bool) -> caller.Choice:
         """The thread that makes the call."""

@@ -38,6 +38,7 @@ class Inside:
             return "%s: cannot unwind or search its stack" % thread.who
         data = self.target.read_prefix(thread.sp & -8, span.end - (thread.sp & -8))
         for word in memoryview(data[: len(data) // 8 * 8]).cast("Q"):
+            word &= self.target.arch.return_mask
             whose = self.what(word - 1)
             if whose is not None and self._is_call(word):
                 return "%s may be inside %s (its stack cannot be unwound, and contains a return address into it)" % (thread.who, whose)

@@ -23,7 +23,7 @@ REGISTRY: Dict[str, Tuple[int, int, str]] = {
     "s390:64-bit": (22, 8, "s390x"),
 }
 """gdb's name -> e_machine, word size, and the module here, called as uname(2) calls the machine and imported when it is asked for."""
-CALLS_TESTED_ON = "x86-64"
+CALLS_TESTED_ON = "x86-64 and aarch64"
 """Machines with a `calling`, for sentences."""
 NT_FPREGSET = 2
 ByteOrder = Literal["little", "big"]
@@ -55,6 +55,8 @@ class ThreadStorage(NamedTuple):
     """Where a pointer to the control block itself stands."""
     guard_at: Optional[int] = None
     """Where the pointer guard stands, in bytes from the thread pointer."""
+    guard_name: Optional[str] = None
+    """The variable with the pointer guard, where it stands in none of the threads' control blocks."""
     guard_turn: int = 0
     """By how many bits what was XORed with it is rotated to the left (sysdeps/unix/sysv/linux/MACHINE/pointer_guard.h)."""
     is_pthread: bool = False
@@ -83,6 +85,8 @@ class Unwinding(NamedTuple):
     pc: int
     kept: Sequence[int]
     """What a function must leave as it was."""
+    returns: Optional[int] = None
+    """The register that a call puts the return address in; None: it goes to the stack, and `pc` is where it was saved."""
 
 
 class SystemCalls(NamedTuple):
@@ -94,6 +98,15 @@ class SystemCalls(NamedTuple):
     """Those that are asked for here (asm/unistd.h)."""
 
 
+class TimedCall(NamedTuple):
+    """A system call with a limit in time, which the kernel goes on with by another one (restart_syscall) once it was interrupted."""
+
+    time_at: int
+    """Where its struct timespec stands."""
+    is_span: bool
+    """That counts from the call on: made once more, it would wait for all of it again."""
+
+
 class InSystemCall(NamedTuple):
     """How a stopped thread shows the system call that it is in."""
 
@@ -102,6 +115,16 @@ class InSystemCall(NamedTuple):
     number: str
     """The register with the call's number; negative where it is in none."""
     result: str
+    is_rewound: bool = False
+    """A call that is to be made again has the instruction at the program counter, and the result is its first argument again: the
+    kernel sees to that before a tracer sees the thread. It then goes on with a TimedCall only if nobody moves the program counter."""
+    timed: Optional[Callable[[Mapping[str, int]], Optional[TimedCall]]] = None
+    """The general registers -> the call that they make, if it is such a one. Where it does not show otherwise."""
+
+    def shows(self, pc: int, read: Callable[[int, int], bytes]) -> bool:
+        """The instruction stands in front of this program counter, or at it where the call is made again."""
+        size = len(self.instruction)
+        return read(pc - size, size) == self.instruction or (self.is_rewound and read(pc, size) == self.instruction)
 
 
 class Calling(NamedTuple):
@@ -112,13 +135,12 @@ class Calling(NamedTuple):
     result: str
     sp: str
     pc: str
-    no_vectors: Tuple[str, int]
-    """A register and its value: a function with any number of arguments gets none in vector registers."""
-    no_restart: Tuple[str, int]
-    """A register and its value: the thread is not in a system call that the kernel would go on with."""
+    entering: Sequence[Tuple[str, int]]
+    """Registers and what they have when a function is entered from outside: it gets nothing in vector registers, and the thread is not
+    in a system call that the kernel would go on with."""
     stack_align: int
     return_bytes: int
-    """Of the return address, which a call puts on the stack."""
+    """Of the return address on the stack; 0: it goes to `link`."""
     general: Sequence[str]
     """All that a call may change, in gdb's names."""
     flags: str
@@ -132,6 +154,12 @@ class Calling(NamedTuple):
     """The longest call instruction."""
     ends_call: Callable[[bytes], bool]
     """A call instruction ends behind these bytes."""
+    link: str = ""
+    """The register with the return address."""
+    kept_sets: Sequence[int] = ()
+    """Register sets with all that is not general, the first that a thread has: saved, compared and set back besides what gdb does."""
+    against: Optional[Callable[[Mapping[str, int], Callable[[int], bytes]], Optional[str]]] = None
+    """(the general registers, what gives a register set) -> why not on this thread at this moment."""
 
 
 class Injecting(NamedTuple):
@@ -187,6 +215,8 @@ class Architecture(NamedTuple):
     """The module here with its INJECTING, which only few need."""
     relative_reads: Optional[Callable[[int, bytes], Iterator[int]]] = None
     """(address, code of a function) -> what it reads relative to itself before it returns, in the code's order."""
+    return_mask: int = (1 << 64) - 1
+    """Of a return address on the stack the bits that are its address: the others may be its signature."""
     returned_number: Optional[Callable[[bytes], Optional[int]]] = None
     """Code of a function that does nothing but return a number -> that number; None: it does something else."""
     red_zone_bytes: int = 128

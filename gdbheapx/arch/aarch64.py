@@ -2,19 +2,42 @@
 
 A thread that is stopped in a system call does not show it: the kernel has prepared its restart (arch/arm64/kernel/signal.c: do_signal).
 Linux has every process ignore the top byte of pointers to data (Documentation/arch/arm64/tagged-pointers.rst); what signatures of pointers
-may take of the rest depends on the size of addresses (arch/arm64/kernel/ptrace.c: pac_mask_get). No call was tried.
-The C library keeps the pointer guard in a variable of the dynamic linker, so no offset from the thread pointer tells it.
+may take of the rest depends on the size of addresses (arch/arm64/kernel/ptrace.c: pac_mask_get).
+The C library keeps the pointer guard in a variable of the dynamic linker, and XORs with it alone (sysdeps/unix/sysv/linux/aarch64).
 """
 
 import struct
-from typing import Mapping, Optional
+from typing import Callable, Dict, Iterator, Mapping, Optional
 
-from gdbheapx.arch import Architecture, RegisterSet, Relocations, SystemCalls, ThreadStorage
+from gdbheapx.arch import (
+    NT_FPREGSET,
+    Architecture,
+    Calling,
+    InSystemCall,
+    RegisterSet,
+    Relocations,
+    SystemCalls,
+    ThreadStorage,
+    TimedCall,
+    Unwinding,
+)
 
-NT_ARM_TLS = 0x401
-NT_ARM_PAC_MASK = 0x406
-"""struct user_pac_mask: that of data, that of code."""
+NT_ARM_TLS, NT_ARM_SVE, NT_ARM_PAC_MASK, NT_ARM_SSVE, NT_ARM_ZA, NT_ARM_GCS = 0x401, 0x405, 0x406, 0x40B, 0x40C, 0x410
+"""NT_ARM_PAC_MASK is struct user_pac_mask: that of data, that of code."""
 GENERAL = tuple("x%d" % number for number in range(31))
+SET_HEADER = struct.Struct("<IIHHHH")
+"""struct user_sve_header and user_za_header (asm/ptrace.h): its size and the most it may be, the same of a vector, flags."""
+SVE_REGISTERS, SHADOW_STACK = 1, 1
+"""Flags of those sets: registers as SVE has them, of NT_ARM_SSVE only in streaming mode; and of struct user_gcs."""
+BRANCH_TYPE = 3 << 10
+"""PSTATE.BTYPE: the instruction before was an indirect branch, and this one must be a landing pad. All bits: one for jumps, which functions
+that others may call need not have. They have one for the other two kinds, as after a procedure linkage table."""
+STEP = 1 << 21
+"""PSTATE.SS, which the kernel sets and clears for a debugger."""
+CODE_BITS = 48
+"""The kernel maps nothing above without being asked for it by an address; signatures of return addresses begin there or higher."""
+NANOSLEEP, CLOCK_NANOSLEEP, FUTEX = 101, 115, 98
+TIMER_ABSTIME, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_COMMAND = 1, 0, 9, 0x7F
 
 
 def read_pointer(registers: Mapping[str, int], pointers: bytes, order: str) -> Optional[int]:
@@ -22,15 +45,72 @@ def read_pointer(registers: Mapping[str, int], pointers: bytes, order: str) -> O
     return int(struct.unpack_from(order + "Q", pointers)[0]) if len(pointers) >= 8 else None
 
 
+def timed(registers: Mapping[str, int]) -> Optional[TimedCall]:
+    """A call that the kernel goes on with by its restart block: hrtimer_nanosleep, futex_wait (kernel/time/hrtimer.c, kernel/futex)."""
+    number, command = registers["x8"], registers["x1"] & FUTEX_COMMAND
+    if number == NANOSLEEP:
+        return TimedCall(registers["x0"], True)
+    if number == CLOCK_NANOSLEEP and not registers["x1"] & TIMER_ABSTIME:
+        return TimedCall(registers["x2"], True)
+    if number == FUTEX and command in (FUTEX_WAIT, FUTEX_WAIT_BITSET) and registers["x3"]:
+        return TimedCall(registers["x3"], command == FUTEX_WAIT)
+    return None
+
+
+def against(registers: Mapping[str, int], register_set: Callable[[int], bytes]) -> Optional[str]:
+    """What a call would upset."""
+    if registers["cpsr"] & BRANCH_TYPE == BRANCH_TYPE:
+        return "stands between an indirect branch and its landing pad (BTI)"
+    streaming, tiles, shadow = (register_set(number) for number in (NT_ARM_SSVE, NT_ARM_ZA, NT_ARM_GCS))
+    if len(streaming) >= SET_HEADER.size and SET_HEADER.unpack_from(streaming)[4] & SVE_REGISTERS:
+        return "is in SME's streaming mode"
+    if len(tiles) >= SET_HEADER.size and SET_HEADER.unpack_from(tiles)[0] > SET_HEADER.size:
+        return "has matrices in its registers (SME's ZA)"
+    if len(shadow) >= 8 and int.from_bytes(shadow[:8], "little") & SHADOW_STACK:
+        return "has a shadow stack (GCS), which forbids to return where nobody called"
+    return None
+
+
+def ends_call(code: bytes) -> bool:
+    """bl, or blr, also those that authenticate a pointer (blraa and the like)."""
+    word = int.from_bytes(code, "little")
+    return len(code) == 4 and (word >> 26 == 0x25 or word & 0xFEFFF000 == 0xD63F0000)
+
+
+RET = 0xD65F0000
+
+
+def relative_reads(address: int, code: bytes) -> Iterator[int]:
+    """What a function reads relative to itself before it returns: adrp, then add or a load from there; or a load of a literal."""
+    pages: Dict[int, int] = {}
+    for at in range(0, len(code) - 3, 4):
+        word = int.from_bytes(code[at : at + 4], "little")
+        here, into, base = address + at, word & 31, word >> 5 & 31
+        if word & 0xFEFFF000 == RET:
+            return
+        if word & 0x9F000000 == 0x90000000:
+            distance = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
+            pages[into] = (here & -4096) + ((distance ^ 1 << 20) - (1 << 20)) * 4096
+            continue
+        if base in pages and word & 0xFF800000 == 0x91000000:
+            yield pages[base] + ((word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0))
+        elif base in pages and word & 0x3B000000 == 0x39000000:
+            vector = word >> 26 & 1 and word >> 23 & 1
+            yield pages[base] + ((word >> 10 & 0xFFF) << (4 if vector else word >> 30))
+        elif word & 0x3B000000 == 0x18000000:
+            yield here + (((word >> 5 & 0x7FFFF) ^ 1 << 18) - (1 << 18)) * 4
+
+
 ARCHITECTURE = Architecture(
     registers=RegisterSet((*GENERAL, "sp", "pc", "pstate"), 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_pointer),
+    vector_sets=(NT_FPREGSET, NT_ARM_SVE, NT_ARM_SSVE),
     gdb_thread_pointer="tpidr",
     gdb_words=((GENERAL, (), 1), (tuple("v%d" % number for number in range(32)), ("d", "u"), 2)),
     ignored_bits=0xFF << 56,
     signature_set=NT_ARM_PAC_MASK,
     gdb_signature="pauth_dmask",
     mutex_bytes=(48, 40),
-    storage=ThreadStorage(tcb_bytes=16, dtv_words=0),
+    storage=ThreadStorage(tcb_bytes=16, dtv_words=0, guard_name="__pointer_chk_guard"),
     relocations=Relocations(absolute=257, relative=1027, module=1028, offset=1030),
     system_calls=SystemCalls(
         audit=0xC00000B7,
@@ -48,4 +128,27 @@ ARCHITECTURE = Architecture(
             "madvise": 233,
         },
     ),
+    unwinding=Unwinding((*GENERAL, "sp", "pc"), sp=31, pc=32, kept=tuple(range(19, 30)), returns=30),
+    in_system_call=InSystemCall(instruction=b"\x01\0\0\xd4", number="x8", result="x0", is_rewound=True, timed=timed),
+    calling=Calling(
+        arguments=GENERAL[:8],
+        result="x0",
+        sp="sp",
+        pc="pc",
+        entering=(),
+        stack_align=16,
+        return_bytes=0,
+        general=(*GENERAL, "sp", "pc", "cpsr"),
+        flags="cpsr",
+        passing_flags=STEP,
+        vector=("v15", "d.u"),
+        vector_operand=r"\b[vzqdshbp]\d",
+        call_bytes=4,
+        ends_call=ends_call,
+        link="x30",
+        kept_sets=(NT_ARM_SVE, NT_FPREGSET),
+        against=against,
+    ),
+    relative_reads=relative_reads,
+    return_mask=(1 << CODE_BITS) - 1,
 )

@@ -80,8 +80,7 @@ def at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
         return 0
     ranges, call, halt = target.code_ranges(module), target.arch.in_system_call, target.arch.halt
     pcs = [thread.pc for thread in target.threads() if thread.pc is not None and any(start <= thread.pc < end for start, end in ranges)]
-    instruction = call.instruction if call is not None else b""
-    waiting = [pc for pc in pcs if instruction and target.read_prefix(pc - len(instruction), len(instruction)) == instruction]
+    waiting = [pc for pc in pcs if call is not None and call.shows(pc, target.read_prefix)]
     stopped = [pc for pc in pcs if halt and target.read_prefix(pc, len(halt)) == halt]
     return len(pcs) - len(waiting) - len(stopped)
 

@@ -217,14 +217,17 @@ def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
 
 def pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
     """With what this process's C library mangles pointers, and how far it rotates them: the same in all threads (nptl's tls.h:
-    tcbhead_t.pointer_guard)."""
-    guard_at = target.arch.storage.guard_at
-    if guard_at is None:
-        return None
-    for thread in target.threads():
-        data = target.read_prefix(thread.thread_pointer + guard_at, 8) if thread.thread_pointer else b""
+    tcbhead_t.pointer_guard), or a variable."""
+    storage, places = target.arch.storage, []
+    if storage.guard_at is not None:
+        places = [thread.thread_pointer + storage.guard_at for thread in target.threads() if thread.thread_pointer]
+    elif storage.guard_name is not None:
+        variable = target.dynamic_symbol(storage.guard_name)
+        places = [variable.address] if variable is not None else []
+    for place in places:
+        data = target.read_prefix(place, 8)
         if len(data) == 8:
-            return int.from_bytes(data, "little"), target.arch.storage.guard_turn
+            return int.from_bytes(data, "little"), storage.guard_turn
     return None
 
 

@@ -25,6 +25,9 @@ TWO: Dict[int, Callable[[int, int], int]] = {
 }
 """DW_OP_and, minus, plus, shl, ge."""
 PT_GNU_EH_FRAME = 0x6474E550
+SIGNED = 0x2D
+"""DW_CFA_AARCH64_negate_ra_state: from here on the return address is signed, or not any more. Its bits that are no address are dropped
+in either case."""
 PCREL4, DATAREL4, UDATA4 = 0x1B, 0x3B, 0x03
 MOST_ENTRY_BYTES = 1 << 16
 SAVED, OTHER, EXPRESSION, VALUE, SAME = range(5)
@@ -110,7 +113,7 @@ class CallFrames:
 
     def __init__(self, file: ElfFile) -> None:
         self._file, numbers = file, file.header.arch.unwinding
-        self._return = numbers.pc if numbers is not None else None
+        self._return = None if numbers is None else numbers.pc if numbers.returns is None else numbers.returns
         headers = file.program_headers()
         self._loads = [header for header in headers if header.type == PT_LOAD]
         self._table: List[Tuple[int, int]] = []
@@ -230,7 +233,7 @@ class Machine:
 
     def _other(self, code: int, data: bytes, at: int) -> int:
         align = self._common.data_align
-        if code == 0:
+        if code in (0, SIGNED):
             return at
         if code == 0x0A:
             self._kept.append((self.register, self.offset, self.expression, dict(self.rules)))
@@ -296,6 +299,10 @@ def caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding)
         if value is not None:
             of_caller[register] = value
     of_caller.setdefault(numbers.sp, end)
+    if numbers.returns is not None:
+        back = of_caller.pop(numbers.returns, None) if numbers.returns in row.rules else registers.get(numbers.returns)
+        if back is not None:
+            of_caller[numbers.pc] = back
     return of_caller
 
 
@@ -331,5 +338,7 @@ def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Call]
         if row is None or after is None or after[numbers.sp] <= pointer:
             break
         calls.append(Call(pointer, after[numbers.sp], pc, is_return))
+        if numbers.pc in after:
+            after[numbers.pc] &= arch.return_mask
         now, is_return = after, not row.is_signal
     return calls

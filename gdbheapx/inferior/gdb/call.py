@@ -15,12 +15,15 @@ from gdbheapx.inferior.gdb.hold import Frames
 from gdbheapx.inferior.gdb.inferior import GdbError
 from gdbheapx.inferior.gdb.settings import OWN_FAULTS, Settings
 from gdbheapx.inferior.gdb.target import GdbTarget, quiet
-from gdbheapx.inferior.standing import Outcome, Ran
+from gdbheapx.inferior.live import tracer
+from gdbheapx.inferior.standing import Outcome, Ran, Standing
 from gdbheapx.problems import GDB_FAILED
 
 TRIAL, TRIAL_S = 48271, 5.0
 AT_ENTRY = 9
 """Entry of the auxiliary vector (getauxval(3)): the program's first instruction."""
+ANEW_S = 0.1
+"""A wait as short as this may begin anew: the stop takes longer."""
 ROOM = 1024
 """Bytes below the red zone, for good measure."""
 
@@ -50,7 +53,7 @@ class Control(Frames):
         """Why registers cannot be written and restored here; None if they can. A bit of a vector register is flipped and flipped back."""
         self.switch(lwp)
         name, field = self.machine.vector
-        halves = "$%s.%s" % (name, field)
+        halves, kept = "$%s.%s" % (name, field), self._kept(lwp)
         try:
             before = gdb_inferior.vector_register(halves)
             gdb_inferior.write_vector(halves, before ^ 1)
@@ -61,6 +64,8 @@ class Control(Frames):
             after = gdb_inferior.vector_register(halves)
         except (GdbError, ValueError) as error:
             return " ".join(str(error).split()) or "gdb gives no reason"
+        finally:
+            self._set_back(lwp, kept)
         if changed != before ^ 1:
             return "a bit written to %s did not arrive" % name
         return None if after == before else "cannot restore %s" % name
@@ -74,6 +79,41 @@ class Control(Frames):
         if self.target.read_prefix(address, len(data)) != data:
             raise HeapxError("a write to memory at 0x%x did not arrive" % address, code=GDB_FAILED)
 
+    def against(self, thread: Standing) -> Optional[str]:
+        """Why no call may be made on this thread at this moment: what its registers show."""
+        machine, shown = self.machine, self.target.arch.in_system_call
+        if machine.against is None or shown is None:
+            return None
+        self.switch(thread.lwp)
+        words = gdb_inferior.registers(machine.general)
+        reason = machine.against(words, lambda number: tracer.register_set(thread.lwp, number))
+        if reason is not None:
+            return "%s %s" % (thread.who, reason)
+        timed = shown.timed(words) if shown.timed is not None and thread.in_system_call else None
+        if timed is None or not timed.is_span or self.target.read_prefix(thread.pc, len(shown.instruction)) != shown.instruction:
+            return None
+        data = self.target.read_prefix(timed.time_at, 16)
+        seconds = int.from_bytes(data[:8], "little") + int.from_bytes(data[8:], "little") / 1e9 if len(data) == 16 else None
+        if seconds is not None and seconds <= ANEW_S:
+            return None
+        span = "%g s" % seconds if seconds is not None else "a time that cannot be read"
+        return "%s has just begun to wait, for %s, which would begin anew" % (thread.who, span)
+
+    def _kept(self, lwp: int) -> Tuple[int, bytes]:
+        """What the thread has in registers that are not general: a register set and its contents; without contents where gdb alone keeps
+        them."""
+        sets = ((number, tracer.register_set(lwp, number)) for number in self.machine.kept_sets)
+        return next(((number, data) for number, data in sets if data), (0, b""))
+
+    def _set_back(self, lwp: int, kept: Tuple[int, bytes]) -> bool:
+        """Have it so again, whatever gdb has left; whether that was necessary."""
+        number, data = kept
+        if not data or self.is_dead or tracer.register_set(lwp, number) == data:
+            return False
+        tracer.set_register_set(lwp, number, data)
+        gdb_inferior.flush_registers()
+        return True
+
     # ------------------------------------------------------------------------------------------------ calls
 
     def call(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], alone: bool, bound_s: float) -> Outcome:
@@ -84,7 +124,7 @@ class Control(Frames):
         """
         self.switch(lwp)
         with Undisturbed(), Settings(self._for_call(alone, bound_s)), Mask(lwp):
-            before = gdb_inferior.registers(self.machine.general)
+            before, kept = gdb_inferior.registers(self.machine.general), self._kept(lwp)
             low, place = self._put(gdb_inferior.register("sp"), text)
             began = time.monotonic()
             guard = self._guard(bound_s)
@@ -107,7 +147,7 @@ class Control(Frames):
                 guard.cancel()
                 if place is not None and not self.is_dead:
                     gdb_inferior.set_register(self.machine.sp, before[self.machine.sp])
-            wrong = self._put_back(lwp, before)
+            wrong = self._put_back(lwp, before, kept)
             self._swallow(guard)
         if wrong and outcome.trouble is None:
             return outcome._replace(trouble="gdb did not restore %s; gdbheapx restored it afterwards" % ", ".join(wrong))
@@ -187,14 +227,16 @@ class Control(Frames):
         """
         made, size, machine = gdb_inferior.call_in_progress(), self.machine.return_bytes, self.machine
         if made is not None:
-            if self._harmless is not None and self.target.read_prefix(made.sp - size, size) == made.pc.to_bytes(size, "little"):
-                for name, value in (machine.no_restart, (machine.pc, self._harmless), (machine.sp, made.sp - size)):
+            is_left = not size or self.target.read_prefix(made.sp - size, size) == made.pc.to_bytes(size, "little")
+            if self._harmless is not None and is_left:
+                returns = [(machine.link, made.pc)] if machine.link else []
+                for name, value in (*machine.entering, *returns, (machine.pc, self._harmless), (machine.sp, made.sp - size)):
                     gdb_inferior.set_register(name, value)
             gdb_inferior.leave_function()
         quiet("queue-signal 0")
 
-    def _put_back(self, lwp: int, before: Dict[str, int]) -> List[str]:
-        """The general registers as they were, and nothing of the call on the stack; which of them gdb had left otherwise."""
+    def _put_back(self, lwp: int, before: Dict[str, int], kept: Tuple[int, bytes]) -> List[str]:
+        """The registers as they were, and nothing of the call on the stack; which general ones gdb had left otherwise."""
         self.switch(lwp)
         if gdb_inferior.call_in_progress() is not None:
             return []  # still inside, and told so
@@ -202,6 +244,7 @@ class Control(Frames):
         wrong = [name for name in now if (now[name] ^ before[name]) & ~(machine.passing_flags if name == machine.flags else 0)]
         for name in wrong:
             gdb_inferior.set_register(name, before[name])
+        self._set_back(lwp, kept)
         return wrong
 
     def _guard(self, bound_s: float) -> Watchdog:
@@ -226,18 +269,19 @@ class Control(Frames):
         them."""
         self.switch(lwp)
         machine, red_zone = self.machine, self.target.arch.red_zone_bytes
-        saved = gdb_inferior.registers(machine.general)
+        saved, kept = gdb_inferior.registers(machine.general), self._kept(lwp)
         low, place = self._put(saved[machine.sp], text)
         stack = ((low if place is not None else saved[machine.sp] - red_zone - ROOM) & -machine.stack_align) - machine.return_bytes
         end = self.target.auxv().get(AT_ENTRY) or saved[machine.pc]  # the program's first instruction, where nobody comes by any more
-        self.write(stack, end.to_bytes(machine.return_bytes, "little"))
+        if machine.return_bytes:
+            self.write(stack, end.to_bytes(machine.return_bytes, "little"))
         words = ([place] if place is not None else []) + list(arguments)
         began = time.monotonic()
         with Undisturbed(), Settings({"scheduler-locking": "on", "language": "c"}), Mask(lwp):
             meeting = gdb_inferior.hardware_breakpoint(end)
             try:
-                rest = (machine.no_vectors, (machine.sp, stack), (machine.pc, address), machine.no_restart)
-                for name, value in (*zip(machine.arguments, words), *rest):
+                rest = ((machine.sp, stack), (machine.pc, address), *([(machine.link, end)] if machine.link else []))
+                for name, value in (*zip(machine.arguments, words), *rest, *machine.entering):
                     gdb_inferior.set_register(name, value)
                 outcome = self._come_back(lwp, (end, stack + machine.return_bytes), began, bound_s)
             except GdbError as error:
@@ -248,6 +292,7 @@ class Control(Frames):
                     self.switch(lwp)
                     for name, value in saved.items():
                         gdb_inferior.set_register(name, value)
+                    self._set_back(lwp, kept)
             if outcome.trouble is not None:
                 quiet("queue-signal 0")
         return outcome

@@ -67,12 +67,18 @@ class Hold:
             path = self.target.module_file(module) if module.base not in self.target.unwinding else None
             self.target.unwinding.add(module.base)
             if path is not None:
-                self._add_tables(path, module.base)
+                self._add_tables(path, module.base, self._returns_to_entry and module.is_executable)
 
-    def _add_tables(self, path: str, base: int) -> None:
+    @property
+    def _returns_to_entry(self) -> bool:
+        """gdb has calls return to the program's entry: where the return address is not on the stack, gdb does not return there either."""
+        calling = self.target.arch.calling
+        return calling is not None and bool(calling.link)
+
+    def _add_tables(self, path: str, base: int, is_main: bool = False) -> None:
         """Give gdb the unwinding tables of an object, and keep it from debug information of it that lies elsewhere."""
         with Settings({"debug-file-directory": ""}):
-            self.target.add_symbol_file(path, base, debug_info=False)
+            self.target.add_symbol_file(path, base, debug_info=False, is_main=is_main)
 
     def _linker(self) -> Optional[Module]:
         """The dynamic linker: the object at AT_BASE."""
@@ -199,8 +205,7 @@ class Frames(Hold):
         asked, shown = stack.asked, self.target.arch.in_system_call
         if asked is None or shown is None or asked >= 1 << 63 or asked == 0xFFFFFFFF:
             return None
-        size = len(shown.instruction)
-        return asked if self.target.read_prefix(stack.pc - size, size) == shown.instruction else None
+        return asked if shown.shows(stack.pc, self.target.read_prefix) else None
 
     def signal_masks(self) -> Dict[str, int]:
         """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""

@@ -145,11 +145,12 @@ class GdbTarget(ElfTarget):
             if path:
                 self.add_symbol_file(path, module.base)
 
-    def add_symbol_file(self, path: str, base: int, debug_info: bool = True) -> None:
-        """Have gdb read this very file, for an object that is loaded at `base`; without `debug_info` only what unwinding takes."""
+    def add_symbol_file(self, path: str, base: int, debug_info: bool = True, is_main: bool = False) -> None:
+        """Have gdb read this very file, for an object that is loaded at `base`; without `debug_info` only what unwinding takes. `is_main`:
+        as the program's, of which gdb then knows the entry."""
         name = self._openable.name(path, debug_info)
         if name is not None:
-            quiet("with confirm off -- add-symbol-file %s -o %d" % (quoted(name), base))
+            quiet("with confirm off -- %s %s -o %d" % ("symbol-file" if is_main else "add-symbol-file", quoted(name), base))
 
     def is_needed(self, module: Module) -> bool:
         """True for the objects that answers are made from and gdb reads: the C library, and a static executable."""
@@ -362,8 +363,9 @@ class GdbTarget(ElfTarget):
         what = (
             "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
         )
-        hint = "before continue or detach: select each such thread and `set $%s = -4` (EINTR); gdbheapx from the shell does so by itself"
-        return [Diagnostic(SECCOMP_SLEEP, None, what, hint % shown.result)]
+        hint = "before continue or detach: select each such thread and `set $%s = -4` (EINTR)%s; gdbheapx from the shell does so by itself"
+        behind = " and `set $pc += %d`" % len(shown.instruction) if shown.is_rewound else ""
+        return [Diagnostic(SECCOMP_SLEEP, None, what, hint % (shown.result, behind))]
 
 
 def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:

@@ -28,6 +28,7 @@ from gdbheapx.problems import ALREADY_TRACED, PROCESS_ENDED
 GETREGSET, SETREGSET, NT_PRSTATUS = 0x4204, 0x4205, 1
 RESTART_BLOCK, EINTR = -516, -4
 """-ERESTART_RESTARTBLOCK (linux/errno.h), which only a tracer sees."""
+WORD = (1 << 64) - 1
 PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4204, 0x4206, 0x4207
 PTRACE_EVENT_STOP = 128
 WALL = 0x40000000
@@ -41,12 +42,8 @@ REGISTER_BYTES = 16 << 10
 
 def spare(lwp: int) -> bool:
     """Do so for a thread that this process traces and that stands still; whether it was necessary. Never raises."""
-    danger = _in_danger(lwp)
-    if danger is None:
-        return False
-    words, result = danger
-    words[result] = EINTR
-    return _ask(SETREGSET, lwp, words)
+    words = _in_danger(lwp)
+    return words is not None and _ask(SETREGSET, lwp, words)
 
 
 def is_in_danger(lwp: int) -> bool:
@@ -54,16 +51,48 @@ def is_in_danger(lwp: int) -> bool:
     return _in_danger(lwp) is not None
 
 
-def _in_danger(lwp: int) -> "Optional[Tuple[ctypes.Array[ctypes.c_int64], int]]":
-    """Its registers then, and where its system call's result stands; None if it is not, is gone, or is of another machine's program."""
+def _in_danger(lwp: int) -> "Optional[ctypes.Array[ctypes.c_int64]]":
+    """Its registers as they have to be; None if it is not, is gone, or is of another machine's program."""
     layout, shown = native().registers, native().in_system_call
     if layout is None or shown is None:
         return None
     words = (ctypes.c_int64 * len(layout.names))()
-    number, result = layout.names.index(shown.number), layout.names.index(shown.result)
-    if not _ask(GETREGSET, lwp, words) or words[result] != RESTART_BLOCK or words[number] < 0 or _may_restart(lwp):
+    number, result, pc = (layout.names.index(name) for name in (shown.number, shown.result, layout.pc))
+    if not _ask(GETREGSET, lwp, words):
         return None
-    return words, result
+    if shown.timed is None:
+        is_timed = words[result] == RESTART_BLOCK and words[number] >= 0
+    else:
+        by_name = {name: word & WORD for name, word in zip(layout.names, words)}
+        is_timed = shown.timed(by_name) is not None and _memory(lwp, words[pc], len(shown.instruction)) == shown.instruction
+    if not is_timed or _may_restart(lwp):
+        return None
+    words[result] = EINTR
+    if shown.is_rewound:
+        words[pc] += len(shown.instruction)
+    return words
+
+
+def _memory(lwp: int, address: int, size: int) -> bytes:
+    try:
+        with open("/proc/%d/mem" % lwp, "rb", buffering=0) as memory:
+            return os.pread(memory.fileno(), size, address)
+    except (OSError, OverflowError):
+        return b""
+
+
+def register_set(lwp: int, number: int) -> bytes:
+    """One set of a thread that this process traces and that stands still; empty where there is none."""
+    buffer = ctypes.create_string_buffer(REGISTER_BYTES)
+    vector = Vector(ctypes.addressof(buffer), len(buffer))
+    return b"" if _ptrace()(GETREGSET, lwp, number, ctypes.addressof(vector)) else buffer.raw[: vector.length]
+
+
+def set_register_set(lwp: int, number: int, data: bytes) -> bool:
+    """The same set as it was; whether that was possible."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    vector = Vector(ctypes.addressof(buffer), len(data))
+    return not _ptrace()(SETREGSET, lwp, number, ctypes.addressof(vector))
 
 
 def _ask(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:

@@ -1,18 +1,22 @@
 """Call frames: what is damaged tells nothing, and no more than that; expressions come to what DWARF says.
 
-Files: arch/x86_64.py, inferior/elf/unwind.py.
+Files: arch/aarch64.py, arch/x86_64.py, inferior/elf/unwind.py.
 """
 
 import random
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
 
+from gdbheapx.arch import named
 from gdbheapx.arch.x86_64 import ARCHITECTURE
+from gdbheapx.inferior.base import StackCopy
 from gdbheapx.inferior.elf import unwind
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.elf.unwind import evaluated, signed, unsigned
 
+FOREIGN = Path(__file__).parents[3] / ".cache" / "foreign" / "arm64"
 NUMBERS: Any = ARCHITECTURE.unwinding
 WORDS = {0x1000 + 8 * number: 0x2000 + number for number in range(16)}
 
@@ -80,3 +84,41 @@ def test_expressions() -> None:
     for data in (b"\x76\x00", b"\xff", b"\x06", b""):
         assert evaluated(data, registers, WORDS.get, None) is None
     assert (unsigned(b"\xe5\x8e\x26", 0), signed(b"\x9b\xf1\x59", 0), signed(b"\x7f", 0)) == ((624485, 3), (-624485, 3), (-1, 1))
+
+
+SIGNATURE = 0x2A << 48
+"""Bits that pacia has put above an address."""
+
+
+def of_aarch64(program: bytes) -> unwind.UnwindRow:
+    """What such instructions of an entry come to."""
+    machine = unwind.Machine(unwind.Common(4, -8, unwind.PCREL4, False, True, b""))
+    machine.run(bytes((0x0C, 31, 0)) + program, None)
+    return unwind.UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, False)
+
+
+def test_a_signed_return_address_is_one() -> None:
+    """On aarch64 the return address is a register, saved or not; what signs it is no part of the address; nobody is called twice by it."""
+    arch: Any = named("aarch64")
+    signed_frame = of_aarch64(bytes((0x2D, 0x0E, 32, 0x9D, 4, 0x9E, 3)))  # negate_ra_state, def_cfa_offset 32, x29 at -32, x30 at -24
+    rows = {0x5FFF: signed_frame, 0x6FFF: of_aarch64(bytes((0x0E, 16)))}
+    stack = b"".join(word.to_bytes(8, "little") for word in (0x1100, 0x7000 | SIGNATURE, 0, 0, 0, 0))
+    general = dict.fromkeys(arch.registers.names, 0)
+    general.update(pc=0x5FFF, sp=0x1000, x30=1)
+    copy = StackCopy(0x1000, 0x5FFF, [general[name] for name in arch.registers.names], stack)
+    found = unwind.walk_calls(copy, rows.get, arch)
+    assert [(call.pc, call.start, call.end) for call in found] == [(0x5FFF, 0x1000, 0x1020), (0x7000, 0x1020, 0x1030)]
+
+
+def test_rows_of_a_library_of_aarch64() -> None:
+    """Nearly all functions of its libc have a row at each place, and save the return address beside the frame pointer."""
+    file = FOREIGN / "lib" / "aarch64-linux-gnu" / "libc.so.6"
+    if not file.exists():
+        pytest.skip("no libc of arm64: tools/foreign_libc.sh")
+    frames, numbers = unwind.CallFrames(ElfFile(str(file))), named("aarch64").unwinding
+    rows = [frames.row(start + 32) for start, _ in frames._table[::20]]
+    known = [row for row in rows if row is not None]
+    assert numbers is not None and len(known) > 0.9 * len(rows) > 100
+    saving = [row for row in known if numbers.returns in row.rules]
+    assert len(saving) > 0.5 * len(known)
+    assert all(row.rules[29][1] + 8 == row.rules[30][1] for row in saving if 29 in row.rules and row.rules[30][0] == unwind.SAVED)
