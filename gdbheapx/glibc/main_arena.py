@@ -110,8 +110,11 @@ def _mapped_end(context: Context, address: int) -> int:
 
 
 def fence_end(context: Context, at: int) -> int:
-    """End of the two (or three) fenceposts of 2 words at `at`; 0 if that is not what stands there (sysmalloc)."""
-    word = context.glibc.geometry.word_bytes
+    """Where a piece ends by the two (or three) fenceposts of 2 words at `at`; 0 if that is not what stands there (sysmalloc).
+
+    Where the alignment exceeds 2 words, the old top's size is rounded down: less than one unit lies between.
+    """
+    word, align = context.glibc.geometry.word_bytes, context.glibc.geometry.alignment_bytes
     count = 0
     while count < 3:
         try:
@@ -121,7 +124,7 @@ def fence_end(context: Context, at: int) -> int:
         if size != 2 * word:
             break
         count += 1
-    return at + 2 * word * count if count >= 2 else 0
+    return -(-(at + 2 * word * count) // align) * align if count >= 2 else 0
 
 
 def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, cached_chunks: CachedChunks) -> Optional[Region]:

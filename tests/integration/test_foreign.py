@@ -17,9 +17,9 @@ from tests.support.tool import heapx
 pytestmark = pytest.mark.once  # programs of other machines, with a libc of their own
 
 STATES = ("fresh", "seven", "sbrk", "subheaps", "mmapped")
-EACH = [(kind, state) for state in STATES for kind in ("live", "core")]
+EACH = [(kind, state) for state in (*STATES, "nobrk") for kind in ("live", "core")]
 TYPED = [("live", "seven"), ("core", "seven"), ("live", "sbrk"), ("core", "subheaps"), ("live", "mmapped")]
-UNTYPED = [("core", "seven"), ("live", "subheaps"), ("core", "mmapped")]
+UNTYPED = [("core", "seven"), ("live", "subheaps"), ("core", "mmapped"), ("live", "nobrk")]
 
 
 def some(chosen: List[Tuple[str, str]]) -> List[Any]:

@@ -152,7 +152,8 @@ int cursor_step(struct cursor *cursor, struct window *window, struct chunk *chun
 
 #define PROVEN_CHUNKS 16u
 
-/* The two or three fenceposts of 2 words at `at` that end a piece (sysmalloc): where they end, 0 if that is not what stands there. */
+/* The two or three fenceposts of 2 words at `at` that end a piece (sysmalloc): where the piece ends, 0 if that is not what stands there.
+   Where the alignment exceeds 2 words, less than one unit of it lies between. */
 static uint64_t fences_end(const struct chunk_geometry *geometry, struct window *window, uint64_t at)
 {
     const unsigned word = geometry->word;
@@ -163,7 +164,8 @@ static uint64_t fences_end(const struct chunk_geometry *geometry, struct window 
             break;
         count++;
     }
-    return count >= 2 ? at + 2 * word * count : 0;
+    const uint64_t mask = geometry->alignment - 1;
+    return count >= 2 ? (at + 2 * word * count + mask) & ~mask : 0;
 }
 
 /* The chunk at `at` ends the look: the top chunk, one that a list names, or fenceposts that end with a page. */

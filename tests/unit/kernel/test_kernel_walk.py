@@ -373,32 +373,33 @@ def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kern
     assert chunk_walker(python_kernel, built.source, heap.LP64, Budget()).walk([built.region], built.cached_chunks) == answers[0]
 
 
-def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False) -> Tuple[bytes, heap.Built]:
-    """A piece of a main arena that is not contiguous: chunks without N, then two fenceposts, or top, up to the end of a page."""
-    built = heap.build(spec, end="top" if has_top else "end", address=address, seed=address & 0xFFFF)
-    data = bytearray(built.data)
+def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False, geometry: Geometry = heap.LP64) -> Tuple[bytes, heap.Built]:
+    """A piece of a main arena that is not contiguous, from its page on: chunks without N, then two fenceposts, or top, up to the end of a page."""
+    built, word = heap.build(spec, geometry, end="top" if has_top else "end", address=address, seed=address & 0xFFFF), geometry.word_bytes
+    data = bytearray(built.region.begin - address) + built.data
     for chunk, size, _ in built.chunks:
-        place = chunk - built.region.begin
-        heap.put(data, heap.LP64, place + 8, size | (data[place + 8] & 1))
+        place = chunk - address
+        heap.put(data, geometry, place + word, size | (data[place + word] & 1))
     if has_top:
-        grown = -(-len(data) // 4096) * 4096 - (built.region.top - built.region.begin)
-        heap.put(data, heap.LP64, built.region.top - built.region.begin + 8, grown | 1)
+        grown = -(-len(data) // 4096) * 4096 - (built.region.top - address)
+        heap.put(data, geometry, built.region.top - address + word, grown | 1)
         return bytes(data) + bytes(-len(data) % 4096), built
-    fences = bytearray(32)
-    heap.put(fences, heap.LP64, 8, 17)
-    heap.put(fences, heap.LP64, 24, 17)
-    assert (len(data) + 32) % 4096 == 0
-    return bytes(data + fences), built
+    fences = bytearray(4 * word)
+    heap.put(fences, geometry, word, 2 * word | 1)
+    heap.put(fences, geometry, 3 * word, 2 * word | 1)
+    assert 0 <= -(len(data) + 4 * word) % 4096 < geometry.alignment_bytes
+    return bytes(data + fences) + bytes(-(len(data) + 4 * word) % 4096), built
 
 
-def filled(spec: List[Tuple[int, int]], pages: int) -> List[Tuple[int, int]]:
-    """The chunks and one more, up to the fenceposts at the end of so many pages."""
-    return [*spec, (STATUS_USED, pages * 4096 - 32 - sum(size for _, size in spec))]
+def filled(spec: List[Tuple[int, int]], pages: int, geometry: Geometry = heap.LP64) -> List[Tuple[int, int]]:
+    """The chunks and one more, up to the fenceposts at the end of so many pages; malloc rounds the size of what was top down (sysmalloc)."""
+    room = pages * 4096 - heap.first_chunk(geometry, 0) - 4 * geometry.word_bytes - sum(size for _, size in spec)
+    return [*spec, (STATUS_USED, room & -geometry.alignment_bytes)]
 
 
-def joined_pieces(seed: int) -> Tuple[bytes, int, int, List[heap.Built], Any]:
+def joined_pieces(seed: int, geometry: Geometry = heap.LP64) -> Tuple[bytes, int, int, List[heap.Built], Any]:
     """Four pieces, the second with top and without fenceposts: (bytes, begin, top, the pieces, cached chunks)."""
-    rng, begin = random.Random(seed), 0x7F0000000000
+    rng, begin = random.Random(seed), 0x7F0000000000 if geometry.word_bytes == 8 else 0xF6800000
     data, built, top = b"", [], 0
     for number in range(4):
         spec: List[Tuple[int, int]] = []
@@ -407,28 +408,34 @@ def joined_pieces(seed: int) -> Tuple[bytes, int, int, List[heap.Built], Any]:
             spec.append((status, 32 + 16 * rng.randrange(60)))
         if spec[-1][0] == STATUS_FREE:
             spec.append((STATUS_USED, 64))
-        made, one = piece(spec if number == 1 else filled(spec, 20), begin + len(data), number == 1)
+        made, one = piece(spec if number == 1 else filled(spec, 20, geometry), begin + len(data), number == 1, geometry)
         top = one.region.top if number == 1 else top
         data, built = data + made, [*built, one]
     return data, begin, top, built, array("Q", [special for one in built for special in one.cached_chunks])
 
 
+I386 = Geometry(4, 16, 16, 24, 4096, True)
+"""The alignment exceeds two words: chunks begin half a unit behind a page, and fenceposts end as far before one."""
+
+
+@pytest.mark.parametrize("geometry", [heap.LP64, I386], ids=["lp64", "i386"])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int) -> None:
-    """Behind fenceposts and behind top that end with a page: counted is what all pieces hold, the fenceposts apart, and listed is each chunk."""
-    data, begin, top, built, cached_chunks = joined_pieces(seed)
+def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int, geometry: Geometry) -> None:
+    """Behind fenceposts and behind top that end with a page: counted is what all pieces hold, what lies between apart, and listed is each chunk."""
+    data, begin, top, built, cached_chunks = joined_pieces(seed, geometry)
     foreign = bytes(random.Random(seed).randrange(256) for _ in range(8192))
-    source = BytesSource(((begin, data + foreign),))
-    region = Region(begin, begin + len(data) + len(foreign), top, True)
-    result = walk(kernel, source, heap.LP64, region, cached_chunks)
-    assert (result.stop, result.further_pieces, result.fence_bytes) == (STOP_FENCE, 3, 2 * 32)
+    source, first = BytesSource(((begin, data + foreign),)), built[0].region.begin
+    region = Region(first, begin + len(data) + len(foreign), top, True)
+    result = walk(kernel, source, geometry, region, cached_chunks)
+    between = (0 if geometry == heap.LP64 else 3 * 8 + 2 * 8) + 2 * 4 * geometry.word_bytes  # the last piece's fenceposts are the caller's
+    assert (result.stop, result.further_pieces, result.fence_bytes) == (STOP_FENCE, 3, between)
     for name in ("used", "tcache", "fast", "free"):
         for unit in ("_chunks", "_bytes"):
             assert getattr(result, name + unit) == sum(getattr(one.expected, name + unit) for one in built), name + unit
     assert result.interior_bytes == sum(one.expected.interior_bytes for one in built) and not result.bad_neighbour_chunks
     assert (result.specials_met, result.missed_specials) == (len(cached_chunks), 0)
-    assert [row[0] for row in listed(kernel, source, heap.LP64, region, cached_chunks)[0]] == [chunk for one in built for chunk, _, _ in one.chunks]
-    alone = walk(kernel, source, heap.LP64, region._replace(joined=False), cached_chunks)
+    assert [row[0] for row in listed(kernel, source, geometry, region, cached_chunks)[0]] == [chunk for one in built for chunk, _, _ in one.chunks]
+    alone = walk(kernel, source, geometry, region._replace(joined=False), cached_chunks)
     assert (alone.stop, alone.further_pieces, alone.used_chunks) == (STOP_FENCE, 0, built[0].expected.used_chunks)
 
 

@@ -166,15 +166,15 @@ class Cursor:
         self.at, self.previous, self.previous_was_quick = first, 0, False
 
     def _fences_end(self, at: int) -> int:
-        """Where the two or three fenceposts of 2 words at `at` end (sysmalloc), 0 if that is not what stands there."""
-        size = 2 * self.geometry.word_bytes
+        """Where a piece ends by the two or three fenceposts of 2 words at `at` (sysmalloc), 0 if that is not what stands there."""
+        size, align = 2 * self.geometry.word_bytes, self.geometry.alignment_bytes
         count = 0
         while count < 3:
             header = self.window.words(at + size * count, 2)
             if header is None or header[1] & ~FLAGS != size:
                 break
             count += 1
-        return at + size * count if count >= 2 else 0
+        return -(-(at + size * count) // align) * align if count >= 2 else 0
 
     def _is_goal(self, at: int) -> bool:
         place = bisect_left(self._cached_chunks, at, 0, self._last)
