@@ -38,9 +38,7 @@ class Gate(NamedTuple):
         return owner is not None and owner.module.is_executable and bool(fingerprints.find(target, owner.module, self.texts))
 
     def hidden_in(self, target: Target) -> Sequence[Module]:
-        """The objects that have its texts. 64-bit little-endian targets."""
-        if target.word_bytes != 8 or not target.little_endian:
-            return ()
+        """The objects that have its texts."""
         large = [module for module in target.modules() if _data_bytes(target, module) >= (self.least_data_bytes or 0)]
         return [module for module in large if fingerprints.find(target, module, self.texts)]
 

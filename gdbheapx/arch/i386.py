@@ -30,6 +30,5 @@ ARCHITECTURE = Architecture(
     ),
     storage=ThreadStorage(self_words=2),
     relocations=Relocations(absolute=1, relative=8, module=35, offset=14),
-    sign_extends=True,
     aligns_16_since=(2, 26),
 )

@@ -10,4 +10,5 @@ ARCHITECTURE = x86_64.ARCHITECTURE._replace(
     calling=None,
     relative_reads=None,
     aligns_16_since=(2, 26),
+    sign_extends=False,
 )

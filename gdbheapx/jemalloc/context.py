@@ -137,4 +137,4 @@ def pointers_in(context: Context, data: bytes) -> "array[int]":
     values = array("Q" if context.geometry.word_bytes == 8 else "I", data)
     if context.geometry.little_endian != (sys.byteorder == "little"):
         values.byteswap()
-    return values
+    return values if values.typecode == "Q" else array("Q", values)

@@ -121,6 +121,11 @@ def find(target: Target, modules: Sequence[Module]) -> Instances:
     unused: List[NotRead] = []
     heads, owner = _Heads(target), target.dynamic_symbol("malloc")
     for module in modules:
+        if target.word_bytes != 8 or not target.little_endian:
+            is_owner = owner is not None and owner.module == module
+            what = "mimalloc in %s is read on 64-bit little-endian machines only" % module.file_name
+            (unread if is_owner else unused).append(NotRead(module, what, MI_HINT))
+            continue
         found = _page_map(target, module) or _segments(target, module, heads)
         if found is not None:
             ident = "mimalloc" if not located else "mimalloc#%d" % (len(located) + 1)

@@ -295,12 +295,18 @@ class GdbTarget(ElfTarget):
             try:
                 frame = gdb.newest_frame()
                 stack, pc = number(frame.read_register("sp")), number(frame.read_register("pc"))
-                pointer = number(frame.read_register(register)) if register else None
+                pointer = number(frame.read_register(register)) if register else self._by_handle(thread)
             except (gdb.error, ValueError):
                 pass
             return Thread(thread.ptid[1], names.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
 
         return sorted(in_every_thread(look), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
+
+    def _by_handle(self, thread: Any) -> Optional[int]:
+        """The thread's pthread_t, which is its thread pointer where static blocks lie below; None without libthread_db."""
+        if self.arch.storage.tcb_bytes is not None or not hasattr(thread, "handle"):  # gdb before 9
+            return None
+        return int.from_bytes(thread.handle(), self.byte_order) or None
 
     def register_words(self, thread: Thread) -> Sequence[int]:
         if not self.held_by_gdb or self.kind == "core":

@@ -36,7 +36,7 @@ def geometries(target: Target, symbols: Symbols, types: TypeSet, version: layout
         return
     leaf = types.structs.get("rtree_leaf_elm_s")
     compact = "le_bits" in leaf.members if leaf is not None and elements == _typed_elements(types) else None
-    for shape in rtree_shapes(elements, base.lg_page, len(base.size_classes), compact):
+    for shape in rtree_shapes(elements, base.lg_page, len(base.size_classes), compact, base.word_bytes):
         yield base._replace(rtree_root=root, rtree=shape)
 
 

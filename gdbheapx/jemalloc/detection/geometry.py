@@ -11,7 +11,7 @@ from gdbheapx.jemalloc.detection.layouts import Field, States, Version
 from gdbheapx.layout.view import read_view
 
 LG_VADDRS = (48, 57, 52, 47, 39, 42)
-"""Significant address bits that configure finds on 64-bit machines, the usual first."""
+"""Significant address bits that configure finds on 64-bit machines, the usual first; on others all are."""
 MAX_ARENAS = 4095
 """MALLOCX_ARENA_LIMIT in every release of 5."""
 
@@ -26,10 +26,10 @@ class RtreeShape(NamedTuple):
     """A leaf element is one word (RTREE_LEAF_COMPACT)."""
 
 
-def rtree_shape(lg_vaddr: int, lg_page: int, nsizes: int) -> Optional[RtreeShape]:
-    """RTREE_HEIGHT and rtree_levels for these constants; None if no height fits. 64-bit targets."""
+def rtree_shape(lg_vaddr: int, lg_page: int, nsizes: int, word_bytes: int = 8) -> Optional[RtreeShape]:
+    """RTREE_HEIGHT and rtree_levels for these constants; None if no height fits."""
     bits = lg_vaddr - lg_page
-    compact = 64 - lg_vaddr >= (nsizes - 1).bit_length()
+    compact = 8 * word_bytes - lg_vaddr >= (nsizes - 1).bit_length()
     if bits <= 0 or bits > 52:
         return None
     if bits <= 10:
@@ -40,9 +40,9 @@ def rtree_shape(lg_vaddr: int, lg_page: int, nsizes: int) -> Optional[RtreeShape
     return RtreeShape(lg_vaddr, (third, third + rest // 2, third + rest - rest // 2), compact)
 
 
-def rtree_shapes(root_elements: int, lg_page: int, nsizes: int, compact: Optional[bool]) -> Sequence[RtreeShape]:
+def rtree_shapes(root_elements: int, lg_page: int, nsizes: int, compact: Optional[bool], word_bytes: int) -> Sequence[RtreeShape]:
     """Every shape whose root array has that many elements, the likeliest first; calibration chooses."""
-    shapes = [rtree_shape(lg_vaddr, lg_page, nsizes) for lg_vaddr in LG_VADDRS]
+    shapes = [rtree_shape(lg_vaddr, lg_page, nsizes, word_bytes) for lg_vaddr in (LG_VADDRS if word_bytes == 8 else (8 * word_bytes,))]
     return [shape for shape in shapes if shape and 1 << shape.levels[0] == root_elements and compact in (None, shape.compact)]
 
 

@@ -59,10 +59,10 @@ def test_what_opens_a_gate() -> None:
 
 
 def test_what_hides_is_looked_for_everywhere() -> None:
-    """Objects whose texts are those, and whose data could hold its main heap; on machines that are read."""
+    """Objects whose texts are those, and whose data could hold its main heap; on any machine, so that one that is not read is named."""
     mimalloc, texts = GATES["gdbheapx.mimalloc.entry"], b"mimalloc: error: mimalloc: warning: "
     found = mimalloc.hidden_in(target("/opt/wheel.so", texts=texts))
     assert [module.file_name for module in found] == ["wheel.so"] and mimalloc.may_be_in(target("/opt/wheel.so", texts=texts))
     other = target("/opt/wheel.so", texts=texts)
     other.word_bytes = 4
-    assert not mimalloc.may_be_in(target("/opt/wheel.so", texts=b"mimalloc: error: ")) and not mimalloc.may_be_in(other)
+    assert not mimalloc.may_be_in(target("/opt/wheel.so", texts=b"mimalloc: error: ")) and mimalloc.may_be_in(other)
