@@ -79,13 +79,13 @@ JEMALLOCS = (
     Jemalloc((5, 0, 1), synthetic=True),
     Jemalloc((5, 1, 0), synthetic=True),
     Jemalloc((5, 2, 1), ("0.4",)),
-    Jemalloc((5, 3, 0), ("0.5", "0.6")),
-    Jemalloc((5, 3, 1), ("0.7 with its feature `stats`",), built="stripped, with profiling and statistics"),
+    Jemalloc((5, 3, 0), ("0.5", "0.6"), built="with pages of 64 KiB, with debug information and stripped; Debian 12's for arm64, stripped"),
+    Jemalloc((5, 3, 1), ("0.7 with its feature `stats`",), built="stripped, with profiling and statistics; with pages of 64 KiB"),
     Jemalloc(
         (5, 3, 1, 47),
         name="5.3.1-47-g295e4894 (development, May 2026)",
         built="with debug information and stripped: with and without profiling, statistics, a prefix (quantum of 8, static). "
-        "Pages of 64 KiB: with debug information; stripped it is named, not read",
+        "Pages of 64 KiB: with debug information",
     ),
 )
 TICKER_BUG = ((5, 0, 1), (5, 2, 1))

@@ -9,11 +9,14 @@ import json
 import os
 from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
 
+from gdbheapx.inferior.base import Member, StructType, TypeSet
 from gdbheapx.jemalloc.detection import layouts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DESTINATION = os.path.join(ROOT, "gdbheapx", "packs", "jemalloc.structs")
 Structs = Dict[str, Any]
+LEAST_BYTES = 8
+"""The least size class, of which a slab of one page has the most regions."""
 WAITS = {"alloc_wait": (1, 1), "dalloc_wait": (0, 1)}
 """Words of te_data_s from 5.3.1 on that come with (--enable-prof, statistics)."""
 
@@ -27,6 +30,9 @@ class Release(NamedTuple):
     structs: Structs
     has: Tuple[bool, bool] = (True, True)
     """Built with profiling, with statistics."""
+    page: int = 4096
+    mutex: int = 40
+    """PAGE and sizeof(pthread_mutex_t)."""
 
 
 def wanted(structs: Structs) -> Set[str]:
@@ -92,13 +98,28 @@ def read(name: str, path: str) -> Release:
     release = layouts.release_of(tree["version_text"]) or layouts.UNRELEASED
     version = layouts.UNRELEASED if "edata_s" in structs and "tsd_link" not in structs["tsd_s"][1] else release
     has = (bool(constants["config_prof"]), bool(constants["config_stats"]))
-    return Release(name, version, bytes_[1] // row[0], structs, has)
+    types = TypeSet({name: StructType(size, {field: Member(*place) for field, place in own.items()}) for name, (size, own) in structs.items()})
+    regions = layouts.slab_maxregs(types, "edata_s" if "edata_s" in structs else "extent_s") or 0
+    page = LEAST_BYTES << regions.bit_length() - 1  # a tree of bitmaps has fewer bits above the lowest level than in it
+    return Release(name, version, bytes_[1] // row[0], structs, has, page, structs["pthread_mutex_t"][0])
+
+
+def shipped() -> List[Release]:
+    """What the file has now."""
+    with open(DESTINATION, encoding="ascii") as file:
+        tree = json.load(file)
+    made = [Release(name, tuple(row["version"]), row["bins"], {}, page=row["page"], mutex=row["mutex"]) for name, row in tree["releases"].items()]
+    for struct, forms in tree["structs"].items():
+        for users, form in forms:
+            for number in users:
+                made[number].structs[struct] = form
+    return made
 
 
 def dump(releases: Sequence[Release]) -> str:
     """The text of the file: one variant of a struct a line."""
     lines = ["{", '"releases": {']
-    rows = [json.dumps(one.name) + ": " + compact({"version": one.version, "bins": one.bins}) for one in releases]
+    rows = [json.dumps(one.name) + ": " + compact({"version": one.version, "bins": one.bins, "page": one.page, "mutex": one.mutex}) for one in releases]
     lines += [",\n".join(rows), "},", '"structs": {']
     names = sorted({name for one in releases for name in one.structs})
     blocks = []
@@ -119,8 +140,11 @@ def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packs", nargs="+", metavar="NAME=PACK")
-    given = parser.parse_args().packs
-    releases = [variant for one in given for variant in variants(read(*one.split("=", 1)))]
+    parser.add_argument("--add", action="store_true", help="to those that the file has; one of the same name is replaced")
+    asked = parser.parse_args()
+    made = [variant for one in asked.packs for variant in variants(read(*one.split("=", 1)))]
+    names = {one.name for one in made}
+    releases = [one for one in (shipped() if asked.add else ()) if one.name not in names] + made
     with open(DESTINATION, "w", encoding="ascii") as file:
         file.write(dump(releases))
     print(DESTINATION, os.path.getsize(DESTINATION))

@@ -213,8 +213,8 @@ class Architecture(NamedTuple):
     calling: Optional[Calling] = None
     injecting: Optional[str] = None
     """The module here with its INJECTING, which only few need."""
-    relative_reads: Optional[Callable[[int, bytes], Iterator[int]]] = None
-    """(address, code of a function) -> what it reads relative to itself before it returns, in the code's order."""
+    relative_reads: Optional[Callable[[int, bytes, Callable[[int], int]], Iterator[int]]] = None
+    """(address, code of a function, the word at an address) -> what it reads relative to itself before it returns, in the code's order."""
     return_mask: int = (1 << 64) - 1
     """Of a return address on the stack the bits that are its address: the others may be its signature."""
     returned_number: Optional[Callable[[bytes], Optional[int]]] = None

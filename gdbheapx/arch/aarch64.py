@@ -77,28 +77,37 @@ def ends_call(code: bytes) -> bool:
     return len(code) == 4 and (word >> 26 == 0x25 or word & 0xFEFFF000 == 0xD63F0000)
 
 
-RET = 0xD65F0000
+ADRP, ADD, LOAD, RET = (0x9F000000, 0x90000000), (0xFFC00000, 0x91000000), (0x3B000000, 0x39000000), 0xD65F03C0
+"""(bits that tell it, these bits): a page relative to the code; a sum with 12 bits; loads and stores with an unsigned offset."""
+NEAR_BYTES = 1 << 32
+"""What leads so near is taken for a pointer in the global offset table that is followed elsewhere."""
 
 
-def relative_reads(address: int, code: bytes) -> Iterator[int]:
-    """What a function reads relative to itself before it returns: adrp, then add or a load from there; or a load of a literal."""
-    pages: Dict[int, int] = {}
-    for at in range(0, len(code) - 3, 4):
-        word = int.from_bytes(code[at : at + 4], "little")
-        here, into, base = address + at, word & 31, word >> 5 & 31
-        if word & 0xFEFFF000 == RET:
-            return
-        if word & 0x9F000000 == 0x90000000:
-            distance = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
-            pages[into] = (here & -4096) + ((distance ^ 1 << 20) - (1 << 20)) * 4096
-            continue
-        if base in pages and word & 0xFF800000 == 0x91000000:
-            yield pages[base] + ((word >> 10 & 0xFFF) << (12 if word >> 22 & 1 else 0))
-        elif base in pages and word & 0x3B000000 == 0x39000000:
-            vector = word >> 26 & 1 and word >> 23 & 1
-            yield pages[base] + ((word >> 10 & 0xFFF) << (4 if vector else word >> 30))
-        elif word & 0x3B000000 == 0x18000000:
-            yield here + (((word >> 5 & 0x7FFFF) ^ 1 << 18) - (1 << 18)) * 4
+def relative_reads(address: int, code: bytes, word_at: Callable[[int], int]) -> Iterator[int]:
+    """A page's address comes first, then what is read in that page: the variable, or the pointer to it in the global offset table."""
+    known: Dict[int, int] = {}
+    slots: Dict[int, int] = {}
+    for place, (word,) in zip(range(address, address + len(code), 4), struct.iter_unpack("<I", code[: len(code) & -4])):
+        to, base, offset = word & 31, word >> 5 & 31, word >> 10 & 0xFFF
+        if word == RET:
+            break
+        if word & ADRP[0] == ADRP[1]:
+            pages = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
+            slots.pop(to, None)
+            known[to] = (place & -4096) + ((pages ^ 1 << 20) - (1 << 20) << 12)
+        elif word & ADD[0] == ADD[1] and base in known:
+            known[to] = known[base] + offset
+        elif word & LOAD[0] == LOAD[1] and word >> 22 & 3:
+            size = word >> 30
+            if base in slots:
+                yield word_at(slots.pop(base)) + (offset << size)
+            elif base in known:
+                if size == 3 and not word >> 26 & 1:
+                    slots[to] = known[base] + (offset << size)
+                else:
+                    yield known[base] + (offset << size)
+                known.pop(to, None)
+    yield from (slot for slot in slots.values() if abs(word_at(slot) - address) >= NEAR_BYTES)
 
 
 ARCHITECTURE = Architecture(

@@ -1,7 +1,7 @@
 """x86-64, also called amd64 and Intel 64. System V ABI of x86-64; sys/user.h; nptl's tls.h."""
 
 import re
-from typing import Iterator, Optional
+from typing import Callable, Iterator, Optional
 
 from gdbheapx.arch import NT_FPREGSET, Architecture, Calling, InSystemCall, RegisterSet, Relocations, SystemCalls, ThreadStorage, Unwinding
 
@@ -29,7 +29,7 @@ def ends_call(code: bytes) -> bool:
     return len(code) == 7 and (code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] & 0x38 == 0x10 for at in range(6)))
 
 
-def relative_reads(address: int, code: bytes) -> Iterator[int]:
+def relative_reads(address: int, code: bytes, word_at: Callable[[int], int]) -> Iterator[int]:
     """What a function reads relative to itself before it returns."""
     for read in re.finditer(READS, code):
         after = read.end() + 4

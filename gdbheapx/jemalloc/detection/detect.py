@@ -240,7 +240,7 @@ def confirm(target: Target, jemalloc: Jemalloc) -> bool:
     if not jemalloc.symbols.by_structure:
         return True
     anchor = jemalloc.symbols.find(ANCHOR)
-    arenas = fingerprint.look(target, anchor.address) if anchor is not None else None
+    arenas = fingerprint.look(target, anchor.address, jemalloc.geometry.page_bytes) if anchor is not None else None
     if arenas is None or not arenas.pointers or arenas.highest + 1 != jemalloc.geometry.narenas:
         return False
     if jemalloc.is_partial:
@@ -262,7 +262,7 @@ def settled(target: Target, jemalloc: Jemalloc) -> Jemalloc:
 def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:
     """The first page size class, if jemalloc has filled its table."""
     size = calibrate.scalar(target, symbols, "sz_pind2sz_tab", target.word_bytes)
-    return size if size and size in traces.PAGE_BYTES else None
+    return size if size and size in traces.BIN_STRIDES else None
 
 
 def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> Jemalloc:
@@ -291,7 +291,7 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
         held = [(geometry, proof) for geometry, proof in zip(made, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda pair: bool(pair[1].slabs))
-            symbols.tell(_tsds(target, module, sources.types, anchor.address))
+            symbols.tell(_tsds(target, module, sources.types, anchor.address, geometry.page_bytes))
             source = "debug-info" if sources.source == "debug-info" else anchor.source
             return Jemalloc(
                 _id(number),
@@ -319,11 +319,11 @@ def _describe(target: Target, module: Module, symbols: Symbols, number: int) -> 
     raise NotRead(unread.WRONG_LAYOUT, told)
 
 
-def _tsds(target: Target, module: Module, types: TypeSet, arenas: int) -> Callable[[], tsd_place.Finder]:
+def _tsds(target: Target, module: Module, types: TypeSet, arenas: int, page_bytes: int) -> Callable[[], tsd_place.Finder]:
     """What finds thread-local storage by structure; made when it is asked for."""
 
     def make() -> tsd_place.Finder:
-        pointers = sorted(fingerprint.look(target, arenas).pointers.values())
+        pointers = sorted(fingerprint.look(target, arenas, page_bytes).pointers.values())
         return tsd_place.Finder(target, module, types, pointers, traces.find_thread(target.thread_local_image(module)))
 
     return make
@@ -343,11 +343,12 @@ def _type_sources(target: Target, symbols: Symbols, anchor: Symbol, text: Option
 
 def _fitting(target: Target, symbols: Symbols, anchor: Symbol) -> List[TypeSources]:
     """The tables that its arenas have, and a release to name where it has none yet."""
-    arenas = fingerprint.look(target, anchor.address)
+    page = _page_bytes(target, symbols) or tables.PAGE_BYTES
+    arenas = fingerprint.look(target, anchor.address, page)
     if not arenas.pointers:
         return []
     rows, tsd_bytes = symbols.size_bytes("bin_infos"), symbols.thread_local_bytes("tsd_tls")
-    nbins = rows // traces.BIN_STRIDES[0] if rows else None
+    nbins = rows // traces.BIN_STRIDES[page] if rows else None
     sources = [
         TypeSources(tables.with_variables(table), "table", table.version, table.name)
         for table in fingerprint.fitting(target, arenas, nbins, tsd_bytes)

@@ -29,6 +29,8 @@ class Arenas(NamedTuple):
     """Index -> address, of those whose base says that index."""
     others: int
     """Words there that lead to no such arena: made with extent hooks of the program's own, or damage."""
+    page_bytes: int = tables.PAGE_BYTES
+    """The page that the blocks of their metadata are of."""
 
     @property
     def score(self) -> Tuple[int, int]:
@@ -44,8 +46,9 @@ class Arenas(NamedTuple):
 class Blocks:
     """Blocks of arenas' metadata, each asked once."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, page_bytes: int) -> None:
         self._target = target
+        self._base_offset = traces.BASE_OFFSETS[page_bytes]
         self._known: Dict[int, Optional[int]] = {}
         self._indexes: Dict[int, int] = {}
 
@@ -56,7 +59,7 @@ class Blocks:
             return None
         if block not in self._known:
             self._known[block] = self._size(block)
-        size, base = self._known[block], block + traces.BASE_OFFSETS[0]
+        size, base = self._known[block], block + self._base_offset
         return base if size is not None and base + BASE_BYTES <= arena < block + size else None
 
     def index_of(self, arena: int) -> Optional[int]:
@@ -76,25 +79,25 @@ class Blocks:
         return size if is_one and not following % PIECE_BYTES else None
 
 
-def find_arenas(target: Target, memory: Iterable[Tuple[int, bytes]]) -> Optional[Arenas]:
+def find_arenas(target: Target, memory: Iterable[Tuple[int, bytes]], page_bytes: int) -> Optional[Arenas]:
     """arenas[] in these pieces of an object's memory; None if no word there leads to an arena."""
-    blocks, votes = Blocks(target), {}  # type: Blocks, Dict[int, int]
+    blocks, votes = Blocks(target, page_bytes), {}  # type: Blocks, Dict[int, int]
     for address, word in _words(memory, lambda word: not word & 63 and bool(word & traces.BLOCK_BYTES - 1)):
         index = blocks.index_of(word)
         if index is not None:
             start = address - 8 * index
             votes[start] = votes.get(start, 0) + 1
     likely = sorted(votes, key=lambda start: (-votes[start], start))[:MOST_CANDIDATES]
-    candidates = [look(target, start, blocks) for start in likely if not start & 63]
+    candidates = [look(target, start, page_bytes, blocks) for start in likely if not start & 63]
     return max((candidate for candidate in candidates if candidate.pointers), key=lambda candidate: candidate.score, default=None)
 
 
-def look(target: Target, address: int, blocks: Optional[Blocks] = None) -> Arenas:
+def look(target: Target, address: int, page_bytes: int, blocks: Optional[Blocks] = None) -> Arenas:
     """What arenas[] would be if it began here."""
-    blocks = blocks or Blocks(target)
+    blocks = blocks or Blocks(target, page_bytes)
     words = array("Q", _whole(target.read_prefix(address, 8 * traces.ARENA_POINTERS)))
     pointers = {index: word for index, word in enumerate(words) if word and blocks.index_of(word) == index}
-    return Arenas(address, pointers, sum(1 for word in words if word) - len(pointers))
+    return Arenas(address, pointers, sum(1 for word in words if word) - len(pointers), page_bytes)
 
 
 def _whole(data: bytes) -> bytes:
@@ -126,19 +129,22 @@ def base_places(target: Target, arena: int, base: int) -> Sequence[int]:
 
 def fitting(target: Target, arenas: Arenas, nbins: Optional[int] = None, tsd_bytes: Optional[int] = None) -> List[Table]:
     """The tables whose layout most of the arenas have; of those with that many bins and a tsd of that size, where these are known."""
-    blocks, votes = Blocks(target), {}  # type: Blocks, Dict[str, int]
+    blocks, votes = Blocks(target, arenas.page_bytes), {}  # type: Blocks, Dict[str, int]
+    likely = tables.of(arenas.page_bytes, target.arch.mutex_bytes)
     tried = list(arenas.pointers.values())[:ARENAS_TRIED]
     for arena in tried:
         places = base_places(target, arena, blocks.base_of(arena) or 0)
-        for table in tables.every():
+        for table in likely:
             if table.fits(places):
                 votes[table.name] = votes.get(table.name, 0) + 1
-    fits = [table for table in tables.every() if 2 * votes.get(table.name, 0) > len(tried)]
+    fits = [table for table in likely if 2 * votes.get(table.name, 0) > len(tried)]
     return [table for table in fits if nbins in (None, table.nbins) and tsd_bytes in (None, table.tsd_bytes)]
 
 
-def find_in(target: Target, module: Module, memory: Iterable[Tuple[int, bytes]]) -> Optional[Arenas]:
+def find_in(
+    target: Target, module: Module, memory: Iterable[Tuple[int, bytes]], page_bytes: int = tables.PAGE_BYTES
+) -> Optional[Arenas]:
     """find_arenas, within what the object can hold."""
-    arenas = find_arenas(target, memory)
+    arenas = find_arenas(target, memory, page_bytes)
     spans = target.writable_segments(module)
     return arenas if arenas is not None and any(start <= arenas.address < end for start, _, end in spans) else None

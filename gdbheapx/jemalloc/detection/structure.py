@@ -51,8 +51,8 @@ FIRST, SECOND = "version", "epoch"
 MOST_CODE_BYTES = 512
 VARIABLES = {"zero_realloc": "opt_zero_realloc_action", "prof_time_resolution": "opt_prof_time_res"}
 """Options whose variable is called otherwise."""
-LEAST_LARGE_BYTES = 16384
-"""SC_LARGE_MINCLASS with pages of 4 KiB."""
+LEAST_LARGE_PAGES = 4
+"""SC_LARGE_MINCLASS."""
 FOUND_BY = "probe"
 """Where its addresses come from, in the envelope's word."""
 
@@ -236,7 +236,8 @@ def _variable(target: Target, code: int, starts: Sequence[int], spans: Sequence[
     """The first place in writable memory that the function reads relative to itself."""
     end = next((start for start in starts if start > code), code + MOST_CODE_BYTES)
     reads = target.arch.relative_reads
-    places = reads(code, target.read_prefix(code, min(end - code, MOST_CODE_BYTES))) if reads is not None else ()
+    body = target.read_prefix(code, min(end - code, MOST_CODE_BYTES)) if reads is not None else b""
+    places = reads(code, body, lambda address: int.from_bytes(target.read_prefix(address, 8), "little")) if reads is not None else ()
     return next((place for place in places if any(start <= place < end for start, _, end in spans)), None)
 
 
@@ -317,7 +318,7 @@ class NotLocated(NamedTuple):
 def locate(target: Target, module: Module, seen: Traces) -> "StructureMatch | NotLocated":
     """The jemalloc whose traces were found in this object."""
     memory = list(own_memory(target, module))
-    arenas = fingerprint.find_in(target, module, memory)
+    arenas = fingerprint.find_in(target, module, memory, seen.bins.page_bytes if seen.bins is not None else tables.PAGE_BYTES)
     if arenas is None:
         return NotLocated(None, "no arenas were found")
     fitting = fingerprint.fitting(target, arenas, seen.bins.nbins if seen.bins is not None else None)
@@ -360,7 +361,7 @@ def _with_table(
     sizes = tables.size_classes(table.quantum_bytes)
     version, types = layouts.of_first_threads(table.version, table.types, target.thread_local_image(module))
     bins = _bins(target, table, sizes, seen.bins)
-    base = assemble(target, types, version, sizes, tables.page_classes(sizes, tables.PAGE_BYTES), bins)
+    base = assemble(target, types, version, sizes, tables.page_classes(sizes, table.page_bytes), bins)
     if base is None:
         return "its bins do not match"
     base = base._replace(narenas=arenas.highest + 1)
@@ -415,7 +416,7 @@ def _with_kinds(target: Target, symbols: Symbols, geometry: Geometry) -> Geometr
     threshold = calibrate.scalar(target, symbols, "opt_oversize_threshold", geometry.word_bytes)
     if not automatic or automatic > traces.ARENA_POINTERS:
         return geometry
-    has_huge = threshold is not None and LEAST_LARGE_BYTES <= threshold <= geometry.size_classes[-1]
+    has_huge = threshold is not None and LEAST_LARGE_PAGES * geometry.page_bytes <= threshold <= geometry.size_classes[-1]
     return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)
 
 
@@ -423,7 +424,7 @@ def _bins(target: Target, table: Table, sizes: Sequence[int], seen: Optional[Bin
     """As memory has them, where opt.slab_sizes and opt.bin_shards may have changed them; as the releases before 5.2 make them, which keep
     them among constants."""
     classes = sizes[: table.nbins]
-    computed = [BinInfo(size, slab, slab // size, 1) for size in classes for slab in [tables.slab_bytes(size, tables.PAGE_BYTES)]]
+    computed = [BinInfo(size, slab, slab // size, 1) for size in classes for slab in [tables.slab_bytes(size, table.page_bytes)]]
     if seen is None or not layouts.changes_bins(table.version):
         return computed
     try:

@@ -1,8 +1,9 @@
-"""jemalloc's structs by release and quantum, as data: for builds that bring no layout of their own. Which of them fits, memory tells."""
+"""jemalloc's structs by release, quantum, page and mutex, as data: for builds that bring no layout of their own. Which of them fits, memory
+tells."""
 
 import functools
 import json
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Member, StructType, TypeSet
 from gdbheapx.jemalloc.detection.layouts import Version
@@ -13,12 +14,12 @@ BASES = ("base", "pa_shard.base", "pa_shard.edata_cache.base", "pa_shard.pac.bas
 """Members of arena_s that point to the arena's own base."""
 BASES_WITH_HPA = ("pa_shard.hpa_shard.base", "pa_shard.hpa.base")
 """Others that do where opt.hpa is on."""
+PAGE_BYTES = 4096
+"""The usual page of jemalloc, which what can be told of a page is reckoned from."""
 NBINS = {16: 36, 8: 39}
-"""SC_NBINS by quantum."""
+"""SC_NBINS by quantum, with pages of that size: small classes end below four pages, and there are four to a doubling (sc.h)."""
 NSIZES = {16: 232, 8: 235}
 """SC_NSIZES by quantum; size classes end below 8 EiB."""
-PAGE_BYTES = 4096
-"""That of all these builds."""
 
 
 class Table(NamedTuple):
@@ -29,11 +30,15 @@ class Table(NamedTuple):
     version: Version
     nbins: int
     types: TypeSet
+    page_bytes: int = PAGE_BYTES
+    """PAGE."""
+    mutex_bytes: int = 40
+    """sizeof(pthread_mutex_t), which the machine and its C library tell."""
 
     @property
     def quantum_bytes(self) -> int:
         """QUANTUM."""
-        return next(quantum for quantum, nbins in NBINS.items() if nbins == self.nbins)
+        return quantum_of(self.nbins, self.page_bytes) or 0
 
     @property
     def arena_bytes(self) -> int:
@@ -68,7 +73,15 @@ def every() -> Sequence[Table]:
             for number in users:
                 structs[number][struct] = made
     rows: List[Dict[str, Any]] = list(tree["releases"].values())
-    return [Table(name, _version(row["version"]), row["bins"], TypeSet(own)) for name, row, own in zip(names, rows, structs)]
+    return [
+        Table(name, _version(row["version"]), row["bins"], TypeSet(own), row["page"], row["mutex"])
+        for name, row, own in zip(names, rows, structs)
+    ]
+
+
+def of(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[Table]:
+    """Those of builds with this page, of machines with one of these mutexes."""
+    return [table for table in every() if table.page_bytes == page_bytes and table.mutex_bytes in mutex_bytes]
 
 
 def _version(parts: Sequence[int]) -> Version:
@@ -95,6 +108,12 @@ def size_classes(quantum_bytes: int) -> Tuple[int, ...]:
         sizes += [sizes[-1] + step * number for number in (1, 2, 3, 4)]
         step *= 2
     return tuple(sizes[: NSIZES[quantum_bytes]])
+
+
+def quantum_of(nbins: int, page_bytes: int) -> Optional[int]:
+    """QUANTUM of a build with that many bins; None where no build has them."""
+    more = 4 * (page_bytes.bit_length() - PAGE_BYTES.bit_length())
+    return next((quantum for quantum, least in NBINS.items() if least + more == nbins), None)
 
 
 def page_classes(sizes: Sequence[int], page_bytes: int) -> Tuple[int, ...]:

@@ -46,18 +46,16 @@ RTREE_CTX = (b"\1" + bytes(15)) * 24
 """tsd_s.rtree_ctx in the thread-local image from 5.3.0 on: 24 entries whose leafkey is RTREE_LEAFKEY_INVALID (rtree_tsd.h)."""
 TICKER = (1000).to_bytes(4, "little") * 2
 """arena_decay_ticker there: {tick, nticks}, ARENA_DECAY_NTICKS_PER_UPDATE."""
-PAGE_BYTES = (4096, 16384, 65536)
-"""Pages that jemalloc is built for; the first bin's slab is one (sc.h)."""
 SMALLEST_CLASS_BYTES = 8
-BIN_STRIDES = (40, 88)
-"""sizeof(bin_info_t): with flat bitmaps, and with trees of them, as pages of 64 KiB need (bitmap.h)."""
+BIN_STRIDES = {4096: 40, 16384: 88, 65536: 88}
+"""sizeof(bin_info_t) by the pages that jemalloc is built for: with flat bitmaps, and with trees of them, as larger pages need (bitmap.h)."""
 LEAST_BINS = 24
 MOST_SHARDS = 64
 BLOCK_BYTES = 2 << 20
 """Blocks of an arena's metadata begin at a multiple of this and are multiples of it long (base.c: HUGEPAGE)."""
 MOST_BLOCK_BYTES = 1 << 40
-BASE_OFFSETS = (0xC0, 0x4C0)
-"""Of base_t from the start of its first block: behind base_block_s, which is longer with pages of 64 KiB."""
+BASE_OFFSETS = {4096: 0xC0, 16384: 0x180, 65536: 0x480}
+"""Of base_t from the start of its first block, by page: behind base_block_s, in which is an extent with the bitmap of a slab of one page."""
 ARENA_BYTES = 128 << 10
 """arena_t has up to 100 KB; arena_t.base stands near its end."""
 MOST_SEARCHED_BYTES = 16 << 20
@@ -71,13 +69,13 @@ class TsdImage(NamedTuple):
     state: int
     """The byte behind rtree_ctx: tsd_state_uninitialized."""
     ticker_offsets: Tuple[int, ...]
-    """Of arena_decay_ticker from rtree_ctx, in the builds seen: quantum 16 first."""
+    """Of arena_decay_ticker from rtree_ctx, in the builds seen: quantum 16 and 8 with pages of 4 KiB, 16 with 16, 16 and 8 with 64."""
 
 
 TSD_IMAGES = (
-    TsdImage("5.3.0", 6, (-280, -296, -344)),  # -296: quantum 8, -344: pages of 64 KiB
+    TsdImage("5.3.0", 6, (-280, -296, -312, -344, -360)),
     TsdImage("5.3.0-196-ga25b9b8b", 6, (-288,)),
-    TsdImage("5.3.1", 6, (-328, -336)),
+    TsdImage("5.3.1", 6, (-328, -336, -368, -408, -416)),
     TsdImage("after 5.3.1", 5, (-288, -296)),
 )
 
@@ -231,15 +229,14 @@ def own_memory(target: Target, module: Module) -> Iterator[Tuple[int, bytes]]:
 
 def bins_in(data: bytes, address: int) -> Optional[Bins]:
     """bin_infos[] in these bytes, which lie at `address`: rows whose sizes, slabs and region counts agree."""
-    for page in PAGE_BYTES:
+    for page, stride in BIN_STRIDES.items():
         first = SMALLEST_CLASS_BYTES
         head = first.to_bytes(8, "little") + page.to_bytes(8, "little") + (page // first).to_bytes(4, "little")
         at = data.find(head)
         while at >= 0:
-            for stride in BIN_STRIDES:
-                shards = list(_rows(data, at, stride, page))
-                if len(shards) >= LEAST_BINS:
-                    return Bins(address + at, page, len(shards), all(shards))
+            shards = list(_rows(data, at, stride, page))
+            if len(shards) >= LEAST_BINS:
+                return Bins(address + at, page, len(shards), all(shards))
             at = data.find(head, at + 8)
     return None
 
@@ -279,7 +276,7 @@ def _bases(target: Target, block: int) -> Tuple[int, ...]:
     size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
     if len(head) < 16 or not 0 < size <= MOST_BLOCK_BYTES or size % BLOCK_BYTES or following % BLOCK_BYTES:
         return ()
-    return tuple(block + offset for offset in BASE_OFFSETS)
+    return tuple(block + offset for offset in BASE_OFFSETS.values())
 
 
 def _names(target: Target, arena: int, base: int) -> bool:

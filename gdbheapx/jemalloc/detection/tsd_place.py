@@ -19,7 +19,8 @@ MOST_POINTERS = 1 << 16
 """Words that are tried as the head of a list."""
 ENTRIES_TRIED = 4
 MOST_BESIDE_BYTES = 1 << 16
-"""Below a thread pointer, where no file tells which object has its block where: static blocks are a few KB, and a stack follows."""
+"""Below a thread pointer, or above it where the machine has them there, where no file tells which object has its block where: static blocks
+are a few KB, and a stack follows."""
 PAGE_BYTES = 4096
 NOMINAL_STATES = 3
 """tsd_state_nominal to nominal_recompute; before 5.2.0 one fewer."""
@@ -225,7 +226,8 @@ class Finder:
         """The distance from the thread pointer at which most threads have what is a tsd, where the object's block is not known: the file
         with the relocations that tell it is not here. None where two distances have as many."""
         arena, internal = self._tsd.offset("arena"), self._tsd.offset("iarena")
-        if arena is None or internal is None or self._target.arch.storage.self_words is None:  # blocks lie above
+        storage = self._target.arch.storage
+        if arena is None or internal is None or storage.tcb_bytes is storage.self_words is None:
             return None
         votes: Dict[int, int] = {}
         for thread in list(self._target.threads())[:MOST_THREADS]:
@@ -233,8 +235,10 @@ class Finder:
             mapping = next((mapping for mapping in self._target.mappings() if mapping.start <= pointer < mapping.end), None)
             if mapping is None:
                 continue
-            start = max(pointer - MOST_BESIDE_BYTES, mapping.start)
-            data = self._target.read_prefix(start, pointer - start)
+            start, end = max(pointer - MOST_BESIDE_BYTES, mapping.start), pointer
+            if storage.tcb_bytes is not None:
+                start, end = pointer + storage.tcb_bytes, min(pointer + MOST_BESIDE_BYTES, mapping.end)
+            data = self._target.read_prefix(start, end - start)
             for offset in self._within(start, data, arena):
                 pair = int.from_bytes(data[offset + internal : offset + internal + 8], "little")
                 if pair in self._arenas:  # a stack may hold one pointer

@@ -10,9 +10,10 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Member, Module, StructType, Target, TypeSet
-from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables
+from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables, traces
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import Geometry, assemble, read_bin_infos, rtree_shape
+from gdbheapx.jemalloc.detection.tables import Table
 from gdbheapx.jemalloc.detection.traces import Bins
 from gdbheapx.layout.view import read_view
 
@@ -30,13 +31,9 @@ TAIL_BYTES = WORD
 """Behind the base pointer nothing is known."""
 SHARD_IND = 32
 """pa_shard.ind stands so far before pa_shard.base, and pa_shard.emap one word before it; arena_s.ind one word before base."""
-BASE_BLOCKS = 160
-"""base_s.blocks."""
-EMAP_ROOT = 120
-"""emap_s.rtree.root: behind rtree_s.base and a mutex of 112 bytes."""
 MOST_BLOCKS = 4096
-KEPT = ("edata_s", "slab_data_s", "base_block_s", "bin_info_s", "bitmap_info_s", "ehooks_s")
-"""Structs that are the same in all builds from 5.3.0 on."""
+KEPT = ("edata_s", "slab_data_s", "base_block_s", "bin_info_s", "bitmap_info_s", "bitmap_level_s", "ehooks_s")
+"""Structs that are the same in all builds from 5.3.0 on that have the same page."""
 
 
 class Ends(NamedTuple):
@@ -75,24 +72,26 @@ class Unlisted(NamedTuple):
 
 def read(target: Target, module: Module, arenas: Arenas, bins: Optional[Bins]) -> "Unlisted | str":
     """What can be told of it, proven; else why not."""
-    if bins is None or bins.page_bytes != tables.PAGE_BYTES or not bins.is_sharded:
+    if bins is None or not bins.is_sharded:
         return "its bins were not found"
-    quantum = next((quantum for quantum, nbins in tables.NBINS.items() if nbins == bins.nbins), None)
+    quantum = tables.quantum_of(bins.nbins, bins.page_bytes)
     ends = find_ends(target, module, arenas)
     if quantum is None or ends is None:
         return "its arenas do not end as those of jemalloc 5.3"
-    types, sizes = types_of(ends), tables.size_classes(quantum)
-    if not _has_blocks(target, arenas):
+    likely = newest(arenas.page_bytes, target.arch.mutex_bytes)
+    table = next((table for table in likely if _has_blocks(target, table, arenas)), None)
+    if table is None:
         return "its arenas' metadata is not as in jemalloc 5.3"
+    types, sizes = types_of(ends, table), tables.size_classes(quantum)
     try:
         infos = read_bin_infos(target, types, bins.address, bins.nbins)
     except Unreadable:
         return "its bins cannot be read"
-    base = assemble(target, types, FIRST, sizes, tables.page_classes(sizes, tables.PAGE_BYTES), infos)
+    base = assemble(target, types, FIRST, sizes, tables.page_classes(sizes, bins.page_bytes), infos)
     if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
         return "its bins do not match"
     known = layouts.states(types, layouts.UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
-    base = base._replace(narenas=arenas.highest + 1, rtree_root=ends.emap + EMAP_ROOT, states=known, size_from_extent=True)
+    base = base._replace(narenas=arenas.highest + 1, rtree_root=ends.emap + _offset(table, "emap_s", "rtree.root"), states=known, size_from_extent=True)
     held: List[Tuple[Geometry, Proof]] = []
     for bits in target.arch.address_bits:
         shape = rtree_shape(bits, base.lg_page, len(sizes))
@@ -114,7 +113,7 @@ def _within(target: Target, module: Module, start: int, size_bytes: int) -> bool
 def find_ends(target: Target, module: Module, arenas: Arenas) -> Optional[Ends]:
     """Where most arenas have the last two pointers to their base, and the emap that they share; None where they do not agree."""
     votes: Dict[Ends, int] = {}
-    blocks = fingerprint.Blocks(target)
+    blocks = fingerprint.Blocks(target, arenas.page_bytes)
     tried = list(arenas.pointers.items())[: fingerprint.ARENAS_TRIED]
     for index, arena in tried:
         for ends in set(_ends(target, module, index, arena, blocks.base_of(arena) or 0)):
@@ -130,7 +129,7 @@ def _ends(target: Target, module: Module, index: int, arena: int, base: int) -> 
             continue
         emap = _number(target, arena + first - WORD, WORD)
         is_one = _number(target, arena + second - WORD, 4) == index == _number(target, arena + first - SHARD_IND, 4)
-        if is_one and not emap % WORD and _within(target, module, emap, EMAP_ROOT):
+        if is_one and not emap % WORD and _within(target, module, emap, WORD):
             yield Ends(first, second, emap)
 
 
@@ -138,10 +137,14 @@ def _number(target: Target, address: int, size_bytes: int) -> int:
     return int.from_bytes(target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
 
 
-def types_of(ends: Ends) -> TypeSet:
-    """The structs as far as they are known."""
-    newest = tables.every()[-1].types.structs
-    structs = {name: newest[name] for name in KEPT}
+def newest(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[Table]:
+    """The last table of each mutex that the machine may have."""
+    return list({table.mutex_bytes: table for table in tables.of(page_bytes, mutex_bytes) if table.version >= FIRST}.values())
+
+
+def types_of(ends: Ends, table: Table) -> TypeSet:
+    """The structs as far as they are known; `table`: the newest of its page and machine."""
+    structs = {name: table.types.structs[name] for name in KEPT if name in table.types.structs}
     shard = StructType(
         ends.shard_base + WORD,
         {
@@ -155,25 +158,34 @@ def types_of(ends: Ends) -> TypeSet:
         "ind": Member(ends.base - WORD, 4, 1, "uint"),
         "base": Member(ends.base, WORD, 1, "pointer"),
     }
-    base = {"ehooks": Member(0, 16, 1, "struct ehooks_s"), "blocks": Member(BASE_BLOCKS, WORD, 1, "pointer")}
     structs["pa_shard_s"] = shard
     structs["arena_s"] = StructType(ends.base + TAIL_BYTES, arena)
-    structs["base_s"] = StructType(BASE_BLOCKS + WORD, base)
+    blocks = _offset(table, "base_s", "blocks")
+    base = {"ehooks": Member(0, 16, 1, "struct ehooks_s"), "blocks": Member(blocks, WORD, 1, "pointer")}
+    structs["base_s"] = StructType(blocks + WORD, base)
     return TypeSet(structs)
 
 
-def _has_blocks(target: Target, arenas: Arenas) -> bool:
+def _offset(table: Table, struct: str, path: str) -> int:
+    """Of what every build from 5.3.0 on has; the mutex in front of it has another size on other machines."""
+    place = table.types.place(struct, path)
+    assert place is not None
+    return place.offset
+
+
+def _has_blocks(target: Target, table: Table, arenas: Arenas) -> bool:
     """In most arenas the base's list of blocks ends with the block that the base itself lies in."""
-    blocks = fingerprint.Blocks(target)
-    held = sum(1 for arena in arenas.pointers.values() for base in [blocks.base_of(arena)] if base and _ends_with_own(target, base))
+    blocks, place = fingerprint.Blocks(target, arenas.page_bytes), _offset(table, "base_s", "blocks")
+    bases = [blocks.base_of(arena) for arena in arenas.pointers.values()]
+    held = sum(1 for base in bases if base and _ends_with_own(target, base, place))
     return 2 * held > len(arenas.pointers)
 
 
-def _ends_with_own(target: Target, base: int) -> bool:
-    block, last, left = _number(target, base + BASE_BLOCKS, WORD), 0, MOST_BLOCKS
-    while block and left and not block % tables.PAGE_BYTES:
+def _ends_with_own(target: Target, base: int, blocks_offset: int) -> bool:
+    block, last, left = _number(target, base + blocks_offset, WORD), 0, MOST_BLOCKS
+    while block and left and not block % fingerprint.PIECE_BYTES:
         last, block, left = block, _number(target, block + WORD, WORD), left - 1
-    return not block and last < base < last + tables.PAGE_BYTES
+    return not block and base - last in traces.BASE_OFFSETS.values()
 
 
 # ---------------------------------------------------------------------------------------------------- the proof

@@ -40,24 +40,6 @@ def test_call_instructions(word: int, ends: bool) -> None:
     assert MACHINE.calling.ends_call(code(word)) == ends
 
 
-def test_relative_reads() -> None:
-    """adrp with what is added to it or loaded from there, and literals; what stands behind the return is another function's."""
-    function = code(
-        0xD503245F,  # bti c
-        0x90000000,  # adrp x0, here
-        0x91004000,  # add x0, x0, #16
-        0xB0000001,  # adrp x1, next page
-        0xF9400C21,  # ldr x1, [x1, #24]
-        0xF0FFFFE2,  # adrp x2, the page before
-        0xB9400442,  # ldr w2, [x2, #4]
-        0x58000043,  # ldr x3, 8 bytes on
-        0xD65F03C0,  # ret
-        0x90000004,
-        0x91004084,
-    )
-    assert list(MACHINE.relative_reads(0x401000, function)) == [0x401010, 0x402018, 0x400004, 0x401024]
-
-
 @pytest.mark.parametrize(
     "made, found",
     [

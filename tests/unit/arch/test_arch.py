@@ -15,6 +15,7 @@ from gdbheapx.errors import Refusal
 
 NAMES = sorted(arch.REGISTRY)
 X86_64: Any = arch.named("i386:x86-64")
+AARCH64: Any = arch.named("aarch64")
 UNISTD = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
 
 
@@ -89,4 +90,23 @@ def test_call_instructions_of_x86_64(code: str, ends: bool) -> None:
 def test_relative_reads_of_x86_64() -> None:
     """What stands behind the function's return is another function's."""
     code = bytes.fromhex("488b05 00010000 8a0d 00020000 c3 488d05 00030000")
-    assert list(X86_64.relative_reads(0x1000, code)) == [0x1107, 0x120D]
+    assert list(X86_64.relative_reads(0x1000, code, int)) == [0x1107, 0x120D]
+
+
+def test_relative_reads_of_aarch64() -> None:
+    """A variable in a page that the code names, and one by its pointer in the global offset table; a pointer that is not followed is none."""
+    words = (
+        (0x90000360, "adrp x0, +0x6c000"),
+        (0xF9470C00, "ldr x0, [x0, #3608]"),
+        (0xB0FFFFE2, "adrp x2, -0x3000"),
+        (0xB9401043, "ldr w3, [x2, #16]"),
+        (0xF9400401, "ldr x1, [x0, #8]"),
+        (0xF9401044, "ldr x4, [x2, #32]"),
+        (0xF9401445, "ldr x5, [x2, #40]"),
+        (0xD65F03C0, "ret"),
+        (0xB9401043, "ldr w3, [x2, #16]"),
+    )
+    code = b"".join(word.to_bytes(4, "little") for word, _ in words)
+    here, memory = 0x7F0000033000, {0x7F000009FE18: 0x7F00000A1000, 0x7F0000030020: 10000, 0x7F0000030028: 0x7F00000A2000}
+    found = list(AARCH64.relative_reads(here, code, lambda address: memory[address]))
+    assert found == [0x7F0000030010, 0x7F00000A1008, 0x7F0000030020]

@@ -36,8 +36,23 @@ PLACES: Dict[str, Tuple[int, ...]] = {
     "5.3.0-196-ga25b9b8b": (69064, 78904, 78944, 78960),
     "5.3.1": (70672, 80584, 80624, 80648),
     "5.3.1-47": (90144, 100552, 100592, 100616),
+    "5.3.0 64 KiB pages": (63624, 73456, 73496, 73512),
+    "5.3.1 64 KiB pages": (65120, 75016, 75056, 75080),
+    "5.3.0 aarch64 64 KiB pages": (63664, 73552, 73592, 73608),
 }
 """Where an arena points to its base, as it was seen in memory."""
+
+
+def page_of(name: str) -> int:
+    """Of a table, by its name."""
+    return next((page for page in traces.BASE_OFFSETS if " %d KiB pages" % (page >> 10) in name), 4096)
+
+
+def bins_of(name: str) -> int:
+    """How many bins it has."""
+    return (39 if "quantum 8" in name else 36) + {4096: 0, 16384: 8, 65536: 16}[page_of(name)]
+
+
 OTHERS = {"5.3.0 --enable-debug": (69608, 80000, 80040, 80056), "4.5.0": ()}
 """Builds of which no table is."""
 
@@ -45,15 +60,16 @@ OTHERS = {"5.3.0 --enable-debug": (69608, 80000, 80040, 80056), "4.5.0": ()}
 class Process(FakeMemory):
     """One object with .bss, and blocks of metadata with an arena in each."""
 
-    def __init__(self, places: Sequence[int], count: int = 4) -> None:
+    def __init__(self, places: Sequence[int], count: int = 4, page_bytes: int = 4096, machine: str = "") -> None:
         super().__init__()
+        self.machine, self.page = machine or self.machine, page_bytes
         self.pieces[BSS] = bytearray(BSS_BYTES)
         self.arenas: List[int] = []
         for index in range(count):
             block = BLOCKS + 2 * index * BLOCK_BYTES
             self.pieces[block] = bytearray(BLOCK_BYTES)
             self.word(block, BLOCK_BYTES)
-            base, arena = block + traces.BASE_OFFSETS[0], block + 0x1000
+            base, arena = block + traces.BASE_OFFSETS[page_bytes], block + 0x1000
             self.write(base, index.to_bytes(4, "little"))
             for place in places:
                 self.word(arena + place, base)
@@ -78,19 +94,31 @@ class Process(FakeMemory):
 
     def found(self) -> Any:
         """arenas[]."""
-        return fingerprint.find_in(self, LIBRARY, self.memory())
+        return fingerprint.find_in(self, LIBRARY, self.memory(), self.page)
+
+
+def process_of(name: str) -> Process:
+    """With the arenas of a build."""
+    return Process(PLACES[name], page_bytes=page_of(name), machine="aarch64" if "aarch64" in name else "")
 
 
 # ---------------------------------------------------------------------------------------------------- layouts as data
 
 
 def test_every_release_is_there() -> None:
-    """5.0.1 to 5.3.1, both quanta where they were built, four kinds of tsd_s each from 5.3.1 on, and two snapshots."""
+    """5.0.1 to 5.3.1, both quanta where they were built, four kinds of tsd_s each from 5.3.1 on, and two snapshots; of aarch64 and of larger
+    pages those that are in use."""
     names = [table.name for table in tables.every()]
     assert {name.replace(" quantum 8", "").split(" ")[0] for name in names} == {
         "5.0.1", "5.1.0", "5.2.0", "5.2.1", "5.3.0", "5.3.0-196-ga25b9b8b", "5.3.1", "5.3.1-47",
     }  # fmt: skip
-    assert len(names) == len(set(names)) == 27
+    assert len(names) == len(set(names)) and len(tables.of(4096, (40,))) == 27
+    assert {(table.page_bytes, table.mutex_bytes) for table in tables.every()} == {(page, mutex) for page in traces.BASE_OFFSETS for mutex in (40, 48)}
+    for table in tables.every():
+        header = table.types.size_bytes("base_block_s")
+        assert -(-header // 64) * 64 == traces.BASE_OFFSETS[table.page_bytes] and table.quantum_bytes == (8 if "quantum 8" in table.name else 16)
+        assert table.types.size_bytes("pthread_mutex_t") == table.mutex_bytes
+        assert (table.types.size_bytes("bin_info_s") if table.version > (5, 2, 0) else 40) in (40, traces.BIN_STRIDES[table.page_bytes]), table.name
     sizes = {table.name: table.tsd_bytes for table in tables.every()}
     assert [sizes["5.3.1 " + kind] for kind in ("prof stats", "stats", "prof", "neither")] == [1976, 1968, 1960, 1952]
     assert sizes["5.3.1-47 stats"] == 1928 and sizes["5.3.1-47 quantum 8 stats"] == 2008 and sizes["5.3.0"] == 2632 and sizes["5.3.0 quantum 8"] == 2720 and sizes["5.2.1"] == 6216
@@ -123,10 +151,10 @@ def test_computed_sizes_and_slabs() -> None:
 @pytest.mark.parametrize("name", PLACES)
 def test_the_release_by_the_places_of_the_base(name: str) -> None:
     """Each release has places of its own; the number of bins tells the quantum where they are the same."""
-    process = Process(PLACES[name])
+    process = process_of(name)
     arenas = process.found()
     assert arenas.address == ARENAS and arenas.pointers == dict(enumerate(process.arenas)) and arenas.others == 0
-    fitting = [table.name for table in fingerprint.fitting(process, arenas, 39 if "quantum 8" in name else 36)]
+    fitting = [table.name for table in fingerprint.fitting(process, arenas, bins_of(name))]
     assert fitting and all(one == name or one.startswith(name + " ") and "quantum" not in one[len(name) :] for one in fitting), fitting
 
 
@@ -172,7 +200,7 @@ def test_which_of_four_kinds_of_tsd(name: str) -> None:
     """They differ in the length of a member in the middle: jemalloc's own ring of threads, and what each counts, tells."""
     process = Process(PLACES["5.3.1"])
     table = next(one for one in tables.every() if one.name == name)
-    same = [one for one in tables.every() if one.name.startswith("5.3.1") and one.nbins == 36]
+    same = [one for one in tables.of(4096, (40,)) if one.name.startswith("5.3.1") and one.nbins == 36]
     arenas, tsds = process.found(), [BLOCKS + 0x100000000, BLOCKS + 0x100010000, BLOCKS + 0x100020000]
     for number, address in enumerate(tsds):
         process.pieces[address] = bytearray(8192)
@@ -214,25 +242,27 @@ class WithoutFiles(Process):
         return ThreadLocal({one.lwp: (one.thread_pointer or 0) + distance for one in self.threads_known}, "static-tls")
 
 
-def test_threads_of_an_object_whose_block_is_unknown() -> None:
+@pytest.mark.parametrize("machine, side", [("i386:x86-64", -1), ("aarch64", 1)])
+def test_threads_of_an_object_whose_block_is_unknown(machine: str, side: int) -> None:
     """What is a tsd at one distance from the thread pointers is it, though a stack has another in one thread; two such distances prove none."""
     process, table = WithoutFiles(PLACES["5.3.0"]), next(one for one in tables.every() if one.name == "5.3.0")
     starts = [BLOCKS + 0x100000000 + 0x100000 * number for number in range(3)]
     for number, start in enumerate(starts):
         process.pieces[start] = bytearray(0x20000)
-        process.threads_known.append(Thread(100 + number, None, start + 0x1F000, None, None))
-        put_tsd(process, table, start + 0x1F000 - 4096, process.arenas[number], start, start)
-    put_tsd(process, table, starts[0] + 0x1F000 - 0x8000, process.arenas[0], starts[0], starts[0])
+        process.threads_known.append(Thread(100 + number, None, start + 0x10000, None, None))
+        put_tsd(process, table, start + 0x10000 + side * 4096, process.arenas[number], start, start)
+    put_tsd(process, table, starts[0] + 0x10000 + side * 0x8000, process.arenas[0], starts[0], starts[0])
+    process.machine = machine
 
     def found() -> Any:
         return tsd_place.Finder(process, LIBRARY, table.types, sorted(process.arenas), None).find()
 
-    assert list(found().addresses.values()) == [start + 0x1F000 - 4096 for start in starts]
+    assert list(found().addresses.values()) == [start + 0x10000 + side * 4096 for start in starts]
     for start in starts[1:]:
-        put_tsd(process, table, start + 0x1F000 - 0x8000, process.arenas[1], start, start)
+        put_tsd(process, table, start + 0x10000 + side * 0x8000, process.arenas[1], start, start)
     assert found() is None
-    process.machine = "aarch64"
-    assert found() is None, "blocks lie elsewhere"
+    process.machine = "s390:64-bit"
+    assert found() is None, "where blocks lie there nobody has seen"
 
 
 def test_the_first_release_by_its_threads_state() -> None:
@@ -287,7 +317,7 @@ def test_words_of_pages_of_zeros_are_passed() -> None:
 @pytest.mark.parametrize("name", [name for name in PLACES if len(PLACES[name]) > 1])
 def test_how_an_arena_ends(name: str) -> None:
     """Every build from 5.3.0 on shows where its index and the way to the radix tree stand, without its layout."""
-    process, places = Process(PLACES[name]), PLACES[name]
+    process, places = process_of(name), PLACES[name]
     emap = BSS + 0x20000
     for index, arena in enumerate(process.arenas):
         process.word(arena + places[-1] - 8, index)
@@ -295,12 +325,12 @@ def test_how_an_arena_ends(name: str) -> None:
         process.word(arena + places[-2] - 32, index)
     ends = unlisted.find_ends(process, LIBRARY, process.found())
     assert ends == unlisted.Ends(places[-2], places[-1], emap)
-    types = unlisted.types_of(ends)
-    known = next(one for one in tables.every() if one.name.startswith(name)).types
+    (newest,) = unlisted.newest(process.page, process.arch.mutex_bytes[:1])
+    types, known = unlisted.types_of(ends, newest), next(one for one in tables.every() if one.name.startswith(name)).types
     for struct, path in (("arena_s", "ind"), ("arena_s", "base"), ("arena_s", "pa_shard.emap"), ("arena_s", "pa_shard.ind"), ("base_s", "blocks")):
         here, there = types.place(struct, path), known.place(struct, path)
         assert here is not None and there is not None and here.offset == there.offset, path
-    assert known.place("emap_s", "rtree.root") is not None and known.place("emap_s", "rtree.root").offset == unlisted.EMAP_ROOT  # type: ignore[union-attr]
+    assert known.place("emap_s", "rtree.root").offset == newest.types.place("emap_s", "rtree.root").offset  # type: ignore[union-attr]
 
 
 def test_arenas_that_disagree_have_no_end() -> None:
@@ -315,9 +345,10 @@ def test_arenas_that_disagree_have_no_end() -> None:
 
 def test_structs_of_an_unknown_layout_have_never_changed() -> None:
     """What is taken from the newest table is the same in every table from 5.3.0 on."""
-    later = [one.types.structs for one in tables.every() if one.version >= unlisted.FIRST]
-    for name in unlisted.KEPT:
-        assert len({repr(one[name]) for one in later}) == 1, name
+    later = [one for one in tables.every() if one.version >= unlisted.FIRST]
+    for page in traces.BASE_OFFSETS:
+        for name in unlisted.KEPT:
+            assert len({repr(one.types.structs.get(name)) for one in later if one.page_bytes == page}) == 1, (page, name)
 
 
 # ---------------------------------------------------------------------------------------------------- after 5.3.1
