@@ -686,9 +686,14 @@ class Memory(ABC):
         return int.from_bytes(self.read(address, self.word_bytes), self.byte_order)
 
     def words_in(self, data: bytes) -> List[int]:
-        """The pointer-sized unsigned integers that some of its bytes are; a rest that is no whole word is left out."""
+        """The pointer-sized unsigned integers that some of its bytes are, as bare() gives them; a rest that is no whole word is left
+        out."""
         word, order = self.word_bytes, self.byte_order
-        return [int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]
+        return list(self.bare([int.from_bytes(data[at : at + word], order) for at in range(0, len(data) - word + 1, word)]))
+
+    def bare(self, words: Sequence[int]) -> Sequence[int]:
+        """Words of the program's: those that lead to its memory without the bits that are no address lose these."""
+        return words
 
     def text_at(self, address: int, limit: int = 256) -> Optional[str]:
         """The printable C string at `address`; None if unreadable. Only for the allocators' own constants."""

@@ -72,7 +72,7 @@ from gdbheapx.inferior.source import (
     same_dynamic,
 )
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
-from gdbheapx.ranges import union
+from gdbheapx.ranges import Ranges, union
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
@@ -153,6 +153,7 @@ class ElfTarget(Target):
         self._auxv, self._link_map, self._modules = auxv, link_map, modules
         self._threads: Optional[Sequence[Thread]] = None
         self._ignored_bits: Optional[int] = None
+        self._mapped: Optional[Ranges] = None
         self._tls.clear()
         self._call_frames.clear()
         self._statics.clear()
@@ -175,6 +176,15 @@ class ElfTarget(Target):
         if self._ignored_bits is None:
             self._ignored_bits = self.source.ignored_bits | self._signature_bits()
         return self._ignored_bits
+
+    def bare(self, words: Sequence[int]) -> Sequence[int]:
+        ignored = self.ignored_bits
+        if not ignored or not any(word & ignored for word in words):
+            return words
+        if self._mapped is None:
+            self._mapped = Ranges((mapping.start, mapping.end) for mapping in self.mappings())
+        address, is_mapped = HIGHEST & ~ignored, self._mapped.meets
+        return [word & address if word & ignored and is_mapped(word & address, (word & address) + 1) else word for word in words]
 
     def _signature_bits(self) -> int:
         """Of a process that stands still, or stood: only then its threads tell."""

@@ -87,7 +87,7 @@ class Paged(World):
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
         """See World."""
         data = self.read(address, 8 * count)
-        return struct.unpack("<%dQ" % count, data) if len(data) == 8 * count else None
+        return tuple(self.target.bare(struct.unpack("<%dQ" % count, data))) if len(data) == 8 * count else None
 
 
 class ContainerNamer:

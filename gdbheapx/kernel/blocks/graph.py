@@ -354,7 +354,8 @@ class Graph:
     _tree: Optional[Tree] = None
     _asked = 0
     tagged_words = 0
-    """So many words look_again() has met that lead to blocks which nothing else leads to, if the processor ignores their `ignorable_bits`."""
+    """So many words look_again() has met that lead to blocks which nothing else leads to, if the processor ignores their
+    `ignorable_bits`."""
     _children: "Optional[Tuple[array[int], array[int]]]" = None
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
@@ -506,7 +507,11 @@ class Graph:
         return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
     def look_again(
-        self, ranges: Sequence[Tuple[int, int]], guard: Optional[Tuple[int, int]], threads: Optional[int] = None, ignorable_bits: int = 0
+        self,
+        ranges: Sequence[Tuple[int, int]],
+        guard: Optional[Tuple[int, int]],
+        threads: Optional[int] = None,
+        ignorable_bits: int = 0,
     ) -> Tuple[Sum, ...]:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
         pointers to the starts of blocks that nothing leads to; and those blocks. `guard`: with which the C library mangles pointers, and how

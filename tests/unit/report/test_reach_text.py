@@ -38,6 +38,9 @@ def test_leaks() -> None:
     assert "`gdbheapx whatis 0x10 --holders`; `gdbheapx census`" in text
     assert "whatis" not in "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), found(groups=[LOST]), None, None, False))
     assert "at most" not in text
+    for leaked, can, wanted in ((Sum(7, 9000), True, True), (Sum(7, 8999), True, False), (Sum(7, 9000), False, False), (NOTHING, True, False)):
+        lines = leaks_text.lines(Style(plain_bytes=False, color=False), found(leaked=leaked), None, None, can_look_again=can)
+        assert ("`gdbheapx leaks --weak`" in "\n".join(lines)) == wanted
     text_of_some = said(found(leaked=Sum(7, 168), is_upper_bound=True))
     assert "Leaked: at most 168 bytes" in text_of_some and "how much of it is leaked is unknown" in text_of_some
     assert "inside 1" in text and "0x10" in text and "1 more group: --limit N" in text
