@@ -514,8 +514,8 @@ class Graph:
         ignorable_bits: int = 0,
     ) -> Tuple[Sum, ...]:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
-        pointers to the starts of blocks that nothing leads to; and those blocks. `guard`: with which the C library mangles pointers, and how
-        far it rotates them. `ignorable_bits`: see tagged_words. The same sums as mark()."""
+        pointers to the starts of blocks that nothing leads to; and those blocks. `guard`: with which the C library mangles pointers, and
+        how far it rotates them. `ignorable_bits`: see tagged_words. The same sums as mark()."""
         library = self._library
         job = library.heapx_weak_new(self._handle, *(guard or (0, 0)), ignorable_bits, threads or usable_cpus())
         if not job:
