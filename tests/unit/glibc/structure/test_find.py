@@ -29,7 +29,9 @@ EVERY = [*OLD, *WORLDS]
 SEEDS = int(os.environ.get("GDBHEAPX_SEEDS", "20"))
 """Damaged copies of each of four releases; by hand more."""
 TCACHE, ARENA = -72, -56
-"""From the thread pointer, as in Debian's 2.36."""
+"""From the thread pointer, as in Debian's 2.36 of x86-64."""
+TCACHE_ABOVE, ARENA_ABOVE = 96, 88
+"""The same of aarch64, whose linker orders them otherwise."""
 
 
 class Stripped(FakeTarget):
@@ -48,10 +50,11 @@ class Stripped(FakeTarget):
             self.pieces[start] = bytearray(0x40000)
             pointer = self.pointers[lwp] = start + 0x20000
             self.put_word(pointer + 2 * word, pointer)
-            for name, distance in (("tcache", TCACHE), ("thread_arena", ARENA)):
+            distances = (TCACHE_ABOVE, ARENA_ABOVE) if self.is_above else (TCACHE, ARENA)
+            for name, distance in zip(("tcache", "thread_arena"), distances):
                 slot = target.locals[name][lwp]
                 assert slot is not None
-                self.put_word(pointer + (-distance if self.is_above else distance) + (128 if name == "thread_arena" and self.is_above else 0), target.read_word(slot))
+                self.put_word(pointer + distance, target.read_word(slot))
 
     def threads(self) -> Sequence[Thread]:
         return [Thread(lwp, None, pointer, None, None) for lwp, pointer in self.pointers.items()]
