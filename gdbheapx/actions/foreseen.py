@@ -60,9 +60,12 @@ def dry_run(session: Session, command: str, portion: Portion, is_accepted: bool)
 
 def _refusal(session: Session, way: Returning, heap: Heap, portion: Portion, is_accepted: bool) -> Optional[Refusal]:
     target = session.target
-    if target.kind == "core" or not target.has_memory:
+    if not target.has_memory:
         return None
     try:
+        if target.kind == "core":  # of a process that may be asked later, on a machine of its kind
+            target.arch.to_call()
+            return None
         if target.debugger_version is not None:  # who predicts without gdb may have one for the call
             preflight.require_live(session, way.done, "")
         _check(session, heap, way.command, lambda: heap.return_plan(portion), portion, is_accepted)

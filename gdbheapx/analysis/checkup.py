@@ -9,6 +9,7 @@ from functools import cache
 from typing import List, Optional
 
 from gdbheapx import allocators
+from gdbheapx.errors import Refusal
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
@@ -141,6 +142,10 @@ def _calls(target: Target) -> Check:
         return Check("calls", None, "not applicable to a core", None)
     if target.debugger_version is None:
         return Check("calls", None, "not possible without gdb", None)
+    try:
+        target.arch.to_call()
+    except Refusal as refusal:
+        return Check("calls", None, refusal.message, refusal.hint)
     numbers = [int(part) for part in (target.debugger_version or "").split(".")[:1] if part.isdigit()]
     amx = "amx_tile" in (_cpu_flags() or ())
     if not amx or not numbers or numbers[0] >= 16:
