@@ -49,7 +49,8 @@ def keep_files(pid: int, program: str, tree: Path) -> None:
     """Copy every object that is mapped, and its debug file, to the same place below `tree`, symbolic links as they are."""
     with open("/proc/%d/maps" % pid) as maps:
         paths = {line.split()[5] for line in maps if len(line.split()) > 5 and ".so" in line.split()[5]}
-    listing = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    as_ldd = dict(os.environ, LD_TRACE_LOADED_OBJECTS="1")  # which not every machine has
+    listing = subprocess.run([program], env=as_ldd, stdout=subprocess.PIPE, text=True, check=True).stdout
     paths |= {word for word in listing.split() if word.startswith("/")}
     for path in sorted(paths):
         keep(path, tree)

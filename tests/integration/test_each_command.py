@@ -14,6 +14,7 @@ import pytest
 from tests.support import jemallocs, kernelcore, mimallocs
 from tests.support.bare import timeless
 from tests.support.glibc import check_identity
+from tests.support.other_machines import i386_flags
 from tests.support.paths import ROOT
 from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import acted, alone, answers, check_envelope, heapx, steps_of
@@ -394,7 +395,16 @@ MIMALLOC: Dict[str, Callable[[Data], None]] = {
     "snapshot /dev/null": snapshot,
     "whatis 4096": whatis,
 }
-CASES = {"glibc": GLIBC, "jemalloc": JEMALLOC, "mimalloc": MIMALLOC}
+
+
+def report_of_i386(data: Data) -> None:
+    """The same verdict live and on a core: nothing can be returned in between."""
+    assert (data["report"]["verdict"]["kind"], data["report"]["verdict"]["code"]) == ("hoarding", "freed-and-held")
+    check_split(data["report"])
+
+
+I386 = "glibc of i386"
+CASES = {"glibc": GLIBC, I386: {**GLIBC, "report": report_of_i386}, "jemalloc": JEMALLOC, "mimalloc": MIMALLOC}
 
 
 def watch_of_glibc(lines: List[Data], data: Data) -> None:
@@ -424,7 +434,7 @@ def watch_of_mimalloc(lines: List[Data], data: Data) -> None:
     assert told["used_bytes"] == totals["used_bytes"] + totals["remote_free_bytes"] > 0
 
 
-REPEATING = {"watch --every 0.05 --times 2": {"glibc": watch_of_glibc, "jemalloc": watch_of_jemalloc, "mimalloc": watch_of_mimalloc}}
+REPEATING = {"watch --every 0.05 --times 2": {"glibc": watch_of_glibc, I386: watch_of_glibc, "jemalloc": watch_of_jemalloc, "mimalloc": watch_of_mimalloc}}
 """Commands that write a JSON object a line, from a shell alone."""
 ACTIONS = {"glibc": "trim", "jemalloc": "purge"}
 
@@ -436,6 +446,8 @@ def start(stage: Stage, allocator: str) -> Process:
     """Four threads that left free memory behind, or three; at rest."""
     if allocator == "glibc":
         return stage.start("trimmer", "arenas")
+    if allocator == I386:
+        return stage.start("trimmer", "arenas", flags=i386_flags(stage.builder))
     if allocator == "mimalloc":
         return stage.start("victim", "rest", env={"LD_PRELOAD": str(mimallocs.library())})
     return stage.start("victim", "rest", env={"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": CONF})

@@ -13,6 +13,7 @@ from tests.support.other_machines import compiled, i386_program, start, tree
 from tests.support.paths import GDB
 from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import heapx
+from tests.support.unchanged import EVERY
 
 pytestmark = pytest.mark.once  # programs of other machines, with a libc of their own
 
@@ -63,6 +64,15 @@ def test_i386_static(stage: Stage, kind: str, builder: Builder) -> None:
     """A static i386 program, whose libc is in its own symbol table, is exact by the table too."""
     process = start(stage, [str(i386_program(builder, "-static"))], "seven")
     check_own_accounts(process, process.target(kind), "table")
+
+
+def test_i386_calls_are_foreseen_as_refused(stage: Stage, kind: str, builder: Builder) -> None:
+    """What a trim would return is predicted; that it would be refused is said of the process, and of a core of such a process."""
+    process = start(stage, [str(i386_program(builder, "-static"))], "seven")
+    outcome = heapx(process.target(kind), "trim", "--dry-run", "--json")
+    (problem,) = outcome.envelope["problems"]
+    assert outcome.data["predicted_bytes"] > 0 and (problem["code"], outcome.envelope["partial"]) == ("call-refused", False)
+    assert "i386" in problem["what"] and b"would be refused" in heapx(process.target(kind), "trim", "--dry-run").stdout
 
 
 def without_types(debug: Path, folder: Path, strip: str) -> Path:
@@ -122,6 +132,17 @@ def test_aarch64_core_of_qemu(stage: Stage, core: str, aarch64: Dict[str, Any], 
     assert sum(arena["fast_bytes"] for arena in data["arenas"]) == info["fsmblks"]
     assert sum(arena[part] for arena in data["arenas"] for part in ("free_bytes", "top_bytes", "fast_bytes")) == info["fordblks"]
     assert data["mmapped"] == {"chunks": info["hblks"], "bytes": info["hblkhd"]}
+
+
+def test_aarch64_core_by_every_command(stage: Stage, core: str, aarch64: Dict[str, Any]) -> None:
+    """Each command that reads answers from such a core; nothing lacks but what the core does not have."""
+    process = aarch64_core(stage, aarch64, "seven")
+    target = aarch64_target(process, aarch64["program"], aarch64["tree"])
+    for words in (words for words in EVERY if words.split()[0] not in ("refs", "watch")):  # no block has that address; a core does not change
+        outcome = heapx(target, *words.split(), "--json")
+        envelope = outcome.envelope
+        assert outcome.code in (0, 4) and envelope["data"], (words, outcome.stderr)
+        assert {one["code"] for one in envelope["problems"]} <= {"thread-locals-unreadable", "call-refused"}, (words, envelope["problems"])
 
 
 def test_aarch64_with_other_files(stage: Stage, core: str, aarch64: Dict[str, Any], builder: Builder) -> None:

@@ -13,6 +13,8 @@ from tests.support.processes import Builder, Process, Stage
 
 FOREIGN = ROOT / ".cache" / "foreign"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
+I386 = ("-m32", "-isystem", "/usr/include/%s" % (sysconfig.get_config_var("MULTIARCH") or ""))
+"""For this machine's gcc; the headers for i386 are those of this machine."""
 
 
 def tree(architecture: str) -> Path:
@@ -34,10 +36,19 @@ def compiled(builder: Builder, compiler: str, architecture: str, *flags: str, na
 
 
 def i386_program(builder: Builder, *flags: str) -> Path:
-    """Built by this machine's gcc; its headers for i386 are those of this machine."""
+    """accounts.c for i386; skips where that cannot be built."""
     if not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
-    return compiled(builder, "gcc", "i386", "-m32", "-isystem", "/usr/include/%s" % (sysconfig.get_config_var("MULTIARCH") or ""), *flags)
+    return compiled(builder, "gcc", "i386", *I386, *flags)
+
+
+def i386_flags(builder: Builder) -> Sequence[str]:
+    """Flags of any test program for i386 that this machine can build and run; skips where it cannot."""
+    try:
+        subprocess.run([str(i386_program(builder))], stdin=subprocess.DEVNULL, capture_output=True)  # says how it is used
+    except OSError:
+        pytest.skip("no C library of i386 is installed (Debian: libc6-i386)")
+    return I386
 
 
 def start(stage: Stage, command: Sequence[str], state: str) -> Process:

@@ -36,7 +36,7 @@ class Builder:
         if key not in self.made:
             if not shutil.which("gcc"):
                 pytest.skip("gcc is not installed, so the test programs cannot be built")
-            made = self.folder / ("-".join([os.path.basename(name)] + [flag.strip("-") for flag in flags]))
+            made = self.folder / ("-".join([os.path.basename(name)] + [flag.strip("-").replace("/", "_") for flag in flags]))
             source = PROGRAMS / (name + ".c")
             language = ["gcc", "-std=gnu11"]
             if not source.exists():
