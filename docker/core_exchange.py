@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CASES = {"recorder": ("5", "300", "3"), "accounts": ("seven",)}
 COMMANDS = (
     *("arenas", "chunks", "chunks --histogram", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "trim --dry-run"),
-    *("report", "check", "leaks --list", "census", "owners --limit 1000", "pins", "export --format folded", "whatis 4096", "refs 4096"),
+    *("report", "check", "leaks --list", "census", "owners --limit 1000", "pins", "export --format folded", "whatis 4096"),
 )
 """Every one that reads, but `doctor`, which is about the machine that it runs on, and those that repeat."""
 DEBUG = "/usr/lib/debug"

@@ -14,7 +14,9 @@ from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
+from gdbheapx.inferior.elf.file import ElfFile
 from tests.support.hidden import STRIPPED
+from tests.support.other_machines import i386_flags
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process, Stage
 
@@ -87,7 +89,7 @@ SAME = ("rust-0.4-stats", "rust-0.5-stats")
 ENV = "GDBHEAPX_JEMALLOCS"
 """Further builds, separated by colons: paths of libjemalloc.so.2 with the public names of malloc, each in a folder that says what it is."""
 BUILDS = {path.parent.name: path for path in map(Path, os.environ.get(ENV, "").split(":")) if path.is_file()}
-"""They are preloaded; the name of the folder is the way."""
+"""They are preloaded, those of i386 into programs of i386; the name of the folder is the way."""
 
 WAYS = C_WAYS + tuple(name for name in RUST if name not in SAME) + tuple(BUILDS)
 EVERY_WAY = [*WAYS, *(pytest.param(name, marks=pytest.mark.wild) for name in SAME)]
@@ -119,6 +121,10 @@ def library_version() -> Version:
 @functools.cache
 def said(path: Path) -> Sequence[str]:
     """What a library says of itself: its version, and `1` if it counts what it does."""
+    if ElfFile(str(path)).header.word_bytes == 4:  # no Python calls it; how it was built is not asked
+        version = re.search(rb"\d+\.\d+\.\d+-\d+-g[0-9a-f]{40}", path.read_bytes())
+        assert version is not None, path
+        return [version.group().decode(), "1"]
     environment = {"LD_PRELOAD": str(path)}
     return subprocess.run(
         ["/usr/bin/python3", "-I", "-c", SAYING_PROGRAM], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -234,6 +240,8 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
         flags.append("-ljemalloc")
     else:
         env["LD_PRELOAD"] = str(BUILDS.get(way) or library())
+        if ElfFile(env["LD_PRELOAD"]).header.word_bytes == 4:
+            flags.extend(i386_flags(stage.builder))
     return stage.start("je_" + program, *arguments, env=env, flags=flags)
 
 
