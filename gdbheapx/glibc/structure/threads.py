@@ -15,7 +15,7 @@ MOST_SEARCHED, MOST_ASKED = 3, 16
 MOST_ENTRIES = 16
 """Cached chunks that are asked how their links are stored."""
 BETWEEN_BYTES = 512
-"""tcache and thread_arena are static variables of one file: the linker lets them lie together, on x86-64 tcache first, on aarch64 last."""
+"""tcache and thread_arena are static variables of one file: the linker lets them lie together, in the one order or the other."""
 
 
 class Locals(NamedTuple):
