@@ -162,7 +162,16 @@ def has_stats(way: str) -> bool:
 
 def has_names(way: str) -> bool:
     """Whether this build has a symbol table, a debug file or a pack: what only variables tell is null without."""
+    if way in C_WAYS:
+        return shipped_pack().exists()
     return way not in BUILDS or b"\0.symtab\0" in BUILDS[way].read_bytes()
+
+
+def shipped_pack() -> Path:
+    """Where the pack of this system's libjemalloc is, if one is shipped: of Debian's builds for x86-64."""
+    note = BUILD_ID_NOTE.search(library().read_bytes())
+    assert note is not None
+    return ROOT / "gdbheapx" / "packs" / (note.group(1).hex() + ".json")
 
 
 def build_rust(build: Rust) -> Path:
@@ -247,12 +256,11 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
 
 def unknown_pack(folder: Path) -> Path:
     """`folder`, with the pack that unknown_library's copy would have: the shipped one under that build-id."""
-    note = BUILD_ID_NOTE.search(library().read_bytes())
-    assert note is not None
-    shipped = ROOT / "gdbheapx" / "packs" / (note.group(1).hex() + ".json")
+    shipped = shipped_pack()
     if not shipped.exists():
         pytest.skip("no pack of this libjemalloc is shipped")
-    known, unknown = note.group(1).hex(), bytes(255 - byte for byte in note.group(1)).hex()
+    known = shipped.stem
+    unknown = bytes(255 - byte for byte in bytes.fromhex(known)).hex()
     folder.mkdir(exist_ok=True)
     (folder / (unknown + ".json")).write_text(shipped.read_text().replace(known, unknown))
     return folder
