@@ -108,10 +108,10 @@ def account(file: ElfFile, name: str, base: int, read: Read) -> FileShare:
     return FileShare(name, file.path, mappings, bool(same_dynamic(file, base, read)))
 
 
-def base_of(file: ElfFile, offset: int, address: int) -> Optional[int]:
-    """The load bias of a file whose byte `offset` is mapped at `address`."""
+def base_of(file: ElfFile, offset: int, address: int, page: int = PAGE) -> Optional[int]:
+    """The load bias of a file whose byte `offset` is mapped at `address`, by pages of so many bytes."""
     for entry in file.program_headers():
-        if entry.type == PT_LOAD and entry.offset & -PAGE <= offset < entry.offset + entry.filesz:
+        if entry.type == PT_LOAD and entry.offset & -page <= offset < entry.offset + entry.filesz:
             return address - offset - (entry.vaddr - entry.offset)
     return None
 
@@ -452,7 +452,7 @@ class CoreSource(Source):
         head = self.core.read_dumped(entry.start, PAGE) if entry.offset == 0 else b""
         if head != file.pread(0, len(head)):
             return False
-        base = base_of(file, entry.offset, entry.start)
+        base = base_of(file, entry.offset, entry.start, page_bytes(self.auxv()))
         same = same_dynamic(file, base, self.core.read_dumped) if base is not None else None
         return same if same is not None else True if head else None
 

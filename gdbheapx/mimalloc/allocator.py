@@ -145,7 +145,7 @@ class MimallocHeap(Heap):
         """A page goes back when its last block is freed, and collected."""
         from gdbheapx.mimalloc import sums
 
-        return sums.keeping(self.mimalloc, self.counted())
+        return sums.keeping(self.mimalloc, self.counted(), self.around.target.page_bytes)
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mimalloc's."""

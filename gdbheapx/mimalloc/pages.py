@@ -18,8 +18,8 @@ CHUNK_BITS = 512
 LARGEST = 0x80000000
 """A block size of 2 GiB and more in a field of 32 bits: the page's memory tells it."""
 OWNER_MASK = ~7
-GUARD_BYTES = 4096
-"""At the end of a page of a secure build of release 3."""
+GUARD_BYTES = (4096, 16384, 65536)
+"""One page of the kernel, at the end of a page of a secure build of release 3."""
 ABANDONED = (0, 4)
 """Thread ids of pages that no thread owns."""
 NO_KEYS = 0, 0
@@ -192,7 +192,7 @@ class Collector:
 def _rooms(page: Page) -> Tuple[int, ...]:
     """For how many blocks there is room: in secure builds of release 3 a guard page may follow the last."""
     room = page.end - page.start
-    rooms = (room, room - GUARD_BYTES) if page.keys[0] else (room,)
+    rooms = (room, *(room - guard for guard in GUARD_BYTES)) if page.keys[0] else (room,)
     return tuple(one // page.block_bytes for one in rooms)
 
 

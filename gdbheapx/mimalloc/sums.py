@@ -5,7 +5,6 @@ from typing import Dict, List, Sequence
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.pins import PinShape
-from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN, PAD_BYTES, PADDING
 from gdbheapx.mimalloc.detect import Mimalloc
 from gdbheapx.mimalloc.layouts import Form
@@ -13,8 +12,6 @@ from gdbheapx.mimalloc.records import THREAD, MimallocArena, MimallocBin
 from gdbheapx.mimalloc.survey import Counted, Survey
 from gdbheapx.model import HistogramRow
 from gdbheapx.ranges import Range, union
-
-OS_PAGE = 4096
 
 
 def used_bytes(form: Form, counted: Counted) -> int:
@@ -34,12 +31,12 @@ def arenas(mimalloc: Mimalloc, around: HeapContext, survey: Survey) -> List[Mima
         sums[index][places[piece.kind]] += piece.end - piece.start
         if piece.kind != MI_RETURNED:
             pieces[index].append((piece.start, piece.end))
-    return [_arena(mimalloc, around.ram, survey, index, pages[index], pieces[index], sums[index]) for index in range(len(survey.owners))]
+    return [_arena(mimalloc, around, survey, index, pages[index], pieces[index], sums[index]) for index in range(len(survey.owners))]
 
 
 def _arena(
     mimalloc: Mimalloc,
-    ram: Ram,
+    around: HeapContext,
     survey: Survey,
     index: int,
     pages: Sequence[Counted],
@@ -58,11 +55,12 @@ def _arena(
     unused = [[counted for counted in good if not counted.used and bool(counted.remote) == is_remote] for is_remote in (True, False)]
     whole, empty = (sum(counted.page.end - counted.page.memory for counted in some) for some in unused)
     ranges = union([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
-    in_ram = ram.of(union([(start & -OS_PAGE, -(-end // OS_PAGE) * OS_PAGE) for start, end in ranges]), False)
+    os_page = around.target.page_bytes
+    in_ram = around.ram.of(union([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
     spans = [(piece.start, piece.end) for piece, whose in survey.pieces if whose == index and piece.kind == MI_SPAN]
     emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some]
     is_collected = owner.kind == THREAD
-    collected = ram.of(union([*spans, *emptied]), False) if is_collected else None
+    collected = around.ram.of(union([*spans, *emptied]), False) if is_collected else None
     return MimallocArena(
         allocator=mimalloc.id,
         index=index,
@@ -135,7 +133,7 @@ def histogram(rows: Sequence[MimallocBin]) -> List[HistogramRow]:
     ]
 
 
-def keeping(mimalloc: Mimalloc, survey: Survey) -> Keeping:
+def keeping(mimalloc: Mimalloc, survey: Survey, os_page_bytes: int) -> Keeping:
     """Free blocks stay while one of their page is in use or waits for its owner; a page wholly free, until its owner comes by."""
     rooms: Dict[int, int] = {}
     kept = [0] * len(survey.owners)
@@ -145,5 +143,5 @@ def keeping(mimalloc: Mimalloc, survey: Survey) -> Keeping:
             rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
             kept[counted.arena] += counted.free * page.block_bytes
     padding = PADDING if mimalloc.form.is_padded else ()
-    shape = PinShape(OS_PAGE, overheads=padding, listed_kinds={MI_SPAN}, rooms=sorted(rooms.items()))
+    shape = PinShape(os_page_bytes, overheads=padding, listed_kinds={MI_SPAN}, rooms=sorted(rooms.items()))
     return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])

@@ -48,14 +48,14 @@ TICKER = (1000).to_bytes(4, "little") * 2
 """arena_decay_ticker there: {tick, nticks}, ARENA_DECAY_NTICKS_PER_UPDATE."""
 SMALLEST_CLASS_BYTES = 8
 BIN_STRIDES = {4096: 40, 16384: 88, 65536: 88}
-"""sizeof(bin_info_t) by the pages that jemalloc is built for: with flat bitmaps, and with trees of them, as larger pages need (bitmap.h)."""
+"""sizeof(bin_info_t) by the pages that jemalloc is built for: with flat bitmaps, and with trees of them (bitmap.h)."""
 LEAST_BINS = 24
 MOST_SHARDS = 64
 BLOCK_BYTES = 2 << 20
 """Blocks of an arena's metadata begin at a multiple of this and are multiples of it long (base.c: HUGEPAGE)."""
 MOST_BLOCK_BYTES = 1 << 40
 BASE_OFFSETS = {4096: 0xC0, 16384: 0x180, 65536: 0x480}
-"""Of base_t from the start of its first block, by page: behind base_block_s, in which is an extent with the bitmap of a slab of one page."""
+"""Of base_t from the start of its first block, by page: behind base_block_s, which has an extent with the bitmap of a slab."""
 ARENA_BYTES = 128 << 10
 """arena_t has up to 100 KB; arena_t.base stands near its end."""
 MOST_SEARCHED_BYTES = 16 << 20

@@ -91,7 +91,8 @@ def read(target: Target, module: Module, arenas: Arenas, bins: Optional[Bins]) -
     if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
         return "its bins do not match"
     known = layouts.states(types, layouts.UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
-    base = base._replace(narenas=arenas.highest + 1, rtree_root=ends.emap + _offset(table, "emap_s", "rtree.root"), states=known, size_from_extent=True)
+    root = ends.emap + _offset(table, "emap_s", "rtree.root")
+    base = base._replace(narenas=arenas.highest + 1, rtree_root=root, states=known, size_from_extent=True)
     held: List[Tuple[Geometry, Proof]] = []
     for bits in target.arch.address_bits:
         shape = rtree_shape(bits, base.lg_page, len(sizes))
@@ -139,7 +140,7 @@ def _number(target: Target, address: int, size_bytes: int) -> int:
 
 def newest(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[Table]:
     """The last table of each mutex that the machine may have."""
-    return list({table.mutex_bytes: table for table in tables.of(page_bytes, mutex_bytes) if table.version >= FIRST}.values())
+    return list({table.mutex_bytes: table for table in tables.of(page_bytes, mutex_bytes) if "emap_s" in table.types.structs}.values())
 
 
 def types_of(ends: Ends, table: Table) -> TypeSet:

@@ -17,7 +17,7 @@ from gdbheapx.inferior.core import file
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
 from gdbheapx.inferior.live.stopper import Stopper
-from gdbheapx.inferior.source import CoreSource
+from gdbheapx.inferior.source import CoreSource, base_of
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 
 PAGE, BASE = 4096, 0x7F0000000000
@@ -382,3 +382,13 @@ def test_a_thread_pointer_of_any_libc_leads_to_itself(words: Dict[int, int], off
     memory: Any = SimpleNamespace(word_bytes=8, header=SimpleNamespace(arch=arch.named("i386:x86-64")), word=words.get)
     block = link_map.tls_block(link_map.TlsPlace(offset, None if offset else 1), 0x1000, memory)
     assert (block.address == 0x1000 - 64) == is_known and (block.why_unknown is None) == is_known
+
+
+@pytest.mark.parametrize("page", [4096, 16384, 65536])
+def test_where_a_file_was_loaded_by_any_part_of_it(page: int) -> None:
+    """The kernel maps whole pages of its own: a segment's mapping begins before the segment, by more where pages are larger."""
+    segments = [SimpleNamespace(type=PT_LOAD, offset=0, vaddr=0, filesz=0x80000), SimpleNamespace(type=PT_LOAD, offset=0x8A6E8, vaddr=0x9A6E8, filesz=0x5E88)]
+    library: Any = SimpleNamespace(program_headers=lambda: segments)
+    start = BASE + 0x9A6E8 & -page
+    assert base_of(library, 0, BASE, page) == BASE
+    assert base_of(library, 0x8A6E8 & -page, start, page) == BASE
