@@ -119,7 +119,7 @@ ARCHITECTURE = Architecture(
     signature_set=NT_ARM_PAC_MASK,
     gdb_signature="pauth_dmask",
     mutex_bytes=(48, 40),
-    storage=ThreadStorage(tcb_bytes=16, dtv_words=0, guard_name="__pointer_chk_guard"),
+    storage=ThreadStorage(tcb_bytes=16, dtv_words=0, guard_name="__pointer_chk_guard", guard_turn=64),
     relocations=Relocations(absolute=257, relative=1027, module=1028, offset=1030),
     system_calls=SystemCalls(
         audit=0xC00000B7,

@@ -164,8 +164,8 @@ static void find_ranges(const struct graph *graph, struct weak_sieve *sieve)
         weak_sieve_add(sieve, above, last);
 }
 
-/* After the marks were made, of a graph of 64-bit words. `turn`: 0: no guard is known. `ignorable`: bits of a pointer of which it is not
-   known whether they are ignored. NULL: no memory. */
+/* After the marks were made, of a graph of 64-bit words. `turn`: 64: a whole one; 0: no guard is known. `ignorable`: bits of a pointer of
+   which it is not known whether they are ignored. NULL: no memory. */
 struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, uint64_t ignorable, unsigned threads)
 {
     struct weak *weak = calloc(1, sizeof *weak);

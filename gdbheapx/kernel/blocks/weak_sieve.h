@@ -20,7 +20,7 @@ struct weak_sieve {
     struct weak_span ranges[2];
     unsigned count;
     uint64_t guard;
-    unsigned turn;                  /* how far the C library rotates what it mangles; 0: no guard is known */
+    unsigned turn;                  /* how far the C library rotates what it mangles, 64: not at all; 0: no guard is known */
     int is_wide;                    /* this machine compares four words at once (AVX2) */
     uint64_t ignored;               /* bits of a pointer that are no address */
     unsigned zeros_until;           /* so many bytes of a pointer, from its lowest on, have none of these */
@@ -39,7 +39,7 @@ static inline int weak_is_in(const struct weak_sieve *sieve, uint64_t value)
 
 static inline uint64_t weak_unmangled(const struct weak_sieve *sieve, uint64_t value)
 {
-    return (value >> sieve->turn | value << (-sieve->turn & 63)) ^ sieve->guard;
+    return (value >> (sieve->turn & 63) | value << (-sieve->turn & 63)) ^ sieve->guard;
 }
 
 /* One bit for each word of a group, of eight bytes in this machine's order: it, or what begins in it at an odd place, may be an address.

@@ -476,18 +476,19 @@ def test_a_list_belongs_to_who_holds_its_first(c_kernel: CKernel) -> None:
     assert without.owners[1] == NO_NODE
 
 
-def test_weak_pointers_are_found_by_a_second_look(c_kernel: CKernel) -> None:
+@pytest.mark.parametrize("turn", [17, 64])
+def test_weak_pointers_are_found_by_a_second_look(c_kernel: CKernel, turn: int) -> None:
     """Masked and packed ones, unaligned ones, those mangled with the guard; what hangs behind them is found with them."""
     blocks = [(HEAP + 64 * place, 56) for place in range(7)]
     guard = 0x1234567890ABCDEF
     mangled = blocks[3][0] ^ guard
-    mangled = (mangled << 17 | mangled >> 47) & (1 << 64) - 1
+    mangled = (mangled << turn | mangled >> 64 - turn) & (1 << 64) - 1
     unaligned = int.from_bytes(word(blocks[2][0], 8, "little"), "little")
     root = [blocks[0][0] | 0xABCD << 48, blocks[1][0] << 16 | 5, (unaligned << 8) & (1 << 64) - 1, unaligned >> 56, mangled]
     world = plain({blocks[3][0]: blocks[4][0]}, blocks, root)
     graph = build(c_kernel, world)
     assert set(classes(graph, world)) == {LEAKED}
-    sums = graph.look_again([(DATA, DATA + 8 * len(root))], (guard, 17))
+    sums = graph.look_again([(DATA, DATA + 8 * len(root))], (guard, turn))
     assert [graph.evidence(node) for node in range(7)] == [MASKED, MASKED, UNALIGNED, MANGLED, MANGLED, LEAKED, LEAKED]
     assert sums[LEAKED] == (2, 112) and sums[MANGLED] == (2, 112)
     assert graph.find_leak_roots() == 2
