@@ -199,7 +199,7 @@ class Injector(Tracer):
                 continue
             words = list(self._words)
             state = self._set(lwp, self._machine.state_set)
-            against = self._machine.against(words, state) or self._against(lwp, words)
+            against = self._machine.against(words, state, lambda number: self._set(lwp, number)) or self._against(lwp, words)
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
                 continue
@@ -219,13 +219,19 @@ class Injector(Tracer):
 
     def _span(self, lwp: int, words: Sequence[int]) -> Optional[Mapping]:
         """The thread's own stack: what is below its stack pointer belongs to nobody else."""
-        at, pointer = self._named(words, self._layout.sp), self._named(words, self._layout.thread_pointer)
+        at, pointer = self._named(words, self._layout.sp), self._thread_pointer(lwp, words)
         span = next((one for one in self._prepared.mappings if one.start <= at < one.end), None)
         if span is None or not span.writable or span.shared:
             return None
         if lwp == self.pid:
             return span if span.name == "[stack]" else None
-        return span if at < pointer < span.end else None
+        return span if pointer is not None and at < pointer < span.end else None
+
+    def _thread_pointer(self, lwp: int, words: Sequence[int]) -> Optional[int]:
+        layout = self._layout
+        if layout.read_pointer is None or layout.pointer_set is None:
+            return self._named(words, layout.thread_pointer)
+        return layout.read_pointer(dict(zip(layout.names, words)), self._set(lwp, layout.pointer_set), "<")
 
     def _is_there(self, span: Mapping) -> bool:
         """The mapping is as it was: asked of the kernel for this one, where it answers that; it may have ten thousand."""
@@ -275,17 +281,17 @@ class Injector(Tracer):
     # ------------------------------------------------------------------------------------------------ what it does
 
     def _make(self, chosen: Chosen, predicted: int) -> int:
-        lwp, words, machine, code = chosen.lwp, chosen.words, self._machine, self._prepared.code
+        lwp, words, machine, code, back = chosen.lwp, chosen.words, self._machine, self._prepared.code, self._prepared.back
         if self._call(GETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
             raise NotNow("the kernel does not tell its signal mask")
         mask = self._mask.value
         base = machine.base(words, chosen.state)
-        frames = machine.frames(words, chosen.state, mask, base, code, self._prepared.back, self._numbers["close"], predicted)
+        frames = machine.frames(words, chosen.state, mask, base, code, back, self._numbers["close"], predicted)
         before = self._read(base, len(frames))
         if len(before) != len(frames):
             raise NotNow("thread %d has a stack that cannot be read" % lwp)
         os.pwrite(self._memory, frames, base)
-        self._put(lwp, machine.first(words, base, code, self._numbers["userfaultfd"], FLAGS))
+        self._put(lwp, machine.first(words, base, code, back, self._numbers["userfaultfd"], FLAGS))
         self._block(lwp, (1 << 64) - 1)  # behind the registers: now the frames give the mask back
         descriptor, refusal = -1, ""
         try:
@@ -299,7 +305,7 @@ class Injector(Tracer):
                     descriptor = self._system_call("pidfd_getfd", self._process, made, 0)
                 except OSError as error:
                     refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno or 0)
-                self._put(lwp, machine.second(words, base, code, self._numbers["close"], made))
+                self._put(lwp, machine.second(words, base, code, back, self._numbers["close"], made))
                 self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
             else:
                 refusal = "userfaultfd fails in it: %s" % os.strerror(-made)

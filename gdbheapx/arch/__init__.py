@@ -175,8 +175,8 @@ class Injecting(NamedTuple):
     """Code that goes on as the frame below the stack pointer says, as at the end of signal handlers in the C library. The first found."""
     state_set: int
     """The register set with everything that is not general."""
-    against: Callable[[Sequence[int], bytes], Optional[str]]
-    """(words, state) -> why not on this thread."""
+    against: Callable[[Sequence[int], bytes, Callable[[int], bytes]], Optional[str]]
+    """(words, state, a register set by its number) -> why not on this thread."""
     rank: Callable[[Sequence[int]], int]
     """How well it suits; the lowest first."""
     base: Callable[[Sequence[int], bytes], int]
@@ -184,9 +184,9 @@ class Injecting(NamedTuple):
     frames: Callable[..., bytes]
     """(words, state, signal mask, base, call_and_return's address, come_back's, number and argument of the second call) -> what is there
     before the first call."""
-    first: Callable[[Sequence[int], int, int, int, int], Sequence[int]]
-    """(words, base, call_and_return's address, number, argument) -> registers with which the thread makes the first call."""
-    second: Callable[[Sequence[int], int, int, int, int], Sequence[int]]
+    first: Callable[[Sequence[int], int, int, int, int, int], Sequence[int]]
+    """(words, base, call_and_return's address, come_back's, number, argument) -> registers with which the thread makes the first call."""
+    second: Callable[[Sequence[int], int, int, int, int, int], Sequence[int]]
     """The same for the second one."""
     argument_at: int
     """Where the frames have the second call's argument, in bytes from their base."""

@@ -1,7 +1,7 @@
 """Two system calls of a thread of x86-64 that then goes on by itself: struct rt_sigframe of the kernel, which sigreturn(2) takes."""
 
 import struct
-from typing import List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from gdbheapx.arch import Injecting
 from gdbheapx.arch.x86_64 import NT_X86_XSTATE, ORDER
@@ -35,7 +35,7 @@ def _signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-def against(words: Sequence[int], state: bytes) -> Optional[str]:
+def against(words: Sequence[int], state: bytes, register_set: Callable[[int], bytes]) -> Optional[str]:
     """Why not on this thread."""
     if words[AT["cs"]] != CODE_64:
         return "runs 32-bit code"
@@ -91,12 +91,12 @@ def _calling(words: Sequence[int], at: int, code: int, number: int, argument: in
     return result
 
 
-def first(words: Sequence[int], base: int, code: int, number: int, argument: int) -> Sequence[int]:
+def first(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
     """Registers for the first call, behind which the first frame stands."""
     return _calling(words, base, code, number, argument)
 
 
-def second(words: Sequence[int], base: int, code: int, number: int, argument: int) -> Sequence[int]:
+def second(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
     """Registers for the second call, behind which the second frame stands."""
     return _calling(words, base + FRAME_BYTES, code, number, argument)
 
@@ -104,7 +104,7 @@ def second(words: Sequence[int], base: int, code: int, number: int, argument: in
 def frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int) -> bytes:
     """The first call returns into the first frame, which makes the second; that returns into the second frame, with all as it was."""
     state_at = base + FRAMES_BYTES
-    makes_second = _frame(second(words, base, code, number, argument), back, ALL_SIGNALS, 0)
+    makes_second = _frame(second(words, base, code, back, number, argument), back, ALL_SIGNALS, 0)
     return makes_second + _frame(_resumed(words), back, mask, state_at) + _saved(state)
 
 

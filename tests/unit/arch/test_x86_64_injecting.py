@@ -100,8 +100,8 @@ def test_the_first_call_finds_the_first_frame() -> None:
     before, data = words(), state()
     base, frames = made(before, data)
     for registers, at in (
-        (injecting.first(before, base, CODE, 323, 1), base),
-        (injecting.second(before, base, CODE, CLOSE, DESCRIPTOR), base + injecting.FRAME_BYTES),
+        (injecting.first(before, base, CODE, BACK, 323, 1), base),
+        (injecting.second(before, base, CODE, BACK, CLOSE, DESCRIPTOR), base + injecting.FRAME_BYTES),
     ):
         assert registers[ORDER.index("rsp")] == at and word(frames, at - base) == BACK and registers[ORDER.index("rip")] == CODE
         assert registers[ORDER.index("orig_rax")] == (1 << 64) - 1, "no call that the kernel would make again"
@@ -147,5 +147,5 @@ def test_interrupted_calls(offsets: Dict[str, int], call: int, result: int, rank
 )
 def test_against(given: Dict[str, int], data: bytes, why: Optional[str]) -> None:
     """Threads that are left alone."""
-    said = injecting.against(words(**given), data)
+    said = injecting.against(words(**given), data, lambda number: b"")
     assert said is None if why is None else why in (said or "")
