@@ -13,7 +13,7 @@ import os
 import signal
 import struct
 import time
-from functools import cache
+from functools import cache, partial
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import native
@@ -199,7 +199,7 @@ class Injector(Tracer):
                 continue
             words = list(self._words)
             state = self._set(lwp, self._machine.state_set)
-            against = self._machine.against(words, state, lambda number: self._set(lwp, number)) or self._against(lwp, words)
+            against = self._machine.against(words, state, partial(self._set, lwp)) or self._against(lwp, words)
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
                 continue
@@ -255,9 +255,12 @@ class Injector(Tracer):
             return "has come under a seccomp filter"
         if lwp != self.pid and not same_descriptors(self.pid, lwp):
             return "has descriptors of its own"
-        if self._restarts(lwp, self._named(words, self._layout.pc)):
+        pc, shown = self._named(words, self._layout.pc), native().in_system_call
+        if self._restarts(lwp, pc):
             return "is in code that must not be interrupted (rseq)"
-        return None
+        if pc == self._prepared.code:  # the kernel would take the call for the thread's own
+            return "waits where the call is to be made"
+        return None if shown is None else shown.against(dict(zip(self._layout.names, words)), pc, self._read)
 
     def _restarts(self, lwp: int, pc: int) -> bool:
         """It is in a restartable sequence (rseq(2)), which the kernel aborts: it would not once the thread has been elsewhere."""

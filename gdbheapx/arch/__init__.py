@@ -26,6 +26,8 @@ REGISTRY: Dict[str, Tuple[int, int, str]] = {
 CALLS_TESTED_ON = "x86-64 and aarch64"
 """Machines with a `calling`, for sentences."""
 NT_FPREGSET = 2
+ANEW_S = 0.1
+"""A wait as short as this may begin anew: the stop takes longer."""
 ByteOrder = Literal["little", "big"]
 
 
@@ -125,6 +127,19 @@ class InSystemCall(NamedTuple):
         """The instruction stands in front of this program counter, or at it where the call is made again."""
         size = len(self.instruction)
         return read(pc - size, size) == self.instruction or (self.is_rewound and read(pc, size) == self.instruction)
+
+    def against(self, registers: Mapping[str, int], pc: int, read: Callable[[int, int], bytes]) -> Optional[str]:
+        """Why the program counter may not be moved and set back at this moment: a wait would begin anew. In a later stop of the same wait
+        the thread shows that it waits for what is left of it."""
+        timed = None if self.timed is None else self.timed(registers)
+        if timed is None or not timed.is_span or read(pc, len(self.instruction)) != self.instruction:
+            return None
+        data = read(timed.time_at, 16)
+        seconds = int.from_bytes(data[:8], "little") + int.from_bytes(data[8:], "little") / 1e9 if len(data) == 16 else None
+        if seconds is not None and seconds <= ANEW_S:
+            return None
+        span = "%g s" % seconds if seconds is not None else "a time that cannot be read"
+        return "has just begun to wait, for %s, which would begin anew" % span
 
 
 class Calling(NamedTuple):

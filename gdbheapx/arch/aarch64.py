@@ -124,6 +124,7 @@ ARCHITECTURE = Architecture(
     system_calls=SystemCalls(
         audit=0xC00000B7,
         numbers={
+            "close": 57,
             "futex": 98,
             "nanosleep": 101,
             "clock_gettime": 113,
@@ -135,6 +136,9 @@ ARCHITECTURE = Architecture(
             "mmap": 222,
             "mprotect": 226,
             "madvise": 233,
+            "kcmp": 272,
+            "userfaultfd": 282,
+            "pidfd_getfd": 438,
         },
     ),
     unwinding=Unwinding((*GENERAL, "sp", "pc"), sp=31, pc=32, kept=tuple(range(19, 30)), returns=30),
@@ -158,6 +162,7 @@ ARCHITECTURE = Architecture(
         kept_sets=(NT_ARM_SVE, NT_FPREGSET),
         against=against,
     ),
+    injecting="aarch64_injecting",
     relative_reads=relative_reads,
     return_mask=(1 << CODE_BITS) - 1,
 )

@@ -22,8 +22,6 @@ from gdbheapx.problems import GDB_FAILED
 TRIAL, TRIAL_S = 48271, 5.0
 AT_ENTRY = 9
 """Entry of the auxiliary vector (getauxval(3)): the program's first instruction."""
-ANEW_S = 0.1
-"""A wait as short as this may begin anew: the stop takes longer."""
 ROOM = 1024
 """Bytes below the red zone, for good measure."""
 
@@ -87,17 +85,9 @@ class Control(Frames):
         self.switch(thread.lwp)
         words = gdb_inferior.registers(machine.general)
         reason = machine.against(words, lambda number: tracer.register_set(thread.lwp, number))
-        if reason is not None:
-            return "%s %s" % (thread.who, reason)
-        timed = shown.timed(words) if shown.timed is not None and thread.in_system_call else None
-        if timed is None or not timed.is_span or self.target.read_prefix(thread.pc, len(shown.instruction)) != shown.instruction:
-            return None
-        data = self.target.read_prefix(timed.time_at, 16)
-        seconds = int.from_bytes(data[:8], "little") + int.from_bytes(data[8:], "little") / 1e9 if len(data) == 16 else None
-        if seconds is not None and seconds <= ANEW_S:
-            return None
-        span = "%g s" % seconds if seconds is not None else "a time that cannot be read"
-        return "%s has just begun to wait, for %s, which would begin anew" % (thread.who, span)
+        if reason is None and thread.in_system_call:
+            reason = shown.against(words, thread.pc, self.target.read_prefix)
+        return None if reason is None else "%s %s" % (thread.who, reason)
 
     def _kept(self, lwp: int) -> Tuple[int, bytes]:
         """What the thread has in registers that are not general: a register set and its contents; without contents where gdb alone keeps
