@@ -111,6 +111,21 @@ static void events(void)
     }
 }
 
+#ifdef __aarch64__
+/* Values in three vector registers, and the control register, for a while. */
+static int vectors(void)
+{
+    static const uint64_t seed[2] __attribute__((aligned(16))) = {0x0123456789abcdef, 0xfedcba9876543210};
+    uint64_t seen[3][2] __attribute__((aligned(16))), before, after;
+
+    memset(seen, 0, sizeof seen);
+    __asm__ volatile("mrs %0, fpcr\n\tldr q0, [%3]\n\tmov v7.16b, v0.16b\n\tmov v15.16b, v0.16b\n\t"
+        "mov w9, #3392\n\tmovk w9, #3, lsl #16\n1:\tsubs w9, w9, #1\n\tb.ne 1b\n\t"
+        "str q0, [%2]\n\tstr q7, [%2, #16]\n\tstr q15, [%2, #32]\n\tmrs %1, fpcr"
+        : "=&r"(before), "=&r"(after) : "r"(seen), "r"(seed) : "x9", "cc", "memory", "v0", "v7", "v15");
+    return !memcmp(seen[0], seed, sizeof seed) && !memcmp(seen[1], seed, sizeof seed) && !memcmp(seen[2], seed, sizeof seed) && before == after;
+}
+#else
 /* Values in xmm0 to xmm15 or their upper halves, an x87 register and the control word of both, for a while. */
 static int vectors(void)
 {
@@ -133,6 +148,7 @@ static int vectors(void)
             return 0;
     return (left > 2.14 || left < -2.14) && before == after;
 }
+#endif
 
 static void computing(void)
 {
