@@ -85,7 +85,8 @@ class Control(Frames):
         self.switch(thread.lwp)
         words = gdb_inferior.registers(machine.general)
         reason = machine.against(words, lambda number: tracer.register_set(thread.lwp, number))
-        if reason is None and thread.in_system_call:
+        waits_on = thread.in_system_call and not (self.ours and tracer.is_in_danger(thread.lwp))  # otherwise its wait ends with EINTR
+        if reason is None and waits_on:
             reason = shown.against(words, thread.pc, self.target.read_prefix)
         return None if reason is None else "%s %s" % (thread.who, reason)
 
@@ -115,6 +116,8 @@ class Control(Frames):
         self.switch(lwp)
         with Undisturbed(), Settings(self._for_call(alone, bound_s)), Mask(lwp):
             before, kept = gdb_inferior.registers(self.machine.general), self._kept(lwp)
+            if not alone:
+                self.spare()
             low, place = self._put(gdb_inferior.register("sp"), text)
             began = time.monotonic()
             guard = self._guard(bound_s)
@@ -246,6 +249,7 @@ class Control(Frames):
         """The watchdog's SIGINT may have come too late for the call: it must not reach the program."""
         if guard.fired and self.signal_masks()["ShdPnd"] & 2:
             quiet("handle SIGINT stop print nopass")
+            self.spare()
             with Settings({"scheduler-locking": "on"}):
                 quiet("stepi")
         if guard.fired:
@@ -306,6 +310,7 @@ class Control(Frames):
 
     def _run_on(self, lwp: int, bound_s: float) -> Ran:
         """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it."""
+        self.spare()
         heard, guard, error = gdb_inferior.StopSignals(), self._guard(bound_s), None
         heard.listen()
         try:
@@ -329,6 +334,7 @@ class Control(Frames):
                 "use gdb 11 or newer",
                 code=GDB_FAILED,
             )
+        self.spare()
         points = [gdb_inferior.hardware_breakpoint(point) for point in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:

@@ -137,6 +137,11 @@ class Hold:
         """The same, and reads are cut off."""
         return self.ours and self.target.still.is_over
 
+    def spare(self) -> None:
+        """No thread is killed by its seccomp filter for running on. Where somebody else holds it, `problems` has told that one."""
+        for lwp in procfs.threads(self.pid) if self.ours else ():
+            tracer.spare(lwp)
+
     def let_go(self) -> None:
         """Let the process run on, if this tool stopped it. Harmless when called twice."""
         self.commit()
@@ -147,8 +152,7 @@ class Hold:
             if not self._ours_pending:
                 quiet("handle SIGINT nostop noprint pass")
             self._ours_pending = False
-            for lwp in procfs.threads(self.pid):
-                tracer.spare(lwp)
+            self.spare()
             try:
                 quiet("detach")
             finally:

@@ -175,11 +175,14 @@ def set_register(name: str, value: int) -> None:
     """Write one general register of the selected thread; a value of 64 bits, signed or not.
 
     In an older frame a register is the place where it was saved, so the newest one is selected first each time: after a write to
-    the stack pointer gdb selects the frame that has the id of the one before, and stale frames below can have it.
+    the stack pointer gdb selects the frame that has the id of the one before, and stale frames below can have it. Flags take a number
+    of their own size alone.
     """
-    value &= 0xFFFFFFFFFFFFFFFF
     gdb.newest_frame().select()
-    gdb.execute("set $%s = %d" % (name, value - (1 << 64) if value >> 63 else value), False, True)
+    bits = 8 * int(gdb.newest_frame().read_register(name).type.sizeof)
+    value &= (1 << bits) - 1
+    given = "%d" % (value - (1 << bits) if value >> bits - 1 else value)
+    gdb.execute("set $%s = %s" % (name, "(int) " + given if bits == 32 else given), False, True)
 
 
 @telling
