@@ -90,8 +90,8 @@ def _frame(words: Sequence[int], state: bytes, mask: int) -> bytes:
 
 
 def _calling(words: Sequence[int], at: int, code: int, back: int, number: int, argument: int) -> List[int]:
-    result = list(words)
-    for name, value in (("pc", code), ("sp", at), ("x8", number), ("x0", argument), ("x30", back), ("pstate", words[AT["pstate"]] & ~TRACED)):
+    result, status = list(words), words[AT["pstate"]] & ~TRACED
+    for name, value in (("pc", code), ("sp", at), ("x8", number), ("x0", argument), ("x30", back), ("pstate", status)):
         result[AT[name]] = value
     return result
 
