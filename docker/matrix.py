@@ -88,6 +88,37 @@ JEMALLOCS = (
         "Pages of 64 KiB: with debug information",
     ),
 )
+class Machine(NamedTuple):
+    """A processor's architecture and what was run on it."""
+
+    name: str
+    reads: str
+    calls: str
+
+
+MACHINES = (
+    Machine("x86-64", "every release above, live and cores", "every release above"),
+    Machine(
+        "aarch64",
+        "Debian 12 emulated by qemu (SVE, PAC, BTI, MTE), with Debian's kernels of 4 KiB (6.1) and 16 KiB pages (6.12): glibc 2.36, jemalloc of Debian 12, 13 and "
+        "sid (pages of 64 KiB), live and cores; cores and snapshots exchanged with x86-64. Not tried: real hardware, kernels with pages of 64 KiB",
+        "`trim`, `purge`, `--short-stop` (6.12), there",
+    ),
+    Machine(
+        "i386",
+        "glibc 2.36, jemalloc 5.3.0 built from source, musl 1.2.3, under a kernel of x86-64, live and cores; "
+        "mimalloc and tcmalloc are named, not read",
+        "refused",
+    ),
+    Machine("32-bit ARM, RISC-V, POWER, s390x, x32", "synthetic memory alone", "refused"),
+)  # type: Tuple[Machine, ...]
+
+
+def machine_table() -> List[List[str]]:
+    """Which architectures were tried, header first."""
+    return [["machine", "reading was run on", "calls"], *[list(one) for one in MACHINES]]
+
+
 TICKER_BUG = ((5, 0, 1), (5, 2, 1))
 """The first and the last release in which a thread that frees first never purges."""
 
@@ -135,7 +166,8 @@ def summary() -> str:
     """The README's line."""
     first, last = ROWS[0], ROWS[-1]
     releases = ", ".join(one.title for one in ROWS)
-    return "Tested on %s: glibc %s to %s, jemalloc %s to %s, gdb %s to %s, Python %s to %s." % (
+    machines = "x86-64; aarch64, emulated, with pages of 4 and 16 KiB; i386, to read"
+    return "Tested on %s: glibc %s to %s, jemalloc %s to %s, gdb %s to %s, Python %s to %s. Machines: %s." % (
         releases,
         text(first.glibc),
         text(last.glibc),
@@ -145,6 +177,7 @@ def summary() -> str:
         text(last.gdb),
         text(first.python),
         text(last.python),
+        machines,
     )
 
 

@@ -25,6 +25,9 @@ later. The last column is the version of libjemalloc2.
 TAIL = """
 If a glibc is newer than the last row, gdbheapx reads it by its debug information; where that says nothing, it assumes the last row.
 
+## Machines
+
+| machines |
 ## Targets
 
 | target | tested |
@@ -104,9 +107,10 @@ def page() -> str:
     for row in matrix.ROWS:
         if row.found:
             out.append("\n%s changes over time. When it was tested it had %s." % (row.title, row.found))
-    return "\n".join(out) + "\n" + TAIL.replace("| structures |\n", "\n".join(table(matrix.structure_table())) + "\n\n").replace(
-        "| jemallocs |\n", "\n".join(table(matrix.jemalloc_table())) + "\n\n"
-    )
+    text = TAIL
+    for name, lines in (("machines", matrix.machine_table()), ("structures", matrix.structure_table()), ("jemallocs", matrix.jemalloc_table())):
+        text = text.replace("| %s |\n" % name, "\n".join(table(lines)) + "\n\n")
+    return "\n".join(out) + "\n" + text
 
 
 def table(lines: List[List[str]]) -> List[str]:
