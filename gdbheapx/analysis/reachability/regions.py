@@ -163,10 +163,10 @@ class Finder:
 
     def _dtv(self, thread_pointer: Optional[int]) -> List[int]:
         """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
-        if not thread_pointer or not self._target.arch.storage.is_pthread:
+        storage, word = self._target.arch.storage, self._target.word_bytes
+        if not thread_pointer or not (storage.is_pthread or storage.tcb_bytes):
             return []
-        word = self._target.word_bytes
-        data = self._target.read_prefix(thread_pointer + word, word)
+        data = self._target.read_prefix(thread_pointer + storage.dtv_words * word, word)
         dtv = int.from_bytes(data, "little") if len(data) == word else 0
         return [dtv - 2 * word] if dtv > 2 * word else []
 
