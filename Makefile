@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
+.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix arm64 matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -42,6 +42,10 @@ hidden: ## the reading tests with symbols and libraries hidden from the tool, th
 matrix: ## tests that depend on libc, gdb or Python, in an image of each Debian release of docker/matrix.py; SUITES="bullseye sid" for some
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES)) $(addprefix --tested ,$(TESTED))
+
+arm64: ## what can differ on aarch64, in an emulated machine with Debian's kernels of 4 and of 16 KiB pages; BOOTS=16k for one of them
+	@$(SETUP) arm64
+	@$(PYTHON) -m tools.arm_machine test $(BOOTS)
 
 matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Makes this machine able to run `make demo` (demo), `make test` and the rest (test), `make matrix` (matrix) or `make dist` and `make deb` (dist):
+# Makes this machine able to run `make demo` (demo), `make test` and the rest (test), `make matrix` (matrix), `make arm64` (arm64) or `make dist`
+# and `make deb` (dist):
 # Debian packages and .venv. An engine for images is something that `make dist` can do without.
 # As root it installs the Debian packages that are lacking; otherwise it prints the one line that does and stops.
 set -euo pipefail
@@ -60,6 +61,12 @@ if [ "$what" = test ]; then
     fi
   fi
 fi
+if [ "$what" = arm64 ]; then
+  command -v qemu-system-aarch64 >/dev/null || lack qemu-system-arm
+  PATH=$PATH:/usr/sbin command -v mke2fs >/dev/null || lack e2fsprogs
+  command -v cpio >/dev/null || lack cpio
+  ls /usr/bin/aarch64-linux-gnu-gcc* >/dev/null 2>&1 || lack gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+fi
 if { [ "$what" = matrix ] || { [ "$what" = dist ] && [ "$(id -u)" = 0 ]; }; } && [ -z "${DOCKER_HOST:-}" ] && [ ! -S /var/run/docker.sock ]; then
   # No engine runs here: docker/engine.py starts this one, and makes images without a registry.
   PATH=$PATH:/usr/sbin command -v dockerd >/dev/null || lack docker.io
@@ -88,7 +95,7 @@ if [ "$what" = dist ]; then
   extra='[dist]'
   build=(setuptools wheel)
 fi
-if [ "$what" = test ]; then
+if [ "$what" = test ] || [ "$what" = arm64 ]; then
   extra='[dev]'
   build=(setuptools wheel) # the tests of packaging build without isolation
 fi
