@@ -98,9 +98,10 @@ class WalkResult(NamedTuple):
     interior_bytes: int
     """Whole pages inside maximal runs of adjacent free and fast chunks, by mtrim's rule; runs that border top are left out."""
     interior_resident_bytes: Optional[int]
-    """Those of them that are in RAM, as in Residency; this and the next two are None without a page table."""
+    """Those of them that are in RAM, as in Residency; this and the next three are None without a page table."""
     interior_exclusive_bytes: Optional[int]
     interior_unsure_bytes: Optional[int]
+    interior_huge_bytes: Optional[int]
     interior_ranges: int
     """Number of such runs with at least one whole page."""
     top_run_start: int
@@ -130,13 +131,14 @@ class WalkResult(NamedTuple):
 
     @property
     def interior_residency(self) -> Optional[Residency]:
-        """What of the interior is in RAM, huge pages and swap not counted; None without a page table."""
-        if self.interior_resident_bytes is None or self.interior_exclusive_bytes is None or self.interior_unsure_bytes is None:
+        """What of the interior is in RAM, swap not counted; None without a page table."""
+        resident, exclusive, unsure = self.interior_resident_bytes, self.interior_exclusive_bytes, self.interior_unsure_bytes
+        if resident is None or exclusive is None or unsure is None or self.interior_huge_bytes is None:
             return None
-        return Residency(self.interior_resident_bytes, self.interior_exclusive_bytes, 0, 0, self.interior_unsure_bytes)
+        return Residency(resident, exclusive, 0, self.interior_huge_bytes, unsure)
 
 
-PAGE_COUNTERS = ("interior_resident_bytes", "interior_exclusive_bytes", "interior_unsure_bytes")
+PAGE_COUNTERS = ("interior_resident_bytes", "interior_exclusive_bytes", "interior_unsure_bytes", "interior_huge_bytes")
 """Members of WalkResult that need a page table."""
 
 

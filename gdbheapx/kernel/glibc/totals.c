@@ -21,6 +21,7 @@ void totals_close_run(struct walk_result *totals, uint64_t *run, uint64_t end, c
         totals->interior_resident_bytes += sum.resident_bytes;
         totals->interior_exclusive_bytes += sum.exclusive_bytes;
         totals->interior_unsure_bytes += sum.unsure_bytes;
+        totals->interior_huge_bytes += sum.huge_bytes;
     }
 }
 
@@ -108,6 +109,7 @@ void totals_add(struct walk_result *sum, const struct walk_result *part)
     if (part->largest_free_bytes > sum->largest_free_bytes)
         sum->largest_free_bytes = part->largest_free_bytes;
     ADD(interior_bytes); ADD(interior_resident_bytes); ADD(interior_exclusive_bytes); ADD(interior_unsure_bytes); ADD(interior_ranges);
+    ADD(interior_huge_bytes);
     FIRST(top_run_start);
     ADD(free_sum); ADD(fd_sum); ADD(bk_sum);
     FIRST(bad_prev_size); ADD(bad_prev_size_chunks);

@@ -106,6 +106,7 @@ class Totals:
             self.counts["interior_resident_bytes"] += found.resident_bytes
             self.counts["interior_exclusive_bytes"] += found.exclusive_bytes
             self.counts["interior_unsure_bytes"] += found.unsure_bytes
+            self.counts["interior_huge_bytes"] += found.huge_bytes
 
     def settle_top(self) -> None:
         """The walk ended on top: malloc_consolidate would merge the run before it into top."""
