@@ -25,6 +25,8 @@ ALLOCATOR_UNREAD = "allocator-unread"
 NO_ALLOCATOR = "no-allocator"
 EVIDENCE_MISSING = "evidence-missing"
 """No verdict: what could not be read would decide it."""
+BLOCKLESS = "huge-pages-without-blocks"
+"""Huge pages fill RAM where the allocator has no block."""
 ARENAS_LEFT = "arenas-left-behind"
 """Most of the free memory is in arenas whose threads have ended: no trim returns it."""
 

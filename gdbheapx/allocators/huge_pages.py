@@ -5,13 +5,15 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx import findings
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, Step
-from gdbheapx.units import Size, say
+from gdbheapx.units import Size, say, share
 from gdbheapx.verdict import HOARDING, HUGE_PAGES, SMALL_BYTES, Verdict, of_lines
 
 LEAST_BYTES = 16 * SMALL_BYTES
 """Below this nobody would ask."""
 SHARE = 4
 """It is the verdict where it is this part (1/SHARE) of what the allocator has in RAM."""
+LEAST_OF_SMALL_BYTES = 4 * SMALL_BYTES
+"""In a small process less is worth a sentence, where it is this part (1/SHARE) of its RSS."""
 HUGE, LOCKED, UNTOLD = "huge pages", "locked memory", "not explained"
 """Why it is there."""
 
@@ -38,6 +40,22 @@ class Returned(NamedTuple):
     """The allocator's own option against it, for the next start; None if it has none here."""
 
 
+class Blockless(NamedTuple):
+    """What huge pages fill of one allocator's memory where it has no block: of a huge page all comes into RAM at the first touch."""
+
+    name: str
+    huge_bytes: Optional[int]
+    """None where the kernel does not tell."""
+    zero_bytes: Optional[int]
+    """What of it would not be in RAM without huge pages; None if that is not known."""
+    rss_bytes: Optional[int]
+    """Of the whole process."""
+    asked: str
+    """Who asked for huge pages, where it is the allocator; else empty."""
+    cures: Sequence[Step]
+    """The allocator's own."""
+
+
 class Judged(NamedTuple):
     """A sentence on it."""
 
@@ -62,6 +80,30 @@ def judge(returned: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
     evidence = say("%s%s %s%s%s", Size(resident), of, returned.what, huge, setting)
     steps = _cures(returned, facts) if cause == HUGE else []
     return Judged(Finding(what, evidence, _HINTS.get(cause) or str(steps[0]), findings.GIVEN_BACK_IN_RAM), cause, sure, steps)
+
+
+def is_worth_telling(huge_bytes: Optional[int], rss_bytes: Optional[int]) -> bool:
+    """So much of a process is in huge pages without a block."""
+    huge = huge_bytes or 0
+    return huge >= LEAST_BYTES or (huge >= LEAST_OF_SMALL_BYTES and rss_bytes is not None and SHARE * huge >= rss_bytes)
+
+
+def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Judged]:
+    """The sentence on what huge pages fill without a block; None if it is not worth one: what the program wrote would be there anyway."""
+    huge, rss = found.huge_bytes, found.rss_bytes
+    if huge is None or not is_worth_telling(huge if found.zero_bytes is None else found.zero_bytes, rss):
+        return None
+    setting = facts.setting if facts is not None else None
+    asked = "transparent_hugepage/enabled is always" if setting == "always" else found.asked or "the program asked for them (madvise)"
+    of = "" if rss is None else say(" of %s RSS (%s)", Size(rss), share(huge, rss))
+    if found.zero_bytes is None:
+        saved = say("without huge pages not all of that would be in RAM")
+    else:
+        saved = say("%s of that hold zeros and would not be in RAM without huge pages", Size(found.zero_bytes))
+    evidence = say("%s%s are parts of huge pages without a block in them; %s; %s", Size(huge), of, saved, asked)
+    steps = [*found.cures, *_cures(Returned(found.name, None, None, huge, "", None), facts)]
+    what = "huge pages: they fill RAM where %s has no block" % found.name
+    return Judged(Finding(what, evidence, str(steps[0]), findings.BLOCKLESS), HUGE, CERTAIN, steps)
 
 
 def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: Verdict) -> Verdict:

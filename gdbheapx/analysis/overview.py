@@ -164,6 +164,7 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
         beyond_bytes=memory_verdict.beyond(memory, target.lost_bytes()),
         advisable=advisable,
         is_cut=target.lost_bytes() != 0,
+        rss_bytes=memory.memory.total_bytes if memory is not None and target.kind == "live" else None,
     )
     made: List[Judged] = []
     names = {fact.info.name for fact in facts}

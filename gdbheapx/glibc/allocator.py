@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
+from gdbheapx.glibc import bins, blockless, layouts, mmapped, tcache, trim_model
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import Context
@@ -128,24 +128,21 @@ class GlibcMalloc(Heap):
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._tops()
         ended = code.has_aborted(self.context.target, self.glibc.module)
-        return GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended)
+        rest = self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended, self._asks_by_default(), self._zero_huge_bytes
+        return GlibcFacts(self.info, *known, *more, *rest)
 
     def _free_pages(self) -> List[Tuple[int, int]]:
         """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
-        geometry, spans = self.glibc.geometry, []
-        page = geometry.page_bytes
+        spans = blockless.free_pages(self.context, self.survey().walks)
         for walk in self.survey().walks:
             total = walk.total()
             top = trim_model.systrim(self.context, walk, total) if total is not None and walk.arena.is_main else None
             spans += [(top.start, top.end)] if top is not None else []
-        kinds = frozenset([api.STATUS_FREE])
-        for batch in self.blocks(BlockFilter(kinds=kinds, min_size=page)):
-            for address, usable in zip(batch.addresses, batch.usable_bytes):
-                start = -(-(address - self.header_bytes + geometry.chunk_struct_bytes) // page) * page
-                end = (address + usable) & -page
-                if start < end:
-                    spans.append((start, end))
         return sorted(spans)
+
+    def _zero_huge_bytes(self) -> Optional[int]:
+        """What of the pages without a block in huge pages holds zeros alone."""
+        return blockless.zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
 
     def _tops(self) -> "List[Top]":
         """Whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's where the break is elsewhere."""
@@ -274,11 +271,17 @@ class GlibcMalloc(Heap):
             return None
 
     def asks_for_huge_pages(self) -> bool:
-        """glibc.malloc.hugetlb=1 is in force (mp_.thp_pagesize, from 2.35)."""
+        """It advises MADV_HUGEPAGE (malloc.c: madvise_thp): mp_.thp_pagesize is set, from 2.35; where it has mp_.thp_mode, this too."""
         try:
-            return bool(self.mp().get("thp_pagesize"))
+            return bool(self.mp().get("thp_pagesize")) and self.mp().get("thp_mode") in (None, layouts.THP_MADVISE)
         except Unreadable:
             return False
+
+    def _asks_by_default(self) -> bool:
+        """It does so without a tunable of the environment: what has mp_.thp_mode can (thp_init, DEFAULT_THP_PAGESIZE)."""
+        if not self.asks_for_huge_pages() or self.mp().get("thp_mode") is None:
+            return False
+        return "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")
 
     def histogram(self) -> List[HistogramRow]:
         """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals.

@@ -18,6 +18,8 @@ LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
 """Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
 NBINS = 128
 """malloc.c: NBINS; bins[] has 2 * NBINS - 2 words."""
+THP_MADVISE = 1
+"""mp_.thp_mode: malloc_thp_mode_madvise (malloc-hugepages.h)."""
 MALLOC_PAR = Struct(
     "malloc_par",
     (

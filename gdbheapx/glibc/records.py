@@ -66,6 +66,9 @@ class ArenaTotals(NamedTuple):
     """The raw field; None where this glibc has none."""
     locked: Annotated[Optional[bool], hidden()]
     """The arena's mutex is not 0: a thread is inside malloc."""
+    blockless_huge_bytes: Annotated[Optional[int], Column("huge without block", BYTES, ADD, IF_ANY, goes=4)] = None
+    """Of huge_bytes the pages in which no block lies: whole pages inside free chunks and tops, and free_returned_huge_bytes. None where the
+    kernel does not tell, and on a core."""
 
     @property
     def held_bytes(self) -> int:
@@ -122,7 +125,7 @@ class GlibcFacts(NamedTuple):
     trim_threshold_bytes: Optional[int] = None
     """mp_.trim_threshold; None if it cannot be read."""
     asks_for_huge_pages: bool = False
-    """glibc.malloc.hugetlb=1 is in force."""
+    """It asks the kernel for transparent huge pages: by glibc.malloc.hugetlb=1, or by default."""
     tops: Sequence[Top] = ()
     are_all_arenas: bool = True
     """The ring of arenas was followed to its end, and main_arena is among them."""
@@ -133,3 +136,8 @@ class GlibcFacts(NamedTuple):
     of them are in memory (a core)."""
     has_aborted: bool = False
     """A core of a process that malloc itself has ended."""
+    asks_by_default: bool = False
+    """It asks for huge pages although no tunable of the environment says so (2.43 on some machines: DEFAULT_THP_PAGESIZE)."""
+    zero_huge_bytes: Callable[[], Optional[int]] = lambda: None
+    """Of blockless_huge_bytes the pages that hold zeros alone: without huge pages they would not be in RAM. One more walk, and these pages
+    are read: where it is said. None where that cannot be told, or is too much to read."""

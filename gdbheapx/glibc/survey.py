@@ -5,7 +5,7 @@ The figures of each arena follow from it: system = used + tcache + fast + free +
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, codes, main_arena, tcache
+from gdbheapx.glibc import bins, blockless, codes, main_arena, tcache
 from gdbheapx.glibc.arenas import Arena, Glibc, Heap, heaps_of, read_ring, scan
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import ArenaWalk, Context, Moments, chunk_bytes
@@ -389,4 +389,5 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
         threads=None,
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),
+        blockless_huge_bytes=blockless.huge_bytes(done.context, walk, total, kept),
     )

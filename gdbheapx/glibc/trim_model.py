@@ -1,14 +1,13 @@
 """What malloc_trim(0) would give back, by its own rules (malloc.c: mtrim and systrim, after malloc_consolidate)."""
 
-from array import array
 from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add
 from gdbheapx.errors import Unreadable
+from gdbheapx.glibc.blockless import free_pages
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN
-from gdbheapx.kernel.glibc.records import STATUS_FREE, Listed, WalkResult
+from gdbheapx.kernel.glibc.records import WalkResult
 
 
 class TopTrim(NamedTuple):
@@ -61,15 +60,9 @@ def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) 
 
 def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
     """Whole pages inside free chunks outside hugetlbfs: of its pages madvise takes whole ones alone, and gives them to their pool."""
-    page, geometry, ranges = context.glibc.geometry.page_bytes, context.glibc.geometry, []
-    regions = [Listed(region, walk.arena.index) for region, _ in walk.runs]
-    for batch in context.walker.blocks(regions, array("Q"), BlockFilter(kinds=frozenset((STATUS_FREE,)), min_size=page)):
-        for address, usable in zip(batch.addresses, batch.usable_bytes):
-            start = -(-(address - 2 * geometry.word_bytes + geometry.chunk_struct_bytes) // page) * page
-            end = (address + usable) & -page
-            if start < end and not any(low < end and start < high for low, high in apart):
-                ranges.append((start, end))
-    return sorted(ranges)
+    return sorted(
+        (start, end) for start, end in free_pages(context, [walk]) if not any(low < end and start < high for low, high in apart)
+    )
 
 
 def systrim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> Optional[TopTrim]:

@@ -83,3 +83,41 @@ def test_what_lies_behind_a_heap(stage: Stage, live: str, huge: bool, scan: bool
     assert line["what"].startswith("huge pages:") == huge, line
     assert verdict["kind"] == ("huge-pages" if huge else "hoarding")
     check_parts(found, process)
+
+
+def spread(stage: Stage, hugetlb: int, written: bool = False) -> Process:
+    """Blocks far apart in one growth of the main arena, on huge pages or not."""
+    tunables = "glibc.malloc.hugetlb=%d:glibc.malloc.top_pad=%d" % (hugetlb, 36 * MB)
+    return stage.start("spread", "320", "1" if written else "0", env={"GLIBC_TUNABLES": tunables})
+
+
+def test_huge_pages_without_blocks(stage: Stage, live: str) -> None:
+    """What huge pages fill without a block is what RSS lacks with the setting that is recommended, within 5 %: column, verdict, next step."""
+    process, cured = spread(stage, 1), spread(stage, 0)
+    found = heapx(process.target(live), "report", "--json").data
+    sums = found["totals"]["glibc"]
+    if sums["blockless_huge_bytes"] is None:
+        pytest.skip("this kernel does not tell which pages are huge")
+    saved = process.smaps_rollup("Rss") - cured.smaps_rollup("Rss")
+    assert saved > 16 * MB, "the kernel gives no huge pages here"
+    assert abs(sums["blockless_huge_bytes"] - saved) <= saved / 20, (sums, saved)
+    verdict = found["verdict"]
+    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("huge-pages", "huge-pages-without-blocks", "certain")
+    assert found["next"][0]["command"] == "GLIBC_TUNABLES=glibc.malloc.hugetlb=0"
+    better = heapx(cured.target(live), "report", "--json").data
+    assert better["totals"]["glibc"]["blockless_huge_bytes"] == 0 and better["verdict"]["kind"] != "huge-pages"
+
+
+def test_pages_that_the_program_wrote_are_not_blamed_on_huge_pages(stage: Stage, live: str) -> None:
+    """They would be in RAM without huge pages as well: the column has them, and the verdict is that of free memory."""
+    found = heapx(spread(stage, 1, written=True).target(live), "report", "--json").data
+    if found["totals"]["glibc"]["blockless_huge_bytes"] is None:
+        pytest.skip("this kernel does not tell which pages are huge")
+    assert found["totals"]["glibc"]["blockless_huge_bytes"] > 16 * MB
+    assert found["verdict"]["kind"] == "hoarding"
+    assert not any(line["code"] == "huge-pages-without-blocks" for line in found["verdict"]["lines"])
+
+
+def test_a_core_does_not_tell_huge_pages(stage: Stage, core: str) -> None:
+    """Unknown, not 0."""
+    assert heapx(spread(stage, 1).target(core), "report", "--json").data["totals"]["glibc"]["blockless_huge_bytes"] is None

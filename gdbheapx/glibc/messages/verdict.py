@@ -39,6 +39,7 @@ ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_TRIM_THRESHOLD = 128 << 10
 LITTLE_BYTES = 8 * SMALL_BYTES
 """What takes less memory than this, and mostly is address space alone, is small."""
+NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
 LEFT = "left"
 """Kind, while it is decided: hoarding in arenas whose threads have ended."""
 
@@ -147,6 +148,8 @@ class Figures(NamedTuple):
     is_core: bool = False
     missing: Sequence[str] = ()
     """What could not be read."""
+    blockless_huge_bytes: Optional[int] = None
+    """Parts of huge pages in RAM in which no block lies, beyond the ends of heaps too; None where that is not known."""
 
 
 class Case(NamedTuple):
@@ -175,7 +178,9 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     what = "beyond the ends of heaps"
     kept = huge_pages.Returned("malloc", None, sums.returned_resident_bytes, sums.returned_huge_bytes, what, cure)
     returned = huge_pages.judge(kept, around.huge_pages)
-    judged = verdict_on(sums, returned)
+    told_more, zeros = _blockless(facts, sums, around, returned)
+    judged = verdict_on(sums, returned) if told_more is None else verdict_on(sums, told_more, zeros or 0)
+    returned = told_more or returned
     if any(heap.has_aborted for heap in facts):
         judged = with_abort(judged)
     steps = [*huge_pages.against(judged, returned), *next_steps(judged.kind, judged.code)]
@@ -184,6 +189,24 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     held = taken + (sums.returned_resident_bytes or 0)
     told = [*side_lines(sums, judged.kind), *findings(rows)]
     return [Judged(ids[0], ids, held, judged, told, steps)]
+
+
+def _blockless(
+    facts: Sequence[GlibcFacts], sums: Figures, around: Surroundings, returned: Optional[huge_pages.Judged]
+) -> Tuple[Optional[huge_pages.Judged], Optional[int]]:
+    """(what is said of huge pages without a block, what of them holds zeros): nothing where `returned` says it of nearly all of them."""
+    huge, seen = sums.blockless_huge_bytes, sums.returned_huge_bytes or 0
+    if (returned is not None and 4 * seen >= 3 * (huge or 0)) or not huge_pages.is_worth_telling(huge, around.rss_bytes):
+        return None, None
+    zeros = add(heap.zero_huge_bytes() for heap in facts)
+    asks, by_default = any(heap.asks_for_huge_pages for heap in facts), any(heap.asks_by_default for heap in facts)
+    asked = "glibc asks for them by default" if by_default else "glibc.malloc.hugetlb=1 asks for them" if asks else ""
+    cure = huge_pages_cure(asks)
+    cures = [cure] if cure is not None else []
+    if by_default:
+        cures.append(Step("echo never > /sys/kernel/mm/transparent_hugepage/enabled", NO_ENVIRONMENT))
+    found = huge_pages.Blockless("malloc", huge, zeros, around.rss_bytes, asked, cures)
+    return huge_pages.judge_blockless(found, around.huge_pages), zeros
 
 
 def huge_pages_cure(asks_for_them: bool) -> Optional[Step]:
@@ -241,6 +264,7 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         reserve_bytes=claimed - total("system_bytes", "mmapped_bytes"),
         is_core=around.is_core,
         missing=missing,
+        blockless_huge_bytes=add(sums["blockless_huge_bytes"] for sums in totals),
     )
     is_known = known.reclaimable_resident_bytes is not None or known.taken_bytes is None or not known.reclaimable_bytes
     if is_known or known.system_bytes - (known.taken_bytes or 0) <= SMALL_BYTES:
@@ -379,8 +403,9 @@ def _kind(ask: Ask[Case]) -> str:
     return FRAGMENTED if ask(lambda case: 2 * case.between > case.free) else HOARDING
 
 
-def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None) -> Verdict:
-    """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM."""
+def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, weight_bytes: Optional[int] = None) -> Verdict:
+    """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on what huge pages
+    fill without a block, of which `weight_bytes` count."""
     possible = cases(sums)
     kinds = outcomes(_kind, possible)
     if len(kinds) > 1:
@@ -397,7 +422,7 @@ def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None) -> V
     first = _line(kind, sums, possible)
     judged = of_lines(HOARDING if kind == LEFT else kind, [first], less_sure(missing))
     held = case.held + (sums.returned_resident_bytes or 0)
-    return huge_pages.verdict(returned, sums.returned_resident_bytes, held, judged)
+    return huge_pages.verdict(returned, sums.returned_resident_bytes if weight_bytes is None else weight_bytes, held, judged)
 
 
 def _unread(sums: Figures, possible: Sequence[Case]) -> Verdict:

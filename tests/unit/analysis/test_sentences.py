@@ -16,17 +16,20 @@ import pytest
 from gdbheapx import findings as codes
 from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.records import Surroundings
 from gdbheapx.analysis import memory_verdict, pins
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.depths import ThreadStacks
+from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
+from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.mimalloc.messages import judgement as mimalloc_judgement
 from gdbheapx.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts
-from gdbheapx.model import Finding, Step
+from gdbheapx.model import AllocatorInfo, Finding, Step
 from tests.support.builders.records import (
     MB,
     UNKNOWN_NAMES,
@@ -187,7 +190,33 @@ def with_huge_pages(otherwise: verdict.Verdict, resident: int) -> List[Finding]:
     return list(huge_pages.verdict(judged, resident, 100 * MB, otherwise).lines)
 
 
+def blockless(setting: str = "madvise", zero_bytes: Optional[int] = 20 * MB, huge_bytes: Optional[int] = 22 * MB, **more: Any) -> Callable[[], Iterable[Any]]:
+    """The finding on huge pages without a block, then its steps."""
+
+    def lines() -> Iterable[Any]:
+        known = huge_pages.Blockless("malloc", huge_bytes, zero_bytes, 30 * MB, "", [])._replace(**more)
+        judged = huge_pages.judge_blockless(known, HugePages(setting, True, 0))
+        return [judged.finding, *judged.steps] if judged else []
+
+    return lines
+
+
+def judged_glibc(**known: Any) -> Callable[[], Iterable[Any]]:
+    """The verdict on one glibc, and the steps, where huge pages fill 22 of 30 MiB without a block."""
+
+    def lines() -> Iterable[Any]:
+        row = glibc_arena(system_bytes=26 * MB, used_bytes=4 * MB, free_bytes=22 * MB, top_bytes=0, blockless_huge_bytes=22 * MB)
+        sums = glibc_pages.totals([row], MmappedTotals(0, 0))
+        info = AllocatorInfo("glibc", "glibc", "2.43", "libc.so.6", None, "table", "symbol", True)
+        facts = GlibcFacts(info, [row], sums, [], [], zero_huge_bytes=lambda: 20 * MB, **known)
+        (told,) = glibc_verdict.judge([facts], Surroundings(1, [], HugePages("madvise", True, 0), rss_bytes=30 * MB))
+        return [*told.verdict.lines[:1], *told.next_steps[:2]]
+
+    return lines
+
+
 PRCTL, MACHINE, LOOK = "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "grep AnonHugePages /proc/PID/smaps"
+NEVER = "echo never > /sys/kernel/mm/transparent_hugepage/enabled"
 GIVEN_BACK = {
     "huge pages": Case(
         lambda: sentence(given_back(huge_bytes=50 * MB), HugePages("always", True, 0)),
@@ -209,6 +238,24 @@ GIVEN_BACK = {
         lambda: sentence(given_back(), HugePages("always", True, 100 * MB)), [codes.GIVEN_BACK_IN_RAM], ["locked memory: jemalloc", "mlockall or mlock keeps"]
     ),
     "not explained": Case(lambda: sentence(given_back(), HugePages("never", True, 0)), [codes.GIVEN_BACK_IN_RAM], ["not explained: jemalloc", "/proc/PID/smaps"]),
+    "huge pages without blocks": Case(
+        blockless(), [codes.BLOCKLESS, PRCTL], ["22.0 MiB of 30.0 MiB RSS (73 %) are parts of huge pages without a block", "20.0 MiB of that hold zeros", "the program asked for them"]
+    ),
+    "huge pages without blocks, zeros unknown": Case(
+        blockless("always", None, rss_bytes=None), [codes.BLOCKLESS, PRCTL, MACHINE], ["22.0 MiB are parts", "not all of that would be in RAM", "enabled is always"]
+    ),
+    "huge pages without blocks, all written": Case(blockless(zero_bytes=0), []),
+    "huge pages without blocks, unknown": Case(blockless(huge_bytes=None), []),
+    "huge pages without blocks, small": Case(blockless(huge_bytes=5 * MB, zero_bytes=5 * MB, rss_bytes=12 * MB), [codes.BLOCKLESS, PRCTL], ["5.0 MiB of 12.0 MiB RSS"]),
+    "huge pages without blocks, little": Case(blockless(huge_bytes=5 * MB, zero_bytes=5 * MB), []),
+    "huge pages by a tunable": Case(
+        judged_glibc(asks_for_huge_pages=True), [codes.BLOCKLESS, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0", PRCTL], ["glibc.malloc.hugetlb=1 asks for them"]
+    ),
+    "huge pages by default": Case(
+        judged_glibc(asks_for_huge_pages=True, asks_by_default=True),
+        [codes.BLOCKLESS, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0", NEVER],
+        ["glibc asks for them by default", "no tunable reaches these"],
+    ),
     "too little": Case(lambda: sentence(given_back(resident_bytes=MB), None), []),
     "much of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 60 * MB), [codes.GIVEN_BACK_IN_RAM, codes.FREED_AND_HELD]),
     "little of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 20 * MB), [codes.FREED_AND_HELD, codes.GIVEN_BACK_IN_RAM]),
