@@ -128,8 +128,8 @@ class GlibcMalloc(Heap):
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._tops()
         ended = code.has_aborted(self.context.target, self.glibc.module)
-        rest = self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended, self._asks_by_default(), self._zero_huge_bytes
-        return GlibcFacts(self.info, *known, *more, *rest)
+        facts = GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended)
+        return facts._replace(asks_by_default=self._asks_by_default(), zero_huge_bytes=self._zero_huge_bytes)
 
     def _free_pages(self) -> List[Tuple[int, int]]:
         """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
