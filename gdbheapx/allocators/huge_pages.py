@@ -47,7 +47,8 @@ class Blockless(NamedTuple):
     huge_bytes: Optional[int]
     """None where the kernel does not tell."""
     zero_bytes: Optional[int]
-    """What of it would not be in RAM without huge pages; None if that is not known."""
+    """What of it holds zeros: the most that would not be in RAM without huge pages. Zeros that the program wrote (calloc clears blocks) cannot
+    be told apart: so no verdict on it is certain. None if that is not known."""
     rss_bytes: Optional[int]
     """Of the whole process."""
     asked: str
@@ -99,11 +100,11 @@ def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Ju
     if found.zero_bytes is None:
         saved = say("without huge pages not all of that would be in RAM")
     else:
-        saved = say("%s of that hold zeros and would not be in RAM without huge pages", Size(found.zero_bytes))
+        saved = say("at most %s of that, which hold zeros, would not be in RAM without huge pages", Size(found.zero_bytes))
     evidence = say("%s%s are parts of huge pages without a block in them; %s; %s", Size(huge), of, saved, asked)
     steps = [*found.cures, *_cures(Returned(found.name, None, None, huge, "", None), facts)]
     what = "huge pages: they fill RAM where %s has no block" % found.name
-    return Judged(Finding(what, evidence, str(steps[0]), findings.BLOCKLESS), HUGE, CERTAIN, steps)
+    return Judged(Finding(what, evidence, str(steps[0]), findings.BLOCKLESS), HUGE, LIKELY, steps)
 
 
 def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: Verdict) -> Verdict:

@@ -16,7 +16,14 @@ pytestmark = pytest.mark.image  # what its libc's malloc_trim gives back
 
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 PAGE = resource.getpagesize()
-IN_RAM = ("reclaimable_resident_bytes", "reclaimable_exclusive_bytes", "free_returned_resident_bytes", "free_returned_huge_bytes", "huge_bytes")
+IN_RAM = (
+    "reclaimable_resident_bytes",
+    "reclaimable_exclusive_bytes",
+    "free_returned_resident_bytes",
+    "free_returned_huge_bytes",
+    "huge_bytes",
+    "blockless_huge_bytes",
+)
 """What no core tells."""
 
 

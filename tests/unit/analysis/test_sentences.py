@@ -239,7 +239,7 @@ GIVEN_BACK = {
     ),
     "not explained": Case(lambda: sentence(given_back(), HugePages("never", True, 0)), [codes.GIVEN_BACK_IN_RAM], ["not explained: jemalloc", "/proc/PID/smaps"]),
     "huge pages without blocks": Case(
-        blockless(), [codes.BLOCKLESS, PRCTL], ["22.0 MiB of 30.0 MiB RSS (73 %) are parts of huge pages without a block", "20.0 MiB of that hold zeros", "the program asked for them"]
+        blockless(), [codes.BLOCKLESS, PRCTL], ["22.0 MiB of 30.0 MiB RSS (73 %) are parts of huge pages without a block", "at most 20.0 MiB of that, which hold zeros,", "the program asked for them"]
     ),
     "huge pages without blocks, zeros unknown": Case(
         blockless("always", None, rss_bytes=None), [codes.BLOCKLESS, PRCTL, MACHINE], ["22.0 MiB are parts", "not all of that would be in RAM", "enabled is always"]
