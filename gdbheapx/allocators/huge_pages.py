@@ -47,8 +47,8 @@ class Blockless(NamedTuple):
     huge_bytes: Optional[int]
     """None where the kernel does not tell."""
     zero_bytes: Optional[int]
-    """What of it holds zeros: the most that would not be in RAM without huge pages. Zeros that the program wrote (calloc clears blocks) cannot
-    be told apart: so no verdict on it is certain. None if that is not known."""
+    """What of it holds zeros: the most that would not be in RAM without huge pages. Zeros that the program wrote (calloc clears blocks)
+    cannot be told apart: so no verdict on it is certain. None if that is not known."""
     rss_bytes: Optional[int]
     """Of the whole process."""
     asked: str

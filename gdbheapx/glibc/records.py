@@ -139,5 +139,5 @@ class GlibcFacts(NamedTuple):
     asks_by_default: bool = False
     """It asks for huge pages although no tunable of the environment says so (2.43 on some machines: DEFAULT_THP_PAGESIZE)."""
     zero_huge_bytes: Callable[[], Optional[int]] = lambda: None
-    """Of blockless_huge_bytes the pages that hold zeros alone: at most they would not be in RAM without huge pages. One more walk, and these
-    pages are read: where it is said. None where that cannot be told, or is too much to read."""
+    """Of blockless_huge_bytes the pages that hold zeros alone: at most they would not be in RAM without huge pages. One more walk, and
+    these pages are read: where it is said. None where that cannot be told, or is too much to read."""
