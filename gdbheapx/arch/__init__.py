@@ -60,7 +60,8 @@ class ThreadStorage(NamedTuple):
     guard_name: Optional[str] = None
     """The variable with the pointer guard, where it stands in none of the threads' control blocks."""
     guard_turn: int = 0
-    """By how many bits what was XORed with it is rotated to the left (sysdeps/unix/sysv/linux/MACHINE/pointer_guard.h). 64: not at all."""
+    """By how many bits what was XORed with it is rotated to the left (sysdeps/unix/sysv/linux/MACHINE/pointer_guard.h);
+    64: not at all."""
     is_pthread: bool = False
     """struct pthread begins at the thread pointer with its own address, and is the last thing on the thread's stack; 64 bits."""
     list_at: int = 0

@@ -29,8 +29,18 @@ int main(void)
 }
 """
 KERNELS = {
-    **{"flags": 128, "stack_flags": 152, "mask": 168, "x0": 312, "sp": 560, "pc": 568, "pstate": 576, "records": 592},
-    **{"magic": 0x46508001, "bytes": 528, "status": 8, "vectors": 16},
+    "flags": 128,
+    "stack_flags": 152,
+    "mask": 168,
+    "x0": 312,
+    "sp": 560,
+    "pc": 568,
+    "pstate": 576,
+    "records": 592,
+    "magic": 0x46508001,
+    "bytes": 528,
+    "status": 8,
+    "vectors": 16,
 }
 """asm/ucontext.h and asm/sigcontext.h."""
 
