@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sysconfig
+import zlib
 from pathlib import Path
 from typing import Sequence
 
@@ -27,7 +28,7 @@ def tree(architecture: str) -> Path:
 
 def compiled(builder: Builder, compiler: str, architecture: str, *flags: str, name: str = "accounts") -> Path:
     """A C program of tests/programs/ for that architecture; skips with the reason where that cannot be."""
-    made = builder.folder / ("%s-%s%s" % (name, architecture, "-static" if "-static" in flags else ""))
+    made = builder.folder / ("%s-%s-%08x" % (name, architecture, zlib.crc32(" ".join(flags).encode())))
     if not made.exists():
         done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / ("%s.c" % name)), "-pthread"], capture_output=True, text=True)
         if done.returncode != 0:
