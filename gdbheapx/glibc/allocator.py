@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, blockless, layouts, mmapped, tcache, trim_model
+from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import Context
@@ -133,6 +133,8 @@ class GlibcMalloc(Heap):
 
     def _free_pages(self) -> List[Tuple[int, int]]:
         """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
+        from gdbheapx.glibc import blockless
+
         spans = blockless.free_pages(self.context, self.survey().walks)
         for walk in self.survey().walks:
             total = walk.total()
@@ -142,6 +144,8 @@ class GlibcMalloc(Heap):
 
     def _zero_huge_bytes(self) -> Optional[int]:
         """What of the pages without a block in huge pages holds zeros alone."""
+        from gdbheapx.glibc import blockless
+
         return blockless.zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
 
     def _tops(self) -> "List[Top]":

@@ -5,7 +5,7 @@ The figures of each arena follow from it: system = used + tcache + fast + free +
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, blockless, codes, main_arena, tcache
+from gdbheapx.glibc import bins, codes, main_arena, tcache
 from gdbheapx.glibc.arenas import Arena, Glibc, Heap, heaps_of, read_ring, scan
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import ArenaWalk, Context, Moments, chunk_bytes
@@ -15,7 +15,7 @@ from gdbheapx.glibc.main_arena import Damage, Pieces, Remnant, damage_rule, next
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim_model import Prediction, predict
-from gdbheapx.kernel.common.in_ram import UNKNOWN
+from gdbheapx.kernel.common.in_ram import UNKNOWN, InRam
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
 from gdbheapx.kernel.glibc.lists import Followed
 from gdbheapx.kernel.glibc.records import Region, WalkResult
@@ -389,5 +389,14 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
         threads=None,
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),
-        blockless_huge_bytes=blockless.huge_bytes(done.context, walk, total, kept),
+        blockless_huge_bytes=_blockless_huge_bytes(done.context, walk, total, kept),
     )
+
+
+def _blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optional[WalkResult], kept: InRam) -> Optional[int]:
+    """None on a core, which needs nothing of that."""
+    if context.ram.pages is None:
+        return None
+    from gdbheapx.glibc import blockless
+
+    return blockless.huge_bytes(context, walk, total, kept)

@@ -4,7 +4,6 @@ from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc.blockless import free_pages
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN
 from gdbheapx.kernel.glibc.records import WalkResult
@@ -60,6 +59,8 @@ def predict(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) 
 
 def _outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
     """Whole pages inside free chunks outside hugetlbfs: of its pages madvise takes whole ones alone, and gives them to their pool."""
+    from gdbheapx.glibc.blockless import free_pages
+
     return sorted(
         (start, end) for start, end in free_pages(context, [walk]) if not any(low < end and start < high for low, high in apart)
     )
