@@ -9,7 +9,7 @@ mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /share || echo "
 hostname arm; ip link set lo up
 echo core >/proc/sys/kernel/core_pattern; echo 1 >/proc/sys/kernel/core_uses_pid; ulimit -c unlimited
 mkdir -p /src /root; tar -x -m -C /src -f /share/checkout.tar
-date -s "@$(cat /share/now)" >/dev/null
+date -s "@$(cat /share/now)" >/dev/null; ldconfig
 cd /src
 touch /share/jobs/ready
 while [ ! -e /share/jobs/off ]; do

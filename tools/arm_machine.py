@@ -45,7 +45,7 @@ BOOTS = {"4k": Boot("bookworm", "linux-image-arm64"), "16k": Boot("trixie", "lin
 # fmt: off
 USERLAND = (
     "base-passwd", "bash", "binutils", "busybox-static", "coreutils", "dash", "diffutils", "findutils", "g++", "gcc", "gdb",
-    "gdbserver", "grep", "gzip", "hostname", "iproute2", "libc6-dbg", "libc6-dev", "libboost-regex1.74.0", "libgoogle-perftools4",
+    "gdbserver", "grep", "gzip", "hostname", "iproute2", "libc-bin", "libc6-dbg", "libc6-dev", "libboost-regex1.74.0", "libgoogle-perftools4",
     "libjemalloc-dev", "libjemalloc2", "libmimalloc2.0", "make", "mawk", "mount", "musl-tools", "procps", "python3", "python3-jinja2",
     "python3-pip", "python3-pytest", "python3-pytest-xdist", "python3-pyelftools", "python3-tabulate", "redis-tools", "sed", "tar",
     "util-linux",
