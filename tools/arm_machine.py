@@ -59,7 +59,6 @@ SECONDS = 3600
 
 TESTS = (
     "tests/integration/test_accounts.py::test_own_accounts",
-    "tests/integration/test_leaks.py::test_every_block_is_told_as_it_is",
     "tests/integration/test_je_accounts.py",
     "tests/integration/test_mimalloc.py::test_every_block_is_told",
     "tests/integration/test_tcmalloc.py::test_blocks_and_figures",
