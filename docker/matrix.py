@@ -101,8 +101,8 @@ MACHINES = (
     Machine(
         "aarch64",
         "Debian 12 emulated by qemu (SVE, PAC, BTI, MTE), with Debian's kernels of 4 KiB (6.1) and 16 KiB pages (6.12): glibc 2.36, jemalloc of Debian 12, 13 and "
-        "sid (pages of 64 KiB), live and cores; cores and snapshots exchanged with x86-64. Not tried: real hardware, kernels with pages of 64 KiB",
-        "`trim`, `purge`, `--short-stop` (6.12), there",
+        "sid (pages of 64 KiB), live and cores; a few cores exchanged with x86-64. Not tried: real hardware, kernels with pages of 64 KiB",
+        "`trim`, `purge` (4 KiB), `--short-stop` (16 KiB), there",
     ),
     Machine(
         "i386",
