@@ -26,6 +26,9 @@ REGISTRY: Dict[str, Tuple[int, int, str]] = {
 CALLS_TESTED_ON = "x86-64 and aarch64"
 """Machines with a `calling`, for sentences."""
 NT_FPREGSET = 2
+NO_STACK_FLAGS = 0x10
+"""ss_flags that sigaltstack(2) refuses, so that sigreturn leaves the thread's other stack as it is; ptrace does not tell which that is."""
+ALL_SIGNALS = (1 << 64) - 1
 ANEW_S = 0.1
 """A wait as short as this may begin anew: the stop takes longer."""
 ByteOrder = Literal["little", "big"]

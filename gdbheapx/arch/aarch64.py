@@ -25,6 +25,8 @@ from gdbheapx.arch import (
 NT_ARM_TLS, NT_ARM_SVE, NT_ARM_PAC_MASK, NT_ARM_SSVE, NT_ARM_ZA, NT_ARM_GCS = 0x401, 0x405, 0x406, 0x40B, 0x40C, 0x410
 """NT_ARM_PAC_MASK is struct user_pac_mask: that of data, that of code."""
 GENERAL = tuple("x%d" % number for number in range(31))
+NAMES = (*GENERAL, "sp", "pc", "pstate")
+"""struct user_pt_regs."""
 SET_HEADER = struct.Struct("<IIHHHH")
 """struct user_sve_header and user_za_header (asm/ptrace.h): its size and the most it may be, the same of a vector, flags."""
 SVE_REGISTERS, SHADOW_STACK = 1, 1
@@ -111,7 +113,7 @@ def relative_reads(address: int, code: bytes, word_at: Callable[[int], int]) -> 
 
 
 ARCHITECTURE = Architecture(
-    registers=RegisterSet((*GENERAL, "sp", "pc", "pstate"), 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_pointer),
+    registers=RegisterSet(NAMES, 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_pointer),
     vector_sets=(NT_FPREGSET, NT_ARM_SVE, NT_ARM_SSVE),
     gdb_thread_pointer="tpidr",
     gdb_words=((GENERAL, (), 1), (tuple("v%d" % number for number in range(32)), ("d", "u"), 2)),

@@ -7,17 +7,13 @@ registers in every frame; without one for SVE it clears what these registers hav
 import struct
 from typing import Callable, List, Optional, Sequence
 
-from gdbheapx.arch import NT_FPREGSET, Injecting
-from gdbheapx.arch.aarch64 import GENERAL, NT_ARM_SVE, against
+from gdbheapx.arch import ALL_SIGNALS, NO_STACK_FLAGS, NT_FPREGSET, Injecting
+from gdbheapx.arch.aarch64 import NAMES, NT_ARM_SVE, SET_HEADER, SVE_REGISTERS, against
 
-NAMES = (*GENERAL, "sp", "pc", "pstate")
 AT = {name: place for place, name in enumerate(NAMES)}
 SVC, RET = b"\x01\0\0\xd4", b"\xc0\x03\x5f\xd6"
 SIGRETURN = b"\x68\x11\x80\xd2" + SVC
 """mov x8, #139, in the kernel's [vdso] (__kernel_rt_sigreturn)."""
-NO_STACK_FLAGS = 0x10
-"""ss_flags that sigaltstack(2) refuses, so that sigreturn leaves the thread's other stack as it is; ptrace does not tell which that is."""
-ALL_SIGNALS = (1 << 64) - 1
 SIGNAL_BYTES, CONTEXT_AT = 128, 176
 """struct siginfo, which nobody reads; where the ucontext behind it has its struct sigcontext, behind a signal mask of 1,024 bits."""
 REGISTERS_AT = SIGNAL_BYTES + CONTEXT_AT + 8
@@ -29,17 +25,13 @@ FRAME_BYTES = 1152
 TRACED = 3 << 10 | 1 << 21
 """PSTATE.BTYPE and .SS: the code that is entered is no landing pad, and nobody steps."""
 SIGSUSPEND, PSELECT, PPOLL, RESTART = 133, 72, 73, 128
-SVE_HEADER = struct.Struct("<IIHHHH")
-"""struct user_sve_header: size, and the most it may be; bytes of a vector, and the most they may be; flags."""
-SVE_REGISTERS = 1
-"""SVE_PT_REGS_SVE: the set has all of the registers, and not their lower 128 bits alone."""
 
 
 def upper_bits(state: bytes) -> bool:
     """Of NT_ARM_SVE: something stands in vector registers above 128 bits, in predicates or in the register of first faults."""
-    if len(state) < SVE_HEADER.size:
+    if len(state) < SET_HEADER.size:
         return False
-    size, _, vector_bytes, _, flags, _ = SVE_HEADER.unpack_from(state)
+    size, _, vector_bytes, _, flags, _ = SET_HEADER.unpack_from(state)
     if not flags & SVE_REGISTERS:
         return False
     data = state[16 : min(size, len(state))]

@@ -3,7 +3,7 @@
 import struct
 from typing import Callable, List, Optional, Sequence
 
-from gdbheapx.arch import Injecting
+from gdbheapx.arch import ALL_SIGNALS, NO_STACK_FLAGS, Injecting
 from gdbheapx.arch.x86_64 import NT_X86_XSTATE, ORDER
 
 AT = {name: place for place, name in enumerate(ORDER)}
@@ -20,9 +20,6 @@ CONTEXT = ("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "rdi", "rsi", "
 """struct sigcontext, whose segments follow."""
 FLAGS = 7
 """UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS."""
-NO_STACK_FLAGS = 0x10
-"""ss_flags that sigaltstack(2) refuses, so that sigreturn leaves the thread's other stack as it is; ptrace does not tell which that is."""
-ALL_SIGNALS = (1 << 64) - 1
 CONTEXT_AT = 8 + 8 + 8 + 24
 LEGACY_BYTES, SOFTWARE_AT, HEADER_AT = 576, 464, 512
 """The part of xsave's area that is always there, with its header; what its bytes for software, and that header, begin at."""

@@ -131,7 +131,7 @@ def sve(upper: bool, flags: int = 1, vector_bytes: int = 32) -> bytes:
     if upper:
         vectors[5 * vector_bytes + 20] = 1
     data = bytes(vectors) + bytes(17 * (vector_bytes // 8)) + struct.pack("<II", 0, 0)
-    return injecting.SVE_HEADER.pack(16 + len(data), 16 + len(data), vector_bytes, vector_bytes, flags, 0) + data
+    return injecting.SET_HEADER.pack(16 + len(data), 16 + len(data), vector_bytes, vector_bytes, flags, 0) + data
 
 
 @pytest.mark.parametrize(
