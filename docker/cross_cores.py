@@ -52,10 +52,12 @@ def cross(client: Any, images: Sequence[Image], say: Say) -> List[Outcome]:
     try:
         with contextlib.ExitStack() as stack:
             running = {image.name: stack.enter_context(container(client, image, volume.name)) for image in images}
-            next(iter(running.values())).put_archive("/exchange", checkout())
+            packed = checkout()
 
             def leave(image: Image) -> None:
                 say("%s leaves cores" % image.name)
+                running[image.name].put_archive("/", packed)
+                must(running[image.name], ["python3", "-m", "gdbheapx.kernel.build"], "/src")
                 inside(running[image.name], ["leave", "/exchange/" + image.name], "/exchange/" + image.name)
 
             def read(reader: Image) -> List[Outcome]:
@@ -124,9 +126,14 @@ def container(client: Any, image: Image, volume: str) -> Iterator[Any]:
 def inside(made: Any, words: Sequence[str], folder: str) -> str:
     """Run core_exchange.py in the container; what it printed."""
     made.exec_run(["mkdir", "-p", folder])
-    code, output = made.exec_run(["python3", "/exchange/src/docker/core_exchange.py", *words], workdir=folder, environment={"PYTHONPATH": "/exchange/src"}, demux=True)
+    return must(made, ["python3", "/src/docker/core_exchange.py", *words], folder)
+
+
+def must(made: Any, words: Sequence[str], folder: str) -> str:
+    """What a command of the container prints, which has to succeed."""
+    code, output = made.exec_run(list(words), workdir=folder, environment={"PYTHONPATH": "/src"}, demux=True)
     if code != 0:
-        raise RuntimeError("core_exchange.py %s: %s" % (" ".join(words), (output[1] or b"").decode(errors="replace")[-4000:]))
+        raise RuntimeError("%s: %s" % (" ".join(words), (output[1] or b"").decode(errors="replace")[-4000:]))
     return str((output[0] or b"").decode())
 
 
@@ -138,7 +145,7 @@ def read_files(made: Any, folder: str) -> Dict[str, str]:
 
 
 def checkout() -> bytes:
-    """The tool's sources as a tar file, without what was built here: the Python twin walks."""
+    """The tool's sources as a tar file, without what was built here: each image builds its own kernel."""
 
     def chosen(entry: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
         skip = entry.name.endswith((".so", ".pyc")) or "__pycache__" in entry.name
