@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 import sys
+from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx.errors import UsageError
@@ -208,25 +209,31 @@ def load_commands(only: Optional[str] = None) -> None:
 
     They read nothing when they are imported.
     """
-    if "gdbheapx.commands" not in sys.modules and importlib.util.find_spec("gdbheapx.commands") is None:
-        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "commands")
-        spec = importlib.util.spec_from_file_location(
-            "gdbheapx.commands", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-        )
-        if spec is None or spec.loader is None:
-            raise ImportError("no commands in %s" % folder)
-        package = importlib.util.module_from_spec(spec)
-        sys.modules["gdbheapx.commands"] = package
-        spec.loader.exec_module(package)
     files = command_files()
     own = (only or "").replace("-", "_")
     for name in [own] if own in files else files:
         importlib.import_module("gdbheapx.commands." + name)
 
 
+def commands_package() -> ModuleType:
+    """The package of the command files, as installed or from the folder beside this package."""
+    if "gdbheapx.commands" in sys.modules or importlib.util.find_spec("gdbheapx.commands") is not None:
+        return importlib.import_module("gdbheapx.commands")
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "commands")
+    spec = importlib.util.spec_from_file_location(
+        "gdbheapx.commands", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError("no commands in %s" % folder)
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["gdbheapx.commands"] = package
+    spec.loader.exec_module(package)
+    return package
+
+
 def command_files() -> List[str]:
     """Names of the files, sorted. (pkgutil would import inspect, 5 ms, for the same list.)"""
-    package = importlib.import_module("gdbheapx.commands")
+    package = commands_package()
     embedded = getattr(package, "EMBEDDED", None)  # the single file has no folder
     files = embedded if embedded is not None else [file for folder in package.__path__ for file in os.listdir(folder)]
     return sorted(file[:-3] for file in files if file.endswith(".py") and file != "__init__.py")

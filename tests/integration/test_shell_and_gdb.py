@@ -7,12 +7,13 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.glibc import check_identity
-from tests.support.paths import GDB, GDBINIT
+from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import heapx, in_gdb, run, tool_command, tool_environment
 
@@ -36,6 +37,8 @@ def test_bare_checkout_is_enough(stage: Stage, core: str) -> None:
     outcome = in_gdb(process.target(core), ["heapx arenas", "heapx"], env={"PYTHONPATH": ""})
     assert outcome.code == 0, outcome.stderr
     assert b"main" in outcome.stdout
+    outcome = run([sys.executable, "-S", "-m", "gdbheapx.cli", "--pid", "nobody-is-called-so", "arenas"], env={"PYTHONPATH": str(ROOT)})
+    assert outcome.code == 2 and outcome.stderr.count("\n") == 1, outcome.stderr
 
 
 def test_output_to_string(stage: Stage, core: str) -> None:
