@@ -91,9 +91,11 @@ static __attribute__((noinline)) void hold_from_data(void)
 /* A mapping that no other one touches. */
 static void **apart(size_t size)
 {
-    char *room = mmap(NULL, size + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    mprotect(room + 4096, size, PROT_READ | PROT_WRITE);
-    return (void **) (room + 4096);
+    size_t page = (size_t) sysconf(_SC_PAGESIZE);
+    char *room = mmap(NULL, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mprotect(room + page, size, PROT_READ | PROT_WRITE))
+        stage_fail("no mapping of its own");
+    return (void **) (room + page);
 }
 
 static __attribute__((noinline)) void lose_mapping(void)
@@ -134,6 +136,13 @@ static void *work(void *argument)
                          "1: mov $34, %%eax\n syscall\n jmp 1b\n"
                          : [vector] "+r" (vector), [general] "+r" (general) : [hide] "r" (HIDE)
                          : "rax", "rbx", "rcx", "r11", "xmm7", "memory");
+#elif defined __aarch64__
+    for (;;)    /* x19 and d15 stay as they are; 73 is ppoll, of nothing and for ever */
+        __asm__ volatile("eor %[vector], %[vector], %[hide]\n eor %[general], %[general], %[hide]\n"
+                         "fmov d15, %[vector]\n mov x19, %[general]\n mov %[vector], xzr\n mov %[general], xzr\n"
+                         "1: mov x0, xzr\n mov x1, xzr\n mov x2, xzr\n mov x3, xzr\n mov x4, xzr\n mov x8, #73\n svc #0\n b 1b\n"
+                         : [vector] "+r" (vector), [general] "+r" (general) : [hide] "r" (HIDE)
+                         : "x0", "x1", "x2", "x3", "x4", "x8", "x19", "v15", "memory");
 #else
     (void) vector;
     (void) general;

@@ -178,11 +178,12 @@ static void *ends(void *unused)
 
 static void make_stacks(void)
 {
-    char *guarded = mmap(NULL, MIB + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* with a page on either side */
+    size_t page = (size_t) sysconf(_SC_PAGESIZE);
+    char *guarded = mmap(NULL, MIB + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* with a page on either side */
     pthread_t thread, ending[2];
     pthread_attr_t attr;
 
-    if (guarded == MAP_FAILED || mprotect(guarded + 4096, MIB, PROT_READ | PROT_WRITE) != 0 || pipe(lock) != 0)
+    if (guarded == MAP_FAILED || mprotect(guarded + page, MIB, PROT_READ | PROT_WRITE) != 0 || pipe(lock) != 0)
         stage_fail("no coroutine stack");
     pthread_barrier_init(&started, NULL, 4);
     pthread_attr_init(&attr);
@@ -193,7 +194,7 @@ static void make_stacks(void)
     pthread_join(ending[1], NULL);
     pthread_attr_setstacksize(&attr, 8 * MIB); /* larger than what the ended ones left, so that these stay */
     if (pthread_create(&thread, &attr, lives, NULL) != 0 || pthread_create(&thread, &attr, lives, NULL) != 0 ||
-        pthread_create(&thread, &attr, runs_elsewhere, guarded + 4096) != 0)
+        pthread_create(&thread, &attr, runs_elsewhere, guarded + page) != 0)
         stage_fail("no thread");
     pthread_barrier_wait(&started);
     record[STACKS] = 3 * 256 * KIB;

@@ -38,10 +38,11 @@ static void large(size_t count)
 static void mappings(size_t count)
 {
     for (; count; count--) {
-        char *pages = stage_pages(8192);
+        size_t page = (size_t) sysconf(_SC_PAGESIZE);
+        char *pages = stage_pages(2 * page);
 
         *pages = 1;
-        if (mprotect(pages + 4096, 4096, PROT_READ) != 0)
+        if (mprotect(pages + page, page, PROT_READ) != 0)
             stage_fail("mprotect");
     }
 }

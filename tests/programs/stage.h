@@ -98,6 +98,13 @@ __attribute__((noinline, unused)) static void stage_forget_vectors(void)
                          "vmovdqa64 %%zmm16, %%zmm31" : : : "memory");
     if (__builtin_cpu_supports("avx"))
         __asm__ volatile("vzeroall" : : : "memory");
+#elif defined __aarch64__
+    __asm__ volatile("movi v0.2d, #0\n movi v1.2d, #0\n movi v2.2d, #0\n movi v3.2d, #0\n movi v4.2d, #0\n movi v5.2d, #0\n"
+                     "movi v6.2d, #0\n movi v7.2d, #0\n movi v16.2d, #0\n movi v17.2d, #0\n movi v18.2d, #0\n movi v19.2d, #0\n"
+                     "movi v20.2d, #0\n movi v21.2d, #0\n movi v22.2d, #0\n movi v23.2d, #0\n movi v24.2d, #0\n movi v25.2d, #0\n"
+                     "movi v26.2d, #0\n movi v27.2d, #0\n movi v28.2d, #0\n movi v29.2d, #0\n movi v30.2d, #0\n movi v31.2d, #0"
+                     : : : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23",
+                       "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "memory");
 #endif
 }
 

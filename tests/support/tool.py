@@ -189,6 +189,8 @@ def answers(target: Sequence[str], folder: Path, *commands: str, env: Optional[D
         assert path.exists(), "%s wrote nothing: %s" % (name, outcome.stderr[-2000:])
         envelopes.append(json.loads(path.read_text()))
         check_envelope(envelopes[-1])
+        if envelopes[-1]["data"] is None:  # pytest shows it beside what then fails
+            print("%s: %s" % (name, envelopes[-1]["error"]))
         path.unlink()
     return envelopes
 
