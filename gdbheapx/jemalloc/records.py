@@ -73,6 +73,7 @@ class JemallocArena(NamedTuple):
     metadata_bytes: Annotated[Optional[int], Column("metadata", BYTES, ADD, goes=9)]
     """base.allocated plus internal."""
     mapped_bytes: Annotated[Optional[int], hidden(ADD)]
+    """jemalloc's counter; with guard pages it may be below 0."""
     resident_bytes: Annotated[Optional[int], hidden(ADD)]
     """jemalloc's estimate, not RSS."""
     unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]

@@ -1,7 +1,8 @@
 """jemalloc's own memory: the blocks that each arena's base took from the kernel for metadata."""
 
-from typing import List, NamedTuple, Optional
+from typing import Iterable, List, NamedTuple, Optional
 
+from gdbheapx.columns import add
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
@@ -74,3 +75,14 @@ def totals(context: Context, arena: Arena) -> BaseTotals:
     if base is None:
         return BaseTotals(None, None, None)
     return BaseTotals(base.get("allocated"), base.get("resident"), base.get("mapped"))
+
+
+def mapped_sum(context: Context, parts_bytes: Iterable[Optional[int]], signed: bool = False) -> Optional[int]:
+    """The sum as jemalloc's size_t has it, or below 0 with `signed`; None if any part is None.
+
+    With opt.san_guard_small an arena's pac_mapped falls below 0 (seen in 5.3.0): then it is right only as a part of a sum that wraps.
+    """
+    total, values = add(parts_bytes), 1 << 8 * context.geometry.word_bytes
+    if total is None:
+        return None
+    return (total + values // 2) % values - values // 2 if signed else total % values

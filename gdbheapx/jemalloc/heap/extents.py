@@ -60,6 +60,9 @@ OF_NODES = (
 )
 """Damage that no step of jemalloc's own looks like: nodes are made before they are linked, and stay."""
 
+_LEFT_OVER = (kernel_api.EXTENT_STALE, kernel_api.EXTENT_SIZE, kernel_api.EXTENT_UNREADABLE)
+"""What an element says that names memory of another use."""
+
 SHOWN = 8
 """Problems of one kind that are told one by one; the rest as a number."""
 
@@ -144,8 +147,9 @@ def leaves_elements(context: Context) -> bool:
     """Leaf elements of memory that was given back may stay in the radix tree, and name an extent structure that is used elsewhere by now.
 
     With opt.san_guard_small slabs are cut from regions of 4 MiB, and the end of one that is too short for the next slab is unmapped without
-    being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). Nothing lies there, nothing is
-    lost.
+    being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). So stays the region that an
+    arena cuts from when it is destroyed, whose extent structure was in the arena's metadata, which is unmapped (arena.c: arena_destroy):
+    what lies there by now may be anything. No extent is lost.
     """
     if context.symbols.by_structure:
         return _has_guarded_slabs(context)
@@ -170,9 +174,9 @@ def _has_guarded_slabs(context: Context) -> bool:
 
 
 def without_left_over(result: ExtentsResult) -> ExtentsResult:
-    """The result without the complaint that an element names an extent elsewhere."""
-    counts = tuple(0 if code == kernel_api.EXTENT_STALE else count for code, count in enumerate(result.problem_counts))
-    problems = tuple(problem for problem in result.problems if problem.code != kernel_api.EXTENT_STALE)
+    """The result without the complaint that an element names an extent elsewhere, or what is no extent any more."""
+    counts = tuple(0 if code in _LEFT_OVER else count for code, count in enumerate(result.problem_counts))
+    problems = tuple(problem for problem in result.problems if problem.code not in _LEFT_OVER)
     return result._replace(problems=problems, problem_counts=counts)
 
 

@@ -188,7 +188,7 @@ def _counters(context: Context, arena: Arena, extra: Extra) -> _Counters:
         totals = base.totals(context, arena)
         counted = ("active", *UNUSED_STATES) if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
         metadata = add([totals.allocated_bytes, view.get("stats.internal")])
-        mapped = add([totals.mapped_bytes, _mapped_by_extents(context, view)])
+        mapped = base.mapped_sum(context, [totals.mapped_bytes, _mapped_by_extents(context, view)], True)
         resident = add([totals.resident_bytes, in_states(*counted)])
     return _Counters(
         pages={state: count for state, count in pages.items() if count is not None},

@@ -17,6 +17,7 @@ from gdbheapx.jemalloc.detection import calibrate, layouts
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.heap.arenas import EXTENT_STATES, UNUSED_STATES, Arena
+from gdbheapx.jemalloc.heap.base import mapped_sum
 from gdbheapx.jemalloc.stats import hpa as stats_hpa
 from gdbheapx.jemalloc.stats import options
 from gdbheapx.jemalloc.threads.tcache import Counted
@@ -175,7 +176,7 @@ def _memory(context: Context, view: View, base: Optional[View], cached: Counted)
     if layouts.resident_counts_muzzy(context.jemalloc.version):
         counted.append(arena_list.pages(view, "muzzy"))
     figures: Figures = {
-        "mapped": add([own["mapped"], mapped]),
+        "mapped": mapped_sum(context, [own["mapped"], mapped]),
         "retained": None if retained is None else retained * page,
         **({"pinned": pinned * page} if pinned is not None else {}),
         "base": own["allocated"],

@@ -17,6 +17,7 @@ from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.calibrate import words
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc.heap.base import mapped_sum
 from gdbheapx.jemalloc.purging import background
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.records import MallocStats
@@ -34,6 +35,7 @@ TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests"
 def merge_arenas(context: Context, entries: Sequence[Figures]) -> Figures:
     """The sum of these arenas, arena 0 first. Names and decay times are nobody's; uptime is arena 0's."""
     merged: Figures = _sum_entries([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
+    merged["mapped"] = mapped_sum(context, [entry.get("mapped") for entry in entries])
     merged["uptime_ns"] = entries[0]["uptime_ns"]
     merged["dss"] = options.NAMES["dss"][-1]
     merged["dirty_decay_ms"] = merged["muzzy_decay_ms"] = -1
@@ -220,6 +222,7 @@ def _totals(context: Context, entries: Dict[str, Figures], known: Background) ->
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained", "pinned"):
         if any(key in row for row in rows):
             figures[key] = add([row.get(key) for row in rows])
+    figures["mapped"] = mapped_sum(context, [row.get("mapped") for row in rows])
     is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
     if context.symbols.find("zero_realloc_count") is not None or is_unknown:
         figures["zero_reallocs"] = context.variable("zero_realloc_count")
