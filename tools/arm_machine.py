@@ -63,6 +63,7 @@ TESTS = (
     "tests/integration/test_mimalloc.py::test_every_block_is_told",
     "tests/integration/test_tcmalloc.py::test_blocks_and_figures",
     "tests/integration/test_mu_blocks.py",
+    "tests/integration/test_leaks.py::test_every_block_is_told_as_it_is",
     "tests/integration/test_actions_glibc.py",
     "tests/integration/test_injected.py",
 )
