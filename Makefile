@@ -43,9 +43,9 @@ matrix: ## tests that depend on libc, gdb or Python, in an image of each Debian 
 	@$(SETUP) matrix
 	@$(PYTHON) docker/run_matrix.py $(addprefix --suite ,$(SUITES)) $(addprefix --tested ,$(TESTED))
 
-arm64: ## what can differ on aarch64, in an emulated machine with Debian's kernels of 4 and of 16 KiB pages; BOOTS=16k for one of them
+arm64: ## what can differ on aarch64, in an emulated machine with Debian's kernels of 4 and of 16 KiB pages; BOOTS=16k for one, WHOLE=1 for more
 	@$(SETUP) arm64
-	@$(PYTHON) -m tools.arm_machine test $(BOOTS)
+	@$(PYTHON) -m tools.arm_machine $(if $(WHOLE),--whole) test $(BOOTS)
 
 matrix-clean: ## remove the images of the matrix
 	@$(SETUP) matrix

@@ -1,7 +1,7 @@
 """An aarch64 machine to test on, emulated by qemu: Debian 12 with kernels of 4 and of 16 KiB pages, and the C libraries of later releases.
 
     python -m tools.arm_machine make                    downloads and makes what is missing, in .cache/arm64
-    python -m tools.arm_machine test [4k|16k]...        boots each kernel, runs TESTS and tries the wheel; 1 if anything failed
+    python -m tools.arm_machine [--whole] test [4k|16k]...      boots each kernel, runs TESTS or WHOLE and tries the wheel; 1 if anything failed
     python -m tools.arm_machine run 4k [--] COMMAND     boots, runs it in a copy of this checkout, /src; ends with its exit code
     python -m tools.arm_machine serve 4k DIR            stays on, for `exec`, until DIR/jobs/off is there
     python -m tools.arm_machine exec DIR [--] COMMAND   in a machine that serves; DIR is /share there
@@ -57,7 +57,7 @@ LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/inf
 SECONDS = 3600
 """A guest that does not answer for so long is ended."""
 
-TESTS = (
+WHOLE = (
     "tests/integration/test_accounts.py::test_own_accounts",
     "tests/integration/test_je_accounts.py",
     "tests/integration/test_mimalloc.py::test_every_block_is_told",
@@ -67,7 +67,17 @@ TESTS = (
     "tests/integration/test_actions_glibc.py",
     "tests/integration/test_injected.py",
 )
-"""Programs that recorded the truth, of each allocator, live and on a kernel's core; what calls into a process."""
+"""Programs that recorded the truth, of each allocator, live and on a kernel's core; what calls into a process. Half an hour with two processors."""
+TESTS = (
+    *("%s[%s]" % (WHOLE[0], name) for name in ("core-one", "live-seven", "core-seven-hugetlb=2", "live-sbrk", "core-fast", "live-static-mmapped")),
+    *("tests/integration/test_je_accounts.py::test_every_figure[%s]" % name for name in ("live-preload", "core-preload")),
+    *WHOLE[2:4],
+    *("tests/integration/test_mu_blocks.py::test_every_recorded_block_with_what_was_asked_for[%s]" % name for name in ("live-static", "core-shared")),
+    WHOLE[5],
+    *("tests/integration/test_actions_glibc.py::" + name for name in ("test_trim_gives_back_what_was_predicted", "test_thread_above_the_dynamic_linker")),
+    *("tests/integration/test_injected.py::test_killed_before_each_step[%s-more0]" % name for name in ("read", "nanosleep", "futex", "vectors")),
+)
+"""A part of them, which takes some seven minutes."""
 
 WHEEL = """
 set -e
@@ -304,7 +314,8 @@ def test(name: str, asked: argparse.Namespace) -> int:
         machine = Machine(name, Path(share), asked)
         try:
             machine.ready()
-            code = execute(Path(share), "python3 -m tools.run_tests -q -n %d %s" % (asked.processors, " ".join(TESTS)))
+            tests = " ".join(map(shlex.quote, WHOLE if asked.whole else TESTS))
+            code = execute(Path(share), "python3 -m tools.run_tests -q -n %d %s" % (asked.processors, tests))
             code = max(code, execute(Path(share), WHEEL % wheel.name))
         finally:
             machine.off()
@@ -323,6 +334,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.arm_machine")
     parser.add_argument("--memory-mb", type=int, default=3072)
     parser.add_argument("--processors", type=int, default=2)
+    parser.add_argument("--whole", action="store_true")
     ways = parser.add_subparsers(dest="way", required=True)
     ways.add_parser("make")
     ways.add_parser("test").add_argument("boots", nargs="*", choices=[[], *BOOTS])
