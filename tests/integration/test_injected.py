@@ -50,7 +50,7 @@ def test_the_process_notices_nothing(stage: Stage, where: str, more: Tuple[str, 
     """Wherever its threads are, fifty times: the same descriptors, masks, registers and answers of system calls. On a slow machine a few are
     refused."""
     if where == "poll" and not more and os.uname().machine == "aarch64":
-        pytest.skip("its only thread is in a wait that has just begun, always, and is left alone there")
+        pytest.skip("its only thread waits for nothing but a time or a signal, and is left alone there")
     process = started(stage, where, *more)
     before, refusals = state(process), []
     for _ in range(50):
