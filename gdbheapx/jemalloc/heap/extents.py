@@ -60,8 +60,8 @@ OF_NODES = (
 )
 """Damage that no step of jemalloc's own looks like: nodes are made before they are linked, and stay."""
 
-_LEFT_OVER = (kernel_api.EXTENT_STALE, kernel_api.EXTENT_SIZE, kernel_api.EXTENT_UNREADABLE)
-"""What an element says that names memory of another use."""
+_LEFT_OVER = (kernel_api.EXTENT_STALE, kernel_api.EXTENT_SIZE)
+"""What an element says that names memory of another use. One that cannot be read may be an extent that a core lacks: that stays told."""
 
 SHOWN = 8
 """Problems of one kind that are told one by one; the rest as a number."""
@@ -149,7 +149,7 @@ def leaves_elements(context: Context) -> bool:
     With opt.san_guard_small slabs are cut from regions of 4 MiB, and the end of one that is too short for the next slab is unmapped without
     being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). So stays the region that an
     arena cuts from when it is destroyed, whose extent structure was in the arena's metadata, which is unmapped (arena.c: arena_destroy):
-    what lies there by now may be anything. No extent is lost.
+    what lies there by now may be anything, and is no extent.
     """
     if context.symbols.by_structure:
         return _has_guarded_slabs(context)

@@ -53,3 +53,12 @@ def test_without_guarded_slabs_such_an_element_is_damage(options: Dict[str, Tupl
     """Without the option, or where memory is not retained, jemalloc leaves none."""
     problems, walked = told(options, monkeypatch, api.EXTENT_STALE)
     assert len(problems) == 1 and "does not contain it" in problems[0].what and walked.problem_counts[api.EXTENT_STALE] == 1
+
+
+def test_a_destroyed_arena_leaves_elements_to_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metadata is unmapped: zeros there are no damage. What cannot be read may be an extent that a core lacks, and is told."""
+    problems, _ = told(GUARDED, monkeypatch, api.EXTENT_SIZE, api.EXTENT_STALE)
+    assert not problems
+    problems, walked = told(GUARDED, monkeypatch, api.EXTENT_SIZE, api.EXTENT_UNREADABLE)
+    assert len(problems) == 1 and walked.problem_counts[api.EXTENT_UNREADABLE] == 1
+    assert told({}, monkeypatch, api.EXTENT_SIZE)[0]
