@@ -129,12 +129,12 @@ def inside(made: Any, words: Sequence[str], folder: str) -> str:
     return must(made, ["python3", "/src/docker/core_exchange.py", *words], folder)
 
 
-def must(made: Any, words: Sequence[str], folder: str) -> str:
-    """What a command of the container prints, which has to succeed."""
-    code, output = made.exec_run(list(words), workdir=folder, environment={"PYTHONPATH": "/src"}, demux=True)
+def must(made: Any, words: Sequence[str], folder: Optional[str] = None) -> str:
+    """What a command of the container prints, which has to succeed; run in its working folder, or in `folder` with the checkout's modules."""
+    code, (out, err) = made.exec_run(list(words), workdir=folder, environment={"PYTHONPATH": "/src"} if folder else None, demux=True)
     if code != 0:
-        raise RuntimeError("%s: %s" % (" ".join(words), (output[1] or b"").decode(errors="replace")[-4000:]))
-    return str((output[0] or b"").decode())
+        raise RuntimeError("%s ended with %d: %s" % (" ".join(words)[:200], code, (err or out or b"").decode(errors="replace")[-4000:]))
+    return str((out or b"").decode())
 
 
 def read_files(made: Any, folder: str) -> Dict[str, str]:

@@ -151,9 +151,9 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
     )
     try:
         container.put_archive("/src", checkout)
-        versions = json.loads(must(container, ["python", "-c", PROBE]))
-        must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
-        must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
+        versions = json.loads(cross_cores.must(container, ["python", "-c", PROBE]))
+        cross_cores.must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
+        cross_cores.must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
         words = ["timeout", str(SECONDS), "python", "-m", "tools.run_tests", "-q", "--junitxml=" + REPORT, "--durations=10"]
         code, output = container.exec_run([*words, *options], environment={"GDBHEAPX_TEST_IMAGE": row.suite})
         log = LOGS / (row.suite + ".log")
@@ -174,14 +174,6 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
     )
     say(row, "%d passed, %d failed, %d skipped; %s" % (result.passed, result.failed, sum(result.skipped.values()), log.relative_to(ROOT)))
     return result
-
-
-def must(container: Any, words: Sequence[str]) -> str:
-    """What a command prints that has to succeed."""
-    code, (out, err) = container.exec_run(list(words), demux=True)
-    if code != 0:
-        raise RuntimeError("%s ended with %d: %s" % (" ".join(words[:3]), code, (err or out or b"").decode(errors="replace")[-2000:]))
-    return (out or b"").decode()
 
 
 class Report(NamedTuple):
