@@ -57,6 +57,7 @@ def written(folder: Path) -> Dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("*.json")}
 
 
+@pytest.mark.once  # of the cores alone
 def test_ruined_cores_are_rows_and_a_second_run_makes_what_is_lacking(cores: List[str], tmp_path: Path) -> None:
     """Thirty rows, seven explained; one document deleted and one damaged are made again, whole ones stay."""
     out = tmp_path / "out"

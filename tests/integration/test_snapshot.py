@@ -266,6 +266,7 @@ input()
 """
 
 
+@pytest.mark.once  # a sum of mappings
 def test_growth_outside_malloc_fails_the_gate(stage: Stage, live: str, tmp_path: Path) -> None:
     """A service whose pools and mappings grow by 20 MB while malloc stands still: by default that is growth, of processes, snapshots and
     cores; `--of malloc` looks at malloc alone. A core against a process: what is not malloc's is unknown, which is no pass."""
@@ -341,6 +342,7 @@ def test_what_diff_cannot_read(operands: List[str]) -> None:
     assert outcome.code == 1 and outcome.stderr.startswith("gdbheapx: ") and outcome.stderr.count("\n") == 1
 
 
+@pytest.mark.once  # of the file alone
 def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Path) -> None:
     """What passes the checksums was made by hand: every command still ends with an answer or one line."""
     path, rng = str(tmp_path / "one.snap"), random.Random(1)
