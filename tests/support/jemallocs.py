@@ -168,7 +168,7 @@ def has_names(way: str) -> bool:
 
 
 def shipped_pack() -> Path:
-    """Where the pack of this system's libjemalloc is, if one is shipped: of Debian's builds for x86-64."""
+    """Where the pack of this system's libjemalloc is, if one is shipped."""
     note = BUILD_ID_NOTE.search(library().read_bytes())
     assert note is not None
     return ROOT / "gdbheapx" / "packs" / (note.group(1).hex() + ".json")
