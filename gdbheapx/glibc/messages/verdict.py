@@ -39,6 +39,7 @@ ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_TRIM_THRESHOLD = 128 << 10
 LITTLE_BYTES = 8 * SMALL_BYTES
 """What takes less memory than this, and mostly is address space alone, is small."""
+NOT_ASKING = "GLIBC_TUNABLES=glibc.malloc.hugetlb=0"
 NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
 LEFT = "left"
 """Kind, while it is decided: hoarding in arenas whose threads have ended."""
@@ -174,10 +175,10 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     """All copies of glibc's malloc together: it is one to whoever asks where the memory is."""
     rows = [row for heap in facts for row in heap.arenas]
     sums = figures(facts, rows, around)
-    cure = huge_pages_cure(any(heap.asks_for_huge_pages for heap in facts))
-    what = "beyond the ends of heaps"
+    asks, what = any(heap.asks_for_huge_pages for heap in facts), "beyond the ends of heaps"
+    cure = huge_pages_cure(asks, _is_always(around))
     kept = huge_pages.Returned("malloc", None, sums.returned_resident_bytes, sums.returned_huge_bytes, what, cure)
-    returned = huge_pages.judge(kept, around.huge_pages)
+    returned = _with_last_step(huge_pages.judge(kept, around.huge_pages), asks, around)
     told_more, zeros = _blockless(facts, sums, around, returned)
     judged = verdict_on(sums, returned) if told_more is None else verdict_on(sums, told_more, zeros or 0)
     returned = told_more or returned
@@ -201,21 +202,31 @@ def _blockless(
     zeros = add(heap.zero_huge_bytes() for heap in facts)
     asks, by_default = any(heap.asks_for_huge_pages for heap in facts), any(heap.asks_by_default for heap in facts)
     asked = "glibc asks for them by default" if by_default else "glibc.malloc.hugetlb=1 asks for them" if asks else ""
-    cure = huge_pages_cure(asks)
+    cure = huge_pages_cure(asks, _is_always(around))
     cures = [cure] if cure is not None else []
-    if by_default:
+    if by_default and cures:
         cures.append(Step("echo never > /sys/kernel/mm/transparent_hugepage/enabled", NO_ENVIRONMENT))
     found = huge_pages.Blockless("malloc", huge, zeros, around.rss_bytes, asked, cures)
-    return huge_pages.judge_blockless(found, around.huge_pages), zeros
+    return _with_last_step(huge_pages.judge_blockless(found, around.huge_pages), asks, around), zeros
 
 
-def huge_pages_cure(asks_for_them: bool) -> Optional[Step]:
-    """It uses huge pages of its own accord only where glibc.malloc.hugetlb says so."""
-    return (
-        Step("GLIBC_TUNABLES=glibc.malloc.hugetlb=0", "at the next start stops malloc from asking for huge pages, as it does now")
-        if asks_for_them
-        else None
-    )
+def huge_pages_cure(asks_for_them: bool, is_always: bool = False) -> Optional[Step]:
+    """It asks for huge pages only where glibc.malloc.hugetlb or its own default says so; a kernel that `is_always` gives them unasked."""
+    if not asks_for_them or is_always:
+        return None
+    return Step(NOT_ASKING, "at the next start stops malloc from asking for huge pages, as it does now")
+
+
+def _is_always(around: Surroundings) -> bool:
+    return around.huge_pages is not None and around.huge_pages.setting == "always"
+
+
+def _with_last_step(judged: Optional[huge_pages.Judged], asks: bool, around: Surroundings) -> Optional[huge_pages.Judged]:
+    """Where the kernel gives huge pages unasked, `madvise` alone changes nothing for a malloc that asks."""
+    if judged is None or not judged.steps or not asks or not _is_always(around):
+        return judged
+    step = Step(NOT_ASKING, "at the next start, once the machine's setting is madvise: malloc asks for huge pages now")
+    return judged._replace(steps=[*judged.steps, step])
 
 
 def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Surroundings) -> Figures:

@@ -201,7 +201,7 @@ def blockless(setting: str = "madvise", zero_bytes: Optional[int] = 20 * MB, hug
     return lines
 
 
-def judged_glibc(**known: Any) -> Callable[[], Iterable[Any]]:
+def judged_glibc(setting: str = "madvise", **known: Any) -> Callable[[], Iterable[Any]]:
     """The verdict on one glibc, and the steps, where huge pages fill 22 of 30 MiB without a block."""
 
     def lines() -> Iterable[Any]:
@@ -209,8 +209,8 @@ def judged_glibc(**known: Any) -> Callable[[], Iterable[Any]]:
         sums = glibc_pages.totals([row], MmappedTotals(0, 0))
         info = AllocatorInfo("glibc", "glibc", "2.43", "libc.so.6", None, "table", "symbol", True)
         facts = GlibcFacts(info, [row], sums, [], [], zero_huge_bytes=lambda: 20 * MB, **known)
-        (told,) = glibc_verdict.judge([facts], Surroundings(1, [], HugePages("madvise", True, 0), rss_bytes=30 * MB))
-        return [*told.verdict.lines[:1], *told.next_steps[:2]]
+        (told,) = glibc_verdict.judge([facts], Surroundings(1, [], HugePages(setting, True, 0), rss_bytes=30 * MB))
+        return [*told.verdict.lines[:1], *told.next_steps[: 3 if setting == "always" else 2]]
 
     return lines
 
@@ -255,6 +255,11 @@ GIVEN_BACK = {
         judged_glibc(asks_for_huge_pages=True, asks_by_default=True),
         [codes.BLOCKLESS, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0", NEVER],
         ["glibc asks for them by default", "no tunable reaches these"],
+    ),
+    "huge pages by a kernel that gives them unasked": Case(
+        judged_glibc("always", asks_for_huge_pages=True, asks_by_default=True),
+        [codes.BLOCKLESS, PRCTL, MACHINE, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0"],
+        ["transparent_hugepage/enabled is always", "once the machine's setting is madvise"],
     ),
     "too little": Case(lambda: sentence(given_back(resident_bytes=MB), None), []),
     "much of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 60 * MB), [codes.GIVEN_BACK_IN_RAM, codes.FREED_AND_HELD]),
