@@ -163,6 +163,7 @@ int main(int argc, char **argv)
 {
     if (argc != 3)
         stage_fail("usage: trimmer RECORD STATE");
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* khugepaged fills pages that nobody wrote, at any moment */
     stage_deepen(); /* the stack that malloc_trim will need is there already */
     record = stage_record(argv[1], sizeof *record);
     malloc_trim(0); /* resolved, and its own pages touched, before anything is measured */
