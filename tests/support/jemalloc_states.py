@@ -19,8 +19,8 @@ def environment(conf: str) -> Dict[str, str]:
 
 
 def at_rest(stage: Stage) -> Process:
-    """Three threads that left free memory behind and rest, under jemalloc."""
-    return stage.start("victim", "rest", env=environment(NO_DECAY))
+    """Three threads that left free memory behind and rest, under jemalloc; khugepaged, which would fill that memory between two looks, leaves it alone."""
+    return stage.start("victim", "rest", env=environment(NO_DECAY + ",thp:never"))
 
 
 DECAY_MS = 400
