@@ -79,9 +79,9 @@ dist: ## sdist, a wheel with the kernel for each machine whose compiler is here,
 	@$(SETUP) dist
 	@$(PYTHON) -m tools.make_dist
 
-deb: ## Debian's package, built and tried in the image of each release of docker/matrix.py; SUITES="bookworm sid" for some
+deb: ## Debian's package, built and tried in the image of each release of docker/matrix.py; SUITES="bookworm sid" for some; ARM64=1: for arm64, too
 	@$(SETUP) dist
-	@$(PYTHON) docker/make_deb.py $(addprefix --suite ,$(SUITES))
+	@$(PYTHON) docker/make_deb.py $(addprefix --suite ,$(SUITES)) $(if $(ARM64),--arm64)
 
 release: ## all of a release but the upload, in dist/: sdist, wheels, the one file, packages, the image, a bill of materials, SHA256SUMS
 	@$(SETUP) dist

@@ -1,5 +1,7 @@
 """`make deb`: Debian's package built from the sdist in the image of each release, and tried in a fresh container of the same; SUITES="bookworm" for some.
 
+With ARM64=1 the one for arm64 as well, by Debian's cross compiler: `make arm64` tries it.
+
 The containers use the network: they install what the package requires with the release's own apt. The packages stay in dist/deb/SUITE/.
 """
 
@@ -30,15 +32,18 @@ ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
 
 BUILD = """set -eu
 cd /build
+rm -rf gdbheapx-*/
 tar xf source.tar.gz
 cd gdbheapx-*/
 # Another Python stands first in PATH, as with a version manager: it builds nothing.
 mkdir -p /shims && printf '#!/bin/sh\\necho another Python >&2; exit 1\\n' >/shims/python3 && chmod +x /shims/python3
 for major in 9 10 11 12 13 14; do ln -sf python3 /shims/python3.$major; done
-PATH=/shims:$PATH dpkg-buildpackage -us -uc
+PATH=/shims:$PATH dpkg-buildpackage -us -uc %s
 rm -rf /made && mkdir /made
-cp ../gdbheapx_* /made/
+mv ../gdbheapx_* /made/
 """
+CROSS = "dpkg --add-architecture arm64 && %s && %s gcc-aarch64-linux-gnu libc6-dev-arm64-cross libpython3-stdlib:arm64" % (UPDATE, INSTALL)
+"""Its Python's own figures of arm64 are what setuptools asks, and its libc6 what the package is to depend on."""
 TRY = """set -eux
 gdbheapx --version
 sleep 300 &
@@ -147,8 +152,8 @@ def build_depends() -> str:
     return " ".join(re.sub(r"debhelper-compat \(.*?\)|\(.*?\)", lambda match: "debhelper" if match[0].startswith("debhelper") else "", field[1]).replace(",", " ").split())
 
 
-def build(client: Any, row: matrix.Row, sdist: Path, log: Path) -> Tuple[Path, List[str]]:
-    """The package, and what lintian says of it; None where lintian cannot be had."""
+def build(client: Any, row: matrix.Row, sdist: Path, log: Path, arm64: bool) -> Tuple[Path, List[str]]:
+    """The package, and what lintian says of it and of the one for arm64."""
     folder = OUT / row.suite
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -156,10 +161,14 @@ def build(client: Any, row: matrix.Row, sdist: Path, log: Path) -> Tuple[Path, L
     with Box(client, row, log) as box:
         box.put({"source.tar.gz": sdist.read_bytes()})
         box.sh("apt-get", "%s && %s build-essential lintian %s" % (UPDATE, INSTALL, build_depends()))
-        box.sh("dpkg-buildpackage", BUILD)
-        copy_out(box.container, "/made", folder)
-        said = box.sh("lintian", "cd /made && lintian --allow-root --fail-on none --tag-display-limit 0 gdbheapx_*.changes || true")
-    (package,) = folder.glob("gdbheapx_*.deb")
+        said = ""
+        for flags in ("", "-aarm64 -d -b")[: 1 + arm64]:
+            if flags:
+                box.sh("apt-get", CROSS)
+            box.sh("dpkg-buildpackage", BUILD % flags)
+            copy_out(box.container, "/made", folder)
+            said += box.sh("lintian", "cd /made && lintian --allow-root --fail-on none --tag-display-limit 0 gdbheapx_*.changes || true")
+    (package,) = (path for path in folder.glob("gdbheapx_*.deb") if not path.stem.endswith("_arm64"))
     return package, [line for line in said.splitlines() if re.match(r"[EW]: ", line)]
 
 
@@ -175,7 +184,7 @@ def attempt(client: Any, row: matrix.Row, package: Path, log: Path) -> Tuple[str
     return "answers", "nothing left"
 
 
-def run(client: Any, row: matrix.Row, sdist: Path) -> Result:
+def run(client: Any, row: matrix.Row, sdist: Path, arm64: bool) -> Result:
     """Everything of one release; never raises."""
     log, began = LOGS / (row.suite + ".log"), time.monotonic()
     log.write_text("")
@@ -185,7 +194,7 @@ def run(client: Any, row: matrix.Row, sdist: Path) -> Result:
     try:
         images.ensure_base(client, row, lambda line: say(row, line))
         say(row, "building")
-        package, complaints = build(client, row, sdist, log)
+        package, complaints = build(client, row, sdist, log, arm64)
         built = package.name
         errors = [line for line in complaints if line.startswith("E:")]
         lintian = "%d errors, %d warnings" % (len(errors), len(complaints) - len(errors))
@@ -216,6 +225,7 @@ def main() -> int:
     """Build and try the package in each image."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--suite", action="append", choices=[row.suite for row in matrix.ROWS], help="only this one (may be given several times)")
+    parser.add_argument("--arm64", action="store_true", help="the one for arm64, too, which is not tried")
     asked = parser.parse_args()
     LOGS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -223,7 +233,7 @@ def main() -> int:
         made = subprocess.run([sys.executable, "-c", program, temporary], cwd=ROOT, env=dict(os.environ, PYTHONPATH=str(ROOT)), stdout=subprocess.PIPE, text=True, check=True)
         try:
             with Engine(LOGS / "dockerd.log") as engine:
-                results = [run(engine.client, row, Path(made.stdout.strip())) for row in matrix.ROWS if not asked.suite or row.suite in asked.suite]
+                results = [run(engine.client, row, Path(made.stdout.strip()), asked.arm64) for row in matrix.ROWS if not asked.suite or row.suite in asked.suite]
         except NoEngine as error:
             print("deb: %s" % error, file=sys.stderr)
             return NO_ENGINE

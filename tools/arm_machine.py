@@ -1,7 +1,7 @@
 """An aarch64 machine to test on, emulated by qemu: Debian 12 with kernels of 4 and of 16 KiB pages, and the C libraries of later releases.
 
     python -m tools.arm_machine make                    downloads and makes what is missing, in .cache/arm64
-    python -m tools.arm_machine [--whole] test [4k|16k]...      boots each kernel, runs TESTS or WHOLE and tries the wheel; 1 if anything failed
+    python -m tools.arm_machine [--whole] test [4k|16k]...      boots each kernel, runs TESTS or WHOLE, tries the wheel and the package; 1 if anything failed
     python -m tools.arm_machine run 4k [--] COMMAND     boots, runs it in a copy of this checkout, /src; ends with its exit code
     python -m tools.arm_machine serve 4k DIR            stays on, for `exec`, until DIR/jobs/off is there
     python -m tools.arm_machine exec DIR [--] COMMAND   in a machine that serves; DIR is /share there
@@ -44,7 +44,7 @@ BOOTS = {"4k": Boot("bookworm", "linux-image-arm64"), "16k": Boot("trixie", "lin
 """By the size of pages."""
 # fmt: off
 USERLAND = (
-    "base-passwd", "bash", "binutils", "busybox-static", "coreutils", "dash", "diffutils", "findutils", "g++", "gcc", "gdb",
+    "base-passwd", "bash", "binutils", "busybox-static", "coreutils", "dash", "diffutils", "dpkg", "findutils", "g++", "gcc", "gdb",
     "gdbserver", "grep", "gzip", "hostname", "iproute2", "libc-bin", "libc6-dbg", "libc6-dev", "libboost-regex1.74.0", "libgoogle-perftools4",
     "libjemalloc-dev", "libjemalloc2", "libmimalloc2.0", "make", "mawk", "mount", "musl-tools", "procps", "python3", "python3-jinja2",
     "python3-pip", "python3-pytest", "python3-pytest-xdist", "python3-pyelftools", "python3-tabulate", "redis-tools", "sed", "tar",
@@ -87,7 +87,17 @@ gdbheapx doctor
 sleep 60 & gdbheapx --pid $! arenas && kill $!
 """
 """A wheel is installed and used."""
-
+PACKAGE = """
+set -e
+cd / && unset PYTHONPATH
+python3 -m pip uninstall -q -y --break-system-packages --root-user-action=ignore gdbheapx
+mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/lib/dpkg/triggers && touch /var/lib/dpkg/status /var/lib/dpkg/available
+dpkg --force-depends -i /share/%s
+sh /src/debian/tests/installed
+dpkg --purge gdbheapx && ! which gdbheapx
+"""
+"""So is Debian's package; dpkg knows of none of the others that are unpacked there."""
+PACKAGES = ROOT / "dist" / "deb" / "bookworm"
 
 
 def say(line: str) -> None:
@@ -285,7 +295,7 @@ def execute(share: Path, command: str) -> int:
     """Run it in a machine that serves; its output appears as it is written. Its exit code."""
     name = "%d-%d" % (time.time_ns(), os.getpid())
     jobs = share / "jobs"
-    preamble = "export PYTHONPATH=/src PYTEST_ADDOPTS='--assert=plain -p no:cacheprovider'\ncd /src\n"
+    preamble = "export PYTHONPATH=/src PYTEST_ADDOPTS='--assert=plain'\ncd /src\n"
     (jobs / (name + ".new")).write_text(preamble + command + "\n")
     (jobs / (name + ".new")).rename(jobs / (name + ".sh"))
     shown, until = 0, time.monotonic() + SECONDS
@@ -307,7 +317,7 @@ def execute(share: Path, command: str) -> int:
 
 
 def test(name: str, asked: argparse.Namespace) -> int:
-    """The tests with that kernel, then the wheel as users install it."""
+    """The tests with that kernel, then the wheel as users install it, and the package if `make deb ARM64=1` has made it."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as share:
         wheel = aarch64_wheel(Path(share))
@@ -317,6 +327,9 @@ def test(name: str, asked: argparse.Namespace) -> int:
             tests = " ".join(map(shlex.quote, WHOLE if asked.whole else TESTS))
             code = execute(Path(share), "python3 -m tools.run_tests -q -n %d %s" % (asked.processors, tests))
             code = max(code, execute(Path(share), WHEEL % wheel.name))
+            for package in PACKAGES.glob("gdbheapx_*_arm64.deb"):
+                shutil.copy(str(package), share)
+                code = max(code, execute(Path(share), PACKAGE % package.name))
         finally:
             machine.off()
     say("%s: %s in %.0f s" % (name, "FAILED" if code else "passed", time.monotonic() - begun))
