@@ -54,7 +54,9 @@ def free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]:
 
 
 def zero_huge_bytes(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Optional[int]:
-    """What of huge_bytes() holds zeros alone."""
+    """What of huge_bytes() holds zeros alone. None of a process that runs on: a page that it gave back meanwhile would be put into RAM."""
+    if not context.target.can_read_on:
+        return None
     spans = [*free_pages(context, walks), *(span for walk in walks for span in (*tops(context, walk), *walk.reserves(heap_max)))]
     pieces = [piece for span in union(spans) for piece in _huge_pieces(context, span)]
     if context.ram.pages is None or not context.ram.pages.scans or sum(end - start for start, end in pieces) > MOST_READ_BYTES:

@@ -1058,3 +1058,8 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     def stands_still(self) -> bool:
         """This tool, or the gdb that it runs in, holds it stopped now."""
         return False
+
+    @property
+    def can_read_on(self) -> bool:
+        """Its memory is as it was."""
+        return self.kind == "core" or self.stands_still or self.is_kept

@@ -20,7 +20,7 @@ CONTAINERS = "containers"
 
 def can_tell(session: Session) -> bool:
     """It can be told what blocks are when all of them were read: memory is as it was then, or a snapshot has that."""
-    return not session.target.has_memory or heap_graph.can_read_on(session.target)
+    return not session.target.has_memory or session.target.can_read_on
 
 
 def signature(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
@@ -62,7 +62,7 @@ def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Own
     except HeapxError:  # of an older release
         return {}
     known: Dict[int, Sequence[Container]] = {one.address: one.containers for one in kept}
-    if session.target.has_memory and heap_graph.can_read_on(session.target):
+    if session.target.has_memory and session.target.can_read_on:
         finder = Containers(World.of(session), tallied.reach)
         for address, place in dominance.places(tallied, answer).items():
             if address not in known:
@@ -73,7 +73,7 @@ def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Own
 
 def pointers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[int, Optional[int]]]) -> Dict[int, Container]:
     """By address, of those of these words that belong to a container. `places`: where a word stands, and where its block begins."""
-    if not session.target.has_memory or not heap_graph.can_read_on(session.target):
+    if not session.target.has_memory or not session.target.can_read_on:
         return {}
     finder = Containers(World.of(session), reach)
     found = ((address, finder.around(address, start or 0)) for address, start in sorted(set(places)))

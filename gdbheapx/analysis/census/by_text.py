@@ -92,7 +92,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
         what, next_step = "--by-text groups objects of a class: it needs --like", "`census` lists the classes: census --like Task --by-text"
         raise HeapxError(what, next_step, code=USAGE)
     looked = find.take(session, world, contents=False, owning=False)
-    if not heap_graph.can_read_on(session.target) or looked.told is None:
+    if not session.target.can_read_on or looked.told is None:
         what, next_step = "no text can be read: the process was not copied, and runs on", "take a core and ask that: gcore PID"
         raise HeapxError(what, next_step, code=NO_ANSWER)
     session.budget.progress.stage = "reading texts"

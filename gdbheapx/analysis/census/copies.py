@@ -80,7 +80,7 @@ def find_copies(session: Session, like: Optional[str], world: Optional[World]) -
         what = say("comparing contents takes about %s of memory, and this process may use %s", *map(Size, lacking))
         raise HeapxError(what, "run it where there is more memory", code=OUT_OF_MEMORY)
     looked = find.take(session, world, owning=False, beyond=True)
-    if not heap_graph.can_read_on(session.target) or looked.told is None or looked.signer is None:
+    if not session.target.can_read_on or looked.told is None or looked.signer is None:
         raise HeapxError(
             "contents cannot be compared: the process was not copied, and runs on", "take a core and ask that: gcore PID", code=NO_ANSWER
         )

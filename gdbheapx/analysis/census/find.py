@@ -325,7 +325,7 @@ def paths(
             labels=labels,
             kinds=kinds,
             speakers=speakers_,
-            can_read=heap_graph.can_read_on(session.target),
+            can_read=session.target.can_read_on,
             has_names=not session.without_names,
             has_keys=not session.without_keys,
             structures=structures,
@@ -432,7 +432,7 @@ def _by_graph(
 def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) -> Dict[int, int]:
     """By label how much of the blocks is content, where they say so."""
     reach = labels.reach
-    if not heap_graph.can_read_on(session.target) or session.budget.expired():
+    if not session.target.can_read_on or session.budget.expired():
         return {}
     by_name: Dict[Tuple[str, str], List[int]] = {}
     for label in labels.found:

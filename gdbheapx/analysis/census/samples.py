@@ -7,7 +7,6 @@ from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import Namer
-from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import Graph
@@ -58,7 +57,7 @@ def find(session: Session, examples: Iterable[Example], world: Optional[World], 
     """Those of them that have a text. `world`, `graph`: those that the census was made with; without the graph a block is as large as its
     example says. HeapxError where memory cannot be read."""
     target = session.target
-    if world is None or not heap_graph.can_read_on(target):
+    if world is None or not target.can_read_on:
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
     namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.here(world)) if namer is not None]
     samples = [

@@ -163,7 +163,7 @@ def marked(session: Session, again: Optional[bool], further: Further = NO_FURTHE
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
     if had_to_go_on(session):
         sums = reach.graph.mark(reach.roots_from)
-    elif is_wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and can_read_on(session.target) and not session.budget.expired():
+    elif is_wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and session.target.can_read_on and not session.budget.expired():
         session.budget.progress.stage = "second pass: weak pointers (skip with --no-weak)"
         unknown = session.target.arch.ignorable_bits if session.target.kind != "live" else 0
         sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target), ignorable_bits=unknown)
@@ -175,11 +175,6 @@ def marked(session: Session, again: Optional[bool], further: Further = NO_FURTHE
         session.share(LOOKED_AGAIN, weak if is_wanted and not session.budget.expired() else None)
     session.target.let_go()
     return reach, sums
-
-
-def can_read_on(target: Target) -> bool:
-    """Its memory is as it was."""
-    return target.kind == "core" or target.stands_still or target.is_kept
 
 
 def had_to_go_on(session: Session) -> bool:

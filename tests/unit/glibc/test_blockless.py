@@ -71,9 +71,12 @@ def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     ram = SimpleNamespace(pages=table, of=of)
     if of([(start, start + 2 * HUGE)]).huge_bytes != 2 * HUGE:
         pytest.skip("the kernel gives no huge pages here")
-    around = context(ram=ram, kernel=native, source=ProcessSource(os.getpid()), budget=Budget())
+    around = context(target=SimpleNamespace(can_read_on=True), ram=ram, kernel=native, source=ProcessSource(os.getpid()), budget=Budget())
     spans = [(start + PAGE, start + 4 * HUGE)]
     assert blockless.zero_huge_bytes(around, [walk(reserves=spans)], 0) == 2 * HUGE - 3 * PAGE
     assert of([(start, start + 4 * HUGE)]).resident_bytes == 2 * HUGE, "reading brought more into RAM"
+    around.target.can_read_on = False
+    assert blockless.zero_huge_bytes(around, [walk(reserves=spans)], 0) is None, "it runs on"
+    around.target.can_read_on = True
     monkeypatch.setattr(blockless, "MOST_READ_BYTES", HUGE)
     assert blockless.zero_huge_bytes(around, [walk(reserves=spans)], 0) is None
