@@ -37,8 +37,8 @@ EXACTNESS = {
     "16d086887ed57ed2350b288be499d57e5e595e73": "Debian trixie libjemalloc2 5.3.0-3: types and variables are identical, functions of the rebuild lie up to 0x40 off",
     "835e4d81a68983c4ab9d75b0efa34947b2f6187a": "Debian sid libjemalloc2 5.3.1-2: types are identical, variables are moved by section from the rebuild",
     "6de2f67281be05e21eacaf53174dc78e153a9d4f": "Debian bookworm libjemalloc2 5.3.0-1 for arm64: every loaded section of the rebuild but the build-id's is identical",
-    "a7100f039eecdb20177c55d2b2d5331d7d6f53bd": "Debian trixie libjemalloc2 5.3.0-3 for arm64: .rodata, the places of relocations and what they and the code "
-    "say of .data and .bss are identical, code is laid out otherwise",
+    "a7100f039eecdb20177c55d2b2d5331d7d6f53bd": "Debian trixie libjemalloc2 5.3.0-3 for arm64: .rodata, the places of relocations and what they and "
+    "47 addresses in the code say of .data and .bss are identical, code is laid out otherwise",
 }
 """What is known of the rebuilds behind the shipped packs, by the build-id of the distributed library."""
 BANNER = re.compile(rb"GNU C Library \(([^)\n]{1,80})\) stable release version (2\.\d+)")

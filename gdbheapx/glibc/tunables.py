@@ -15,7 +15,7 @@ _MEANINGS = (
     ("mmap_threshold", "bytes", "requests of this size or larger get their own mapping"),
     ("arena_test", None, "number of arenas up to which no limit is checked"),
     ("arena_max", None, "maximum number of arenas; 0: 8 per core (2 on 32-bit)"),
-    ("thp_mode", None, "huge pages: 0 the kernel gives them unasked, 1 malloc asks for them, 2 never, 3 not known"),
+    ("thp_mode", None, "huge pages: 1 malloc asks the kernel for them; else it does not (0 at start; 2, 3: set to never, not known)"),
     ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1, or by default: brk grows and shrinks in these steps; 0: off"),
     ("hp_pagesize", "bytes", "with glibc.malloc.hugetlb=2: page size of mapped memory; 0: off"),
     ("hp_flags", None, "mmap flags for hp_pagesize"),
