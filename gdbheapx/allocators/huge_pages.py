@@ -111,9 +111,14 @@ def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_byte
     """The allocator's verdict with this in its place: first where it is much of what is held, else behind the first line."""
     if returned is None:
         return otherwise
-    if SHARE * (resident_bytes or 0) < held_bytes:
+    if not decides(resident_bytes, held_bytes):
         return otherwise._replace(lines=[otherwise.lines[0], returned.finding, *otherwise.lines[1:]])
     return of_lines(HUGE_PAGES if returned.cause == HUGE else HOARDING, [returned.finding, *otherwise.lines], returned.sure)
+
+
+def decides(part_bytes: Optional[int], held_bytes: int) -> bool:
+    """So much of what is held that it is the verdict; what is not known is not."""
+    return SHARE * (part_bytes or 0) >= held_bytes
 
 
 def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core: bool) -> bool:

@@ -179,9 +179,10 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     cure = huge_pages_cure(asks, _is_always(around))
     kept = huge_pages.Returned("malloc", None, sums.returned_resident_bytes, sums.returned_huge_bytes, what, cure)
     returned = _with_last_step(huge_pages.judge(kept, around.huge_pages), asks, around)
-    told_more, zeros = _blockless(facts, sums, around, returned)
-    judged = verdict_on(sums, returned) if told_more is None else verdict_on(sums, told_more, zeros or 0)
+    blockless = _blockless(facts, sums, around, returned)
+    told_more = blockless and _with_last_step(huge_pages.judge_blockless(blockless, around.huge_pages), asks, around)
     returned = told_more or returned
+    judged = verdict_on(sums, returned, blockless if told_more else None)
     if any(heap.has_aborted for heap in facts):
         judged = with_abort(judged)
     steps = [*huge_pages.against(judged, returned), *next_steps(judged.kind, judged.code)]
@@ -194,11 +195,11 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
 
 def _blockless(
     facts: Sequence[GlibcFacts], sums: Figures, around: Surroundings, returned: Optional[huge_pages.Judged]
-) -> Tuple[Optional[huge_pages.Judged], Optional[int]]:
-    """(what is said of huge pages without a block, what of them holds zeros): nothing where `returned` says it of nearly all of them."""
+) -> Optional[huge_pages.Blockless]:
+    """Of huge pages without a block; None where `returned` says it of nearly all of them."""
     huge, seen = sums.blockless_huge_bytes, sums.returned_huge_bytes or 0
     if (returned is not None and 4 * seen >= 3 * (huge or 0)) or not huge_pages.is_worth_telling(huge, around.rss_bytes):
-        return None, None
+        return None
     zeros = add(heap.zero_huge_bytes() for heap in facts)
     asks, by_default = any(heap.asks_for_huge_pages for heap in facts), any(heap.asks_by_default for heap in facts)
     asked = "glibc asks for them by default" if by_default else "glibc.malloc.hugetlb=1 asks for them" if asks else ""
@@ -206,8 +207,7 @@ def _blockless(
     cures = [cure] if cure is not None else []
     if by_default and cures:
         cures.append(Step("echo never > /sys/kernel/mm/transparent_hugepage/enabled", NO_ENVIRONMENT))
-    found = huge_pages.Blockless("malloc", huge, zeros, around.rss_bytes, asked, cures)
-    return _with_last_step(huge_pages.judge_blockless(found, around.huge_pages), asks, around), zeros
+    return huge_pages.Blockless("malloc", huge, zeros, around.rss_bytes, asked, cures)
 
 
 def huge_pages_cure(asks_for_them: bool, is_always: bool = False) -> Optional[Step]:
@@ -414,9 +414,9 @@ def _kind(ask: Ask[Case]) -> str:
     return FRAGMENTED if ask(lambda case: 2 * case.between > case.free) else HOARDING
 
 
-def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, weight_bytes: Optional[int] = None) -> Verdict:
-    """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on what huge pages
-    fill without a block, of which `weight_bytes` count."""
+def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None) -> Verdict:
+    """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on the `blockless`
+    parts of huge pages, whose zeros alone count."""
     possible = cases(sums)
     kinds = outcomes(_kind, possible)
     if len(kinds) > 1:
@@ -430,10 +430,12 @@ def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, weig
         missing.append("which free pages are in memory")
     if huge_pages.may_decide(sums.returned_resident_bytes, sums.reserve_bytes, sums.is_core):
         missing.append("what was given back and is in RAM")
+    held = case.held + (sums.returned_resident_bytes or 0)
+    if blockless is not None and blockless.zero_bytes is None and huge_pages.decides(blockless.huge_bytes, held):
+        missing.append("which parts of huge pages hold zeros")
     first = _line(kind, sums, possible)
     judged = of_lines(HOARDING if kind == LEFT else kind, [first], less_sure(missing))
-    held = case.held + (sums.returned_resident_bytes or 0)
-    return huge_pages.verdict(returned, sums.returned_resident_bytes if weight_bytes is None else weight_bytes, held, judged)
+    return huge_pages.verdict(returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged)
 
 
 def _unread(sums: Figures, possible: Sequence[Case]) -> Verdict:

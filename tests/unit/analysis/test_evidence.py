@@ -165,6 +165,23 @@ def test_each_subset_on_plain_heaps(used: int, free: int, missing: Sequence[str]
         assert (found.kind, found.sure) == (whole.kind, "likely")
 
 
+@given(heaps, sizes, st.one_of(st.none(), sizes))
+@search(100)
+def test_zeros_that_nobody_counted_are_not_none(heap: Heap, huge: int, zeros: Optional[int]) -> None:
+    """Of huge pages without a block: where the zeros in them are not known and could be the verdict, no verdict is certain."""
+    facts, around = glibc_facts(heap)
+    rows = [facts[0].arenas[0]._replace(blockless_huge_bytes=huge), *facts[0].arenas[1:]]
+    counted = min(huge, zeros) if zeros is not None else None
+
+    def judged(zero_bytes: Optional[int]) -> verdict.Verdict:
+        told = facts[0]._replace(arenas=rows, totals={**facts[0].totals, "blockless_huge_bytes": huge}, zero_huge_bytes=lambda: zero_bytes)
+        return glibc_verdict.judge([told], around._replace(rss_bytes=400 * MB))[0].verdict
+
+    found = judged(counted)
+    kinds = {judged(one).kind for one in ((0, huge) if counted is None else (counted,))}
+    assert found.kind in kinds and (len(kinds) == 1 or found.sure != "certain")
+
+
 def test_every_missing_part_makes_it_less_sure() -> None:
     """Certain, likely, guess."""
     heap = one_arena(used=100 * MB)
