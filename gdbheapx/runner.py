@@ -509,9 +509,11 @@ class Run:
             if self.copying is None:
                 self.copying = Copying(session.compiled, session.compiled.copy(table))
             session.copied_bytes = self.copying.prepare(self.target)
-        except (MemoryError, OSError):
+        except (FileNotFoundError, ProcessLookupError):  # it is gone: what stops it says so
             self.copying = None
-            self._say_not_copied(session, reads)
+        except (MemoryError, OSError) as error:
+            self.copying = None
+            self._say_not_copied(session, reads, error if isinstance(error, OSError) else None)
         return self.copying
 
     def _short_stop(self, session: Session, copying: "Optional[Copying]") -> "Optional[ShortStop]":
@@ -554,7 +556,7 @@ class Run:
     def _wants_short_stop(self) -> bool:
         return bool(getattr(self.options, "short_stop", False))
 
-    def _say_not_copied(self, session: Session, reads: Reads) -> None:
+    def _say_not_copied(self, session: Session, reads: Reads, error: Optional[OSError] = None) -> None:
         """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at."""
         assert session.process is not None
         if reads not in stops.TABLES or session.kernel.name != "c":
@@ -564,6 +566,9 @@ class Run:
         what = units.say("there was no room for a copy of it and what is made of that, %s: this process may use %s", needed, allowed)
         lasting = stops.about(stops.predict_ms(reads, "c", session.process), "c")
         stands = "there is no room for a copy of process %s: it stands still while it is looked at, %s" % (session.target.pid, lasting)
+        if error is not None:
+            what = "it could not be copied: %s" % error.strerror
+            stands = "process %s cannot be copied (%s): it stands still while it is looked at, %s" % (session.target.pid, error.strerror, lasting)
         session.problem(problems.NOT_COPIED, None, what, "allow more memory here, or ask of a core of it (gcore PID)", partial=False)
         if not self.has_warned:
             self.has_warned = True

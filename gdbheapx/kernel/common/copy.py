@@ -55,10 +55,12 @@ class CopyTaken(NamedTuple):
 
 
 class Copy:
-    """Of one process. HeapxError never; MemoryError where there is no room."""
+    """Of one process. MemoryError where there is no room; OSError where it is gone, or may not be read."""
+
+    handle, _memory = 0, -1
 
     def __init__(self, library: Any, table: PageTable) -> None:
-        self._library, self.handle = declared(library, PROTOTYPES), 0
+        self._library = declared(library, PROTOTYPES)
         self._memory = os.open("/proc/%d/mem" % table.pid, os.O_RDONLY | os.O_CLOEXEC)
         self._pages = OpenPages(library, table)
         self._rooms: List[Range] = []
@@ -74,7 +76,9 @@ class Copy:
         if self.handle:
             self._library.heapx_copy_free(self.handle)
             self.handle = 0
-        close(self._memory)
+        if self._memory >= 0:
+            close(self._memory)
+            self._memory = -1
 
     def prepare(self, ranges: Sequence[CopiedRange]) -> int:
         """Makes memory present for all that was touched by now: its bytes."""

@@ -136,6 +136,19 @@ def test_what_there_was_no_time_for(process: "subprocess.Popen[bytes]") -> None:
     assert len(source.read_prefix(first.start, PAGE)) == PAGE
 
 
+def test_a_process_that_is_gone(monkeypatch: pytest.MonkeyPatch, process: "subprocess.Popen[bytes]") -> None:
+    """An OSError, and nothing is said when what was made of the copy is released."""
+    told: List[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    table = LiveSource(process.pid).page_table()
+    assert table is not None
+    process.kill()
+    process.wait()
+    with pytest.raises(FileNotFoundError):
+        kernel.compiled(kernel.load()).copy(table)
+    assert not told
+
+
 def test_rooms() -> None:
     """Room around what is mapped, nowhere twice, and ranges that are cut where one room ends."""
     around = copy.ROOM_BYTES
