@@ -4,6 +4,7 @@ Of a libc, LIBRARY is that libc: its own text names its release, which its debug
 
 Of a jemalloc, a debug file below DIR/.build-id is that of the distributed library. One elsewhere in DIR is that of a rebuild whose code is laid out
 otherwise: its pack gets the build-id of LIBRARY, the distributed one, and each variable the place in LIBRARY's section that it has in its own.
+If it is a library that was not split from its debug information, its relocations have to be those of LIBRARY.
 tests/data/jemalloc and tests/data/glibc hold small copies of the files behind the shipped packs: `make packs` alone makes these anew.
 """
 
@@ -13,7 +14,7 @@ import os
 import re
 import sys
 import tempfile
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.enums import ENUM_E_MACHINE
@@ -39,6 +40,8 @@ EXACTNESS = {
     "6de2f67281be05e21eacaf53174dc78e153a9d4f": "Debian bookworm libjemalloc2 5.3.0-1 for arm64: every loaded section of the rebuild but the build-id's is identical",
     "a7100f039eecdb20177c55d2b2d5331d7d6f53bd": "Debian trixie libjemalloc2 5.3.0-3 for arm64: .rodata, the places of relocations and what they and "
     "47 addresses in the code say of .data and .bss are identical, code is laid out otherwise",
+    "8a5c4d1ef6f136344bf05b887660aa978f0aa3c2": "Debian sid libjemalloc2 5.3.1-2 for arm64, rebuilt by gcc 15.3 without process_madvise: .rodata, the places of "
+    "relocations and what they and 45 addresses in the code say of .data and .bss are identical, code is laid out otherwise",
 }
 """What is known of the rebuilds behind the shipped packs, by the build-id of the distributed library."""
 BANNER = re.compile(rb"GNU C Library \(([^)\n]{1,80})\) stable release version (2\.\d+)")
@@ -78,6 +81,18 @@ def moved(elf: Any, stock: Any, variables: List[export.Variable]) -> List[export
         if shift is not None:
             shifted.append(one._replace(address=one.address + shift))
     return shifted
+
+
+def relocations(elf: Any) -> Set[Tuple[int, int, int]]:
+    """(place, kind, data that it points to, or 0) of all; none of a file that has their sections without contents, as a debug file has."""
+    data = elf.get_section_by_name(".data.rel.ro") or elf.get_section_by_name(".data")
+    first = data["sh_addr"] if data is not None else 0
+    return {
+        (one["r_offset"], one["r_info_type"], one["r_addend"] if one["r_addend"] >= first else 0)
+        for section in elf.iter_sections()
+        if section["sh_type"] == "SHT_RELA"
+        for one in section.iter_relocations()
+    }
 
 
 def names(elf: Any) -> List[str]:
@@ -133,6 +148,8 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         identity = build_id(library)
         if prefix is None or identity is None:
             raise HeapxError("%s is no debug file of a jemalloc with a build-id" % debug)
+        if stock and relocations(elf) and relocations(library) and relocations(elf) != relocations(library):
+            raise HeapxError("%s: its relocations are not those of %s" % (debug, stock), "its variables lie elsewhere: build it with the same compiler and switches")
         every = moved(elf, library, variables(elf)) if stock else variables(elf)
         symbols, thread_locals = export.places(every, prefix, export.public_prefix(known))
         machine = of_elf(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8).name
