@@ -151,6 +151,8 @@ class Command(NamedTuple):
     """What it says depends on the gdb that is here."""
     snapshot: Union[bool, str] = False
     """A snapshot answers it: what it reads of memory goes through session.kept(), or is the graph. A text: only with this option."""
+    before: Optional[Callable[[Session, Options], None]] = None
+    """Called once, before the process is looked at or stopped: what has to be watched while it runs."""
 
 
 COMMANDS: Dict[str, Command] = {}
@@ -169,6 +171,7 @@ def command(
     renders: Optional[Callable[[Options], Optional[str]]] = None,
     tells_of_gdb: bool = False,
     snapshot: Union[bool, str] = False,
+    before: Optional[Callable[[Session, Options], None]] = None,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -179,7 +182,7 @@ def command(
         if not help:
             raise ValueError("command %s needs help" % name)
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
-        known = tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what, renders, tells_of_gdb, snapshot
+        known = tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what, renders, tells_of_gdb, snapshot, before
         COMMANDS[name] = Command(name, *known)
         return run
 

@@ -212,7 +212,7 @@ KERNEL_MISSING = Code(
     "kernel-missing", Severity.ENVIRONMENT, "the C kernel is not built here, and the command follows pointers or looks into blocks"
 )
 MISSING_SYMBOLS = Code("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
-NO_SHORT_STOP = Code("no-short-stop", Severity.ENVIRONMENT, "what --short-stop does in the process is not possible, or not safe, here")
+NO_SHORT_STOP = Code("no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here")
 NOT_PROFILED = Code("not-profiled", Severity.ENVIRONMENT, "the allocator does not sample allocations in this process")
 GDB_MISSING = Code("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or what is asked for requires a gdb")
 GDB_FAILED = Code("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or cannot do what is needed")

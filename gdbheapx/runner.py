@@ -343,6 +343,8 @@ class Run:
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
+        if self.command.before is not None and self.target is not None:
+            self.command.before(self._new_session(), self.options)
         more_stopped_s = 0.0
         for look in range(1 + MORE_ATTEMPTS):
             held, began = self._hold(), time.monotonic()

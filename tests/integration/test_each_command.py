@@ -595,7 +595,7 @@ def test_symbols_export(builder: Builder, core: str) -> None:
 
 
 def test_every_command_has_a_case() -> None:
-    """A new file in commands/ needs a case here; `diff`, `fleet` and `table` have no target (test_snapshot.py, test_fleet.py), `query` needs DuckDB (test_query.py), `explore` a
+    """A new file in commands/ needs a case here; `cold` a process that runs on (test_cold.py), `diff`, `fleet` and `table` have no target (test_snapshot.py, test_fleet.py), `query` needs DuckDB (test_query.py), `explore` a
     terminal (test_explore.py), `bill` a memory cgroup (test_bill.py), `serve` an endpoint (test_serve.py), `mcp` a client (test_agents.py), `capture` a crash (test_capture.py)."""
     there = {path.stem.replace("_", "-") for path in Path(ROOT / "commands").glob("*.py") if path.stem != "__init__"}
-    assert there - {"bill", "capture", "diff", "explore", "fleet", "mcp", "query", "serve", "table"} == {words.split()[0] for of in [*CASES.values(), REPEATING] for words in of}
+    assert there - {"bill", "capture", "cold", "diff", "explore", "fleet", "mcp", "query", "serve", "table"} == {words.split()[0] for of in [*CASES.values(), REPEATING] for words in of}

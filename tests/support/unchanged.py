@@ -24,6 +24,7 @@ EVERY = (
     "leaks --list",
     "census",
     "census --copies",
+    "cold",
     "pins",
     "pins --no-owners",
     "leaks --weak",

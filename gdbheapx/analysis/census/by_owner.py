@@ -1,18 +1,19 @@
 """Which owner holds which class: every block in use by who owns it and by what it is."""
 
 from array import array
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from gdbheapx.analysis.reachability import dominance, memory_budget
 from gdbheapx.analysis.reachability.owners import Owned
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Class
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Class, Graph
 from gdbheapx.session import Session
 
 NO_OWNER, CLASS = "[several owners, small ones, or leaked]", "class"
 AT_ONCE = 1 << 16
+Then = Callable[[Graph], None]
 SMALL, SEVERAL = "[small owners]", "[held by several owners]"
 """Of single blocks, what NO_OWNER is beside what is leaked."""
 
@@ -36,17 +37,20 @@ class Blocks(NamedTuple):
     """None: leaked."""
 
 
-def _read(session: Session, is_cut: bool) -> "Tuple[find.LabelSet, dominance.Tallied, List[Tuple[int, str]]]":
+def _read(
+    session: Session, is_cut: bool, then: Then = lambda graph: None
+) -> "Tuple[find.LabelSet, dominance.Tallied, List[Tuple[int, str]]]":
     """The blocks, their graph, and the owners that retain most. HeapxError where there is no room for the graph."""
     memory_budget.check(session)
-    told = find.label_blocks(session, lambda graph: None, is_cut=is_cut, contents=True)
+    told = find.label_blocks(session, then, is_cut=is_cut, contents=True)
     tallied = dominance.tally(session, told.reach, told.called, told.paths)
     return told, tallied, tallied.tops(dominance.MOST_OWNERS)
 
 
-def blocks(session: Session, is_cut: bool) -> Blocks:
-    """Of one look. `is_cut`: the pieces of blocks that a library cut up, as `owners` counts them, and not these blocks."""
-    told, tallied, tops = _read(session, is_cut)
+def blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> Blocks:
+    """Of one look. `is_cut`: the pieces of blocks that a library cut up, as `owners` counts them, and not these blocks. `then`: called
+    when the blocks are read and the process has not run on."""
+    told, tallied, tops = _read(session, is_cut, then)
     count, above = told.reach.numbers.blocks, tallied.tree.owners
     known = {node for node, _ in tops}
     starts = [] if tallied.paths is None else tallied.paths.starts()

@@ -1,0 +1,58 @@
+"""heapx cold"""
+
+from gdbheapx.command import Answer, Options, argument, command, count, some_seconds
+from gdbheapx.errors import HeapxError
+from gdbheapx.problems import NOT_LIVE
+from gdbheapx.session import Session
+from gdbheapx.stops import Reads
+
+HELP = """Which blocks in use nobody touches, and what of them is in swap.
+
+By class and owner. Without --for nothing is marked: it tells what of the blocks is in RAM and in swap. With --for the pages are marked,
+the process runs on, and after that time a short look tells which are still untouched. That asks first (--yes), for it changes what
+the kernel keeps:
+
+`--age idle` (where the kernel has idle page tracking): reads and writes. No call in the process, no fault; the marks are one for all who
+use them. `--age written` (Linux 6.7): writes alone, so that what is only read looks cold. The process makes two system calls and takes a
+page fault for each page that it first writes to.
+
+A page is as warm as its warmest block: a block is stale if all its pages are, and an untouched one beside one in use looks warm. What is
+not known is `age unknown`, neither warm nor cold.
+"""
+
+
+def watch(session: Session, options: Options) -> None:
+    """Before the look: what becomes of marked pages."""
+    if session.target.kind != "live" or session.in_gdb:
+        what = "cold needs a process that runs on meanwhile" if session.in_gdb else "cold needs a process of this machine"
+        raise HeapxError(what, "run: gdbheapx --pid N cold --for 60", code=NOT_LIVE)
+    if options.for_s:
+        from gdbheapx.actions import aging
+
+        aging.watch(session, options)
+
+
+@command(
+    "cold",
+    arguments=[
+        argument("--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"),
+        argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where the kernel has it)"),
+        argument("--by", choices=("both", "class", "owner"), default="both", help="what the rows distinguish (default: both)"),
+        argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
+        argument("--accept-thp-split", action="store_true", help="with --age written, although huge pages may become small ones"),
+        argument("--accept-mark-loss", action="store_true", help="with --age idle, although others may wait for marks of idle pages"),
+        argument("--yes", action="store_true", help="with --for: do not ask for confirmation"),
+    ],
+    reads=Reads.OWNERS,
+    help=HELP,
+    needs=("gdbheapx.analysis.cold", "gdbheapx.report.cold_text"),
+    before=watch,
+)
+def cold(session: Session, options: Options) -> Answer:
+    """The command `cold`."""
+    from gdbheapx.analysis import cold as model
+    from gdbheapx.report import cold_text
+
+    found = model.find(session, options.by)
+    limit = options.limit
+    return Answer(lambda: cold_text.data(found, limit), lambda style: cold_text.lines(style, found, limit), read=True, record=lambda: found)

@@ -1,0 +1,260 @@
+"""Which pages of a process nobody touches for a while: they are marked, the process runs on, and the marks are looked at.
+
+Two ways. `idle`: the kernel's idle page tracking, which tells reads and writes; no call is made in the process and it is not stopped, but
+the marks are one for all who use them. `written`: a userfaultfd of the process's own (injected.py), which tells writes alone.
+"""
+
+import ctypes
+import fcntl
+import glob
+import os
+import struct
+import time
+from array import array
+from typing import Any, Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.actions import injected, preflight, short_stop
+from gdbheapx.analysis.cold import AGES, IDLE, KNOWN, STALE, WRITTEN, Ages
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
+from gdbheapx.kernel.common.follow import Follower
+from gdbheapx.problems import NO_SHORT_STOP
+from gdbheapx.session import Session
+
+FRAME = (1 << 55) - 1
+LRU, HEAD, TAIL = 1 << 5, 1 << 15, 1 << 16
+"""Of /proc/kpageflags (linux/kernel-page-flags.h). Only pages on a list of the kernel's reclaim are tracked; of a huge one the first."""
+BATCH_PAGES = 1 << 16
+WORD_BITS = 64
+WITHOUT = "omit --for: then only what is in RAM and in swap is told"
+QUESTION = {
+    IDLE: "mark the memory of process %d as idle (/sys/kernel/mm/page_idle), look again after %g s?",
+    WRITTEN: "have process %d make two system calls (userfaultfd, close), and take a page fault for each page that it writes to in %g s?",
+}
+PAGE_WPALLOWED, PAGE_WRITTEN, PAGE_PRESENT = 1 << 0, 1 << 1, 1 << 3
+REGIONS = 1 << 12
+STEP_S = 0.25
+"""How long a signal may have to wait, which does not end a sleep by itself."""
+Range = Tuple[int, int]
+Wait = Callable[[Session, float], None]
+
+
+class Files(NamedTuple):
+    """Where the kernel's files are; tests have some of their own."""
+
+    bitmap: str = "/sys/kernel/mm/page_idle/bitmap"
+    flags: str = "/proc/kpageflags"
+    damon: str = "/sys/kernel/mm/damon/admin/kdamonds/*/state"
+    modules: str = "/sys/module/damon_*/parameters/enabled"
+
+
+def refused(what: str, hint: str = WITHOUT) -> HeapxError:
+    """Why no page is watched."""
+    return HeapxError(what, hint, code=NO_SHORT_STOP)
+
+
+def waited(session: Session, seconds: float) -> None:
+    """So long, or until the user ends it."""
+    until = time.monotonic() + seconds
+    while session.budget.reason is None and time.monotonic() < until:
+        time.sleep(max(0.0, min(STEP_S, until - time.monotonic())))
+    if session.budget.reason is not None:
+        raise KeyboardInterrupt
+
+
+def damon_is_on(files: Files) -> bool:
+    """Somebody has the kernel sample accesses (DAMON): it sets the same marks, on pages that were touched, too."""
+    for pattern, on in ((files.damon, (b"on",)), (files.modules, (b"Y", b"1"))):
+        if any((procfs.slurp(path) or b"").strip() in on for path in glob.glob(pattern)):
+            return True
+    return False
+
+
+def means_here(files: Files) -> str:
+    """What this kernel offers that tells most."""
+    return IDLE if os.path.exists(files.bitmap) else WRITTEN
+
+
+def watch(session: Session, options: Any, files: Optional[Files] = None) -> None:
+    """Before the process is stopped: mark its pages, wait, and keep what became of them. HeapxError where that may not be."""
+    target, files = session.target, files or Files()
+    assert target.pid is not None
+    means = options.age or means_here(files)
+    check = check_idle if means == IDLE else check_written
+    check(target, files, options)
+    preflight.require_confirmed(options, QUESTION[means] % (target.pid, options.for_s), WITHOUT)
+    ranges = short_stop.followed_ranges(target)
+    make = idle if means == IDLE else written
+    session.constants[AGES] = make(session, ranges, files, options)
+
+
+def check_idle(target: Target, files: Files, options: Any) -> None:
+    """HeapxError where something is in the way of idle page tracking."""
+    if not os.path.exists(files.bitmap):
+        raise refused("this kernel has no idle page tracking (CONFIG_IDLE_PAGE_TRACKING)", "use --age written, or " + WITHOUT)
+    if not os.access(files.bitmap, os.R_OK | os.W_OK) or not os.access(files.flags, os.R_OK):
+        raise refused("the marks of idle pages may be used by root alone", "run as root, or " + WITHOUT)
+    if damon_is_on(files):
+        raise refused("DAMON samples accesses on this machine, and sets the same marks: pages in use would look idle", "use --age written")
+
+
+def check_written(target: Target, files: Files, options: Any) -> None:
+    """HeapxError where something is in the way of a userfaultfd."""
+    try:
+        injected.check(target, options.accept_thp_split)
+    except HeapxError as error:
+        raise _instead(error)
+
+
+def _instead(error: HeapxError) -> HeapxError:
+    return refused(error.message, (error.hint or WITHOUT).replace(injected.AS_TODAY, WITHOUT))
+
+
+def frames(pid: int, ranges: Iterable[Range]) -> Iterator[Tuple[Range, "array[int]"]]:
+    """Of each range the page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
+    page = os.sysconf("SC_PAGESIZE")
+    with open("/proc/%d/pagemap" % procfs.entry(pid), "rb", buffering=0) as file:
+        for start, end in ranges:
+            found = array("Q")
+            for first in range(start // page, end // page, BATCH_PAGES):
+                count = min(BATCH_PAGES, end // page - first)
+                data = os.pread(file.fileno(), ENTRY_BYTES * count, ENTRY_BYTES * first)
+                data = data[: len(data) & -ENTRY_BYTES].ljust(ENTRY_BYTES * count, b"\0")
+                found.extend(entry & FRAME if entry & PRESENT else 0 for entry in array("Q", data))
+                if any(entry & PRESENT and not entry & FRAME for entry in array("Q", data)):
+                    raise refused("page frames are told with CAP_SYS_ADMIN alone", "run as root outside the container, or " + WITHOUT)
+            yield (start, end), found
+
+
+def words_at(descriptor: int, numbers: Sequence[int]) -> Dict[int, int]:
+    """Words of 8 bytes of a file by their numbers, ascending; what is next to each other in one read. What is missing has none."""
+    found: Dict[int, int] = {}
+    for first, last in runs(numbers):
+        data = os.pread(descriptor, 8 * (last - first), 8 * first)
+        found.update(enumerate(array("Q", data[: len(data) & -8]), first))
+    return found
+
+
+def runs(numbers: Sequence[int]) -> Iterator[Range]:
+    """Ascending numbers as runs (first, behind the last) of at most BATCH_PAGES."""
+    first = last = None
+    for number in numbers:
+        if last is not None and first is not None and (number != last or number - first >= BATCH_PAGES):
+            yield first, last
+            first = None
+        first, last = number if first is None else first, number + 1
+    if first is not None and last is not None:
+        yield first, last
+
+
+def tracked(flags: int, numbers: Sequence[int]) -> Dict[int, int]:
+    """By page frame the one whose mark counts for it: itself, or the first of its huge page. Frames that the kernel does not track have
+    none."""
+    made: Dict[int, int] = {}
+    head, previous = 0, -2
+    known = words_at(flags, numbers)
+    for number in numbers:
+        bits = known.get(number, 0)
+        if bits & TAIL:
+            if number != previous + 1 or not head:
+                head = 0
+        else:
+            head = number if bits & LRU else 0
+        if head:
+            made[number] = head
+        previous = number
+    return made
+
+
+def mark(bitmap: int, numbers: Iterable[int]) -> None:
+    """As idle. A mark of others stays as it is, for 0 bits change nothing."""
+    words: Dict[int, int] = {}
+    for number in numbers:
+        place = number // WORD_BITS
+        words[place] = words.get(place, 0) | 1 << number % WORD_BITS
+    for first, last in runs(sorted(words)):
+        os.pwrite(bitmap, array("Q", [words[place] for place in range(first, last)]).tobytes(), 8 * first)
+
+
+def idle_among(bitmap: int, numbers: Iterable[int]) -> "set[int]":
+    """Those that nobody has touched since they were marked."""
+    wanted = sorted(set(numbers))
+    words = words_at(bitmap, sorted({number // WORD_BITS for number in wanted}))
+    return {number for number in wanted if words.get(number // WORD_BITS, 0) >> number % WORD_BITS & 1}
+
+
+def idle(session: Session, ranges: Sequence[Range], files: Files, options: Any, wait: Wait = waited) -> Ages:
+    """By idle page tracking."""
+    pid = session.target.pid
+    assert pid is not None
+    bitmap, flags = os.open(files.bitmap, os.O_RDWR | os.O_CLOEXEC), os.open(files.flags, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        heads = set(tracked(flags, sorted({number for _, some in frames(pid, ranges) for number in some if number})).values())
+        if not options.accept_mark_loss and idle_among(bitmap, heads):
+            what = "somebody has marked pages of process %d as idle, and may wait for these marks; or it was an earlier `cold`" % pid
+            raise refused(what, "if nobody does, give --accept-mark-loss; or " + WITHOUT)
+        mark(bitmap, heads)
+        wait(session, options.for_s)
+        found = list(frames(pid, ranges))
+        owners = tracked(flags, sorted({number for _, some in found for number in some if number}))
+        untouched = idle_among(bitmap, owners.values())
+    except OSError as error:
+        raise refused("the marks of idle pages cannot be used: %s" % error.strerror)
+    finally:
+        os.close(bitmap)
+        os.close(flags)
+    marked = [(*pair, bytes(_kind(owners.get(number), untouched) for number in some)) for pair, some in found]
+    return Ages(IDLE, options.for_s, os.sysconf("SC_PAGESIZE"), marked)
+
+
+def _kind(owner: Optional[int], untouched: "set[int]") -> int:
+    return 0 if owner is None else KNOWN | STALE if owner in untouched else KNOWN
+
+
+def written(session: Session, ranges: Sequence[Range], files: Files, options: Any, wait: Wait = waited) -> Ages:
+    """By a userfaultfd of the process."""
+    target = session.target
+    assert target.pid is not None
+    try:
+        taken = injected.take(target.pid, options.accept_thp_split)
+    except HeapxError as error:
+        raise _instead(error)
+    getattr(target, "was_stopped")(taken.stopped_ms)  # noqa: B009
+    try:
+        follower = Follower(session.compiled.library, taken.descriptor)
+    except OSError as error:
+        raise refused("this kernel does not tell which memory is written to: %s" % error.strerror)
+    try:
+        follower.follow(ranges)
+        wait(session, options.for_s)
+        with open("/proc/%d/pagemap" % procfs.entry(target.pid), "rb", buffering=0) as pagemap:
+            made = [(start, end, unwritten(pagemap.fileno(), start, end)) for start, end in ranges]
+    except OSError as error:
+        raise refused("the pages of process %d cannot be looked at: %s" % (target.pid, error.strerror))
+    finally:
+        follower.end()
+    return Ages(WRITTEN, options.for_s, os.sysconf("SC_PAGESIZE"), made)
+
+
+def unwritten(pagemap: int, start: int, end: int) -> bytes:
+    """Of each page STALE and KNOWN, by PAGEMAP_SCAN. What is not protected, or not in RAM, is not known."""
+    page = os.sysconf("SC_PAGESIZE")
+    kinds = bytearray((end - start) // page)
+    regions = (ctypes.c_uint64 * (3 * REGIONS))()
+    told, at = PAGE_WPALLOWED | PAGE_WRITTEN | PAGE_PRESENT, start
+    while at < end:
+        fields = [injected.SCAN_BYTES, 0, at, end, 0, ctypes.addressof(regions), REGIONS, 0, 0, PAGE_PRESENT | PAGE_WPALLOWED, 0, told]
+        argument = bytearray(struct.pack("12Q", *fields))
+        count = fcntl.ioctl(pagemap, injected.PAGEMAP_SCAN, argument, True)
+        for number in range(count):
+            first, last, categories = regions[3 * number : 3 * number + 3]
+            kind = KNOWN if categories & PAGE_WRITTEN else KNOWN | STALE
+            kinds[(first - start) // page : (last - start) // page] = bytes([kind]) * ((last - first) // page)
+        reached = struct.unpack_from("Q", argument, 32)[0]
+        if reached <= at:
+            break
+        at = reached
+    return bytes(kinds)
+

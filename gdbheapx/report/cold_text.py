@@ -1,0 +1,56 @@
+"""What `cold` shows."""
+
+from typing import Any, Dict, Iterator, Optional
+
+from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.cold import CLASS, IDLE, OWNER, WRITTEN, Cold, ColdRow
+from gdbheapx.columns import Table, columns_of
+from gdbheapx.command import Style
+from gdbheapx.report import text
+from gdbheapx.units import Size, plural, say, share
+
+MOST_ROWS = 20
+MEANS = {
+    IDLE: "by idle page tracking: neither read nor written to in %g s",
+    WRITTEN: "by write protection: not written to in %g s; what was only read looks stale, too",
+}
+BESIDE = "a page is as warm as its warmest block: more blocks may be untouched than are told"
+
+
+def data(cold: Cold, limit: Optional[int]) -> Dict[str, Any]:
+    """The `data` member."""
+    return {**cold._asdict(), "rows": list(cold.rows[:limit]), "rows_in_all": len(cold.rows)}
+
+
+def lines(style: Style, cold: Cold, limit: Optional[int]) -> Iterator[str]:
+    """The text."""
+    yield from text.show(style, page(cold, limit))
+
+
+def page(cold: Cold, limit: Optional[int]) -> Page:
+    """The sum, by what means it is known, and the rows."""
+    whole = cold.totals
+    if whole.stale_bytes is None:
+        what = "In use: %s in %s; whether it is touched was not asked for: --for SECONDS"
+        yield say(what, Size(whole.bytes), plural(whole.blocks, "block"))
+    else:
+        of, blocks = share(whole.stale_bytes, whole.bytes), plural(whole.stale_blocks or 0, "block")
+        yield say("Stale: %s of %s in use (%s), in %s", Size(whole.stale_bytes), Size(whole.bytes), of, blocks)
+        yield MEANS[cold.means or WRITTEN] % (cold.watched_s or 0)
+        yield BESIDE
+    if whole.swapped_bytes:
+        yield say("In swap: %s", Size(whole.swapped_bytes))
+    if whole.unknown_bytes and whole.stale_bytes is not None:
+        yield say("Age not known: %s", Size(whole.unknown_bytes))
+    shown = cold.rows[: MOST_ROWS if limit is None else limit]
+    if shown:
+        yield ""
+        yield Table(columns_of(ColdRow), [_row(row, cold.by) for row in shown])
+    if len(shown) < len(cold.rows):
+        yield "%s: --limit N" % plural(len(cold.rows) - len(shown), "more row")
+
+
+def _row(row: ColdRow, by: str) -> Dict[str, Any]:
+    """One line."""
+    signature = "(all)" if by == OWNER else row.signature or "not named"
+    return {**row._asdict(), "signature": signature, "owner": "(all)" if by == CLASS else row.owner or "leaked"}

@@ -1,0 +1,112 @@
+"""`cold` of programs that touch a known set of blocks of 16 to 4,096 bytes, by reads and by writes.
+
+Files: actions/aging.py
+"""
+
+import argparse
+import os
+import time
+from typing import Dict, List, NamedTuple
+
+import pytest
+
+from gdbheapx.actions import aging, injected, short_stop
+from gdbheapx.analysis import cold
+from gdbheapx.inferior.live.source import LiveSource
+from gdbheapx.inferior.target import ElfTarget
+from gdbheapx.session import Session
+from tests.support.processes import Process, Stage
+from tests.support.tool import alone
+
+pytestmark = pytest.mark.once  # a container forbids userfaultfd; idle page tracking is one for all of a machine
+
+LEFT_ALONE, READ, WRITTEN = range(3)
+SECONDS = 1.0
+MEANS = {cold.IDLE: (LEFT_ALONE,), cold.WRITTEN: (LEFT_ALONE, READ)}
+"""Whose blocks each of them calls stale."""
+MOST_PROCESSOR = 0.001
+"""Of a processor, in the time of a watch of 60 s."""
+
+
+class Touched(NamedTuple):
+    """A block."""
+
+    address: int
+    bytes: int
+    fate: int
+
+
+def require(means: str) -> None:
+    """Skips where the kernel does not have it."""
+    files = aging.Files()
+    lacking = injected.lacking() if means == cold.WRITTEN else None if os.path.exists(files.bitmap) else "this kernel has no idle page tracking"
+    if means == cold.IDLE and not lacking and aging.damon_is_on(files):
+        lacking = "DAMON samples accesses here"
+    if lacking:
+        pytest.skip(lacking)
+
+
+def blocks(process: Process) -> List[Touched]:
+    """What it says of each."""
+    words = process.words()
+    return [Touched(*words[3 * number : 3 * number + 3]) for number in range(1, words[0] + 1)]
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+@pytest.mark.parametrize("means", sorted(MEANS))
+def test_bytes_are_told_by_their_age(stage: Stage, means: str, seed: str) -> None:
+    """95 % of the bytes right, of those that are told as stale at most a tenth was touched, and a thousandth of a processor at a watch of
+    60 s."""
+    require(means)
+    process = stage.start("touching", seed)
+    session = Session(ElfTarget(LiveSource(process.pid, "", None), ()))
+    asked = argparse.Namespace(for_s=SECONDS, accept_mark_loss=False, accept_thp_split=False)
+    began = time.process_time()
+    make = aging.idle if means == cold.IDLE else aging.written
+    ages = make(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
+    took_s = time.process_time() - began
+    of, sums = cold.aged(ages).of, {(is_stale, is_right): 0 for is_stale in (False, True) for is_right in (False, True)}
+    unknown = 0
+    for block in blocks(process):
+        stale, known = of(block.address, block.bytes)
+        is_stale = stale == block.bytes
+        sums[is_stale, is_stale == (block.fate in MEANS[means])] += block.bytes
+        unknown += block.bytes - known
+    whole = sum(sums.values())
+    told: Dict[str, float] = {
+        "right": (sums[True, True] + sums[False, True]) / whole,
+        "falsely stale": sums[True, False] / (sums[True, True] + sums[True, False]),
+        "unknown": unknown / whole,
+    }
+    print(means, {name: "%.2f %%" % (100 * value) for name, value in told.items()}, "%d bytes, %.3f s of a processor" % (whole, took_s))
+    assert told["right"] >= 0.95 and told["falsely stale"] <= 0.1 and told["unknown"] <= 0.01
+    assert took_s <= MOST_PROCESSOR * 60
+
+
+def test_the_command_tells_them_by_class_and_owner(stage: Stage) -> None:
+    """The rows add up to all blocks, and to what the program says that it does not write to."""
+    require(cold.WRITTEN)
+    process = stage.start("touching", "3")
+    found = alone(process.target("live"), "cold", "--for", "0.5", "--age", "written", "--yes", "--json").data
+    rows, whole = found["rows"], found["totals"]
+    for key in ("stale_bytes", "stale_blocks", "partly_stale_bytes", "resident_bytes", "unknown_bytes", "bytes", "blocks"):
+        assert sum(row[key] for row in rows) == whole[key], key
+    left = sum(block.bytes for block in blocks(process) if block.fate != WRITTEN)
+    assert 0.95 * left <= whole["stale_bytes"] <= 1.1 * left + (1 << 20)
+    assert (found["means"], found["watched_s"], found["by"]) == (cold.WRITTEN, 0.5, cold.BOTH)
+
+
+def test_without_a_watch_no_age_is_told(stage: Stage) -> None:
+    """Null, not 0; and nobody is asked, as nothing is marked."""
+    process = stage.start("touching", "4")
+    found = alone(process.target("live"), "cold", "--json", "--by", "class").data
+    assert found["totals"]["stale_bytes"] is None and found["means"] is None
+    assert found["totals"]["unknown_bytes"] == found["totals"]["bytes"] > 10 << 20
+
+
+def test_marks_are_not_set_unasked(stage: Stage) -> None:
+    """No terminal and no --yes: nothing is done. A means that the kernel lacks is told."""
+    process = stage.start("touching", "5")
+    assert alone(process.target("live"), "cold", "--for", "0.1", "--age", "written", "--json").code == 1
+    if not os.path.exists(aging.Files().bitmap):
+        assert alone(process.target("live"), "cold", "--for", "0.1", "--age", "idle", "--yes", "--json").code == 1
