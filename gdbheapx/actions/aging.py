@@ -4,6 +4,7 @@ Two ways. `idle`: the kernel's idle page tracking, which tells reads and writes;
 the marks are one for all who use them. `written`: a userfaultfd of the process's own (injected.py), which tells writes alone.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import glob
@@ -20,7 +21,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
 from gdbheapx.kernel.common.follow import Follower
-from gdbheapx.problems import NO_SHORT_STOP
+from gdbheapx.problems import NO_PROCESS, NO_SHORT_STOP
 from gdbheapx.session import Session
 
 FRAME = (1 << 55) - 1
@@ -35,10 +36,11 @@ QUESTION = {
 }
 PAGE_WPALLOWED, PAGE_WRITTEN, PAGE_PRESENT = 1 << 0, 1 << 1, 1 << 3
 REGIONS = 1 << 12
+SCANS = (b"pgscan_kswapd ", b"pgscan_direct ", b"pgscan_khugepaged ", b"pgscan_proactive ")
 STEP_S = 0.25
 """How long a signal may have to wait, which does not end a sleep by itself."""
 Range = Tuple[int, int]
-Wait = Callable[[Session, float], None]
+Wait = Callable[[Session, float, int], None]
 
 
 class Files(NamedTuple):
@@ -48,6 +50,8 @@ class Files(NamedTuple):
     flags: str = "/proc/kpageflags"
     damon: str = "/sys/kernel/mm/damon/admin/kdamonds/*/state"
     modules: str = "/sys/module/damon_*/parameters/enabled"
+    generations: str = "/sys/kernel/mm/lru_gen/enabled"
+    events: str = "/proc/vmstat"
 
 
 def refused(what: str, hint: str = WITHOUT) -> HeapxError:
@@ -55,13 +59,28 @@ def refused(what: str, hint: str = WITHOUT) -> HeapxError:
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
-def waited(session: Session, seconds: float) -> None:
-    """So long, or until the user ends it."""
+def waited(session: Session, seconds: float, pagemap: int) -> None:
+    """So long, or until the user ends it. HeapxError when the memory that `pagemap` is of is no more: it was opened before, and does not
+    tell of what the process executes next."""
     until = time.monotonic() + seconds
-    while session.budget.reason is None and time.monotonic() < until:
-        time.sleep(max(0.0, min(STEP_S, until - time.monotonic())))
-    if session.budget.reason is not None:
-        raise KeyboardInterrupt
+    while True:
+        if session.budget.reason is not None:
+            raise KeyboardInterrupt
+        if not os.pread(pagemap, ENTRY_BYTES, 0):
+            what = "process %d has ended, or executed another program, while its pages were watched" % (session.target.pid or 0)
+            raise HeapxError(what, "look whether it still runs, and start again", code=NO_PROCESS)
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return
+        time.sleep(min(STEP_S, left_s))
+
+
+def reclaimed(files: Files) -> int:
+    """How many pages the kernel has looked at to reclaim memory since its start, if it goes by generations (MGLRU): that takes accesses
+    away without a word to the marks of idle pages. 0: it does not."""
+    if int((procfs.slurp(files.generations) or b"0").strip() or b"0", 16) == 0:
+        return 0
+    return sum(int(line.split()[1]) for line in (procfs.slurp(files.events) or b"").splitlines() if line.startswith(SCANS))
 
 
 def damon_is_on(files: Files) -> bool:
@@ -112,20 +131,35 @@ def _instead(error: HeapxError) -> HeapxError:
     return refused(error.message, (error.hint or WITHOUT).replace(injected.AS_TODAY, WITHOUT))
 
 
-def frames(pid: int, ranges: Iterable[Range]) -> Iterator[Tuple[Range, "array[int]"]]:
-    """Of each range the page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
+@contextlib.contextmanager
+def pagemap_of(pid: int) -> Iterator[int]:
+    """Of the memory that the process has now."""
+    descriptor = os.open("/proc/%d/pagemap" % procfs.entry(pid), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def pieces(ranges: Iterable[Range]) -> Iterator[Range]:
+    """The same in parts that are held at once; none cuts a huge page."""
+    step = BATCH_PAGES * os.sysconf("SC_PAGESIZE")
+    for start, end in ranges:
+        while start < end:
+            behind = min(end, (start // step + 1) * step)
+            yield start, behind
+            start = behind
+
+
+def frames(pagemap: int, start: int, end: int) -> "array[int]":
+    """The page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
     page = os.sysconf("SC_PAGESIZE")
-    with open("/proc/%d/pagemap" % procfs.entry(pid), "rb", buffering=0) as file:
-        for start, end in ranges:
-            found = array("Q")
-            for first in range(start // page, end // page, BATCH_PAGES):
-                count = min(BATCH_PAGES, end // page - first)
-                data = os.pread(file.fileno(), ENTRY_BYTES * count, ENTRY_BYTES * first)
-                data = data[: len(data) & -ENTRY_BYTES].ljust(ENTRY_BYTES * count, b"\0")
-                found.extend(entry & FRAME if entry & PRESENT else 0 for entry in array("Q", data))
-                if any(entry & PRESENT and not entry & FRAME for entry in array("Q", data)):
-                    raise refused("page frames are told with CAP_SYS_ADMIN alone", "run as root outside the container, or " + WITHOUT)
-            yield (start, end), found
+    size = ENTRY_BYTES * (end - start) // page
+    data = os.pread(pagemap, size, ENTRY_BYTES * (start // page))
+    entries = array("Q", data[: len(data) & -ENTRY_BYTES].ljust(size, b"\0"))
+    if any(entry & PRESENT and not entry & FRAME for entry in entries):
+        raise refused("page frames are told with CAP_SYS_ADMIN alone", "run as root outside the container, or " + WITHOUT)
+    return array("Q", [entry & FRAME if entry & PRESENT else 0 for entry in entries])
 
 
 def words_at(descriptor: int, numbers: Sequence[int]) -> Dict[int, int]:
@@ -187,26 +221,43 @@ def idle_among(bitmap: int, numbers: Iterable[int]) -> "set[int]":
 
 def idle(session: Session, ranges: Sequence[Range], files: Files, options: Any, wait: Wait = waited) -> Ages:
     """By idle page tracking."""
-    pid = session.target.pid
+    pid, parts = session.target.pid, list(pieces(ranges))
     assert pid is not None
     bitmap, flags = os.open(files.bitmap, os.O_RDWR | os.O_CLOEXEC), os.open(files.flags, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        heads = set(tracked(flags, sorted({number for _, some in frames(pid, ranges) for number in some if number})).values())
-        if not options.accept_mark_loss and idle_among(bitmap, heads):
-            what = "somebody has marked pages of process %d as idle, and may wait for these marks; or it was an earlier `cold`" % pid
-            raise refused(what, "if nobody does, give --accept-mark-loss; or " + WITHOUT)
-        mark(bitmap, heads)
-        wait(session, options.for_s)
-        found = list(frames(pid, ranges))
-        owners = tracked(flags, sorted({number for _, some in found for number in some if number}))
-        untouched = idle_among(bitmap, owners.values())
+        with pagemap_of(pid) as pagemap:
+            if not options.accept_mark_loss and any(idle_among(bitmap, heads(pagemap, flags, part)) for part in parts):
+                what = "somebody has marked pages of process %d as idle, and may wait for these marks; or it was an earlier `cold`" % pid
+                raise refused(what, "if nobody does, give --accept-mark-loss; or " + WITHOUT)
+            before = reclaimed(files)
+            for part in parts:
+                mark(bitmap, heads(pagemap, flags, part))
+            began = time.monotonic()
+            wait(session, options.for_s, pagemap)
+            watched_s = time.monotonic() - began
+            made = [(*part, still_idle(pagemap, flags, bitmap, part)) for part in parts]
+            if reclaimed(files) != before:
+                raise refused("the kernel has reclaimed memory meanwhile, by generations (MGLRU): pages in use may look idle", "use --age written")
     except OSError as error:
         raise refused("the marks of idle pages cannot be used: %s" % error.strerror)
     finally:
         os.close(bitmap)
         os.close(flags)
-    marked = [(*pair, bytes(_kind(owners.get(number), untouched) for number in some)) for pair, some in found]
-    return Ages(IDLE, options.for_s, os.sysconf("SC_PAGESIZE"), marked)
+    return Ages(IDLE, watched_s, os.sysconf("SC_PAGESIZE"), made)
+
+
+def heads(pagemap: int, flags: int, part: Range) -> "set[int]":
+    """The frames whose marks count for these pages."""
+    return set(tracked(flags, sorted(set(frames(pagemap, *part)) - {0})).values())
+
+
+def still_idle(pagemap: int, flags: int, bitmap: int, part: Range) -> bytes:
+    """The bits of these pages. What has moved to another frame while this looks is not known."""
+    found = frames(pagemap, *part)
+    owners = tracked(flags, sorted(set(found) - {0}))
+    untouched = idle_among(bitmap, owners.values())
+    again = frames(pagemap, *part)
+    return bytes(_kind(owners.get(number) if number == later else None, untouched) for number, later in zip(found, again))
 
 
 def _kind(owner: Optional[int], untouched: "set[int]") -> int:
@@ -227,15 +278,17 @@ def written(session: Session, ranges: Sequence[Range], files: Files, options: An
     except OSError as error:
         raise refused("this kernel does not tell which memory is written to: %s" % error.strerror)
     try:
-        follower.follow(ranges)
-        wait(session, options.for_s)
-        with open("/proc/%d/pagemap" % procfs.entry(target.pid), "rb", buffering=0) as pagemap:
-            made = [(start, end, unwritten(pagemap.fileno(), start, end)) for start, end in ranges]
+        with pagemap_of(target.pid) as pagemap:
+            follower.follow(ranges)
+            began = time.monotonic()
+            wait(session, options.for_s, pagemap)
+            watched_s = time.monotonic() - began
+            made = [(start, end, unwritten(pagemap, start, end)) for start, end in ranges]
     except OSError as error:
         raise refused("the pages of process %d cannot be looked at: %s" % (target.pid, error.strerror))
     finally:
         follower.end()
-    return Ages(WRITTEN, options.for_s, os.sysconf("SC_PAGESIZE"), made)
+    return Ages(WRITTEN, watched_s, os.sysconf("SC_PAGESIZE"), made)
 
 
 def unwritten(pagemap: int, start: int, end: int) -> bytes:

@@ -1,22 +1,27 @@
 """Which blocks in use nobody has touched for a while, by what they are and who owns them: pages' ages joined with the blocks there."""
 
-from array import array
-from typing import Annotated, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from bisect import bisect_left
+from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import by_owner, residency
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
+from gdbheapx.kernel.blocks import cold as kernel
+from gdbheapx.kernel.blocks.cold import COLD_KNOWN, COLD_LOCKED, COLD_RESIDENT, COLD_SEEN, COLD_STALE, COLD_SWAPPED, ColdSum
+from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
 from gdbheapx.session import Session
 
 IDLE, WRITTEN = "idle", "written"
 """How the age of pages is known: whether they were read or written to, or only whether they were written to."""
-STALE, KNOWN = KIND_RESIDENT, KIND_SWAPPED
-"""Bits of a page in Ages: not touched; whether it was touched is known. The numbers are those that `residency.Pages` sums up."""
+STALE, KNOWN = COLD_STALE, COLD_KNOWN
+"""Bits of a page in Ages."""
 AGES = "ages of pages"
 """Where what was found before the stop is kept, among the constants of all looks."""
 CLASS, OWNER, BOTH = "class", "owner", "both"
 LOCKED = "lo"
 """Of VmFlags."""
+BITS = bytes({KIND_RESIDENT: COLD_RESIDENT, KIND_SWAPPED: COLD_SWAPPED}.get(kind, 0) | COLD_SEEN for kind in range(256))
+"""By what residency.Pages tells of a page."""
 
 
 class Ages(NamedTuple):
@@ -33,17 +38,17 @@ class Ages(NamedTuple):
 class ColdRow(NamedTuple):
     """Blocks that are alike, or have one owner."""
 
-    stale_bytes: Annotated[Optional[int], Column("stale", BYTES)]
-    """Of blocks all of whose pages are in RAM and were not touched; None: the age of no page is known."""
-    stale_blocks: Annotated[Optional[int], Column("blocks", goes=2)]
-    partly_stale_bytes: Annotated[Optional[int], Column("in part", BYTES, shown=IF_ANY, goes=3)]
-    """Bytes on untouched pages of blocks that lie on other pages, too."""
+    cold_bytes: Annotated[Optional[int], Column("cold", BYTES)]
+    """Of blocks all of whose pages were not touched while they were watched, or are in swap; None: nothing is known of their pages."""
+    cold_blocks: Annotated[Optional[int], Column("blocks", goes=2)]
+    partly_cold_bytes: Annotated[Optional[int], Column("in part", BYTES, shown=IF_ANY, goes=3)]
+    """Bytes on such pages of blocks that lie on other pages, too."""
     swapped_bytes: Annotated[Optional[int], Column("swapped", BYTES, shown=IF_ANY)]
     resident_bytes: Annotated[Optional[int], Column("resident", BYTES, goes=4)]
     locked_bytes: Annotated[Optional[int], Column("locked", BYTES, shown=IF_ANY, goes=5)]
     """In mappings that mlock keeps in RAM."""
     unknown_bytes: Annotated[int, Column("age unknown", BYTES, shown=IF_ANY, goes=1)]
-    """Neither warm nor cold: on pages of which it is not known whether they were touched; what is not in RAM is among them."""
+    """Neither warm nor cold: on pages in RAM of which it is not known whether they were touched, or that are nowhere."""
     bytes: Annotated[int, Column("in use", BYTES)]
     """Of all these blocks."""
     blocks: int
@@ -57,106 +62,90 @@ class Cold(NamedTuple):
     """The answer."""
 
     rows: Sequence[ColdRow]
-    """Those with most stale bytes first."""
+    """Those with most cold bytes first."""
     totals: ColdRow
     by: str
     means: Optional[str]
-    """None: no page was watched."""
+    """None: no page was watched, and only what is in swap is cold."""
     watched_s: Optional[float]
 
 
-class _Sum:
-    """What is counted for a row."""
+class _Addresses(Sequence[int]):
+    """Of all blocks, ascending; for bisect."""
 
-    def __init__(self) -> None:
-        self.blocks = self.bytes = self.stale_blocks = self.stale = self.partly = self.known = 0
-        self.resident = self.swapped = self.locked = 0
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._count = graph, graph.numbers().blocks
 
-    def add(self, size: int, aged: Tuple[int, int], held: Tuple[int, int], locked: int) -> None:
-        """One block."""
-        stale, known = aged
-        self.blocks += 1
-        self.bytes += size
-        self.known += known
-        self.resident += held[0]
-        self.swapped += held[1]
-        self.locked += locked
-        if stale and stale == size:
-            self.stale_blocks += 1
-            self.stale += size
-        else:
-            self.partly += stale
+    def __len__(self) -> int:
+        return self._count
 
-    def row(self, has_ages: bool, has_pages: bool, has_locks: bool, signature: Optional[str], owner: Optional[str]) -> ColdRow:
-        """As it is shown; what could not be known is None."""
-        return ColdRow(
-            stale_bytes=self.stale if has_ages else None,
-            stale_blocks=self.stale_blocks if has_ages else None,
-            partly_stale_bytes=self.partly if has_ages else None,
-            swapped_bytes=self.swapped if has_pages else None,
-            resident_bytes=self.resident if has_pages else None,
-            locked_bytes=self.locked if has_locks else None,
-            unknown_bytes=self.bytes - self.known,
-            bytes=self.bytes,
-            blocks=self.blocks,
-            signature=signature,
-            owner=owner,
-        )
+    def __getitem__(self, number):  # type: ignore[no-untyped-def]
+        return self._graph.blocks([number])[0][0]
 
 
-Looked = Callable[[int, int], Tuple[int, int]]
-"""Two sums of bytes of a block, by its address and size."""
+def _both(bits: bytes, more: bytes) -> bytes:
+    return (int.from_bytes(bits, "little") | int.from_bytes(more, "little")).to_bytes(len(bits), "little")
 
 
-def nothing(address: int, size: int) -> Tuple[int, int]:
-    """Where nothing is known of any page."""
-    return 0, 0
+def aged(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
+    """The bits of a mapping's pages, with what was watched of them."""
+    made, page = bytearray(bits), ages.page_bytes
+    for first, behind, kinds in ages.ranges:
+        low, high = max(start, first), min(end, behind)
+        if low < high:
+            place = slice((low - start) // page, (high - start) // page)
+            made[place] = _both(bytes(made[place]), kinds[(low - first) // page : (high - first) // page])
+    return bytes(made)
 
 
-def aged(ages: Ages) -> residency.Pages:
-    """Of a block the bytes on untouched pages, and those on pages whose age is known."""
-    known = {(start, end): kinds for start, end, kinds in ages.ranges}
-    return residency.Pages(list(known), ages.page_bytes, lambda start, end: known[start, end], lambda start, end: None)
+def spans(session: Session, graph: Graph, ages: Optional[Ages]) -> List[kernel.Span]:
+    """Of the mappings in which blocks lie."""
+    pages, use, page = residency.pages(session), session.target.memory_use(), session.target.page_bytes
+    addresses, made = _Addresses(graph), []
+    for one in () if use is None else use.mappings:
+        start, end = one.mapping.start, one.mapping.end
+        at = bisect_left(addresses, start)
+        reaches = at and sum(graph.blocks([at - 1])[0]) > start
+        if not reaches and (at == len(addresses) or addresses[at] >= end):
+            continue
+        told = pages.told(start, end) if pages is not None else None
+        bits = bytes((end - start) // page) if told is None else told.translate(BITS)
+        if LOCKED in (one.flags or ()):
+            bits = _both(bits, bytes([COLD_LOCKED]) * len(bits))
+        made.append((start, end, bits if ages is None else aged(start, end, bits, ages)))
+    return made
 
 
-def _locks(session: Session, page_bytes: int) -> Optional[residency.Pages]:
-    use = session.target.memory_use()
-    if use is None:
-        return None
-    is_locked = {(one.mapping.start, one.mapping.end): LOCKED in (one.flags or ()) for one in use.mappings}
-
-    def kinds(start: int, end: int) -> bytes:
-        return bytes([KIND_RESIDENT if is_locked[start, end] else 0]) * ((end - start) // page_bytes)
-
-    return residency.Pages([pair for pair, locked in is_locked.items() if locked], page_bytes, kinds, lambda start, end: None)
+def row(found: ColdSum, signature: Optional[str], owner: Optional[str]) -> ColdRow:
+    """As it is shown; what could not be known is None."""
+    is_seen, has_ages = not found.unseen_bytes, bool(found.known_bytes)
+    return ColdRow(
+        cold_bytes=found.cold_bytes if is_seen or has_ages else None,
+        cold_blocks=found.cold_blocks if is_seen or has_ages else None,
+        partly_cold_bytes=found.partly_bytes if is_seen or has_ages else None,
+        swapped_bytes=found.swapped_bytes if is_seen else None,
+        resident_bytes=found.resident_bytes if is_seen else None,
+        locked_bytes=found.locked_bytes if is_seen else None,
+        unknown_bytes=found.bytes - found.known_bytes,
+        bytes=found.bytes,
+        blocks=found.blocks,
+        signature=signature,
+        owner=owner,
+    )
 
 
 def find(session: Session, by: str) -> Cold:
     """Of one look, with the ages that were found before it. HeapxError where there is no room for the graph."""
     ages: Optional[Ages] = session.constants.get(AGES)
-    seen: List[Tuple[Optional[residency.Pages], Optional[residency.Pages]]] = []
-    page = session.target.page_bytes
-    found = by_owner.blocks(session, True, lambda graph: seen.append((residency.pages(session), _locks(session, page))))
-    pages, locks = seen[0] if seen else (None, None)
-    graph, labels, names = found.told.reach.graph, found.told.labels, found.told.names
-    addresses, sizes = graph.columns(array("I", range(len(found.owners))))
-    of_age: Looked = nothing if ages is None else aged(ages).of
-    of_page: Looked = nothing if pages is None else pages.of
-    of_lock: Looked = nothing if locks is None else locks.of
-    sums: Dict[Tuple[int, int], _Sum] = {}
-    for number, (address, size, owner) in enumerate(zip(addresses, sizes, found.owners)):
-        key = 0 if by == OWNER else labels[number], 0 if by == CLASS else owner
-        if key not in sums:
-            sums[key] = _Sum()
-        sums[key].add(size, of_age(address, size), of_page(address, size), of_lock(address, size)[0])
-    has_pages = pages is not None and pages.is_whole
-    whole, rows = _Sum(), []
-    for (label, owner), one in sums.items():
-        signature = names[label - 1] if label else None
-        called = None if by == CLASS else found.names[owner]
-        rows.append(one.row(ages is not None, has_pages, locks is not None, None if signature is None else signature.name, called))
-        for name, figure in vars(one).items():
-            setattr(whole, name, getattr(whole, name) + figure)
-    rows.sort(key=lambda row: (-(row.stale_bytes or 0), -(row.swapped_bytes or 0), -row.bytes))
-    totals = whole.row(ages is not None, has_pages, locks is not None, None, None)
+    seen: List[List[kernel.Span]] = []
+    found = by_owner.blocks(session, True, lambda graph: seen.append(spans(session, graph, ages)))
+    names, page = found.told.names, session.target.page_bytes
+    owners, labels = None if by == CLASS else found.owners, None if by == OWNER else found.told.labels
+    sums = kernel.sums(session.compiled.library, found.told.reach.graph, owners, labels, seen[0] if seen else (), page)
+    rows = []
+    for one in sums:
+        signature = names[one.label - 1] if one.label else None
+        rows.append(row(one, None if signature is None else signature.name, None if by == CLASS else found.names[one.owner]))
+    rows.sort(key=lambda one: (-(one.cold_bytes or 0), -(one.partly_cold_bytes or 0), -one.bytes))
+    totals = row(ColdSum(*(sum(column) for column in zip(*sums))) if sums else ColdSum(*[0] * len(ColdSum._fields)), None, None)
     return Cold(rows, totals, by, None if ages is None else ages.means, None if ages is None else ages.watched_s)

@@ -11,10 +11,11 @@ from gdbheapx.units import Size, plural, say, share
 
 MOST_ROWS = 20
 MEANS = {
-    IDLE: "by idle page tracking: neither read nor written to in %g s",
-    WRITTEN: "by write protection: not written to in %g s; what was only read looks stale, too",
+    IDLE: "by idle page tracking: neither read nor written to in %.3g s",
+    WRITTEN: "by write protection: not written to in %.3g s; what was only read looks cold, too",
 }
 BESIDE = "a page is as warm as its warmest block: more blocks may be untouched than are told"
+UNWATCHED = "what is in RAM was not watched: --for SECONDS"
 
 
 def data(cold: Cold, limit: Optional[int]) -> Dict[str, Any]:
@@ -30,17 +31,17 @@ def lines(style: Style, cold: Cold, limit: Optional[int]) -> Iterator[str]:
 def page(cold: Cold, limit: Optional[int]) -> Page:
     """The sum, by what means it is known, and the rows."""
     whole = cold.totals
-    if whole.stale_bytes is None:
-        what = "In use: %s in %s; whether it is touched was not asked for: --for SECONDS"
-        yield say(what, Size(whole.bytes), plural(whole.blocks, "block"))
+    if whole.cold_bytes is None:
+        yield say("In use: %s in %s; of their pages nothing is known", Size(whole.bytes), plural(whole.blocks, "block"))
     else:
-        of, blocks = share(whole.stale_bytes, whole.bytes), plural(whole.stale_blocks or 0, "block")
-        yield say("Stale: %s of %s in use (%s), in %s", Size(whole.stale_bytes), Size(whole.bytes), of, blocks)
-        yield MEANS[cold.means or WRITTEN] % (cold.watched_s or 0)
-        yield BESIDE
+        of, blocks = share(whole.cold_bytes, whole.bytes), plural(whole.cold_blocks or 0, "block")
+        yield say("Cold: %s of %s in use (%s), in %s", Size(whole.cold_bytes), Size(whole.bytes), of, blocks)
     if whole.swapped_bytes:
-        yield say("In swap: %s", Size(whole.swapped_bytes))
-    if whole.unknown_bytes and whole.stale_bytes is not None:
+        yield say("%s in swap: the kernel found them untouched when it needed room", Size(whole.swapped_bytes))
+    yield UNWATCHED if cold.means is None else MEANS[cold.means] % (cold.watched_s or 0)
+    if whole.cold_bytes:
+        yield BESIDE
+    if whole.unknown_bytes and cold.means is not None:
         yield say("Age not known: %s", Size(whole.unknown_bytes))
     shown = cold.rows[: MOST_ROWS if limit is None else limit]
     if shown:

@@ -65,11 +65,13 @@ def test_bytes_are_told_by_their_age(stage: Stage, means: str, seed: str) -> Non
     make = aging.idle if means == cold.IDLE else aging.written
     ages = make(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
     took_s = time.process_time() - began
-    of, sums = cold.aged(ages).of, {(is_stale, is_right): 0 for is_stale in (False, True) for is_right in (False, True)}
+    page, sums = ages.page_bytes, {(is_stale, is_right): 0 for is_stale in (False, True) for is_right in (False, True)}
     unknown = 0
     for block in blocks(process):
-        stale, known = of(block.address, block.bytes)
-        is_stale = stale == block.bytes
+        first, behind = block.address & -page, -(-(block.address + block.bytes) // page) * page
+        kinds = cold.aged(first, behind, bytes((behind - first) // page), ages)
+        is_stale = all(kind & cold.STALE for kind in kinds)
+        known = block.bytes if all(kind & cold.KNOWN for kind in kinds) else 0
         sums[is_stale, is_stale == (block.fate in MEANS[means])] += block.bytes
         unknown += block.bytes - known
     whole = sum(sums.values())
@@ -89,19 +91,20 @@ def test_the_command_tells_them_by_class_and_owner(stage: Stage) -> None:
     process = stage.start("touching", "3")
     found = alone(process.target("live"), "cold", "--for", "0.5", "--age", "written", "--yes", "--json").data
     rows, whole = found["rows"], found["totals"]
-    for key in ("stale_bytes", "stale_blocks", "partly_stale_bytes", "resident_bytes", "unknown_bytes", "bytes", "blocks"):
+    for key in ("cold_bytes", "cold_blocks", "partly_cold_bytes", "resident_bytes", "unknown_bytes", "bytes", "blocks"):
         assert sum(row[key] for row in rows) == whole[key], key
     left = sum(block.bytes for block in blocks(process) if block.fate != WRITTEN)
-    assert 0.95 * left <= whole["stale_bytes"] <= 1.1 * left + (1 << 20)
-    assert (found["means"], found["watched_s"], found["by"]) == (cold.WRITTEN, 0.5, cold.BOTH)
+    assert 0.95 * left <= whole["cold_bytes"] <= 1.1 * left + (1 << 20)
+    assert (found["means"], found["by"]) == (cold.WRITTEN, cold.BOTH) and 0.5 <= found["watched_s"] < 5
 
 
-def test_without_a_watch_no_age_is_told(stage: Stage) -> None:
-    """Null, not 0; and nobody is asked, as nothing is marked."""
+def test_without_a_watch_only_what_is_in_swap_is_cold(stage: Stage) -> None:
+    """The rest is unknown, and nobody is asked, as nothing is marked."""
     process = stage.start("touching", "4")
     found = alone(process.target("live"), "cold", "--json", "--by", "class").data
-    assert found["totals"]["stale_bytes"] is None and found["means"] is None
-    assert found["totals"]["unknown_bytes"] == found["totals"]["bytes"] > 10 << 20
+    whole = found["totals"]
+    assert (found["means"], found["watched_s"]) == (None, None) and whole["cold_bytes"] <= whole["swapped_bytes"]
+    assert whole["unknown_bytes"] == whole["bytes"] - whole["swapped_bytes"] > 10 << 20
 
 
 def test_marks_are_not_set_unasked(stage: Stage) -> None:

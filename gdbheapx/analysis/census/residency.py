@@ -39,23 +39,25 @@ class Pages:
     def _counted(self, number: int) -> Optional[Sums]:
         if not self._asked[number]:
             self._asked[number] = 1
-            kinds = self._kinds(*self._mappings[number])
-            self._sums[number] = self._sum(kinds, *self._mappings[number]) if kinds is not None else None
+            told = self.told(*self._mappings[number])
+            if told is not None:
+                counts = (array("I", accumulate(told.translate(_flags(some)), initial=0)) for some in (KIND_RESIDENT, KIND_SWAPPED))
+                self._sums[number] = Sums(*counts)
         return self._sums[number]
 
-    def _sum(self, kinds: bytes, start: int, end: int) -> Optional[Sums]:
-        """A page that is unsure is the zero page, or shared with a forked process: RSS tells which; None where both are there."""
-        if len(kinds) != (end - start) // self._page:
+    def told(self, start: int, end: int) -> Optional[bytes]:
+        """Of each page of a mapping KIND_RESIDENT, KIND_SWAPPED or 0. A page that is unsure is the zero page, or shared with a forked
+        process: RSS tells which; None where both are there."""
+        kinds, bits = self._kinds(start, end), KIND_RESIDENT | KIND_UNSURE
+        if kinds is None or len(kinds) != (end - start) // self._page:
             return None
-        bits = KIND_RESIDENT | KIND_UNSURE
         if any(kinds.translate(_flags(KIND_UNSURE))):
             known = self._resident(start, end)
             fitting = [some for some in (KIND_RESIDENT, bits) if self._page * sum(kinds.translate(_flags(some))) == known]
             if not fitting:
                 return None
             bits = fitting[0]
-        resident, swapped = (array("I", accumulate(kinds.translate(_flags(some)), initial=0)) for some in (bits, KIND_SWAPPED))
-        return Sums(resident, swapped)
+        return kinds.translate(bytes(KIND_RESIDENT if kind & bits else kind & KIND_SWAPPED for kind in range(256)))
 
     def of(self, address: int, size_bytes: int) -> Tuple[int, int]:
         """(bytes in RAM, bytes in swap) of a block."""

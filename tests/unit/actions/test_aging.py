@@ -1,8 +1,10 @@
 """Pages are marked as idle and looked at again, in files that stand for the kernel's; what nobody may use together is refused."""
 
 import argparse
+import ctypes
 import mmap
 import os
+import subprocess
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +16,13 @@ from gdbheapx.actions import aging
 from gdbheapx.analysis.cold import KNOWN, STALE
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.page_table import PRESENT
+from gdbheapx.problems import NO_PROCESS
 
 PAGE = os.sysconf("SC_PAGESIZE")
 FRAMES = [640, 641, 700, 0, 64, 1024, 1025, 1026]
 """Of eight pages; one is not in RAM, the last three are of one huge page."""
 FLAGS = {640: aging.LRU, 641: aging.LRU, 700: 0, 64: aging.LRU, 1024: aging.LRU | aging.HEAD, 1025: aging.TAIL, 1026: aging.TAIL}
+RANGES = [(16 * PAGE, 24 * PAGE)]
 HEADS = {640: 640, 641: 641, 64: 64, 1024: 1024, 1025: 1024, 1026: 1024}
 
 
@@ -32,14 +36,14 @@ def words(path: Path, known: Dict[int, int], count: int) -> str:
 def files(tmp_path: Path) -> aging.Files:
     """A machine of 2,048 pages without marks, and without DAMON."""
     bitmap, flags = words(tmp_path / "bitmap", {}, 32), words(tmp_path / "flags", FLAGS, 2048)
-    return aging.Files(bitmap, flags, str(tmp_path / "damon" / "*"), str(tmp_path / "modules" / "*"))
+    return aging.Files(bitmap, flags, str(tmp_path / "damon" / "*"), str(tmp_path / "modules" / "*"), *(str(tmp_path / name) for name in ("generations", "events")))
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Of a process with FRAMES at page 16."""
-    monkeypatch.setattr(aging, "frames", lambda pid, ranges: iter([((16 * PAGE, 24 * PAGE), array("Q", FRAMES))]))
-    return SimpleNamespace(target=SimpleNamespace(pid=1))
+    monkeypatch.setattr(aging, "frames", lambda pagemap, start, end: array("Q", FRAMES))
+    return SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(reason=None))
 
 
 def options(**more: Any) -> argparse.Namespace:
@@ -47,10 +51,10 @@ def options(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(**{"for_s": 1.0, "accept_mark_loss": False, "accept_thp_split": False, "yes": True, "age": None, **more})
 
 
-def touch(files: aging.Files, *numbers: int) -> Callable[[Any, float], None]:
+def touch(files: aging.Files, *numbers: int) -> Callable[[Any, float, int], None]:
     """What happens meanwhile: the kernel takes these marks away."""
 
-    def wait(session: Any, seconds: float) -> None:
+    def wait(session: Any, seconds: float, pagemap: int) -> None:
         marks = array("Q", Path(files.bitmap).read_bytes())
         for number in numbers:
             marks[number // 64] &= ~(1 << number % 64)
@@ -61,29 +65,29 @@ def touch(files: aging.Files, *numbers: int) -> Callable[[Any, float], None]:
 
 def test_touched_pages_are_warm_and_others_stale(session: Any, files: aging.Files) -> None:
     """What the kernel does not track, and what is not in RAM, is not known."""
-    found = aging.idle(session, [], files, options(), touch(files, 641))
+    found = aging.idle(session, RANGES, files, options(), touch(files, 641))
     assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, *[KNOWN | STALE] * 4]
 
 
 def test_a_huge_page_has_one_age(session: Any, files: aging.Files) -> None:
     """The mark of its first page counts for all of it."""
-    found = aging.idle(session, [], files, options(), touch(files, 1024))
+    found = aging.idle(session, RANGES, files, options(), touch(files, 1024))
     assert list(found.ranges[0][2])[-4:] == [KNOWN | STALE, *[KNOWN] * 3]
 
 
 def test_only_its_own_pages_are_marked(session: Any, files: aging.Files) -> None:
     """And of a huge page the first."""
-    aging.idle(session, [], files, options(), touch(files))
+    aging.idle(session, RANGES, files, options(), touch(files))
     marks = array("Q", Path(files.bitmap).read_bytes())
     assert [number for number in range(2048) if marks[number // 64] >> number % 64 & 1] == sorted(set(HEADS.values()))
 
 
 def test_marks_of_others_are_not_taken(session: Any, files: aging.Files) -> None:
     """Unless that is accepted."""
-    aging.idle(session, [], files, options(), touch(files))
+    aging.idle(session, RANGES, files, options(), touch(files))
     with pytest.raises(HeapxError):
-        aging.idle(session, [], files, options(), touch(files))
-    assert aging.idle(session, [], files, options(accept_mark_loss=True), touch(files, 640)).ranges[0][2][0] == KNOWN
+        aging.idle(session, RANGES, files, options(), touch(files))
+    assert aging.idle(session, RANGES, files, options(accept_mark_loss=True), touch(files, 640)).ranges[0][2][0] == KNOWN
 
 
 def test_the_tail_of_a_huge_page_whose_head_is_elsewhere_is_not_known(tmp_path: Path) -> None:
@@ -126,18 +130,74 @@ def test_neighbours_are_read_at_once(numbers: List[int], found: List[Tuple[int, 
     assert list(aging.runs(numbers)) == found
 
 
+def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatch, session: Any, files: aging.Files) -> None:
+    """What is looked at then may be another's."""
+    answers = iter([FRAMES, FRAMES, FRAMES, [*FRAMES[:1], 642, *FRAMES[2:]]])
+    monkeypatch.setattr(aging, "frames", lambda pagemap, start, end: array("Q", next(answers)))
+    assert list(aging.idle(session, RANGES, files, options(), touch(files)).ranges[0][2][:2]) == [KNOWN | STALE, 0]
+
+
+@pytest.mark.parametrize("enabled, is_refused", [(b"0x0000\n", False), (b"0x0007\n", True)])
+def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: aging.Files, enabled: bytes, is_refused: bool) -> None:
+    """It takes accesses away, so that pages in use look idle."""
+    (tmp_path / "generations").write_bytes(enabled)
+    (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_direct_throttle 9\n")
+
+    def wait(session: Any, seconds: float, pagemap: int) -> None:
+        (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 8\npgscan_direct_throttle 9\n")
+
+    if is_refused:
+        with pytest.raises(HeapxError):
+            aging.idle(session, RANGES, files, options(), wait)
+    else:
+        assert aging.idle(session, RANGES, files, options(), wait).ranges
+
+
+def test_the_end_of_the_process_ends_the_wait() -> None:
+    """So does what it executes: the memory that was watched is no more."""
+    session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), budget=SimpleNamespace(reason=None))
+    for then in ("exec sleep 60", "exit 0"):
+        child = subprocess.Popen(["sh", "-c", "read line; " + then], stdin=subprocess.PIPE)
+        try:
+            with aging.pagemap_of(child.pid) as pagemap:
+                aging.waited(session, 0.0, pagemap)
+                assert child.stdin is not None
+                child.stdin.write(b"\n")
+                child.stdin.close()
+                with pytest.raises(HeapxError) as raised:
+                    aging.waited(session, 20.0, pagemap)
+                assert raised.value.code == NO_PROCESS
+        finally:
+            child.kill()
+            child.wait()
+
+
+def test_an_interrupt_ends_the_wait() -> None:
+    """At once, and not after its time."""
+    session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), budget=SimpleNamespace(reason="interrupted"))
+    with aging.pagemap_of(os.getpid()) as pagemap, pytest.raises(KeyboardInterrupt):
+        aging.waited(session, 60.0, pagemap)
+
+
+def test_parts_cut_no_huge_page() -> None:
+    """They are the ranges, at most so many pages each."""
+    step = aging.BATCH_PAGES * PAGE
+    assert list(aging.pieces([(PAGE, 2 * PAGE), (step - PAGE, 2 * step + PAGE)])) == [
+        (PAGE, 2 * PAGE),
+        (step - PAGE, step),
+        (step, 2 * step),
+        (2 * step, 2 * step + PAGE),
+    ]
+
+
 def test_frames_are_those_of_pages_in_ram() -> None:
     """Of this process: a page that was never touched has none."""
-    with mmap.mmap(-1, 2 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages:
+    with mmap.mmap(-1, 2 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages, aging.pagemap_of(os.getpid()) as pagemap:
         pages[0] = 1
-        import ctypes
-
         start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-        with open("/proc/self/pagemap", "rb", buffering=0) as file:
-            entry = array("Q", os.pread(file.fileno(), 8, start // PAGE * 8))[0]
+        entry = array("Q", os.pread(pagemap, 8, start // PAGE * 8))[0]
         if not entry & aging.FRAME:
             with pytest.raises(HeapxError):
-                list(aging.frames(os.getpid(), [(start, start + PAGE)]))
+                aging.frames(pagemap, start, start + PAGE)
             return
-        found = list(aging.frames(os.getpid(), [(start, start + 2 * PAGE)]))
-        assert entry & PRESENT and found == [((start, start + 2 * PAGE), array("Q", [entry & aging.FRAME, 0]))]
+        assert entry & PRESENT and aging.frames(pagemap, start, start + 2 * PAGE) == array("Q", [entry & aging.FRAME, 0])

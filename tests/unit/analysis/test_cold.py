@@ -1,74 +1,63 @@
-"""The ages of pages joined with blocks: a block is stale if all its pages are; what is not known is neither warm nor stale.
+"""The ages of pages joined with what is in RAM, in rows that say None where nothing is known.
 
 Files: report/cold_text.py commands/cold.py
 """
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional
 
 import pytest
 
 from gdbheapx.analysis import cold
 from gdbheapx.analysis.cold import KNOWN, STALE
 from gdbheapx.command import Style
+from gdbheapx.kernel.blocks.cold import COLD_RESIDENT, COLD_SEEN, ColdSum
 from gdbheapx.report import cold_text
 
 PAGE = 4096
-KINDS = bytes([KNOWN | STALE, KNOWN | STALE, KNOWN, 0, KNOWN | STALE])
-AGES = cold.Ages(cold.IDLE, 60.0, PAGE, [(0x10000, 0x10000 + len(KINDS) * PAGE, KINDS)])
+IN_RAM = COLD_SEEN | COLD_RESIDENT
 STYLE = Style(plain_bytes=True, color=False)
+FOUND = ColdSum(1, 1, 2, 5100, 1, 100, 900, 5000, 5100, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "at, size, found",
-    [
-        (0, 16, (16, 16)),
-        (PAGE - 16, 16, (16, 16)),
-        (PAGE - 16, 32, (32, 32)),
-        (2 * PAGE - 16, 48, (16, 48)),
-        (2 * PAGE, PAGE, (0, PAGE)),
-        (3 * PAGE - 8, 16, (0, 8)),
-        (3 * PAGE, 100, (0, 0)),
-        (0, 5 * PAGE, (3 * PAGE, 4 * PAGE)),
-        (5 * PAGE, 16, (0, 0)),
-    ],
-)
-def test_bytes_of_a_block_by_the_ages_of_its_pages(at: int, size: int, found: Tuple[int, int]) -> None:
-    """At the borders of pages, over several, and where no page was watched."""
-    assert cold.aged(AGES).of(0x10000 + at, size) == found
+def test_ages_are_laid_over_what_is_in_ram() -> None:
+    """Where they reach; ranges that were watched may begin and end elsewhere than mappings do now."""
+    ages = cold.Ages(cold.IDLE, 60.0, PAGE, [(0, 3 * PAGE, bytes([KNOWN, KNOWN | STALE, KNOWN])), (5 * PAGE, 7 * PAGE, bytes([KNOWN | STALE, 0]))])
+    found = cold.aged(PAGE, 6 * PAGE, bytes([IN_RAM] * 5), ages)
+    assert list(found) == [IN_RAM | KNOWN | STALE, IN_RAM | KNOWN, IN_RAM, IN_RAM, IN_RAM | KNOWN | STALE]
+    assert cold.aged(8 * PAGE, 9 * PAGE, b"\1", ages) == b"\1"
 
 
-def summed(*blocks: Tuple[int, int, int]) -> cold.ColdRow:
-    """A row of blocks (bytes, stale, known)."""
-    one = cold._Sum()
-    for size, stale, known in blocks:
-        one.add(size, (stale, known), (size, 0), 0)
-    return one.row(True, True, True, "Session", "shop._cache")
+def test_a_row_says_what_is_known() -> None:
+    """Cold in whole and in part, and what is neither warm nor cold."""
+    row = cold.row(FOUND, "Session", "shop._cache")
+    assert (row.cold_bytes, row.cold_blocks, row.partly_cold_bytes, row.unknown_bytes) == (100, 1, 900, 100)
+    assert (row.blocks, row.bytes, row.resident_bytes, row.swapped_bytes) == (2, 5100, 5100, 0)
 
 
-def test_a_block_is_stale_if_all_its_pages_are() -> None:
-    """Of others the bytes on untouched pages are told apart."""
-    row = summed((100, 100, 100), (5000, 900, 5000), (64, 0, 64), (32, 0, 0))
-    assert (row.stale_bytes, row.stale_blocks, row.partly_stale_bytes, row.unknown_bytes) == (100, 1, 900, 32)
-    assert (row.blocks, row.bytes, row.resident_bytes) == (4, 5196, 5196)
-
-
-def test_what_was_not_asked_is_none() -> None:
+def test_what_was_not_seen_is_none() -> None:
     """Never 0."""
-    row = cold._Sum().row(False, False, False, None, None)
-    assert {row.stale_bytes, row.stale_blocks, row.partly_stale_bytes, row.swapped_bytes, row.resident_bytes, row.locked_bytes} == {None}
+    row = cold.row(FOUND._replace(known_bytes=0, unseen_bytes=8), None, None)
+    assert {row.cold_bytes, row.cold_blocks, row.partly_cold_bytes, row.swapped_bytes, row.resident_bytes, row.locked_bytes} == {None}
+    assert cold.row(FOUND._replace(unseen_bytes=8), None, None).cold_bytes == 100
 
 
-def shown(means: Optional[str]) -> List[str]:
+def shown(means: Optional[str], found: ColdSum = FOUND) -> str:
     """The text of one row."""
-    row = summed((100, 100, 100), (5000, 900, 5000))
-    row = row if means is not None else row._replace(stale_bytes=None, stale_blocks=None, partly_stale_bytes=None)
-    found = cold.Cold([row], row, cold.BOTH, means, None if means is None else 60.0)
-    return [str(line) for line in cold_text.lines(STYLE, found, None)]
+    row = cold.row(found, "Session", "shop._cache")
+    lines: List[Any] = list(cold_text.lines(STYLE, cold.Cold([row], row, cold.BOTH, means, None if means is None else 60.0), None))
+    return "\n".join(map(str, lines))
 
 
 @pytest.mark.parametrize("means", [None, cold.IDLE, cold.WRITTEN])
-def test_the_text_names_the_means(means: Any) -> None:
-    """What it can tell, and class and owner of what is stale."""
-    text = "\n".join(shown(means))
+def test_the_text_names_the_means(means: Optional[str]) -> None:
+    """What it can tell, and class and owner of what is cold."""
+    text = shown(means)
     assert "Session" in text and "shop._cache" in text
     assert ("neither read nor written" in text, "only read" in text) == (means == cold.IDLE, means == cold.WRITTEN)
+    assert ("not watched" in text) == (means is None)
+
+
+def test_the_text_tells_what_is_in_swap() -> None:
+    """Without a watch, too."""
+    assert "in swap" in shown(None, FOUND._replace(swapped_bytes=100)) and "in swap" not in shown(None)
+    assert "nothing is known" in shown(None, FOUND._replace(known_bytes=0, unseen_bytes=8))

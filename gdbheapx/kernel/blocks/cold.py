@@ -1,0 +1,69 @@
+"""What of blocks lies on pages of which sort, by owner and class: what is asked of the kernel, and what it tells."""
+
+from array import array
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.kernel.blocks.graph import Graph
+from gdbheapx.kernel.common.library import at, declared
+
+PROTOTYPES = """
+int64_t heapx_graph_cold(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
+    uint64_t count, const uint8_t *kinds, uint64_t page_bytes, struct cold_sum *out, uint64_t room);
+"""
+
+IN_C = "COLD_* ColdSum"
+
+COLD_RESIDENT, COLD_SWAPPED, COLD_STALE, COLD_KNOWN, COLD_LOCKED, COLD_SEEN = 1, 2, 4, 8, 16, 32
+"""Bits of a page: it is in RAM, in swap, was not touched while it was watched; whether it was touched is known; mlock keeps it in RAM;
+whether it is in RAM or in swap is known."""
+FIRST_ROOM = 1 << 14
+
+
+class ColdSum(NamedTuple):
+    """Blocks of one owner and one class."""
+
+    owner: int
+    label: int
+    blocks: int
+    bytes: int
+    cold_blocks: int
+    cold_bytes: int
+    """Of blocks all of whose pages are stale or in swap."""
+    partly_bytes: int
+    """On such pages, of the other blocks."""
+    known_bytes: int
+    """On pages of which it is known whether they were touched: those in swap count, too."""
+    resident_bytes: int
+    swapped_bytes: int
+    locked_bytes: int
+    unseen_bytes: int
+    """On pages of which that is not known."""
+
+
+Span = Tuple[int, int, bytes]
+"""Start and end of whole pages, and the bits of each."""
+
+
+def sums(
+    library: Any, graph: Graph, owners: "Optional[array[int]]", labels: "Optional[array[int]]", spans: Sequence[Span], page_bytes: int
+) -> List[ColdSum]:
+    """array('I') of a number for each block; None: all have 0. `spans`: ascending, without overlap. MemoryError."""
+    blocks = graph.numbers().blocks
+    if any(some is not None and len(some) < blocks for some in (owners, labels)):
+        raise ValueError("a number for each block")
+    bounds, kinds = array("Q"), bytearray()
+    for start, end, some in spans:
+        if len(some) * page_bytes != end - start or (bounds and start < bounds[-2]):
+            raise ValueError("the bits of each page of ascending spans")
+        bounds.extend((start, end, len(kinds)))
+        kinds += some
+    library, places = declared(library, PROTOTYPES), [None if some is None else at(some) for some in (owners, labels)]
+    told, width, room = array("B", kinds), len(ColdSum._fields), FIRST_ROOM
+    while True:
+        out = array("Q", bytes(8 * width * room))
+        count = library.heapx_graph_cold(graph.handle, *places, at(bounds), len(spans), at(told), page_bytes, at(out), room)
+        if count < 0:
+            raise MemoryError()
+        if count <= room:
+            return [ColdSum(*out[first : first + width]) for first in range(0, width * count, width)]
+        room = count

@@ -1,0 +1,87 @@
+"""What of blocks lies on pages of which sort: byte by byte as a plain count has it.
+
+Files: kernel/blocks/cold.py
+"""
+
+import random
+from array import array
+from typing import Dict, List, Tuple
+
+import pytest
+
+from gdbheapx.kernel.binding import CKernel
+from gdbheapx.kernel.blocks import cold
+from gdbheapx.kernel.blocks.cold import COLD_KNOWN, COLD_LOCKED, COLD_RESIDENT, COLD_SEEN, COLD_STALE, COLD_SWAPPED, ColdSum
+from gdbheapx.kernel.blocks.graph import Graph
+from tests.support.worlds import build, make
+
+PAGE = 64
+KINDS = (0, COLD_SEEN, COLD_SEEN | COLD_SWAPPED, *(COLD_SEEN | COLD_RESIDENT | more for more in (0, COLD_KNOWN, COLD_KNOWN | COLD_STALE, COLD_LOCKED)))
+
+
+def plain(blocks: List[Tuple[int, int]], owners: List[int], labels: List[int], spans: List[cold.Span]) -> Dict[Tuple[int, int], ColdSum]:
+    """By the definitions."""
+    kinds = {start + at: of[at // PAGE] for start, end, of in spans for at in range(end - start)}
+    made: Dict[Tuple[int, int], ColdSum] = {}
+    for (address, size), owner, label in zip(blocks, owners, labels):
+        of = [kinds.get(at, 0) for at in range(address, address + size)]
+
+        def count(bits: int, of: List[int] = of) -> int:
+            return sum(1 for kind in of if kind & bits)
+
+        some = count(COLD_STALE | COLD_SWAPPED)
+        is_cold = some == size > 0
+        known, resident, swapped, locked = (
+            count(bits) for bits in (COLD_KNOWN | COLD_SWAPPED, COLD_RESIDENT, COLD_SWAPPED, COLD_LOCKED)
+        )
+        one = [1, size, int(is_cold), some * is_cold, some * (not is_cold), known, resident, swapped, locked, size - count(COLD_SEEN)]
+        before = made.get((owner, label), ColdSum(owner, label, *[0] * 10))
+        made[owner, label] = ColdSum(owner, label, *map(sum, zip(before[2:], one)))
+    return made
+
+
+def spans_of(chance: random.Random, blocks: List[Tuple[int, int]]) -> List[cold.Span]:
+    """Pages with gaps between them, from before each room of blocks to behind it."""
+    made: List[cold.Span] = []
+    at = 0
+    for address, size in blocks:
+        at = max(at, address // PAGE * PAGE - PAGE)
+        while at < address + size:
+            pages, common = chance.randrange(1, 6), chance.choice(KINDS)
+            made.append((at, at + pages * PAGE, bytes(chance.choice((common, chance.choice(KINDS))) for _ in range(pages))))
+            at += (pages + chance.choice((0, 0, 0, 1))) * PAGE
+    return made
+
+
+def graph_of(c_kernel: CKernel, seed: int) -> Graph:
+    return build(c_kernel, make(seed, blocks=400))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_are_those_of_a_plain_count(c_kernel: CKernel, seed: int) -> None:
+    """By owner, by class, by both and by neither; with more rows than there was room for at first, too."""
+    chance, graph = random.Random(seed), graph_of(c_kernel, seed)
+    blocks = graph.blocks(range(graph.numbers().blocks))
+    owners, labels = ([chance.randrange(most) for _ in blocks] for most in (200, 9))
+    spans, none = spans_of(chance, blocks), [0] * len(blocks)
+    for some, others in ((owners, labels), (owners, none), (none, labels), (none, none)):
+        arrays = [None if one is none else array("I", one) for one in (some, others)]
+        found = cold.sums(c_kernel.library, graph, arrays[0], arrays[1], spans, PAGE)
+        assert {(one.owner, one.label): one for one in found} == plain(blocks, some, others, spans)
+
+
+def test_more_rows_than_room(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked for again."""
+    graph = graph_of(c_kernel, 1)
+    owners = array("I", range(graph.numbers().blocks))
+    monkeypatch.setattr(cold, "FIRST_ROOM", 3)
+    found = cold.sums(c_kernel.library, graph, owners, None, [], PAGE)
+    assert [one.owner for one in found] == list(owners) and all(one.unseen_bytes == one.bytes and not one.cold_bytes for one in found)
+
+
+def test_what_does_not_fit_is_refused(c_kernel: CKernel) -> None:
+    """Before C goes by it."""
+    graph = graph_of(c_kernel, 1)
+    for owners, spans in ((array("I", [0]), []), (None, [(0, 2 * PAGE, b"\0")]), (None, [(PAGE, 2 * PAGE, b"\0"), (0, PAGE, b"\0")])):
+        with pytest.raises(ValueError):
+            cold.sums(c_kernel.library, graph, owners, None, spans, PAGE)
