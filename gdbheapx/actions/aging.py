@@ -9,10 +9,12 @@ import ctypes
 import fcntl
 import glob
 import os
+import re
 import struct
 import time
 from array import array
-from typing import Any, Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
+from bisect import bisect_right
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.actions import injected, preflight, short_stop
 from gdbheapx.analysis.cold import AGES, IDLE, KNOWN, STALE, WRITTEN, Ages
@@ -20,6 +22,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
+from gdbheapx.inferior.live.smaps import BYTES_AT_ONCE
 from gdbheapx.kernel.common.follow import Follower
 from gdbheapx.problems import NO_PROCESS, NO_SHORT_STOP
 from gdbheapx.session import Session
@@ -34,12 +37,16 @@ QUESTION = {
     IDLE: "mark the memory of process %d as idle (/sys/kernel/mm/page_idle), look again after %g s?",
     WRITTEN: "have process %d make two system calls (userfaultfd, close), and take a page fault for each page that it writes to in %g s?",
 }
+FORGETS = "take away the marks by which the kernel knows which pages of it are in use, and "
 PAGE_WPALLOWED, PAGE_WRITTEN, PAGE_PRESENT = 1 << 0, 1 << 1, 1 << 3
 REGIONS = 1 << 12
 SCANS = (b"pgscan_kswapd ", b"pgscan_direct ", b"pgscan_khugepaged ", b"pgscan_proactive ")
 STEP_S = 0.25
 """How long a signal may have to wait, which does not end a sleep by itself."""
+REFERENCED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) [^\n]*\n(?:[A-Z][^\n]*\n)*?Referenced: +(\d+) kB", re.MULTILINE)
+"""Of smaps."""
 Range = Tuple[int, int]
+Aged = Tuple[int, int, bytes]
 Wait = Callable[[Session, float, int], None]
 
 
@@ -103,7 +110,10 @@ def watch(session: Session, options: Any, files: Optional[Files] = None) -> None
     means = options.age or means_here(files)
     check = check_idle if means == IDLE else check_written
     check(target, files, options)
-    preflight.require_confirmed(options, QUESTION[means] % (target.pid, options.for_s), WITHOUT)
+    if options.reads and means == IDLE:
+        raise refused("--reads is for --age written: idle page tracking tells reads by itself", "omit --reads")
+    question = QUESTION[means] % (target.pid, options.for_s)
+    preflight.require_confirmed(options, (FORGETS if options.reads else "") + question, WITHOUT)
     ranges = short_stop.followed_ranges(target)
     make = idle if means == IDLE else written
     session.constants[AGES] = make(session, ranges, files, options)
@@ -128,7 +138,10 @@ def check_written(target: Target, files: Files, options: Any) -> None:
 
 
 def _instead(error: HeapxError) -> HeapxError:
-    return refused(error.message, (error.hint or WITHOUT).replace(injected.AS_TODAY, WITHOUT))
+    hint = error.hint or WITHOUT
+    for theirs, ours in ((injected.AS_TODAY, WITHOUT), ("omit --short-stop", "omit --for")):
+        hint = hint.replace(theirs, ours)
+    return refused(error.message, hint)
 
 
 @contextlib.contextmanager
@@ -280,15 +293,51 @@ def written(session: Session, ranges: Sequence[Range], files: Files, options: An
     try:
         with pagemap_of(target.pid) as pagemap:
             follower.follow(ranges)
+            if options.reads:
+                forget_accesses(target.pid)
             began = time.monotonic()
             wait(session, options.for_s, pagemap)
             watched_s = time.monotonic() - began
             made = [(start, end, unwritten(pagemap, start, end)) for start, end in ranges]
+        told = without_read(made, referenced(target.pid)) if options.reads else (made, None)
     except OSError as error:
         raise refused("the pages of process %d cannot be looked at: %s" % (target.pid, error.strerror))
     finally:
         follower.end()
-    return Ages(WRITTEN, watched_s, os.sysconf("SC_PAGESIZE"), made)
+    return Ages(WRITTEN, watched_s, os.sysconf("SC_PAGESIZE"), *told)
+
+
+def forget_accesses(pid: int) -> None:
+    """Of all pages of the process; the kernel has only these marks to tell which are in use, until the next access sets them again."""
+    with open("/proc/%d/clear_refs" % procfs.entry(pid), "wb", buffering=0) as file:
+        file.write(b"1")
+
+
+def referenced(pid: int) -> List[Tuple[int, int, int]]:
+    """Of each mapping start, end, and how many bytes of it were accessed since."""
+    text = procfs.slurp("/proc/%d/smaps" % procfs.entry(pid), BYTES_AT_ONCE) or b""
+    return [(int(start, 16), int(end, 16), int(kib) << 10) for start, end, kib in REFERENCED.findall(text)]
+
+
+def without_read(watched: Sequence[Aged], accessed: Sequence[Tuple[int, int, int]]) -> Tuple[List[Aged], int]:
+    """What was not written to, where it may not have been read either, and how many bytes of that were read all the same.
+
+    The kernel counts accesses by mapping alone: where all pages that were not written to were read, none is stale; where none was read,
+    all are; between the two it is not known which."""
+    page, read_bytes, made = os.sysconf("SC_PAGESIZE"), 0, {start: (end, bytearray(kinds)) for start, end, kinds in watched}
+    starts = sorted(made)
+    for start, end, touched_bytes in accessed:
+        at = bisect_right(starts, start) - 1
+        if at < 0 or end > made[starts[at]][0]:
+            continue
+        kinds, place = made[starts[at]][1], slice((start - starts[at]) // page, (end - starts[at]) // page)
+        stale, warm = (kinds[place].count(bits) * page for bits in (KNOWN | STALE, KNOWN))
+        only_read = max(0, touched_bytes - warm)
+        if stale and only_read >= stale:
+            kinds[place] = kinds[place].replace(bytes([KNOWN | STALE]), bytes([KNOWN]))
+        else:
+            read_bytes += only_read
+    return [(start, end, bytes(kinds)) for start, (end, kinds) in sorted(made.items())], read_bytes
 
 
 def unwritten(pagemap: int, start: int, end: int) -> bytes:

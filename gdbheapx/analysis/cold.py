@@ -1,7 +1,7 @@
 """Which blocks in use nobody has touched for a while, by what they are and who owns them: pages' ages joined with the blocks there."""
 
 from bisect import bisect_left
-from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import by_owner, residency
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
@@ -33,6 +33,8 @@ class Ages(NamedTuple):
     page_bytes: int
     ranges: Sequence[Tuple[int, int, bytes]]
     """Start, end, and for each page bits of STALE and KNOWN."""
+    read_bytes: Optional[int] = None
+    """Of stale pages so many bytes were read, it is not known which; None: reads are not known, or all are."""
 
 
 class ColdRow(NamedTuple):
@@ -68,6 +70,8 @@ class Cold(NamedTuple):
     means: Optional[str]
     """None: no page was watched, and only what is in swap is cold."""
     watched_s: Optional[float]
+    read_bytes: Optional[int]
+    """Of pages that were not written to: so many bytes were read, it is not known which. None: reads are not known, or are in the rows."""
 
 
 class _Addresses(Sequence[int]):
@@ -134,6 +138,11 @@ def row(found: ColdSum, signature: Optional[str], owner: Optional[str]) -> ColdR
     )
 
 
+def summed(some: Sequence[ColdSum]) -> ColdSum:
+    """Of all of them."""
+    return ColdSum(*map(sum, zip(*some))) if some else ColdSum(*[0] * len(ColdSum._fields))
+
+
 def find(session: Session, by: str) -> Cold:
     """Of one look, with the ages that were found before it. HeapxError where there is no room for the graph."""
     ages: Optional[Ages] = session.constants.get(AGES)
@@ -141,11 +150,11 @@ def find(session: Session, by: str) -> Cold:
     found = by_owner.blocks(session, True, lambda graph: seen.append(spans(session, graph, ages)))
     names, page = found.told.names, session.target.page_bytes
     owners, labels = None if by == CLASS else found.owners, None if by == OWNER else found.told.labels
-    sums = kernel.sums(session.compiled.library, found.told.reach.graph, owners, labels, seen[0] if seen else (), page)
-    rows = []
+    sums = kernel.sums(session.compiled.library, found.told.reach.graph, owners, labels, seen[-1] if seen else (), page)
+    alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}
     for one in sums:
         signature = names[one.label - 1] if one.label else None
-        rows.append(row(one, None if signature is None else signature.name, None if by == CLASS else found.names[one.owner]))
+        alike.setdefault((None if signature is None else signature.name, None if by == CLASS else found.names[one.owner]), []).append(one)
+    rows = [row(summed(some), *called) for called, some in alike.items()]
     rows.sort(key=lambda one: (-(one.cold_bytes or 0), -(one.partly_cold_bytes or 0), -one.bytes))
-    totals = row(ColdSum(*(sum(column) for column in zip(*sums))) if sums else ColdSum(*[0] * len(ColdSum._fields)), None, None)
-    return Cold(rows, totals, by, None if ages is None else ages.means, None if ages is None else ages.watched_s)
+    return Cold(rows, row(summed(sums), None, None), by, *((None, None, None) if ages is None else (ages.means, ages.watched_s, ages.read_bytes)))

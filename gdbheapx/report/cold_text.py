@@ -15,6 +15,7 @@ MEANS = {
     WRITTEN: "by write protection: not written to in %.3g s; what was only read looks cold, too",
 }
 BESIDE = "a page is as warm as its warmest block: more blocks may be untouched than are told"
+READ = "%s of the pages that were not written to were read, it is not known which: at least %s of what is cold was neither"
 UNWATCHED = "what is in RAM was not watched: --for SECONDS"
 
 
@@ -39,6 +40,8 @@ def page(cold: Cold, limit: Optional[int]) -> Page:
     if whole.swapped_bytes:
         yield say("%s in swap: the kernel found them untouched when it needed room", Size(whole.swapped_bytes))
     yield UNWATCHED if cold.means is None else MEANS[cold.means] % (cold.watched_s or 0)
+    if cold.read_bytes is not None:
+        yield say(READ, Size(cold.read_bytes), Size(max(0, (whole.cold_bytes or 0) - cold.read_bytes)))
     if whole.cold_bytes:
         yield BESIDE
     if whole.unknown_bytes and cold.means is not None:

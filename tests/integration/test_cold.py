@@ -22,6 +22,7 @@ pytestmark = pytest.mark.once  # a container forbids userfaultfd; idle page trac
 
 LEFT_ALONE, READ, WRITTEN = range(3)
 SECONDS = 1.0
+LARGE = 4 << 20
 MEANS = {cold.IDLE: (LEFT_ALONE,), cold.WRITTEN: (LEFT_ALONE, READ)}
 """Whose blocks each of them calls stale."""
 MOST_PROCESSOR = 0.001
@@ -60,7 +61,7 @@ def test_bytes_are_told_by_their_age(stage: Stage, means: str, seed: str) -> Non
     require(means)
     process = stage.start("touching", seed)
     session = Session(ElfTarget(LiveSource(process.pid, "", None), ()))
-    asked = argparse.Namespace(for_s=SECONDS, accept_mark_loss=False, accept_thp_split=False)
+    asked = argparse.Namespace(for_s=SECONDS, accept_mark_loss=False, accept_thp_split=False, reads=False)
     began = time.process_time()
     make = aging.idle if means == cold.IDLE else aging.written
     ages = make(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
@@ -96,6 +97,23 @@ def test_the_command_tells_them_by_class_and_owner(stage: Stage) -> None:
     left = sum(block.bytes for block in blocks(process) if block.fate != WRITTEN)
     assert 0.95 * left <= whole["cold_bytes"] <= 1.1 * left + (1 << 20)
     assert (found["means"], found["by"]) == (cold.WRITTEN, cold.BOTH) and 0.5 <= found["watched_s"] < 5
+
+
+def test_reads_are_known_by_mapping(stage: Stage) -> None:
+    """Blocks with a mapping of their own are told apart; of what is in one mapping with others it is said how much was read."""
+    require(cold.WRITTEN)
+    process = stage.start("touching", "6", "6")
+    session = Session(ElfTarget(LiveSource(process.pid, "", None), ()))
+    asked = argparse.Namespace(for_s=SECONDS, accept_mark_loss=False, accept_thp_split=False, reads=True)
+    ages = aging.written(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
+    every = blocks(process)
+    for block in every[:6]:
+        kinds = cold.aged(block.address & -ages.page_bytes, (block.address & -ages.page_bytes) + LARGE, bytes(LARGE // ages.page_bytes), ages)
+        stale = sum(bool(kind & cold.STALE) for kind in kinds[1:]) * ages.page_bytes
+        assert (stale >= 0.95 * LARGE, stale <= 0.05 * LARGE) == (block.fate == LEFT_ALONE, block.fate != LEFT_ALONE), block
+    read = sum(block.bytes for block in every[6:] if block.fate == READ)
+    assert ages.read_bytes is not None and 0.95 * read <= ages.read_bytes <= 1.1 * read + (1 << 20)
+    print("%d bytes read, %d told" % (read, ages.read_bytes))
 
 
 def test_without_a_watch_only_what_is_in_swap_is_cold(stage: Stage) -> None:

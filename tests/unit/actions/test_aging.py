@@ -48,7 +48,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def options(**more: Any) -> argparse.Namespace:
     """Of the command."""
-    return argparse.Namespace(**{"for_s": 1.0, "accept_mark_loss": False, "accept_thp_split": False, "yes": True, "age": None, **more})
+    return argparse.Namespace(**{"for_s": 1.0, "accept_mark_loss": False, "accept_thp_split": False, "reads": False, "yes": True, "age": None, **more})
 
 
 def touch(files: aging.Files, *numbers: int) -> Callable[[Any, float, int], None]:
@@ -177,6 +177,29 @@ def test_an_interrupt_ends_the_wait() -> None:
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), budget=SimpleNamespace(reason="interrupted"))
     with aging.pagemap_of(os.getpid()) as pagemap, pytest.raises(KeyboardInterrupt):
         aging.waited(session, 60.0, pagemap)
+
+
+@pytest.mark.parametrize(
+    "accessed_pages, kinds, read_pages",
+    [
+        (1, [KNOWN, KNOWN | STALE, KNOWN | STALE, 0], 0),
+        (2, [KNOWN, KNOWN | STALE, KNOWN | STALE, 0], 1),
+        (3, [KNOWN, KNOWN, KNOWN, 0], 0),
+        (4, [KNOWN, KNOWN, KNOWN, 0], 0),
+    ],
+)
+def test_reads_by_mapping(accessed_pages: int, kinds: List[int], read_pages: int) -> None:
+    """None of what was not written to was read, some of it, or all; mappings that nobody watched count for nothing."""
+    watched = [(4 * PAGE, 8 * PAGE, bytes([KNOWN, KNOWN | STALE, KNOWN | STALE, 0]))]
+    accessed = [(0, 4 * PAGE, 4 * PAGE), (4 * PAGE, 8 * PAGE, accessed_pages * PAGE), (8 * PAGE, 9 * PAGE, PAGE), (4 * PAGE, 10 * PAGE, PAGE)]
+    made, read_bytes = aging.without_read(watched, accessed)
+    assert (made, read_bytes) == ([(4 * PAGE, 8 * PAGE, bytes(kinds))], read_pages * PAGE)
+
+
+def test_accesses_are_those_of_smaps() -> None:
+    """This process's own: each mapping of it once."""
+    found = aging.referenced(os.getpid())
+    assert len(found) > 10 and found == sorted(found) and any(touched for _, _, touched in found)
 
 
 def test_parts_cut_no_huge_page() -> None:
