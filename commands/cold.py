@@ -13,9 +13,12 @@ watched. With --for the pages are marked, the process runs on, and after that ti
 first (--yes), for it changes what the kernel keeps:
 
 `--age idle` (where the kernel has idle page tracking): reads and writes. No call in the process, no fault; the marks are one for all who
-use them. `--age written` (Linux 6.7): writes alone, so that what is only read looks cold. The process makes two system calls and takes a
-page fault for each page that it first writes to. With `--reads` the kernel's marks of accesses are taken away first, and tell by mapping
-how much was read: where all was, or nothing, the rows go by it. Under memory pressure the kernel may then swap out what is in use.
+use them.
+
+`--age written`: writes alone, so that what is only read looks cold. The process makes two system calls and takes a page fault for each page
+that it first writes to (Linux 6.7); on Linux 6.1 to 6.6 the kernel's marks of what it writes to (soft-dirty) are cleared instead. With
+`--reads` the kernel's marks of accesses are taken away first, and tell by mapping how much was read: where all was, or nothing, the rows go
+by it. Under memory pressure the kernel may then swap out what is in use.
 
 A page is as warm as its warmest block: an untouched block beside one in use looks warm. What is not known is `age unknown`, neither warm
 nor cold.
@@ -38,11 +41,11 @@ def watch(session: Session, options: Options) -> None:
     arguments=[
         argument("--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"),
         argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where the kernel has it)"),
-        argument("--reads", action="store_true", help="with --age written: also how much of it was read, by the kernel's marks of accesses"),
+        argument("--reads", action="store_true", help="with --age written: also how much was read, by the kernel's marks"),
         argument("--by", choices=("both", "class", "owner"), default="both", help="what the rows distinguish (default: both)"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
         argument("--accept-thp-split", action="store_true", help="with --age written, although huge pages may become small ones"),
-        argument("--accept-mark-loss", action="store_true", help="with --age idle, although others may wait for marks of idle pages"),
+        argument("--accept-mark-loss", action="store_true", help="with --for, although others may wait for the marks that are used"),
         argument("--yes", action="store_true", help="with --for: do not ask for confirmation"),
     ],
     reads=Reads.OWNERS,

@@ -16,10 +16,9 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.actions import injected, preflight, short_stop
+from gdbheapx.actions import injected, marks, preflight, short_stop
 from gdbheapx.analysis.cold import AGES, IDLE, KNOWN, STALE, WRITTEN, Ages
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
 from gdbheapx.inferior.live.smaps import BYTES_AT_ONCE
@@ -33,8 +32,10 @@ LRU, HEAD, TAIL = 1 << 5, 1 << 15, 1 << 16
 BATCH_PAGES = 1 << 16
 WORD_BITS = 64
 WITHOUT = "omit --for: then only what is in RAM and in swap is told"
+MARKS = "marks"
 QUESTION = {
     IDLE: "mark the memory of process %d as idle (/sys/kernel/mm/page_idle), look again after %g s?",
+    MARKS: "clear all marks of what process %d writes to (soft-dirty), which may be waited for by others, and look again after %g s?",
     WRITTEN: "have process %d make two system calls (userfaultfd, close), and take a page fault for each page that it writes to in %g s?",
 }
 FORGETS = "take away the marks by which the kernel knows which pages of it are in use, and "
@@ -47,6 +48,8 @@ REFERENCED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) [^\n]*\n(?:[A-Z][^\n]*\n)*?R
 """Of smaps."""
 Range = Tuple[int, int]
 Aged = Tuple[int, int, bytes]
+Unwritten = Callable[[int, int, int], bytes]
+"""By a descriptor of pagemap, from where to where: the bits of each page."""
 Wait = Callable[[Session, float, int], None]
 
 
@@ -109,17 +112,17 @@ def watch(session: Session, options: Any, files: Optional[Files] = None) -> None
     assert target.pid is not None
     means = options.age or means_here(files)
     check = check_idle if means == IDLE else check_written
-    check(target, files, options)
+    check(session, files, options)
     if options.reads and means == IDLE:
         raise refused("--reads is for --age written: idle page tracking tells reads by itself", "omit --reads")
-    question = QUESTION[means] % (target.pid, options.for_s)
+    question = QUESTION[MARKS if means == WRITTEN and short_stop.is_by_marks() else means] % (target.pid, options.for_s)
     preflight.require_confirmed(options, (FORGETS if options.reads else "") + question, WITHOUT)
     ranges = short_stop.followed_ranges(target)
     make = idle if means == IDLE else written
     session.constants[AGES] = make(session, ranges, files, options)
 
 
-def check_idle(target: Target, files: Files, options: Any) -> None:
+def check_idle(session: Session, files: Files, options: Any) -> None:
     """HeapxError where something is in the way of idle page tracking."""
     if not os.path.exists(files.bitmap):
         raise refused("this kernel has no idle page tracking (CONFIG_IDLE_PAGE_TRACKING)", "use --age written, or " + WITHOUT)
@@ -129,10 +132,13 @@ def check_idle(target: Target, files: Files, options: Any) -> None:
         raise refused("DAMON samples accesses on this machine, and sets the same marks: pages in use would look idle", "use --age written")
 
 
-def check_written(target: Target, files: Files, options: Any) -> None:
-    """HeapxError where something is in the way of a userfaultfd."""
+def check_written(session: Session, files: Files, options: Any) -> None:
+    """HeapxError where something is in the way of a userfaultfd, or of the marks of what is written to."""
     try:
-        injected.check(target, options.accept_thp_split)
+        if short_stop.is_by_marks():
+            marks.check(session.target, session.compiled.library, options.accept_mark_loss)
+        else:
+            injected.check(session.target, options.accept_thp_split)
     except HeapxError as error:
         raise _instead(error)
 
@@ -164,15 +170,20 @@ def pieces(ranges: Iterable[Range]) -> Iterator[Range]:
             start = behind
 
 
-def frames(pagemap: int, start: int, end: int) -> "array[int]":
-    """The page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
+def entries(pagemap: int, start: int, end: int) -> "array[int]":
+    """Of each page; 0 where it has none."""
     page = os.sysconf("SC_PAGESIZE")
     size = ENTRY_BYTES * (end - start) // page
     data = os.pread(pagemap, size, ENTRY_BYTES * (start // page))
-    entries = array("Q", data[: len(data) & -ENTRY_BYTES].ljust(size, b"\0"))
-    if any(entry & PRESENT and not entry & FRAME for entry in entries):
+    return array("Q", data[: len(data) & -ENTRY_BYTES].ljust(size, b"\0"))
+
+
+def frames(pagemap: int, start: int, end: int) -> "array[int]":
+    """The page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
+    found = entries(pagemap, start, end)
+    if any(entry & PRESENT and not entry & FRAME for entry in found):
         raise refused("page frames are told with CAP_SYS_ADMIN alone", "run as root outside the container, or " + WITHOUT)
-    return array("Q", [entry & FRAME if entry & PRESENT else 0 for entry in entries])
+    return array("Q", [entry & FRAME if entry & PRESENT else 0 for entry in found])
 
 
 def words_at(descriptor: int, numbers: Sequence[int]) -> Dict[int, int]:
@@ -250,7 +261,8 @@ def idle(session: Session, ranges: Sequence[Range], files: Files, options: Any, 
             watched_s = time.monotonic() - began
             made = [(*part, still_idle(pagemap, flags, bitmap, part)) for part in parts]
             if reclaimed(files) != before:
-                raise refused("the kernel has reclaimed memory meanwhile, by generations (MGLRU): pages in use may look idle", "use --age written")
+                what = "the kernel has reclaimed memory meanwhile, by generations (MGLRU): pages in use may look idle"
+                raise refused(what, "use --age written")
     except OSError as error:
         raise refused("the marks of idle pages cannot be used: %s" % error.strerror)
     finally:
@@ -278,7 +290,27 @@ def _kind(owner: Optional[int], untouched: "set[int]") -> int:
 
 
 def written(session: Session, ranges: Sequence[Range], files: Files, options: Any, wait: Wait = waited) -> Ages:
-    """By a userfaultfd of the process."""
+    """By a userfaultfd of the process, or on older kernels by their marks of what is written to."""
+    pid = session.target.pid
+    assert pid is not None
+    make = by_marks if short_stop.is_by_marks() else by_userfaultfd
+    try:
+        with make(session, ranges, options) as unwritten_of, pagemap_of(pid) as pagemap:
+            if options.reads:
+                forget_accesses(pid)
+            began = time.monotonic()
+            wait(session, options.for_s, pagemap)
+            watched_s = time.monotonic() - began
+            made = [(*part, unwritten_of(pagemap, *part)) for part in pieces(ranges)]
+        told = without_read(made, referenced(pid)) if options.reads else (made, None)
+    except OSError as error:
+        raise refused("the pages of process %d cannot be looked at: %s" % (pid, error.strerror))
+    return Ages(WRITTEN, watched_s, os.sysconf("SC_PAGESIZE"), *told)
+
+
+@contextlib.contextmanager
+def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> Iterator[Unwritten]:
+    """The pages are protected, for so long; a write takes the protection away."""
     target = session.target
     assert target.pid is not None
     try:
@@ -291,20 +323,34 @@ def written(session: Session, ranges: Sequence[Range], files: Files, options: An
     except OSError as error:
         raise refused("this kernel does not tell which memory is written to: %s" % error.strerror)
     try:
-        with pagemap_of(target.pid) as pagemap:
-            follower.follow(ranges)
-            if options.reads:
-                forget_accesses(target.pid)
-            began = time.monotonic()
-            wait(session, options.for_s, pagemap)
-            watched_s = time.monotonic() - began
-            made = [(start, end, unwritten(pagemap, start, end)) for start, end in ranges]
-        told = without_read(made, referenced(target.pid)) if options.reads else (made, None)
-    except OSError as error:
-        raise refused("the pages of process %d cannot be looked at: %s" % (target.pid, error.strerror))
+        follower.follow(ranges)
+        yield unwritten
     finally:
         follower.end()
-    return Ages(WRITTEN, watched_s, os.sysconf("SC_PAGESIZE"), *told)
+
+
+@contextlib.contextmanager
+def by_marks(session: Session, ranges: Sequence[Range], options: Any) -> Iterator[Unwritten]:
+    """All marks are cleared, and a write sets one. A page that moved meanwhile may have lost its own: it is not known."""
+    pid = session.target.pid
+    assert pid is not None
+    with pagemap_of(pid) as pagemap:
+        before = {part: frames(pagemap, *part) for part in pieces(ranges)}
+    try:
+        marks.clear(pid)
+    except HeapxError as error:
+        raise _instead(error)
+
+    def unmarked(pagemap: int, start: int, end: int) -> bytes:
+        return bytes(_unmarked(*one) for one in zip(entries(pagemap, start, end), before[start, end]))
+
+    yield unmarked
+
+
+def _unmarked(entry: int, frame: int) -> int:
+    if not entry & PRESENT:
+        return 0
+    return KNOWN if entry & marks.MARKED else KNOWN | STALE if entry & FRAME == frame else 0
 
 
 def forget_accesses(pid: int) -> None:

@@ -157,4 +157,5 @@ def find(session: Session, by: str) -> Cold:
         alike.setdefault((None if signature is None else signature.name, None if by == CLASS else found.names[one.owner]), []).append(one)
     rows = [row(summed(some), *called) for called, some in alike.items()]
     rows.sort(key=lambda one: (-(one.cold_bytes or 0), -(one.partly_cold_bytes or 0), -one.bytes))
-    return Cold(rows, row(summed(sums), None, None), by, *((None, None, None) if ages is None else (ages.means, ages.watched_s, ages.read_bytes)))
+    watched = (None, None, None) if ages is None else (ages.means, ages.watched_s, ages.read_bytes)
+    return Cold(rows, row(summed(sums), None, None), by, *watched)

@@ -76,7 +76,8 @@ static void add(struct cold_sum *row, struct pages_told *told, uint64_t begin, u
         uint64_t from = span->start > begin ? span->start : begin;
         const uint64_t to = span->end < end ? span->end : end;
         for (const uint8_t *kind = told->kinds + span->kinds + (from - span->start) / told->page; from < to; kind++) {
-            const uint64_t behind = from - (from - span->start) % told->page + told->page, bytes = (behind < to ? behind : to) - from;
+            const uint64_t behind = from - (from - span->start) % told->page + told->page;
+            const uint64_t bytes = (behind < to ? behind : to) - from;
             seen += *kind & COLD_SEEN ? bytes : 0;
             cold += *kind & (COLD_STALE | COLD_SWAPPED) ? bytes : 0;
             row->known_bytes += *kind & (COLD_KNOWN | COLD_SWAPPED) ? bytes : 0;
@@ -98,8 +99,8 @@ static void add(struct cold_sum *row, struct pages_told *told, uint64_t begin, u
 
 /* A row for each pair of numbers that blocks have in `owners` and `labels` (NULL: 0 for all). `spans`: ascending, of whole pages, with the
    place in `kinds` of the COLD_... bits of each page. Returns how many rows there are, at most `room` of them written, or NO_MEMORY. */
-int64_t heapx_graph_cold(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans, uint64_t count,
-                         const uint8_t *kinds, uint64_t page_bytes, struct cold_sum *out, uint64_t room)
+int64_t heapx_graph_cold(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
+                         uint64_t count, const uint8_t *kinds, uint64_t page_bytes, struct cold_sum *out, uint64_t room)
 {
     struct pages_told told = {spans, kinds, count, 0, page_bytes};
     struct cold_sums all = {0};

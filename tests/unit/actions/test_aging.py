@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import aging
+from gdbheapx.actions import aging, marks
 from gdbheapx.analysis.cold import KNOWN, STALE
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.page_table import PRESENT
@@ -200,6 +200,19 @@ def test_accesses_are_those_of_smaps() -> None:
     """This process's own: each mapping of it once."""
     found = aging.referenced(os.getpid())
     assert len(found) > 10 and found == sorted(found) and any(touched for _, _, touched in found)
+
+
+def test_pages_without_a_mark_of_a_write_are_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On kernels that have such marks. What moved has lost its own, so that it is not known."""
+    after = array("Q", [PRESENT | 5, PRESENT | 6 | marks.MARKED, PRESENT | 8, 0, PRESENT | 9, PRESENT | 11 | marks.MARKED])
+    monkeypatch.setattr(aging, "frames", lambda pagemap, start, end: array("Q", [5, 6, 7, 0, 0, 10]))
+    monkeypatch.setattr(aging, "entries", lambda pagemap, start, end: after)
+    cleared: List[int] = []
+    monkeypatch.setattr(marks, "clear", cleared.append)
+    monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: True)
+    session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()))
+    found = aging.written(session, [(0, 6 * PAGE)], aging.Files(), options(), lambda *told: None)
+    assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, 0, KNOWN] and cleared == [os.getpid()] and found.read_bytes is None
 
 
 def test_parts_cut_no_huge_page() -> None:
