@@ -3,7 +3,7 @@
 Files: report/cold_text.py commands/cold.py
 """
 
-from typing import Any, List, Optional
+from typing import Optional
 
 import pytest
 
@@ -41,11 +41,11 @@ def test_what_was_not_seen_is_none() -> None:
     assert cold.row(FOUND._replace(unseen_bytes=8), None, None).cold_bytes == 100
 
 
-def shown(means: Optional[str], found: ColdSum = FOUND) -> str:
+def shown(means: Optional[str], found: ColdSum = FOUND, read_bytes: Optional[int] = None) -> str:
     """The text of one row."""
     row = cold.row(found, "Session", "shop._cache")
-    lines: List[Any] = list(cold_text.lines(STYLE, cold.Cold([row], row, cold.BOTH, means, None if means is None else 60.0), None))
-    return "\n".join(map(str, lines))
+    told = cold.Cold([row], row, cold.BOTH, means, None if means is None else 60.0, read_bytes)
+    return "\n".join(map(str, cold_text.lines(STYLE, told, None)))
 
 
 @pytest.mark.parametrize("means", [None, cold.IDLE, cold.WRITTEN])
@@ -55,6 +55,12 @@ def test_the_text_names_the_means(means: Optional[str]) -> None:
     assert "Session" in text and "shop._cache" in text
     assert ("neither read nor written" in text, "only read" in text) == (means == cold.IDLE, means == cold.WRITTEN)
     assert ("not watched" in text) == (means is None)
+
+
+def test_the_text_bounds_what_was_read() -> None:
+    """Never below 0."""
+    assert "at least 70 " in shown(cold.WRITTEN, read_bytes=30) and "at least 0 " in shown(cold.WRITTEN, read_bytes=5000)
+    assert "at least" not in shown(cold.WRITTEN)
 
 
 def test_the_text_tells_what_is_in_swap() -> None:
