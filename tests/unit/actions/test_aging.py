@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import aging, marks
+from gdbheapx.actions import aging, injected, marks
 from gdbheapx.analysis.cold import KNOWN, STALE
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.page_table import PRESENT
@@ -213,6 +213,21 @@ def test_pages_without_a_mark_of_a_write_are_stale(monkeypatch: pytest.MonkeyPat
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()))
     found = aging.written(session, [(0, 6 * PAGE)], aging.Files(), options(), lambda *told: None)
     assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, 0, KNOWN] and cleared == [os.getpid()] and found.read_bytes is None
+
+
+@pytest.mark.parametrize("is_by_marks", [False, True])
+def test_what_is_in_the_way_is_told_in_words_of_cold(monkeypatch: pytest.MonkeyPatch, is_by_marks: bool) -> None:
+    """The means are those of --short-stop, which nobody gave."""
+
+    def check(*asked: Any) -> None:
+        raise HeapxError("no", "retry, or omit --short-stop; " + injected.AS_TODAY)
+
+    monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: is_by_marks)
+    monkeypatch.setattr(marks if is_by_marks else injected, "check", check)
+    session: Any = SimpleNamespace(target=None, compiled=SimpleNamespace(library=None))
+    with pytest.raises(HeapxError) as raised:
+        aging.check_written(session, aging.Files(), options())
+    assert "--short-stop" not in (raised.value.hint or "") and "--for" in (raised.value.hint or "")
 
 
 def test_parts_cut_no_huge_page() -> None:
