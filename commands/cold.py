@@ -1,7 +1,7 @@
 """heapx cold"""
 
 from gdbheapx.command import Answer, Options, argument, command, count, some_seconds
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -30,6 +30,8 @@ def watch(session: Session, options: Options) -> None:
     if session.target.kind != "live" or session.in_gdb:
         what = "cold needs a process that runs on meanwhile" if session.in_gdb else "cold needs a process of this machine"
         raise HeapxError(what, "run: gdbheapx --pid N cold --for 60", code=NOT_LIVE)
+    if not options.for_s and (options.age or options.reads):
+        raise UsageError("--age and --reads are for a watch", "add --for SECONDS")
     if options.for_s:
         from gdbheapx.actions import aging
 

@@ -126,8 +126,9 @@ def test_without_a_watch_only_what_is_in_swap_is_cold(stage: Stage) -> None:
 
 
 def test_marks_are_not_set_unasked(stage: Stage) -> None:
-    """No terminal and no --yes: nothing is done. A means that the kernel lacks is told."""
+    """No terminal and no --yes: nothing is done. A means that the kernel lacks is told, and one without a watch."""
     process = stage.start("touching", "5")
+    assert alone(process.target("live"), "cold", "--reads", "--json").code == 2
     assert alone(process.target("live"), "cold", "--for", "0.1", "--age", "written", "--json").code == 1
     if not os.path.exists(aging.Files().bitmap):
         assert alone(process.target("live"), "cold", "--for", "0.1", "--age", "idle", "--yes", "--json").code == 1
