@@ -40,7 +40,8 @@ class Touched(NamedTuple):
 def require(means: str) -> None:
     """Skips where the kernel does not have it."""
     files = aging.Files()
-    lacking = injected.lacking() if means == cold.WRITTEN else None if os.path.exists(files.bitmap) else "this kernel has no idle page tracking"
+    by_userfaultfd = None if short_stop.is_by_marks() else injected.lacking()
+    lacking = by_userfaultfd if means == cold.WRITTEN else None if os.path.exists(files.bitmap) else "this kernel has no idle page tracking"
     if means == cold.IDLE and not lacking and aging.damon_is_on(files):
         lacking = "DAMON samples accesses here"
     if lacking:

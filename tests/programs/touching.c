@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #define BLOCKS 48000u
 #define LARGE (4u << 20)
@@ -32,6 +33,7 @@ int main(int argc, char **argv)
 
     if (argc < 3)
         stage_fail("usage: touching RECORD SEED");
+    prctl(PR_SET_THP_DISABLE, 1ul, 0ul, 0ul, 0ul);      /* a huge page has one age */
     record = stage_record(argv[1], (large + BLOCKS + 1) * sizeof *record);
     state = strtoull(argv[2], NULL, 10);
     for (uint32_t at = 1; at <= large; at++) {
