@@ -25,8 +25,8 @@ SECONDS = 1.0
 LARGE = 4 << 20
 MEANS = {cold.IDLE: (LEFT_ALONE,), cold.WRITTEN: (LEFT_ALONE, READ)}
 """Whose blocks each of them calls stale."""
-MOST_PROCESSOR = 0.001
-"""Of a processor, in the time of a watch of 60 s."""
+MOST_PROCESSOR = 0.01
+"""Of a processor, in the time of a watch of 60 s: an emulated machine takes ten times as long as others."""
 
 
 class Touched(NamedTuple):
@@ -57,8 +57,7 @@ def blocks(process: Process) -> List[Touched]:
 @pytest.mark.parametrize("seed", ["1", "2"])
 @pytest.mark.parametrize("means", sorted(MEANS))
 def test_bytes_are_told_by_their_age(stage: Stage, means: str, seed: str) -> None:
-    """95 % of the bytes right, of those that are told as stale at most a tenth was touched, and a thousandth of a processor at a watch of
-    60 s."""
+    """95 % of the bytes right, of those that are told as stale at most a tenth was touched, and little of a processor is used."""
     require(means)
     process = stage.start("touching", seed)
     session = Session(ElfTarget(LiveSource(process.pid, "", None), ()))
