@@ -48,6 +48,7 @@ from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, S
 from gdbheapx.units import Size, exact_share, say
 
 if TYPE_CHECKING:
+    from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.plan import Plan
@@ -175,6 +176,10 @@ class Heap(ABC):
         """By which rule free memory stays, and how much does by the figures of arenas(); None: not known. Before blocks(), of the same
         look: a process that stands still is assumed. [pins]"""
         return None
+
+    def what_if(self) -> "Sequence[Effect]":
+        """What its settings would change, had the process begun with them. [what-if]"""
+        return ()
 
     def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         """The same in the order in which the allocator's own structures have them. [chunks]"""

@@ -26,6 +26,7 @@ from gdbheapx.kernel.blocks.records import (
     BlockStream,
     make_blocks,
 )
+from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.lists import CUT, Followed
@@ -36,6 +37,7 @@ from gdbheapx.problems import Diagnostic
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
@@ -344,6 +346,15 @@ class GlibcMalloc(Heap):
             if block_filter.has(kind, chunk.size_bytes):
                 rows.append((chunk.chunk + self.header_bytes, chunk.size_bytes - shape.overheads[kind], class_, kind, NO_ARENA))
         return make_blocks(rows)
+
+    def what_if(self) -> "List[Effect]":
+        """What its settings would change."""
+        from gdbheapx.glibc import blockless, what_if
+
+        spans = [span for walk in self.survey().walks if walk.arena.is_main for span in blockless.tops(self.context, walk)]
+        top = (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
+        large = sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES)
+        return what_if.effects(self.mp(), self.arenas(), top, large, self.glibc.geometry.page_bytes)
 
     def kept(self) -> "Keeping":
         """What a malloc_trim(0) leaves. Of one stop, as blocks()."""

@@ -31,6 +31,7 @@ from gdbheapx.problems import Diagnostic, Report
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
+    from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
@@ -102,6 +103,12 @@ class JemallocMalloc(Heap):
         from gdbheapx.jemalloc.plan import plans
 
         return plans.dry_run(self.arenas(), portion.arena, self.context.geometry.page_bytes, self.context.target.kind == "live")
+
+    def what_if(self) -> "List[Effect]":
+        """What its options would change."""
+        from gdbheapx.jemalloc import what_if
+
+        return what_if.effects(self.arenas(), self.conditions())
 
     def return_plan(self, portion: "Portion") -> "Purge":
         """A purge of one arena or of all."""

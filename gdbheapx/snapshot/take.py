@@ -37,6 +37,7 @@ STANDING = (
     ("malloc-info",),
     ("malloc-stats",),
     ("chunks", "--histogram"),
+    ("what-if",),
 )
 """These read what they show while the process stands still."""
 BY_ONE_LOOK = (

@@ -287,6 +287,20 @@ def pins(data: Data) -> None:
         assert found["kept_bytes"] == sum(row["bytes"] for row in data["bins"]["bins"] if row["kind"] == "small")
 
 
+def what_if(data: Data) -> None:
+    """The settings of each allocator, once; what returns memory saves what it says itself; a core does not tell RSS."""
+    found = data["what-if"]
+    keys = [(one["allocator"], one["code"], one["setting"]) for one in found["settings"]]
+    assert len(set(keys)) == len(keys) > 0
+    for one in found["settings"]:
+        ends = one["then_least_bytes"], one["then_most_bytes"]
+        assert found["rss_bytes"] is not None or ends == (None, None)
+        assert None in ends or ends[0] <= ends[1]
+        if one["code"] in ("trim", "purge") and one["kind"] == "exact":
+            dry = data.get("%s --dry-run" % one["code"])
+            assert dry is None or dry["predicted_resident_bytes"] == one["saves_most_bytes"] == one["saves_least_bytes"]
+
+
 GLIBC: Dict[str, Callable[[Data], None]] = {
     "arenas": arenas_of_glibc,
     "bins": bins_of_glibc,
@@ -308,6 +322,7 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "pins": pins,
     "refs BLOCK": refs,
     "snapshot /dev/null": snapshot,
+    "what-if": what_if,
     "whatis 4096": whatis,
 }
 JEMALLOC: Dict[str, Callable[[Data], None]] = {
@@ -331,6 +346,7 @@ JEMALLOC: Dict[str, Callable[[Data], None]] = {
     "pins": pins,
     "refs BLOCK": refs,
     "snapshot /dev/null": snapshot,
+    "what-if": what_if,
     "whatis 4096": whatis,
 }
 
@@ -393,6 +409,7 @@ MIMALLOC: Dict[str, Callable[[Data], None]] = {
     "pins": pins_of_mimalloc,
     "refs BLOCK": refs,
     "snapshot /dev/null": snapshot,
+    "what-if": what_if,
     "whatis 4096": whatis,
 }
 

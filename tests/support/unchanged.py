@@ -20,6 +20,7 @@ EVERY = (
     "trim --dry-run",
     "doctor",
     "check",
+    "what-if",
     "whatis 4096",
     "leaks --list",
     "census",

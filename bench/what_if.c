@@ -1,0 +1,50 @@
+/* Heaps of some shapes, for bench/what_if.py: THREADS threads each make BLOCKS blocks of LEAST to MOST bytes, touch them, free those that
+   KEEP says (every n-th stays; 0: none), ROUNDS times. Then a byte on stdout; it waits for the end of stdin. With WHAT_IF_TRIM it trims first. */
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static size_t blocks, least, most, keep, rounds;
+static pthread_barrier_t made;
+
+static void *work(void *seed) {
+    unsigned state = (unsigned)(size_t)seed * 2654435761u + 1;
+    char **all = calloc(blocks, sizeof *all);
+    for (size_t round = 0; round < rounds; round++) {
+        for (size_t i = 0; i < blocks; i++) {
+            if (all[i]) continue;
+            state = state * 1664525u + 1013904223u;
+            size_t size = least + (state >> 8) % (most - least + 1);
+            all[i] = malloc(size);
+            memset(all[i], 1, size);
+        }
+        for (size_t i = 0; i < blocks; i++)
+            if (!keep || (i + round) % keep) {
+                free(all[i]);
+                all[i] = NULL;
+            }
+    }
+    pthread_barrier_wait(&made);
+    pthread_barrier_wait(&made);
+    return all;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 7) return 2;
+    size_t threads = strtoul(argv[1], NULL, 10);
+    blocks = strtoul(argv[2], NULL, 10), least = strtoul(argv[3], NULL, 10), most = strtoul(argv[4], NULL, 10);
+    keep = strtoul(argv[5], NULL, 10), rounds = strtoul(argv[6], NULL, 10);
+    pthread_barrier_init(&made, NULL, (unsigned)threads + 1);
+    for (size_t i = 0; i < threads; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, work, (void *)(i + 1))) return 3;
+    }
+    pthread_barrier_wait(&made);
+    if (getenv("WHAT_IF_TRIM")) malloc_trim(0);
+    if (write(1, ".", 1) != 1) return 4;
+    char end;
+    return read(0, &end, 1) < 0;
+}
