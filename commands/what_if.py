@@ -20,7 +20,7 @@ def what_if(session: Session, options: Options) -> Answer:
     """The command `what-if`."""
     from gdbheapx.analysis import what_if as model
 
-    found = session.kept("what-if", model.WhatIf, lambda: model.what_if(session))
+    found = model.what_if(session)
 
     def text(style: Style) -> Any:
         from gdbheapx.report import what_if_text

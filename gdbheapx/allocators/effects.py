@@ -26,6 +26,36 @@ class Effect(NamedTuple):
     """The process has it already."""
     may_peak: bool = False
     """At worst as much stays in RAM as there ever was."""
+    acts_on_bytes: Optional[int] = None
+    """What it is made for: the part of the free memory that it bears on, which is no bound. None: not known."""
+
+
+class Requests(NamedTuple):
+    """Blocks in use of one size, or of a class of sizes."""
+
+    blocks: int
+    now_bytes: int
+    """What they take."""
+    asked_bytes: int
+    """What they were asked for in all, at least."""
+    least_bytes: int
+    """What each was asked for at least."""
+    most_bytes: int
+
+
+def restart(free_bytes: Optional[int]) -> Effect:
+    """Without a setting: what lies free goes."""
+    why = "at most all that is free and in RAM; where the start needs what is free now, it is free again"
+    cost = "the process ends, and must build its state again"
+    return Effect("restart", "a restart", BOUNDED, 0, free_bytes, why, cost, may_peak=True, acts_on_bytes=free_bytes)
+
+
+def four_to_a_doubling(size_bytes: int) -> int:
+    """The block for a request where sizes are 8, multiples of 16 up to 128, then four to a doubling."""
+    if size_bytes <= 8:
+        return 8
+    step = 16 if size_bytes <= 128 else 1 << ((size_bytes - 1).bit_length() - 3)
+    return -(-size_bytes // step) * step
 
 
 def in_force(code: str, setting: str, why: str) -> Effect:

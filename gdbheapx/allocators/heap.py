@@ -39,6 +39,7 @@ from gdbheapx.allocators.records import (
     Surroundings,
     Tunables,
     Unread,
+    heap_sum,
 )
 from gdbheapx.columns import BYTES, TEXT, Column, Table, columns_of, sums
 from gdbheapx.inferior.base import Target
@@ -48,7 +49,7 @@ from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, S
 from gdbheapx.units import Size, exact_share, say
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.effects import Effect
+    from gdbheapx.allocators.effects import Effect, Requests
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.plan import Plan
@@ -179,6 +180,12 @@ class Heap(ABC):
 
     def what_if(self) -> "Sequence[Effect]":
         """What its settings would change, had the process begun with them. [what-if]"""
+        from gdbheapx.allocators.effects import restart
+
+        return [restart(heap_sum(self.info.id, self.histogram(), self.arenas(), self.totals()).kept_bytes)]
+
+    def requests(self) -> "Sequence[Requests]":
+        """What was asked for, by its blocks in use; empty where that is not known. [what-if]"""
         return ()
 
     def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
@@ -247,6 +254,13 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     records: Mapping[str, str] = {}
     """Where the types of its own records are: of a row of `arenas` and of `bins`, of `tunables`, of what capabilities
     give. [a snapshot; SQL]"""
+
+    preload: str = ""
+    """The library that takes another allocator's place, where preload_bytes() is known. [what-if]"""
+
+    def preload_bytes(self, request_bytes: int) -> int:
+        """The block that it gives for a request."""
+        raise NotImplementedError
 
     def can(self, capability: str) -> bool:
         """As Heap.can."""

@@ -79,13 +79,14 @@ def overview(
         session.report(ZEROS_NOT_SOUGHT, memory.zeros_until, what, "the split includes memory that was reserved and never used")
     whose = {fact.info.id: fact.info.id if sum(bool(one.sizes) for one in facts) > 1 else None for fact in facts}
     classes = sorted((row._replace(allocator=whose[fact.info.id]) for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
-    judged = _judged(target, facts, memory, {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)})
+    may = {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)}
+    judged = _judged(target, facts, memory, may)
     shown = [judgement for judgement in judged if memory_verdict.matters(memory, judgement.ids)]
     main, steps = _verdict(session, memory, judged, shown)
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
-    steps = [*steps, *known_runtimes.steps()]
+    steps = [*steps, *known_runtimes.steps(), *_settings(session, main.kind, may)]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
@@ -146,6 +147,17 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     programs = memory.runtimes() if memory is not None else []
     steps = [*inside.steps(main.kind, session), *next_steps.in_malloc(target, programs), *_steps(target, shown or judged)]
     return main._replace(lines=[*main.lines, *memory_verdict.beside(memory)]), steps
+
+
+def _settings(session: Session, kind: str, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:
+    """The two that help most, where malloc keeps what is free."""
+    if session.target.kind != "live" or kind not in (verdict.HOARDING, verdict.FRAGMENTED, verdict.MIXED):
+        return []
+    from gdbheapx.analysis import what_if
+
+    ways = [heap.returning.command for heap in session.heaps.all() if heap.returning is not None]
+    step = what_if.best(what_if.what_if(session), [way for way in ways if not any(way in allowed for allowed in may.values())])
+    return [step] if step is not None else []
 
 
 def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[Judged]:

@@ -1,23 +1,26 @@
 """What a setting would change before anybody restarts: of each allocator its own, and what is the same for all (huge pages, the size of
 pages, a restart)."""
 
-from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import allocators
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.returning import ALL
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, hidden
 from gdbheapx.inferior.base import MappingUse
+from gdbheapx.model import Step
 from gdbheapx.ranges import union
 from gdbheapx.session import Session
+from gdbheapx.units import Said, Size, say, size
 
 EVEN_BYTES, EVEN_SHARE = 256 << 10, 64
 """By so much, and by this part (1/EVEN_SHARE) of RSS, two runs of one program differ without any setting: pages of files that the kernel
 maps around a fault, where the stack begins, addresses."""
+LEAST_PART = 32
+"""Less than this part (1/LEAST_PART) of RSS is not worth a change."""
 PAGES_BYTES = (16 << 10, 64 << 10)
 """Sizes of pages that kernels are built with."""
-MOST_READ_BYTES = 256 << 20
-"""More than this is not read for zeros: it would be half of a stop."""
 
 
 class Outcome(NamedTuple):
@@ -39,6 +42,8 @@ class Outcome(NamedTuple):
     """The process has it already, or it would change nothing."""
     why: Annotated[str, Column("rests on", TEXT, goes=1)]
     cost: Annotated[str, Column("cost", TEXT, goes=4)]
+    acts_on_bytes: Annotated[Optional[int], hidden()]
+    """What it is made for: the part of the free memory that it bears on, which is no bound. None: not known."""
 
 
 class WhatIf(NamedTuple):
@@ -53,7 +58,11 @@ class WhatIf(NamedTuple):
 
 
 def what_if(session: Session) -> WhatIf:
-    """Of all heaps."""
+    """Of all heaps, once a look."""
+    return session.kept("what-if", WhatIf, lambda: _what_if(session))
+
+
+def _what_if(session: Session) -> WhatIf:
     use = session.target.memory_use()
     is_live = use is not None and use.measure == "resident"
     uses: Sequence[MappingUse] = use.mappings if use is not None and is_live else ()
@@ -61,7 +70,7 @@ def what_if(session: Session) -> WhatIf:
     peak = use.peak_bytes if use is not None and is_live else None
     found: List[Tuple[Optional[str], Effect]] = []
     for heap in session.heaps.all():
-        found += [(heap.info.id, effect) for effect in (*_returned(session, heap), *heap.what_if())]
+        found += [(heap.info.id, effect) for effect in (*_returned(session, heap), *heap.what_if(), *_others(heap))]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
     settings = [outcome(allocator, effect, rss, peak) for allocator, effect in found]
     return WhatIf(rss, peak, sorted(settings, key=lambda one: (one.is_in_force, -(one.saves_most_bytes or 0))))
@@ -89,7 +98,30 @@ def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: 
         is_in_force=effect.is_in_force,
         why=effect.why,
         cost=effect.cost,
+        acts_on_bytes=effect.acts_on_bytes,
     )
+
+
+def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[Step]:
+    """The two that help most, with their cost: first what saves for certain, then what bears on most. None: nothing is worth it. `refused`:
+    words of what would not be done."""
+    rss = found.rss_bytes
+    if rss is None:
+        return None
+    helping = [one for one in found.settings if not one.is_in_force and one.code not in ("restart", *refused)]
+    weighed = sorted(((max(0, one.saves_least_bytes or 0), one.acts_on_bytes or 0, one) for one in helping), key=lambda row: row[:2])
+    said = [
+        say("%s saves %s of %s (cost: %s)", one.setting, _between(least, one.saves_most_bytes), Size(rss), one.cost)
+        for least, about, one in weighed[:-3:-1]
+        if max(least, about) * LEAST_PART > rss
+    ]
+    return Step("what-if", say("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said)) if said else None
+
+
+def _between(least: int, most: Optional[int]) -> Said:
+    if least == most:
+        return say("%s", Size(least))
+    return say("%s to %s", Size(least), Size(most)) if least else say("up to %s, perhaps nothing,", Size(most))
 
 
 def _returned(session: Session, heap: Heap) -> List[Effect]:
@@ -102,40 +134,38 @@ def _returned(session: Session, heap: Heap) -> List[Effect]:
     if resident is None:
         why += ": which are is not known here"
     cost = "a page fault for each page that is used again"
-    return [Effect(way.command, "gdbheapx %s" % way.command, EXACT, resident, resident, why, cost)]
+    return [Effect(way.command, "gdbheapx %s" % way.command, EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
+
+
+def _others(heap: Heap) -> List[Effect]:
+    """Its blocks in use in another allocator's sizes, where what was asked for is known."""
+    asked, made = heap.requests(), []
+    free = next((one.most_bytes for one in heap.what_if() if one.code == "restart"), None)
+    now = sum(one.now_bytes for one in asked)
+    for other in allocators.every() if asked else ():
+        if other.preload and other.name != heap.info.name:
+            least = sum(max(one.asked_bytes, one.blocks * other.preload_bytes(one.least_bytes)) for one in asked)
+            most = sum(one.blocks * other.preload_bytes(one.most_bytes) for one in asked)
+            told = size(now), size(least), size(most)
+            why = "blocks in use: %s now, %s to %s in its sizes; what it keeps free and for itself is not known" % told
+            saves = None if free is None else free + now - least
+            made.append(Effect("size-classes", "LD_PRELOAD=" + other.preload, BOUNDED, None, saves, why, "another allocator: test it"))
+    return made
 
 
 def _huge_pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
     """What is in RAM only because huge pages come whole: pages of them that hold zeros. A program may have written zeros itself."""
     huge = [one for one in uses if one.huge_bytes and not one.mapping.is_file and not one.mapping.shared]
-    setting, cost = "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "a page fault for each page, and more misses of the TLB"
     if not huge:
         return []
-    total = sum(one.huge_bytes or 0 for one in huge)
-    zeros = _zeros(session, huge) if total <= MOST_READ_BYTES else None
-    if zeros is None:
-        why = "parts of huge pages that hold zeros: which these are was not read"
-        return [Effect("huge-pages", setting, BOUNDED, 0, total, why, cost)]
+    zeros = session.ram.zero_huge_bytes(
+        [(one.mapping.start, one.mapping.end) for one in huge], session.target.bulk_source(), session.budget
+    )
     why = "pages of zeros in huge pages: at most they would not be in RAM; zeros that the program wrote stay"
-    return [Effect("huge-pages", setting, BOUNDED, 0, zeros, why, cost)]
-
-
-def _zeros(session: Session, huge: Sequence[MappingUse]) -> Optional[int]:
-    """Bytes of pages in huge pages that hold zeros alone. Only what is in RAM is read: another page would come in by that."""
-    page = session.target.page_bytes
-    step = page * (page // 8)  # what one entry of the page table's second level maps
-    pieces = []
-    for one in huge:
-        for start in range(-(-one.mapping.start // step) * step, one.mapping.end - step + 1, step):
-            known = session.ram.of([(start, start + step)], False)
-            if known is not None and known.huge_bytes == step:
-                pieces.append((start, start + step))
-    if session.ram.pages is None or not session.ram.pages.scans:
-        return None
-    written = session.kernel.written(session.target.bulk_source(), pieces, page, session.budget)
-    if written.until is not None:
-        return None
-    return sum(end - start for start, end in pieces) - sum(end - start for start, end in zip(written.bounds[::2], written.bounds[1::2]))
+    if zeros is None:
+        zeros, why = sum(one.huge_bytes or 0 for one in huge), "all that huge pages hold: which of it is zeros was not read"
+    cost = "a page fault for each page, and more misses of the TLB"
+    return [Effect("huge-pages", "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", BOUNDED, 0, zeros, why, cost)]
 
 
 def _pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
@@ -145,13 +175,13 @@ def _pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
     present = [(one, list(session.target.present_ranges(one.mapping.start, one.mapping.end))) for one in own]
     if not own or not all(ranges for _, ranges in present):
         return []
-    for size in PAGES_BYTES:
-        if size <= page:
+    for wide in PAGES_BYTES:
+        if wide <= page:
             continue
         more = 0
         for one, ranges in present:
-            wider = union([(max(one.mapping.start, start & -size), min(one.mapping.end, -(-end // size) * size)) for start, end in ranges])
+            wider = union([(max(one.mapping.start, start & -wide), min(one.mapping.end, -(-end // wide) * wide)) for start, end in ranges])
             more += sum(end - start for start, end in wider) - sum(end - start for start, end in ranges)
         why = "private memory where it lies now, in whole pages of that size; files are left out"
-        made.append(Effect("page-size", "a kernel with pages of %d KiB" % (size >> 10), EXACT, -more, -more, why, "fewer page faults"))
+        made.append(Effect("page-size", "a kernel with pages of %d KiB" % (wide >> 10), EXACT, -more, -more, why, "fewer page faults"))
     return made

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
+from gdbheapx.columns import add
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
 from gdbheapx.glibc.arenas import Glibc
@@ -34,10 +35,11 @@ from gdbheapx.kernel.glibc.records import Listed
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Diagnostic
+from gdbheapx.ranges import union
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
-    from gdbheapx.allocators.effects import Effect
+    from gdbheapx.allocators.effects import Effect, Requests
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
@@ -351,10 +353,42 @@ class GlibcMalloc(Heap):
         """What its settings would change."""
         from gdbheapx.glibc import blockless, what_if
 
-        spans = [span for walk in self.survey().walks if walk.arena.is_main for span in blockless.tops(self.context, walk)]
+        walks = self.survey().walks
+        spans = [span for walk in walks if walk.arena.is_main for span in blockless.tops(self.context, walk)]
         top = (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
-        large = sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES)
-        return what_if.effects(self.mp(), self.arenas(), top, large, self.glibc.geometry.page_bytes)
+        rows = self.arenas()
+        free = what_if.free_bytes(rows)
+        if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
+            tops = [span for walk in walks for span in blockless.tops(self.context, walk)]
+            whole = sorted([*blockless.free_pages(self.context, walks), *tops])
+            resident = (self.context.ram.of(whole, False) or UNKNOWN).resident_bytes if whole else 0
+            free -= sum(end - start for start, end in whole) - resident if resident is not None else 0
+        has = what_if.Figures(
+            arenas=len(rows),
+            free_bytes=free,
+            others_bytes=what_if.free_bytes([row for row in rows if row.index]),
+            cached_bytes=add(row.tcache_bytes for row in rows),
+            top_bytes=top,
+            huge_page_bytes=self._to_huge_pages(),
+            large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES),
+        )
+        return what_if.effects(self.mp(), has, self.glibc.geometry.page_bytes)
+
+    def requests(self) -> "List[Requests]":
+        """By chunks in use."""
+        from gdbheapx.glibc import what_if
+
+        return what_if.requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
+
+    def _to_huge_pages(self) -> Optional[int]:
+        """What is missing to whole huge pages where its memory in RAM lies."""
+        target, page = self.context.target, self.glibc.geometry.page_bytes
+        step = page * (page // 8)  # what one entry of the page table's second level maps
+        present = [span for claim in self.claims() for span in target.present_ranges(claim.start, claim.end)]
+        if not present:
+            return None
+        wider = union((start & -step, -(-end // step) * step) for start, end in present)
+        return sum(end - start for start, end in wider) - sum(end - start for start, end in present)
 
     def kept(self) -> "Keeping":
         """What a malloc_trim(0) leaves. Of one stop, as blocks()."""

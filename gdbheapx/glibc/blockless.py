@@ -11,10 +11,7 @@ from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
 from gdbheapx.kernel.glibc.records import STATUS_FREE, Listed, WalkResult
-from gdbheapx.ranges import union
 
-MOST_READ_BYTES = 256 << 20
-"""More than this is not read for zeros: it would be half of a stop."""
 Range = Tuple[int, int]
 
 
@@ -54,26 +51,6 @@ def free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]:
 
 
 def zero_huge_bytes(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Optional[int]:
-    """What of huge_bytes() holds zeros alone. None of a process that runs on: a page that it gave back meanwhile would be put into RAM."""
-    if not context.target.can_read_on:
-        return None
+    """What of huge_bytes() holds zeros alone; None as Ram.zero_huge_bytes()."""
     spans = [*free_pages(context, walks), *(span for walk in walks for span in (*tops(context, walk), *walk.reserves(heap_max)))]
-    pieces = [piece for span in union(spans) for piece in _huge_pieces(context, span)]
-    if context.ram.pages is None or not context.ram.pages.scans or sum(end - start for start, end in pieces) > MOST_READ_BYTES:
-        return None
-    written = context.kernel.written(context.source, pieces, context.glibc.geometry.page_bytes, context.budget)
-    if written.until is not None:
-        return None
-    return sum(end - start for start, end in pieces) - sum(end - start for start, end in zip(written.bounds[::2], written.bounds[1::2]))
-
-
-def _huge_pieces(context: Context, span: Range) -> List[Range]:
-    """The parts that are in RAM as parts of huge pages: reading any other page would put it there."""
-    found = context.ram.of([span], False)
-    if found is None or not found.huge_bytes:
-        return []
-    page = context.glibc.geometry.page_bytes
-    step = page * (page // 8)  # what one entry of the page table's second level maps
-    bounds = [span[0], *range((span[0] & -step) + step, span[1], step), span[1]]
-    pieces = [piece for piece in zip(bounds, bounds[1:]) if piece[0] < piece[1]]
-    return [piece for piece in pieces if (context.ram.of([piece], False) or UNKNOWN).huge_bytes == piece[1] - piece[0]]
+    return context.ram.zero_huge_bytes(spans, context.source, context.budget)

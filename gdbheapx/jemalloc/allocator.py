@@ -108,7 +108,7 @@ class JemallocMalloc(Heap):
         """What its options would change."""
         from gdbheapx.jemalloc import what_if
 
-        return what_if.effects(self.arenas(), self.conditions())
+        return what_if.effects(self.arenas(), self.conditions(), what_if.ends(self.histogram(), self.context.geometry.page_bytes))
 
     def return_plan(self, portion: "Portion") -> "Purge":
         """A purge of one arena or of all."""

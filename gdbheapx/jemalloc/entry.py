@@ -19,6 +19,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
     """Any jemalloc, whatever its prefix: a process can have several."""
 
     name = "jemalloc"
+    preload = "libjemalloc.so.2"
     fingerprint = Fingerprint(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
     statuses = ("used", "cached", "free", "dirty", "muzzy", "pinned", "retained", "metadata")
     known_capabilities = frozenset(
@@ -37,6 +38,12 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
             "tickers": "gdbheapx.jemalloc.messages.tickers.TickersAnswer",
         }
     )
+
+    def preload_bytes(self, request_bytes: int) -> int:
+        """As its size classes are on 64-bit machines."""
+        from gdbheapx.allocators.effects import four_to_a_doubling
+
+        return four_to_a_doubling(request_bytes)
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every one of them, calibrated before it is believed."""

@@ -2,19 +2,20 @@
 
 from typing import List, Optional, Sequence
 
-from gdbheapx.allocators.effects import BOUNDED, Effect, in_force
+from gdbheapx.allocators.effects import BOUNDED, Effect, in_force, restart
 from gdbheapx.columns import add
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions
+from gdbheapx.model import HistogramRow
 
 
-def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions) -> List[Effect]:
-    """Each of them once. Where the build's environment variable is not known, that is said in place of it."""
+def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions, ends_bytes: int) -> List[Effect]:
+    """Each of them once. Where the build's environment variable is not known, that is said in place of it. `ends_bytes`: see ends()."""
     setting = conditions.names.setting
     unused = add(arena.reclaimable_resident_bytes for arena in arenas)
-    free = free_bytes(arenas)
+    free = add((free_bytes(arenas), ends_bytes))
     return [
         _decay(arenas, unused, free, setting("dirty_decay_ms:0,muzzy_decay_ms:0")),
-        _background(conditions, unused, setting("background_thread:true")),
+        _background(conditions, unused, add((unused, ends_bytes)), setting("background_thread:true")),
         _arenas(arenas, free, setting("narenas:1")),
         Effect(
             code="thread-caches",
@@ -24,31 +25,48 @@ def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions) -> 
             most_bytes=free,
             why="cached blocks keep their slabs: at most all that is free; threads that wait may hold their most at the same time",
             cost="each malloc and free takes the lock of its bin",
+            acts_on_bytes=add(arena.cached_bytes for arena in arenas),
         ),
+        restart(free),
     ]
 
 
 def free_bytes(arenas: Sequence[JemallocArena]) -> Optional[int]:
-    """All that no program uses in some arenas, in RAM or not. None where a part of it is not known."""
-    held = add(part for arena in arenas for part in (arena.active_bytes, arena.dirty_bytes, arena.muzzy_bytes))
+    """What no program uses in some arenas; of dirty and muzzy pages what is in RAM, where that is known. None where a part is not known."""
+    unused = add(arena.reclaimable_resident_bytes for arena in arenas)
+    if unused is None:
+        unused = add(part for arena in arenas for part in (arena.dirty_bytes, arena.muzzy_bytes))
+    active = add(arena.active_bytes for arena in arenas)
+    held = None if unused is None or active is None else active + unused
     used = add(arena.used_bytes for arena in arenas)
     return None if held is None or used is None else max(0, held - used)
+
+
+def ends(sizes: Sequence[HistogramRow], page_bytes: int) -> int:
+    """Whole pages at the ends of large blocks, up to the next smaller class: a program that asked for less never wrote there, and they are
+    in RAM only if they were dirty when the block was made."""
+    total = 0
+    for row in sizes:
+        step = 1 << max(0, (row.size_bytes - 1).bit_length() - 3)
+        total += row.used_chunks * max(0, step - page_bytes)
+    return total
 
 
 def _decay(arenas: Sequence[JemallocArena], unused: Optional[int], free: Optional[int], setting: str) -> Effect:
     times = [time for arena in arenas for time in (arena.dirty_decay_ms, arena.muzzy_decay_ms)]
     if times and not any(time is None or time for time in times):
         return in_force("decay", setting, "both decay times are 0 in every arena")
-    why = "at least dirty and muzzy pages that are in RAM; at most all that is free, as pages are reused in another order"
+    why = "at least dirty and muzzy pages in RAM; at most all that is free, and ends of blocks: pages are reused in another order"
     cost = "a system call for each freed extent, and page faults for what is used again"
-    return Effect("decay", setting, BOUNDED, unused, free, why, cost)
+    return Effect("decay", setting, BOUNDED, unused, free, why, cost, acts_on_bytes=unused)
 
 
-def _background(conditions: JemallocConditions, unused: Optional[int], setting: str) -> Effect:
+def _background(conditions: JemallocConditions, unused: Optional[int], most: Optional[int], setting: str) -> Effect:
     if conditions.background_enabled:
         return in_force("background-threads", setting, "background threads are on")
-    why = "dirty and muzzy pages go by time: at most all of them"
-    return Effect("background-threads", setting, BOUNDED, 0, unused, why, "up to one thread for each CPU, which wakes to purge")
+    why = "dirty and muzzy pages go by time: at most all of them, and unwritten ends of large blocks"
+    cost = "up to one thread for each CPU, which wakes to purge"
+    return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, acts_on_bytes=unused)
 
 
 def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) -> Effect:

@@ -24,6 +24,7 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
     """Any mimalloc: a process can have several, hidden in libraries."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
+    preload = "libmimalloc.so.2"
     has_caches, never_returns = False, NEVER_RETURNS
     statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
     known_capabilities = GATE.capabilities
@@ -33,6 +34,12 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
             "bins": "gdbheapx.mimalloc.records.MimallocBin",
         }
     )
+
+    def preload_bytes(self, request_bytes: int) -> int:
+        """As its size classes are on 64-bit machines."""
+        from gdbheapx.allocators.effects import four_to_a_doubling
+
+        return four_to_a_doubling(request_bytes)
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every one of them, by its texts and its structures."""

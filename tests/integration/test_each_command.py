@@ -567,6 +567,9 @@ def settled(data: Any, words: str) -> Any:
         own = [part for part in data["split"] if part["kind"] == "allocator"]
         same = {key: value for key, value in data.items() if key not in ("allocators", "memory", "next")}
         return {**same, "split": own, "next": [timeless(step) for step in steps_of(data)]}
+    if words == "what-if":  # RSS, as above; it is the most that can be saved
+        own = [one for one in data["settings"] if one["allocator"] and one["saves_most_bytes"] != data["rss_bytes"]]
+        return sorted((one["allocator"], one["setting"], one["saves_most_bytes"], one["is_in_force"]) for one in own)
     if words == "malloc-stats" and "jemalloc" in data:
         per_arena = data["jemalloc"]["stats.arenas"].items()
         return {**data["jemalloc"], "stats.arenas": {name: {**one, "uptime_ns": None} for name, one in per_arena}}

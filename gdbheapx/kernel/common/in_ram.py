@@ -2,10 +2,14 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.inferior.base import MappingUse, PageTable, Target
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, MappingUse, PageTable, Target
 from gdbheapx.kernel.common.records import Kernel, Residency
+from gdbheapx.ranges import union
 
 Range = Tuple[int, int]
+MOST_READ_BYTES = 256 << 20
+"""More than this is not read for zeros: it would be half of a stop."""
 
 
 class InRam(NamedTuple):
@@ -42,6 +46,31 @@ class Ram:
             self.was_missed = self.was_missed or self._target.kind == "live"
             return None
         return self.settle(found, ranges)
+
+    def zero_huge_bytes(self, spans: Sequence[Range], source: BulkSource, budget: Budget) -> Optional[int]:
+        """What of these lies in huge pages and holds zeros alone; reading what does not lie there could put it into RAM. None of a process
+        that runs on (a page that it gave back meanwhile would be), and where that is too much to read."""
+        if not self._target.can_read_on or self.pages is None or not self.pages.scans:
+            return None
+        page = self._target.page_bytes
+        pieces = [piece for span in union(spans) for piece in self._huge_pieces(span, page)]
+        total = sum(end - start for start, end in pieces)
+        if total > MOST_READ_BYTES:
+            return None
+        written = self._kernel.written(source, pieces, page, budget)
+        if written.until is not None:
+            return None
+        return total - sum(end - start for start, end in zip(written.bounds[::2], written.bounds[1::2]))
+
+    def _huge_pieces(self, span: Range, page: int) -> List[Range]:
+        """The parts that are in RAM as parts of huge pages."""
+        found = self.of([span], False)
+        if found is None or not found.huge_bytes:
+            return []
+        step = page * (page // 8)  # what one entry of the page table's second level maps
+        bounds = [span[0], *range((span[0] & -step) + step, span[1], step), span[1]]
+        pieces = [piece for piece in zip(bounds, bounds[1:]) if piece[0] < piece[1]]
+        return [piece for piece in pieces if (self.of([piece], False) or UNKNOWN).huge_bytes == piece[1] - piece[0]]
 
     def settle(self, counted: Optional[Residency], ranges: Sequence[Range]) -> InRam:
         """What follows from pages that were counted somewhere within `ranges`; None: without a page table."""

@@ -16,6 +16,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.glibc import blockless
 from gdbheapx.inferior.base import ProcessSource
 from gdbheapx.inferior.live import page_table, procfs
+from gdbheapx.kernel.common import in_ram
 from gdbheapx.kernel.common.in_ram import InRam
 
 PAGE, HUGE, MADV_HUGEPAGE = 4096, 2 << 20, 14
@@ -68,15 +69,17 @@ def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found is not None
         return InRam(found.resident_bytes, found.exclusive_bytes, found.huge_bytes)
 
-    ram = SimpleNamespace(pages=table, of=of)
+    here: Any = SimpleNamespace(can_read_on=True, kind="live", page_bytes=PAGE, page_table=lambda: table)
+    ram = in_ram.Ram(here, native)
+    monkeypatch.setattr(ram, "of", of)
     if of([(start, start + 2 * HUGE)]).huge_bytes != 2 * HUGE:
         pytest.skip("the kernel gives no huge pages here")
-    around = context(target=SimpleNamespace(can_read_on=True), ram=ram, kernel=native, source=ProcessSource(os.getpid()), budget=Budget())
+    around = context(target=here, ram=ram, kernel=native, source=ProcessSource(os.getpid()), budget=Budget())
     spans = [(start + PAGE, start + 4 * HUGE)]
     assert blockless.zero_huge_bytes(around, [walk(reserves=spans)], 0) == 2 * HUGE - 3 * PAGE
     assert of([(start, start + 4 * HUGE)]).resident_bytes == 2 * HUGE, "reading brought more into RAM"
-    around.target.can_read_on = False
+    here.can_read_on = False
     assert blockless.zero_huge_bytes(around, [walk(reserves=spans)], 0) is None, "it runs on"
-    around.target.can_read_on = True
-    monkeypatch.setattr(blockless, "MOST_READ_BYTES", HUGE)
+    here.can_read_on = True
+    monkeypatch.setattr(in_ram, "MOST_READ_BYTES", HUGE)
     assert blockless.zero_huge_bytes(around, [walk(reserves=spans)], 0) is None
