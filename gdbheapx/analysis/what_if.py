@@ -6,6 +6,7 @@ from typing import Annotated, Collection, List, NamedTuple, Optional, Sequence, 
 from gdbheapx import allocators
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect
 from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.records import heap_sum
 from gdbheapx.allocators.returning import ALL
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, hidden
 from gdbheapx.inferior.base import MappingUse
@@ -70,10 +71,25 @@ def _what_if(session: Session) -> WhatIf:
     peak = use.peak_bytes if use is not None and is_live else None
     found: List[Tuple[Optional[str], Effect]] = []
     for heap in session.heaps.all():
-        found += [(heap.info.id, effect) for effect in (*_returned(session, heap), *heap.what_if(), *_others(heap))]
+        if heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()).held_bytes:
+            most = _resident(session, heap)
+            found += [(heap.info.id, _within(effect, most)) for effect in (*_returned(session, heap), *heap.what_if(), *_others(heap))]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
     settings = [outcome(allocator, effect, rss, peak) for allocator, effect in found]
     return WhatIf(rss, peak, sorted(settings, key=lambda one: (one.is_in_force, -(one.saves_most_bytes or 0))))
+
+
+def _resident(session: Session, heap: Heap) -> Optional[int]:
+    """What of its memory is in RAM."""
+    page = session.target.page_bytes
+    spans = union((claim.start & -page, -(-claim.end // page) * page) for claim in heap.claims())
+    found = session.ram.of(spans, False)
+    return found.resident_bytes if found is not None else None
+
+
+def _within(effect: Effect, most: Optional[int]) -> Effect:
+    """No setting of a heap saves more than it has in RAM."""
+    return effect if most is None or effect.most_bytes is None else effect._replace(most_bytes=min(most, effect.most_bytes))
 
 
 def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int]) -> Outcome:

@@ -66,7 +66,7 @@ def _background(conditions: JemallocConditions, unused: Optional[int], most: Opt
         return in_force("background-threads", setting, "background threads are on")
     why = "dirty and muzzy pages go by time: at most all of them, and unwritten ends of large blocks"
     cost = "up to one thread for each CPU, which wakes to purge"
-    return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, acts_on_bytes=unused)
+    return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=unused)
 
 
 def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) -> Effect:
