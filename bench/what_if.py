@@ -86,14 +86,14 @@ REAL: Dict[str, Tuple[Sequence[str], str]] = {
     "jq": (["jq", "-n", '[range(150000) | {a: ., b: "x\\(.)"}] as $d | ($d | map(select(.a % 5 == 0))) as $e | input | $e'], ""),
     "git": (["git", "-C", str(ROOT), "cat-file", "--batch"], "OBJECTS"),
     "sort": (["sort", "-S", "40M"], "".join("%d line\n" % (n * 7919 % 1000003) for n in range(900000))),
-    "xz": (["xz", "-6", "-c"], "".join("%x" % (n * n * 7919) for n in range(2000000))),
+    "xz": (["xz", "-6", "-c"], "".join("%x" % (n * n * 7919) for n in range(200000))),
     "tclsh": (["tclsh"], "for {set i 0} {$i < 90000} {incr i} {set a($i) [string repeat x [expr $i % 400]]}; array unset a *3*\n"),
     "bash": (["bash", "-c", "for ((i = 0; i < 90000; i++)); do a[i]=line$i; done; for ((i = 0; i < 90000; i += 2)); do unset a[i]; done; read"], ""),
     "mawk": (
         ["mawk", 'BEGIN {for (i = 0; i < 200000; i++) a[i] = "x" i; for (i = 0; i < 200000; i++) if (i % 3) delete a[i]; getline x < "-"}'],
         "",
     ),
-    "cc1plus": (["/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus", "-quiet", "PROGRAM.cc", "-o", "/dev/null"], ""),
+    "cc1plus": (["/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus", "-quiet", "-imultiarch", "x86_64-linux-gnu", "PROGRAM.cc", "-o", "/dev/null"], ""),
     "node": (["node", "-e", "t = []; for (i = 0; i < 9e4; i++) t.push(Buffer.alloc(i % 900)); t = t.slice(0, 9000); process.stdin.resume()"], ""),
     "nginx": (["nginx", "-p", "PROGRAM.d", "-c", "nginx.conf", "-g", "daemon off; master_process off;"], ""),
     "redis-server": (["redis-server", "--save", "", "--port", "0", "--unixsocket", "PROGRAM.sock"], "EVAL"),
@@ -218,7 +218,7 @@ def prepared(directory: str) -> Iterator[Tuple[str, Sequence[str], Dict[str, str
         yield "first python %d" % number, ["/usr/bin/python3", "-c", text + "; " + READ], {"PYTHONMALLOC": "malloc"} if number % 2 else {}, ""
     Path(program + ".cc").write_text(SOURCE)
     Path(program + ".d").mkdir()
-    Path(program + ".d", "nginx.conf").write_text("error_log stderr; pid p; events {} http { server { listen unix:%s.web; } }" % program)
+    Path(program + ".d", "nginx.conf").write_text("error_log stderr; pid p; events {} http {}")
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-tree", "-r", "HEAD"], capture_output=True, text=True, check=True).stdout
     objects = "".join(line.split()[2] + "\n" for line in listed.splitlines())
     for name, (words, feed) in REAL.items():

@@ -96,7 +96,7 @@ def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: 
     """The memory that a process would have with a setting."""
     least, most = effect.least_bytes, effect.most_bytes
     if effect.may_peak and least is not None:
-        least = None if rss is None or peak is None else min(least, rss - peak)
+        least = None if rss is None or peak is None else min(least, 0) + rss - peak
     low = high = None
     if rss is not None:
         even = EVEN_BYTES + rss // EVEN_SHARE
