@@ -138,7 +138,10 @@ def rests(pid: int) -> None:
     before, since = 0, time.monotonic()
     while time.monotonic() - since < 0.7:
         time.sleep(0.05)
-        fields = [path.read_text().rpartition(")")[2].split() for path in Path("/proc/%d/task" % pid).glob("*/stat")]
+        try:
+            fields = [path.read_text().rpartition(")")[2].split() for path in Path("/proc/%d/task" % pid).glob("*/stat")]
+        except OSError:  # a thread ended meanwhile
+            continue
         now = sum(int(number) for one in fields for number in one[11:13])
         if now != before or any(one[0] != "S" for one in fields):
             before, since = now, time.monotonic()
