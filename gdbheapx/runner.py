@@ -570,7 +570,8 @@ class Run:
         stands = "there is no room for a copy of process %s: it stands still while it is looked at, %s" % (session.target.pid, lasting)
         if error is not None:
             what = units.say("it could not be copied: %s", error.strerror)
-            stands = "process %s cannot be copied (%s): it stands still while it is looked at, %s" % (session.target.pid, error.strerror, lasting)
+            told = session.target.pid, error.strerror, lasting
+            stands = "process %s cannot be copied (%s): it stands still while it is looked at, %s" % told
         session.problem(problems.NOT_COPIED, None, what, "allow more memory here, or ask of a core of it (gcore PID)", partial=False)
         if not self.has_warned:
             self.has_warned = True
