@@ -60,6 +60,10 @@ class Overview(NamedTuple):
     """What BIND's server itself counts, by memory context; None: no such program, or its contexts were not found."""
 
 
+MOST_BLOCKS = 1 << 18
+"""With more of them the settings are not weighed: the process would stand still for longer than the report takes."""
+
+
 def overview(
     session: Session,
     deep: Optional[bool] = None,
@@ -153,6 +157,8 @@ def _settings(session: Session, kind: str, may: Mapping[str, FrozenSet[str]]) ->
     """The two that help most, where malloc keeps what is free."""
     if session.target.kind != "live" or kind not in (verdict.HOARDING, verdict.FRAGMENTED, verdict.MIXED):
         return []
+    if sum(row.used_chunks + (row.free_chunks or 0) for heap in session.heaps.all() for row in heap.histogram()) > MOST_BLOCKS:
+        return [Step("what-if", "shows what a setting would save")]
     from gdbheapx.analysis import what_if
 
     ways = [heap.returning.command for heap in session.heaps.all() if heap.returning is not None]
