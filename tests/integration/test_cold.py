@@ -104,14 +104,17 @@ def test_reads_are_known_by_mapping(stage: Stage) -> None:
     require(cold.WRITTEN)
     process = stage.start("touching", "6", "6")
     session = Session(ElfTarget(LiveSource(process.pid, "", None), ()))
-    asked = argparse.Namespace(for_s=SECONDS, accept_mark_loss=False, accept_thp_split=False, reads=True)
-    ages = aging.written(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
     every = blocks(process)
+    read = sum(block.bytes for block in every[6:] if block.fate == READ)
+    for seconds in (SECONDS, 5 * SECONDS, 15 * SECONDS):  # a busy machine may leave the program no time to read all of it
+        asked = argparse.Namespace(for_s=seconds, accept_mark_loss=False, accept_thp_split=False, reads=True)
+        ages = aging.written(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
+        if ages.read_bytes is not None and ages.read_bytes >= 0.95 * read:
+            break
     for block in every[:6]:
         kinds = cold.aged(block.address & -ages.page_bytes, (block.address & -ages.page_bytes) + LARGE, bytes(LARGE // ages.page_bytes), ages)
         stale = sum(bool(kind & cold.STALE) for kind in kinds[1:]) * ages.page_bytes
         assert (stale >= 0.95 * LARGE, stale <= 0.05 * LARGE) == (block.fate == LEFT_ALONE, block.fate != LEFT_ALONE), block
-    read = sum(block.bytes for block in every[6:] if block.fate == READ)
     assert ages.read_bytes is not None and 0.95 * read <= ages.read_bytes <= 1.1 * read + (1 << 20)
     print("%d bytes read, %d told" % (read, ages.read_bytes))
 

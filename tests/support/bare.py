@@ -39,8 +39,8 @@ def facts(data: Any, kind: str = "core") -> Any:
     if isinstance(data, dict):
         left_out = OF_BUILDS if kind == "core" else OF_BUILDS + OF_THE_MACHINE
         found: Dict[str, Any] = {key: facts(value, kind) for key, value in data.items() if key not in left_out}
-        if isinstance(found.get("next"), list):  # that the program's file is not here is no fact of the heap
-            found["next"] = [step for step in found["next"] if "--exe FILE" not in str(step)]
+        if isinstance(found.get("next"), list):  # that the program's file is not here is no fact of the heap; nor is RSS, which settings are weighed by
+            found["next"] = [step for step in found["next"] if "--exe FILE" not in str(step) and "what-if" not in str(step)]
         return found
     if isinstance(data, str):
         return timeless(data)
