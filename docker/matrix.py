@@ -101,7 +101,7 @@ MACHINES = (
     Machine(
         "aarch64",
         "Debian 12 emulated by qemu (SVE, PAC, BTI, MTE), with Debian's kernels of 4 KiB (6.1) and 16 KiB pages (6.12): glibc 2.36, jemalloc of Debian 12, 13 and "
-        "sid (pages of 64 KiB), mimalloc 2.0, tcmalloc 2.10, musl 1.2.3 (16 KiB), live and cores; a few cores exchanged with x86-64. Not tried: real hardware, "
+        "sid (pages of 64 KiB), mimalloc 2.0, tcmalloc 2.10, musl 1.2.3 (16 KiB), live and cores; wheel and Debian package; a few cores exchanged with x86-64. Not tried: real hardware, "
         "kernels with pages of 64 KiB",
         "`trim`, `purge` (both), `--short-stop` (16 KiB), there",
     ),
