@@ -34,6 +34,8 @@ def page(cold: Cold, limit: Optional[int]) -> Page:
     whole = cold.totals
     if whole.cold_bytes is None:
         yield say("In use: %s in %s; of their pages nothing is known", Size(whole.bytes), plural(whole.blocks, "block"))
+    elif cold.means is None:
+        yield say("Wholly in swap: %s of %s in use; whether the rest is touched is not known", Size(whole.cold_bytes), Size(whole.bytes))
     else:
         of, blocks = share(whole.cold_bytes, whole.bytes), plural(whole.cold_blocks or 0, "block")
         yield say("Cold: %s of %s in use (%s), in %s", Size(whole.cold_bytes), Size(whole.bytes), of, blocks)

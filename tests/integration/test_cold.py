@@ -126,6 +126,8 @@ def test_without_a_watch_only_what_is_in_swap_is_cold(stage: Stage) -> None:
     whole = found["totals"]
     assert (found["means"], found["watched_s"]) == (None, None) and whole["cold_bytes"] <= whole["swapped_bytes"]
     assert whole["unknown_bytes"] == whole["bytes"] - whole["swapped_bytes"] > 10 << 20
+    text = alone(process.target("live"), "cold").stdout.decode()
+    assert text.startswith("Wholly in swap: ") and "whether the rest is touched is not known" in text
 
 
 def test_marks_are_not_set_unasked(stage: Stage) -> None:
