@@ -55,7 +55,7 @@ static void light_work(void)
 
     while (now_ms() < end) {
         for (i = 0; i < 64; i++) {
-            char *volatile block = malloc(40000);
+            char *volatile block = malloc(400000); /* no cache has it, also where pages are of 64 KiB: each call ticks */
 
             *block = 1;
             free(block);
