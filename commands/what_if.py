@@ -16,7 +16,7 @@ a setting would save at most is shown. docs/how-to/what-if.md has what was measu
 """
 
 
-@command("what-if", reads=Reads.REPORT, help=HELP, snapshot=True)
+@command("what-if", reads=Reads.BLOCKS, help=HELP, snapshot=True)
 def what_if(session: Session, options: Options) -> Answer:
     """The command `what-if`."""
     from gdbheapx.analysis import what_if as model

@@ -565,14 +565,15 @@ class Run:
             return
         needed = units.Size(stops.copy_bytes(reads, session.process))
         allowed = units.Size(session.process.room_bytes)
-        what = units.say("there was no room for a copy of it and what is made of that, %s: this process may use %s", needed, allowed)
-        lasting = stops.about(stops.predict_ms(reads, "c", session.process), "c")
-        stands = "there is no room for a copy of process %s: it stands still while it is looked at, %s" % (session.target.pid, lasting)
-        if error is not None:
+        lasting, pid = stops.about(stops.predict_ms(reads, "c", session.process), "c"), session.target.pid
+        if error is None:
+            what = units.say("there was no room for a copy of it and what is made of that, %s: this process may use %s", needed, allowed)
+            stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
+        else:
             what = units.say("it could not be copied: %s", error.strerror)
-            told = session.target.pid, error.strerror, lasting
-            stands = "process %s cannot be copied (%s): it stands still while it is looked at, %s" % told
-        session.problem(problems.NOT_COPIED, None, what, "allow more memory here, or ask of a core of it (gcore PID)", partial=False)
+            stands, hint = "process %s cannot be copied (%s)" % (pid, error.strerror), "ask of a core of it (gcore PID)"
+        stands += ": it stands still while it is looked at, %s" % lasting
+        session.problem(problems.NOT_COPIED, None, what, hint, partial=False)
         if not self.has_warned:
             self.has_warned = True
             self.host.fail("%s: %s" % (self.host.name, stands))

@@ -73,7 +73,9 @@ def _what_if(session: Session) -> WhatIf:
     for heap in session.heaps.all():
         if heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()).held_bytes:
             most = _resident(session, heap)
-            found += [(heap.info.id, _within(effect, most)) for effect in (*_returned(session, heap), *heap.what_if(), *_others(heap))]
+            own = heap.what_if()
+            every = (*_returned(session, heap), *own, *_others(session, heap, own))
+            found += [(heap.info.id, _within(effect, most)) for effect in every]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
     settings = [outcome(allocator, effect, rss, peak) for allocator, effect in found]
     return WhatIf(rss, peak, sorted(settings, key=lambda one: (one.is_in_force, -(one.saves_most_bytes or 0))))
@@ -153,10 +155,14 @@ def _returned(session: Session, heap: Heap) -> List[Effect]:
     return [Effect(way.command, "gdbheapx %s" % way.command, EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
 
 
-def _others(heap: Heap) -> List[Effect]:
-    """Its blocks in use in another allocator's sizes, where what was asked for is known."""
+def _others(session: Session, heap: Heap, own: Sequence[Effect]) -> List[Effect]:
+    """Its blocks in use in another allocator's sizes, where what was asked for is known. None of a malloc that the program has in itself:
+    no library takes its place."""
+    modules = session.target.modules()
+    if not heap.info.owns_malloc or not modules or modules[0].file_name == heap.info.object:
+        return []
     asked, made = heap.requests(), []
-    free = next((one.most_bytes for one in heap.what_if() if one.code == "restart"), None)
+    free = next((one.most_bytes for one in own if one.code == "restart"), None)
     now = sum(one.now_bytes for one in asked)
     for other in allocators.every() if asked else ():
         if other.preload and other.name != heap.info.name:

@@ -3,10 +3,17 @@
 Files: allocators/effects.py, report/what_if_text.py, commands/what_if.py.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, in_force
-from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, WhatIf, best, outcome
+from gdbheapx import verdict
+from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, in_force, restart
+from gdbheapx.analysis import overview, what_if
+from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, WhatIf, _others, best, outcome
+from gdbheapx.inferior.base import Module
+from gdbheapx.model import AllocatorInfo, HistogramRow
 
 pytestmark = pytest.mark.once  # arithmetic
 
@@ -53,3 +60,21 @@ def test_the_two_that_help_most_are_named_with_their_cost() -> None:
     assert best(found) == "what-if shows what a setting saves: %s; %s" % (first, second)
     assert best(found, ["trim"]) == "what-if shows what a setting saves: %s" % second
     assert best(found._replace(settings=found.settings[2:]), ["trim"]) is None
+
+
+@pytest.mark.parametrize("holder, owns, count", [("libc.so.6", True, 2), ("program", True, 0), ("libc.so.6", False, 0)])
+def test_no_library_takes_the_place_of_a_malloc_inside_the_program(holder: str, owns: bool, count: int) -> None:
+    """Nor of one that the program does not call: LD_PRELOAD would change nothing there."""
+    info = AllocatorInfo("glibc", "glibc", "2.36", holder, None, None, None, owns)
+    heap: Any = SimpleNamespace(info=info, requests=lambda: [Requests(10, 480, 240, 24, 40)])
+    session: Any = SimpleNamespace(target=SimpleNamespace(modules=lambda: [Module("/bin/program", 0, True, None, None)]))
+    assert len(_others(session, heap, [restart(4096)])) == count
+
+
+def test_a_report_does_not_weigh_settings_of_large_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process would stand still for longer than was said before."""
+    monkeypatch.setattr(what_if, "what_if", lambda session: pytest.fail("a walk more"))
+    row = HistogramRow(32, 32, overview.MOST_BLOCKS, 0, 1, 0, 0)
+    session: Any = SimpleNamespace(target=SimpleNamespace(kind="live"), heaps=SimpleNamespace(all=lambda: [SimpleNamespace(histogram=lambda: [row])]))
+    (step,) = overview._settings(session, verdict.HOARDING, {})
+    assert str(step) == "what-if shows what a setting would save"
