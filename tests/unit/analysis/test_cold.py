@@ -65,5 +65,6 @@ def test_the_text_bounds_what_was_read() -> None:
 
 def test_the_text_tells_what_is_in_swap() -> None:
     """Without a watch, too."""
-    assert "in swap" in shown(None, FOUND._replace(swapped_bytes=100)) and "in swap" not in shown(None)
+    untouched = "found them untouched when it needed room"
+    assert untouched in shown(None, FOUND._replace(swapped_bytes=100)) and untouched not in shown(None)
     assert "nothing is known" in shown(None, FOUND._replace(known_bytes=0, unseen_bytes=8))
