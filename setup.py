@@ -127,6 +127,11 @@ MCP = [
     "mcp>=2; python_version >= '3.10'",
 ]
 
+SITES = [
+    # census --sites; the tests were run with 5.0
+    "capstone>=4",
+]
+
 DASK = [
     # fleet --dask
     "distributed>=2022.12.1",  # Debian 12's; the tests pass with it, 2024.8 (the last for Python 3.9) and 2026.8
@@ -180,6 +185,7 @@ setup(
         "explore": EXPLORE,
         "serve": SERVE,
         "mcp": MCP,
+        "sites": SITES,
         "store": STORE,
         "dev": [
             *CORES,
@@ -189,6 +195,7 @@ setup(
             *EXPLORE,
             *SERVE,
             *MCP,
+            *SITES,
             *STORE,
             "pytest>=7",  # pytest 7 is the last that older Debian has; nothing newer is used
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs

@@ -1,12 +1,17 @@
 """heapx census"""
 
-from typing import List, Optional, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
-from gdbheapx.problems import USAGE
+from gdbheapx.problems import NOT_IN_SNAPSHOT, USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.census.find import Census, Looked
+    from gdbheapx.analysis.census.world import World
+    from gdbheapx.analysis.sites.join import Joined
 
 HELP = """What the used blocks are: by class, type, header or shape, the largest first.
 
@@ -19,6 +24,10 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
 
 --by-text: what --like names, grouped by a text that stands in the objects, to which they point, or that is an attribute of theirs.
 Texts are data of the program.
+
+--sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and operator new
+that store the vtable of the row's class in the new block. Nothing was recorded: they are candidates, no stack. What has no vtable has
+none. Needs gdbheapx[sites].
 """
 
 
@@ -39,6 +48,7 @@ Texts are data of the program.
             metavar="FIELD",
             help="with --like: by the text at FIELD (+0x18, attribute, or a text of one); else where texts tell most",
         ),
+        argument("--sites", action="store_true", help="with functions that may have allocated the blocks, by the program's code"),
         argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
         argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),
@@ -77,6 +87,10 @@ def census(session: Session, options: Options) -> Answer:
         looks.append(find.take(session, world, owning=False))
         return looks[0].census
 
+    if options.sites and (options.copies or options.by_text is not None or options.by != find.SIGNATURE):
+        raise HeapxError("--sites cannot be combined with --copies, --by-text or --by", "use --sites alone", code=USAGE)
+    if options.sites and world is None:
+        raise HeapxError("a snapshot has no code", "use --sites with the core or the process", code=NOT_IN_SNAPSHOT)
     if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:
         raise HeapxError("--copies, --by-text and --by cannot be combined", "use one of them", code=USAGE)
     if options.by_text is not None:
@@ -95,9 +109,20 @@ def census(session: Session, options: Options) -> Answer:
         answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
     told = texts(samples.of_census(answer, shown))
+    joined = _sites(session, answer, looks, world, limit) if options.sites else None
     return Answer(
-        lambda: census_text.data(answer, limit, told),
-        lambda style: census_text.lines(style, answer, limit, told),
+        lambda: census_text.data(answer, limit, told, joined),
+        lambda style: census_text.lines(style, answer, limit, told, joined),
         read=True,
         record=lambda: answer,
     )
+
+
+def _sites(session: Session, answer: "Census", looks: "Sequence[Looked]", world: "Optional[World]", limit: Optional[int]) -> "Joined":
+    """What the code tells of the rows that are shown. Files alone are read: a process may run on by now."""
+    from gdbheapx.analysis.sites.join import join
+    from gdbheapx.extras.sites.scan import scan
+
+    assert world is not None
+    rows = answer.rows[:limit]
+    return join(rows, looks[0].told if looks else None, world, scan(session.target, session.budget))

@@ -80,6 +80,8 @@ class Relocations(NamedTuple):
     """Writes the module's number in the dtv (DTPMOD: general dynamic)."""
     offset: Optional[int] = None
     """Writes an offset from the thread pointer (TPOFF: initial exec)."""
+    slots: Tuple[int, ...] = ()
+    """Write the address of a function or variable that has a name into the global offset table (GLOB_DAT, JUMP_SLOT)."""
 
 
 class Unwinding(NamedTuple):
@@ -211,6 +213,62 @@ class Injecting(NamedTuple):
     """Where the frames have the second call's argument, in bytes from their base."""
 
 
+class Operand(NamedTuple):
+    """What an instruction reads or writes."""
+
+    kind: str
+    """`register`, `number`, `memory` or `other`."""
+    base: str = ""
+    """The register; of memory that which is the address, empty: `number` is."""
+    number: int = 0
+    """Of memory: beyond the register."""
+    index: str = ""  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    scale: int = 1
+    size_bytes: int = 8
+
+
+class Step(NamedTuple):
+    """One thing that an instruction does."""
+
+    kind: str
+    """`copy` (to a register), `address` (the address of memory, not what is there), `times` (a product), `choose` (copies or not), `lose`
+    (something unknown), `store`, `push`, `pop`, `call`, `jump`, `branch` (a jump under a condition), `return`."""
+    to: str = ""
+    first: Operand = Operand("other")
+    second: Operand = Operand("other")
+
+
+class Branch(NamedTuple):
+    """Bytes that may be a call or a jump."""
+
+    address: int
+    target: Optional[int]
+    slot: Optional[int]
+    """Where the pointer stands through which it goes; one of both is None."""
+    kind: str
+    """`call` or `jump`."""
+
+
+class CodeReader(NamedTuple):
+    """How functions are read for what they ask of malloc."""
+
+    library: Tuple[str, str]
+    """Of the library that takes code apart, the names of its machine and mode."""
+    decode: Callable[[int, int, str, str], Sequence[Step]]
+    """(address, bytes, name, operands) of an instruction -> what it does. Registers have one name, whatever part of them is meant."""
+    branches: Callable[[int, bytes], Iterator[Branch]]
+    """(address, code) -> all that may be a call or a jump, by its bytes."""
+    stub: Callable[[int, bytes], Sequence[int]]
+    """(address of a jump through a pointer, code before it) -> where an entry of the procedure linkage table that has it may begin."""
+    arguments: Sequence[str]
+    result: str
+    sp: str
+    lost: Sequence[str]
+    """Registers that a call may change."""
+    word_on_call: int = 0
+    """Bytes of the return address on the stack."""
+
+
 class Architecture(NamedTuple):
     """One machine."""
 
@@ -232,6 +290,8 @@ class Architecture(NamedTuple):
     calling: Optional[Calling] = None
     injecting: Optional[str] = None
     """The module here with its INJECTING, which only few need."""
+    code: Optional[str] = None
+    """The module here with its READER, which only few need."""
     relative_reads: Optional[Callable[[int, bytes, Callable[[int], int]], Iterator[int]]] = None
     """(address, code of a function, the word at an address) -> what it reads relative to itself before it returns, in the code's order."""
     return_mask: int = (1 << 64) - 1
@@ -279,6 +339,13 @@ class Architecture(NamedTuple):
             return None
         injecting: Injecting = importlib.import_module("gdbheapx.arch." + self.injecting).INJECTING
         return injecting
+
+    def to_read_code(self) -> Optional[CodeReader]:
+        """How code is read; None where that was never tried."""
+        if self.code is None:
+            return None
+        reader: CodeReader = importlib.import_module("gdbheapx.arch." + self.code).READER
+        return reader
 
 
 def byte_order(little_endian: bool) -> ByteOrder:

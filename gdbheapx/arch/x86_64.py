@@ -61,7 +61,7 @@ ARCHITECTURE = Architecture(
         (tuple("xmm%d" % number for number in range(16)), ("v2_int64",), 2),
     ),
     storage=ThreadStorage(self_words=2, guard_at=0x30, guard_turn=17, is_pthread=True, list_at=704),
-    relocations=Relocations(absolute=1, relative=8, module=16, offset=18),
+    relocations=Relocations(absolute=1, relative=8, module=16, offset=18, slots=(6, 7)),
     unwinding=Unwinding(
         ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *EXTENDED, "rip"), sp=7, pc=16, kept=(3, 6, 12, 13, 14, 15)
     ),
@@ -103,6 +103,7 @@ ARCHITECTURE = Architecture(
         ends_call=ends_call,
     ),
     injecting="x86_64_injecting",
+    code="x86_64_code",
     relative_reads=relative_reads,
     sign_extends=True,
     ignorable_bits=LAM_U57,

@@ -244,6 +244,20 @@ class Function(NamedTuple):
     local: bool
 
 
+class Code(NamedTuple):
+    """Code of one object, by its file. Addresses are those in the file."""
+
+    arch: Architecture
+    parts: Sequence[Tuple[int, bytes]]
+    """(address, bytes) of what is executable."""
+    functions: Sequence[Tuple[int, int]]
+    """(begin, end) by the call frames that are kept for exceptions, also in stripped files; sorted. A function may have several."""
+    slots: ReadOnly[int, str]
+    """Where the dynamic linker writes the address of what has a name."""
+    pointers: ReadOnly[int, int]
+    """Where it writes an address of this object, and which."""
+
+
 class Thread(NamedTuple):
     """One thread of the target."""
 
@@ -925,6 +939,10 @@ class Objects(ABC):
     def functions(self, module: Module, exported: bool = False) -> List[Function]:
         """Every function in the object's full symbol table, by address; empty if it is stripped. `exported`: and those of .dynsym."""
         return []
+
+    def code(self, module: Module) -> Optional[Code]:
+        """The object's code, by its own file; None where that is not here, or nothing is known of its machine."""
+        return None
 
     def exported_functions(self, module: Module) -> Iterator[str]:
         """The names of the functions that the object offers to others, one at a time."""

@@ -9,6 +9,7 @@ from gdbheapx.budget import NEVER, Still
 from gdbheapx.inferior.base import (
     BulkSource,
     Call,
+    Code,
     CopiedMemory,
     DebugHint,
     Function,
@@ -360,6 +361,12 @@ class ElfTarget(Target):
                 for name, symbol in named
             }
         )
+
+    def code(self, module: Module) -> Optional[Code]:
+        from gdbheapx.inferior.elf import code  # few commands ask
+
+        file = self._own_file(module)
+        return code.find(file) if file is not None else None
 
     def exported_functions(self, module: Module) -> Iterator[str]:
         loaded = self.loaded_at(module.base)

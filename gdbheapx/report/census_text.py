@@ -9,6 +9,7 @@ from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Sa
 from gdbheapx.analysis.census.samples import Sample
 from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
+from gdbheapx.analysis.sites.join import Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
@@ -23,11 +24,17 @@ WORDS = {
 }
 
 
-def data(census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Dict[str, Any]:
-    """The `data` member; `samples`: where they were asked for."""
+def data(
+    census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None, joined: Optional[Joined] = None
+) -> Dict[str, Any]:
+    """The `data` member; `samples`, `joined`: where they were asked for."""
+    rows: Sequence[Any] = list(census.rows[:limit])
+    if joined is not None:
+        rows = [{**row._asdict(), "sites": found.sites, "size_functions": found.size_functions} for row, found in zip(rows, joined.rows)]
     return {
+        **({} if joined is None else {"sites": sites_data(joined)}),
         **({"samples": list(samples)} if samples is not None else {}),
-        "rows": list(census.rows[:limit]),
+        "rows": rows,
         "used": {"blocks": census.blocks, "bytes": census.bytes},
         "named_bytes": census.named_bytes,
         "placed_bytes": census.placed_bytes,
@@ -38,10 +45,40 @@ def data(census: Census, limit: Optional[int], samples: Optional[Sequence[Sample
     }
 
 
-def lines(style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Iterator[str]:
+def lines(
+    style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None, joined: Optional[Joined] = None
+) -> Iterator[str]:
     """The text."""
     yield from text.show(style, page(census, limit))
     yield from _texts(samples)
+    if joined is not None:
+        yield from text.show(style, sites_page(joined, MOST_ROWS if limit is None else limit))
+
+
+def sites_data(joined: Joined) -> Dict[str, Any]:
+    """What was looked at for --sites."""
+    unread = [{"name": name, "why": why} for name, why in joined.unread]
+    return {"calls": joined.calls, "typed_bytes": joined.typed_bytes, "few_bytes": joined.few_bytes, "unread": unread}
+
+
+def sites_page(joined: Joined, most: int) -> Page:
+    """By row the functions that may have allocated its blocks."""
+    yield ""
+    yield say("May have allocated them, by %s of malloc in the code; nothing was recorded:", plural(joined.calls, "call"))
+    for row in joined.rows[:most]:
+        name = row.signature or "not named"
+        if not row.sites:
+            yield say("  %s: unknown (%s in the code with such a size)", name, plural(row.size_functions, "function"))
+        else:
+            yield say("  %s:", name)
+            for one in row.sites[:MOST_SAME]:
+                where = one.function or str(one.address)
+                yield say("    %s of %s: %s", where, one.module, ", ".join(one.why))
+            if len(row.sites) > MOST_SAME:
+                yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
+    if joined.unread:
+        names = ", ".join(name for name, _ in joined.unread[:MOST_SAME])
+        yield say("code that was not read, so its calls are not among them: %s", names)
 
 
 def copies_data(found: Found, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Dict[str, Any]:

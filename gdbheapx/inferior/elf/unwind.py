@@ -127,14 +127,26 @@ class CallFrames:
             rows = struct.iter_unpack("<ii", data[12 : 12 + 8 * count][: (len(data) - 12) // 8 * 8])
             self._table = [(address + start, address + entry) for start, entry in rows]
 
+    def functions(self) -> List[Tuple[int, int]]:
+        """(begin, end) of all that has call frames, sorted; the end is the next one's begin where its own entry cannot be read."""
+        ranges = []
+        for place, (start, entry) in enumerate(self._table):
+            following = self._table[place + 1][0] if place + 1 < len(self._table) else start
+            data = self._loaded(entry + 4, 12)
+            size = int.from_bytes(data[8:12], "little") if len(data) == 12 else 0
+            ranges.append((start, start + size if size and start + size <= following else following))
+        return ranges
+
     def _bytes(self, address: int) -> bytes:
         """A length and so many bytes behind it."""
-        load = next((segment for segment in self._loads if segment.vaddr <= address < segment.vaddr + segment.filesz), None)
-        if load is None:
-            return b""
-        data = self._file.pread(load.offset + address - load.vaddr, 4)
+        data = self._loaded(address, 4)
         size = int.from_bytes(data, "little") if len(data) == 4 else 0
-        return self._file.pread(load.offset + address - load.vaddr + 4, size) if size <= MOST_ENTRY_BYTES else b""
+        return self._loaded(address + 4, size) if size <= MOST_ENTRY_BYTES else b""
+
+    def _loaded(self, address: int, size_bytes: int) -> bytes:
+        """What the file has there."""
+        load = next((segment for segment in self._loads if segment.vaddr <= address < segment.vaddr + segment.filesz), None)
+        return b"" if load is None else self._file.pread(load.offset + address - load.vaddr, size_bytes)
 
     def row(self, address: int) -> Optional[UnwindRow]:
         """For an address in the file."""

@@ -165,7 +165,8 @@ class Image:
                     tags.setdefault(tag, value)
         return tags
 
-    def _table(self, start: int, size: int, form: str) -> Iterator[Tuple[int, ...]]:
+    def table(self, start: int, size: int, form: str) -> Iterator[Tuple[int, ...]]:
+        """The rows of a table of relocations; `start`, `size`: their tags in the dynamic section."""
         step = struct.calcsize(form)
         data = self.read(self._dynamic[start], min(self._dynamic.get(size, 0), MOST_RELOCATIONS_BYTES)) if start in self._dynamic else b""
         return struct.iter_unpack(form, data[: len(data) // step * step])
@@ -174,12 +175,12 @@ class Image:
         kinds, order = self.file.header.arch.relocations, self.file.header.order
         if kinds is None:
             return
-        for place, info, addend in self._table(DT_RELA, DT_RELASZ, order + ("QQq" if self._is_wide else "IIi")):
+        for place, info, addend in self.table(DT_RELA, DT_RELASZ, order + ("QQq" if self._is_wide else "IIi")):
             if info == kinds.relative:
                 self.own[place] = addend
             else:
                 self._absolute(kinds, place, info, addend)
-        for place, info in self._table(DT_REL, DT_RELSZ, order + ("QQ" if self._is_wide else "II")):
+        for place, info in self.table(DT_REL, DT_RELSZ, order + ("QQ" if self._is_wide else "II")):
             if info == kinds.relative:
                 self.own[place] = self._in_place(place)
             else:
@@ -194,14 +195,14 @@ class Image:
         """A pointer to what has a name."""
         kind, number = (info & 0xFFFFFFFF, info >> 32) if self._is_wide else (info & 0xFF, info >> 8)
         if kind == kinds.absolute:
-            name, symbol = self._symbol(number)
+            name, symbol = self.symbol(number)
             plus = addend if addend is not None else self.number(place) or 0
             if symbol.section:
                 self.own[place] = symbol.value + plus
             else:
                 self.imported[place] = Imported(name, plus)
 
-    def _symbol(self, number: int) -> Tuple[str, ElfSymbol]:
+    def symbol(self, number: int) -> Tuple[str, ElfSymbol]:
         """An entry of .dynsym."""
         if number not in self._names:
             size = symbol_bytes(self.word_bytes)
@@ -216,7 +217,7 @@ class Image:
     def _relr(self) -> Iterator[int]:
         """The places that DT_RELR packs: an even word is an address, an odd one a bitmap of the words behind it."""
         at, bits = 0, 8 * self.word_bytes - 1
-        for (entry,) in self._table(DT_RELR, DT_RELRSZ, self.file.header.order + ("Q" if self._is_wide else "I")):
+        for (entry,) in self.table(DT_RELR, DT_RELRSZ, self.file.header.order + ("Q" if self._is_wide else "I")):
             if not entry & 1:
                 yield entry
                 at = entry + self.word_bytes

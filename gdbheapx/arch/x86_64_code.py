@@ -1,0 +1,216 @@
+"""What instructions of x86-64 do with registers and memory, as far as it tells what is asked of malloc and what is stored in blocks.
+
+psABI for AMD64, 3.2; Intel's manual, volume 2. The library that takes code apart gives each instruction as text, in Intel's syntax.
+"""
+
+import re
+import struct
+from functools import lru_cache
+from typing import Iterator, List, Tuple
+
+from gdbheapx.arch import Branch, CodeReader, Operand, Step
+
+FAMILIES = (
+    ("rax", "eax", "ax", "al", "ah"),
+    ("rbx", "ebx", "bx", "bl", "bh"),
+    ("rcx", "ecx", "cx", "cl", "ch"),
+    ("rdx", "edx", "dx", "dl", "dh"),
+    ("rsi", "esi", "si", "sil"),
+    ("rdi", "edi", "di", "dil"),
+    ("rbp", "ebp", "bp", "bpl"),
+    ("rsp", "esp", "sp", "spl"),
+    *(("r%d" % n, "r%dd" % n, "r%dw" % n, "r%db" % n) for n in range(8, 16)),
+    *(("xmm%d" % n, "ymm%d" % n, "zmm%d" % n) for n in range(16)),
+)
+WHOLE = {name: family[0] for family in FAMILIES for name in family}
+WIDE = {family[0] for family in FAMILIES} | {family[1] for family in FAMILIES[:16]}
+"""Registers that a write fills: one of 32 bits clears the others."""
+MEMORY = re.compile(r"(?:(byte|word|dword|qword|xmmword|ymmword|zmmword|tbyte|fword|) ?(?:ptr )?)?(?:([c-gs]s):)?\[([^\]]*)\]$")
+SIZES = {"byte": 1, "word": 2, "dword": 4, "qword": 8, "xmmword": 16, "ymmword": 32, "zmmword": 64}
+ONLY_READS = {"cmp", "test", "bt", "nop", "endbr64", "ucomiss", "ucomisd", "comiss", "comisd", "ud2", "hlt", "leave", "prefetcht0", "pause"}
+PRODUCTS = {"mul", "div", "idiv", "cqo", "cdq", "cwde", "cdqe", "cpuid", "rdtsc", "xgetbv"}
+STRINGS = {name + size for name in ("movs", "stos", "lods", "scas", "cmps") for size in "bwdq"}
+JUMPS = re.compile(r"j[a-z]+$|loop")
+MOST_TABLE = 1 << 16
+
+
+@lru_cache(MOST_TABLE)
+def _operand(text: str) -> Operand:
+    """A number, a register or a place in memory; one relative to the instruction pointer has the register `rip`."""
+    if text in WHOLE:
+        return Operand("register", WHOLE[text])
+    found = MEMORY.match(text)
+    if found is not None:
+        base, index, scale, offset = "", "", 1, 0
+        for sign, part in re.findall(r"([+-]?)\s*([^+\s-]+)", found.group(3)):
+            name, _, times = part.partition("*")
+            if name == "rip" or WHOLE.get(name):
+                whole = WHOLE.get(name, name)
+                if not base and not times:
+                    base = whole
+                else:
+                    index, scale = whole, int(times or 1)
+            elif part[0].isdigit():
+                offset += -int(part, 0) if sign == "-" else int(part, 0)
+        is_own = found.group(2) not in ("fs", "gs")
+        return Operand("memory" if is_own else "other", base, offset, index, scale, SIZES.get(found.group(1) or "", 8))
+    try:
+        return Operand("number", "", int(text, 0))
+    except ValueError:
+        return Operand("other", WHOLE.get(text, ""))
+
+
+@lru_cache(MOST_TABLE)
+def _operands(text: str) -> Tuple[Operand, ...]:
+    return tuple(_operand(part.strip()) for part in text.split(",")) if text else ()
+
+
+def _at(operand: Operand, end: int) -> Operand:
+    """With an absolute address, where the operand is relative to the code."""
+    return operand._replace(base="", number=operand.number + end) if operand.base == "rip" else operand
+
+
+@lru_cache(MOST_TABLE)
+def _is_wide(text: str) -> bool:
+    return text.split(",")[0].strip() in WIDE
+
+
+def decode(address: int, size: int, mnemonic: str, text: str) -> List[Step]:
+    """What it does, in order."""
+    mnemonic = mnemonic.rpartition(" ")[2]
+    end = address + size
+    if mnemonic in ONLY_READS:
+        return [Step("copy", "rsp", Operand("register", "rbp")), Step("pop", "rbp")] if mnemonic == "leave" else []
+    operands = [_at(operand, end) for operand in _operands(text)]
+    first = operands[0] if operands else Operand("other", "")
+    second = operands[1] if len(operands) > 1 else Operand("other", "")
+    if mnemonic == "call":
+        return [Step("call", "", first)]
+    if mnemonic == "jmp" or JUMPS.match(mnemonic):
+        return [Step("jump" if mnemonic == "jmp" else "branch", "", first)]
+    if mnemonic.startswith("ret"):
+        return [Step("return", "", first)]
+    if mnemonic == "push":
+        return [Step("push", "", first)]
+    if mnemonic == "pop":
+        return [Step("pop", first.base)]
+    if mnemonic in PRODUCTS or (mnemonic == "imul" and len(operands) == 1):
+        return [Step("lose", "rax"), *([Step("lose", "rdx")] if mnemonic not in ("cwde", "cdqe") else [])]
+    if mnemonic in STRINGS and not first.base.startswith("xmm") and not second.base.startswith("xmm"):
+        return [Step("lose", name) for name in ("rdi", "rsi", "rcx")]
+    if first.base.startswith("xmm") or second.base.startswith("xmm"):
+        return _vector(mnemonic, first, second, operands)
+    if first.kind == "memory":
+        if mnemonic == "mov":
+            return [Step("store", "", first, second)]
+        return [Step("store", "", first, Operand("other", ""))]
+    if first.kind != "register":
+        return []
+    return _general(mnemonic, text, first, second, operands)
+
+
+def _general(mnemonic: str, text: str, first: Operand, second: Operand, operands: List[Operand]) -> List[Step]:
+    """What writes a general register."""
+    to = first.base
+    if mnemonic in ("mov", "movabs", "movsxd") and _is_wide(text):
+        return [Step("copy", to, second)]
+    if mnemonic == "lea":
+        return [Step("address", to, second)]
+    if mnemonic in ("xor", "sub") and first == second:
+        return [Step("copy", to, Operand("number", "", 0))]
+    if mnemonic in ("add", "sub") and second.kind == "number":
+        sign = 1 if mnemonic == "add" else -1
+        return [Step("address", to, Operand("memory", to, sign * second.number))]
+    if mnemonic == "add" and second.kind == "register":
+        return [Step("address", to, Operand("memory", to, 0, second.base, 1))]
+    if mnemonic in ("shl", "sal") and (second.kind == "number" or len(operands) == 1):
+        return [Step("times", to, first, Operand("number", "", 1 << (second.number & 63 if len(operands) > 1 else 1)))]
+    if mnemonic == "imul" and len(operands) == 3 and second.kind == "register":
+        return [Step("times", to, second, operands[2])]
+    if mnemonic.startswith("cmov"):
+        return [Step("choose", to, second)]
+    if mnemonic == "xchg" and second.kind == "register":
+        return [Step("lose", to), Step("lose", second.base)]
+    if mnemonic in ("or", "mov") and second.kind == "number" and second.number in (-1, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) and _is_wide(text):
+        return [Step("copy", to, second)]
+    return [Step("lose", to)]
+
+
+def _high(operand: Operand) -> Operand:
+    """The upper half of the 16 bytes."""
+    if operand.kind == "memory":
+        return operand._replace(number=operand.number + 8)
+    return operand._replace(base=operand.base + "h") if operand.base.startswith("xmm") else Operand("other", "")
+
+
+def _vector(mnemonic: str, first: Operand, second: Operand, operands: List[Operand]) -> List[Step]:
+    """Compilers store two pointers at once, by a vector register: its halves are two registers here."""
+    plain = mnemonic[1:] if mnemonic.startswith("v") and len(operands) < 4 else mnemonic
+    last = operands[-1] if plain != "pinsrq" else operands[-2]
+    if first.kind == "memory":
+        if plain in ("movq", "movlps", "movsd"):
+            return [Step("store", "", first, second)]
+        if plain in ("movhps", "movhpd"):
+            return [Step("store", "", first, _high(second))]
+        if plain in ("movups", "movaps", "movdqa", "movdqu", "movupd", "movapd"):
+            return [Step("store", "", first, second), Step("store", "", _high(first), _high(second))]
+        return [Step("store", "", first, Operand("other", ""))]
+    if not first.base.startswith("xmm"):
+        if plain == "movq":
+            return [Step("copy", first.base, second)]
+        return [Step("lose", first.base)] if first.kind == "register" else []
+    to, upper = first.base, first.base + "h"
+    if plain == "movq":
+        return [Step("copy", to, last), Step("copy", upper, Operand("number", "", 0))]
+    if plain in ("movups", "movaps", "movdqa", "movdqu", "movupd", "movapd") and first.kind == "register":
+        return [Step("copy", to, last), Step("copy", upper, _high(last))]
+    if plain in ("movhps", "movhpd", "punpcklqdq", "pinsrq"):
+        low = [Step("copy", to, second)] if len(operands) == 3 and plain != "pinsrq" else []
+        return [*low, Step("copy", upper, last)]
+    if plain in ("pxor", "xorps") and operands[-1] == operands[-2]:
+        return [Step("copy", to, Operand("number", "", 0)), Step("copy", upper, Operand("number", "", 0))]
+    return [Step("lose", to), Step("lose", upper)]
+
+
+def branches(address: int, code: bytes) -> Iterator[Branch]:
+    """Every place whose bytes may be a call or a jump with 32 bits to another function, or through a pointer: some are none."""
+    for opcode, kind in ((b"\xe8", "call"), (b"\xe9", "jump")):
+        at = code.find(opcode)
+        while 0 <= at <= len(code) - 5:
+            yield Branch(address + at, address + at + 5 + _number(code, at + 1), None, kind)
+            at = code.find(opcode, at + 1)
+    for opcode, kind in ((b"\xff\x15", "call"), (b"\xff\x25", "jump")):
+        at = code.find(opcode)
+        while 0 <= at <= len(code) - 6:
+            yield Branch(address + at, None, address + at + 6 + _number(code, at + 2), kind)
+            at = code.find(opcode, at + 1)
+
+
+def _number(code: bytes, at: int) -> int:
+    return int(struct.unpack_from("<i", code, at)[0])
+
+
+def stub(address: int, code: bytes) -> List[int]:
+    """Where an entry of the procedure linkage table begins whose jump through a pointer stands at the address: `code` is what stands
+    before it. A jump of a function's own has no such begin."""
+    before = code[-5:]
+    begins = [address]
+    if before.endswith(b"\xf2"):
+        begins.append(address - 1)
+        before = before[:-1]
+    if before.endswith(b"\xf3\x0f\x1e\xfa"):
+        begins.append(begins[-1] - 4)
+    return begins
+
+
+READER = CodeReader(
+    library=("CS_ARCH_X86", "CS_MODE_64"),
+    decode=decode,
+    branches=branches,
+    stub=stub,
+    arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
+    result="rax",
+    sp="rsp",
+    lost=("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", *("xmm%d%s" % (n, half) for n in range(16) for half in ("", "h"))),
+    word_on_call=8,
+)

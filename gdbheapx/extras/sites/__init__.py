@@ -1,0 +1,1 @@
+"""Call sites of malloc in the code of a program, by disassembly (the extra `sites`)."""

@@ -1,0 +1,247 @@
+"""One function: what its calls get as arguments, and what becomes of what they return.
+
+A single pass in the order of addresses. Where ways through the code meet, only what all of them agree on stays known; at the begin of
+a loop nothing is known that the loop writes. Nothing here is sure: a jump through a table may skip what stood before.
+"""
+
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+
+from gdbheapx.arch import CodeReader, Operand, Step
+
+Root = Tuple[str, int]
+"""(`argument`, number), (`stack`, 0), (`result`, number of the call), (`slot`, address) or (`unknown`, number)."""
+NUMBER: Root = ("number", 0)
+MASK = (1 << 64) - 1
+Instruction = Tuple[int, int, List[Step]]
+"""(address, bytes, what it does)."""
+
+
+class Value(NamedTuple):
+    """A root times `times`, and `plus`; of a number the second alone."""
+
+    root: Root
+    times: int
+    plus: int
+
+
+class Called(NamedTuple):
+    """One call, or jump to another function."""
+
+    address: int
+    target: Optional[int]
+    slot: Optional[int]
+    arguments: Tuple[Value, ...]
+    is_jump: bool
+
+
+class Flow(NamedTuple):
+    """What one function does."""
+
+    calls: List[Called]
+    returned: Set[Value]
+    stores: List[Tuple[Value, Value, int]]
+    """(where, what, at which address of code), in order."""
+
+
+class State:
+    """Registers, and words on the stack."""
+
+    def __init__(self, registers: Dict[str, Value], memory: Dict[Tuple[Root, int], Value]) -> None:
+        self.registers, self.memory = registers, memory
+
+    def copy(self) -> "State":
+        """Another with the same."""
+        return State(dict(self.registers), dict(self.memory))
+
+    def meet(self, other: "State") -> None:
+        """Keeps what both know. An argument that one way replaces by a number (`size ? size : 1`) is still that argument."""
+        met: Dict[str, Value] = {}
+        for name, value in self.registers.items():
+            same = _both(value, other.registers.get(name))
+            if same is not None:
+                met[name] = same
+        self.registers = met
+        self.memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
+
+
+def _both(one: Value, other: Optional[Value]) -> Optional[Value]:
+    if other is None or one == other:
+        return one if other is not None else None
+    if one.root[0] == "argument" and other.root == NUMBER:
+        return one
+    return other if other.root[0] == "argument" and one.root == NUMBER else None
+
+
+class Follower:
+    """Follows one function."""
+
+    def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
+        self._reader, self._start, self._end, self._pointers = reader, start, end, pointers
+        self._unknown = 0
+        self.flow = Flow([], set(), [])
+        registers = {name: Value(("argument", number), 1, 0) for number, name in enumerate(reader.arguments)}
+        registers[reader.sp] = Value(("stack", 0), 1, 0)
+        self._state: State = State(registers, {})
+        self._waiting: Dict[int, State] = {}
+
+    def follow(self, instructions: Iterable[Instruction]) -> Flow:
+        """All of it."""
+        listed = list(instructions)
+        loops = self._loops(listed)
+        is_dead = False
+        for address, _, steps in listed:
+            waiting = self._waiting.pop(address, None)
+            if waiting is not None:
+                if not is_dead:
+                    waiting.meet(self._state)
+                self._state, is_dead = waiting, False
+            elif is_dead and not steps and address not in loops:  # it may fill up to the next begin
+                continue
+            elif is_dead and address in loops:  # the jump before it led into the loop, which comes back here
+                is_dead = False
+            elif is_dead:  # by a table, or for an exception: only the frame is still where it was
+                kept = {name: value for name, value in self._state.registers.items() if value.root[0] == "stack"}
+                self._state, is_dead = State(kept, {}), False
+            if address in loops:
+                for name in loops[address]:
+                    self._state.registers.pop(name, None)
+                self._state.memory.clear()
+            for step in steps:
+                is_dead = self._step(address, step)
+        return self.flow
+
+    def _loops(self, listed: List[Instruction]) -> Dict[int, Set[str]]:
+        """By the begin of each loop which registers it writes."""
+        backwards: Dict[int, int] = {}
+        for address, _, steps in listed:
+            for step in steps:
+                if step.kind in ("jump", "branch") and step.first.kind == "number" and self._start <= step.first.number <= address:
+                    backwards[step.first.number] = address
+        loops: Dict[int, Set[str]] = {}
+        for begin, last in list(backwards.items()):
+            written: Set[str] = set()
+            for address, _, steps in listed:
+                if begin <= address <= last:
+                    written.update(step.to for step in steps if step.to)
+                    if any(step.kind == "call" for step in steps):
+                        written.update(self._reader.lost)
+            loops[begin] = written - {self._reader.sp}
+        return loops
+
+    def _new(self) -> Value:
+        self._unknown += 1
+        return Value(("unknown", self._unknown), 1, 0)
+
+    def _register(self, name: str) -> Value:
+        if name not in self._state.registers:
+            self._state.registers[name] = self._new()
+        return self._state.registers[name]
+
+    def _address(self, operand: Operand) -> Value:
+        """Of memory, or the sum that is written like one."""
+        value = self._register(operand.base) if operand.base else Value(NUMBER, 0, 0)
+        value = value._replace(plus=value.plus + operand.number)
+        if operand.index:
+            index = self._register(operand.index)
+            scaled = Value(index.root, index.times * operand.scale, index.plus * operand.scale)
+            if value.root == NUMBER:
+                return scaled._replace(plus=scaled.plus + value.plus)
+            if scaled.root == NUMBER:
+                return value._replace(plus=value.plus + scaled.plus)
+            if value.root == scaled.root:
+                return Value(value.root, value.times + scaled.times, value.plus + scaled.plus)
+            return self._new()
+        return value
+
+    def _value(self, operand: Operand) -> Value:
+        if operand.kind == "number":
+            return Value(NUMBER, 0, operand.number & MASK)
+        if operand.kind == "register":
+            return self._register(operand.base)
+        if operand.kind != "memory" or operand.size_bytes not in (8, 16):
+            return self._new()
+        place = self._address(operand)
+        if place.root == NUMBER:
+            return self._pointers.at(place.plus) or self._new()
+        return self._state.memory.get((place.root, place.plus)) or self._new()
+
+    def _store(self, address: int, place: Value, value: Value, size_bytes: int) -> None:
+        self.flow.stores.append((place, value, address))
+        if place.root[0] in ("stack", "result", "argument"):
+            if size_bytes >= 8:
+                self._state.memory[place.root, place.plus] = value
+            else:
+                self._state.memory.pop((place.root, place.plus), None)
+
+    def _step(self, address: int, step: Step) -> bool:
+        """True: what follows is reached from elsewhere alone."""
+        registers = self._state.registers
+        sp = self._reader.sp
+        if step.kind == "copy":
+            registers[step.to] = self._value(step.first)
+        elif step.kind == "address":
+            registers[step.to] = self._address(step.first)
+        elif step.kind == "times":
+            value, factor = self._value(step.first), step.second.number
+            registers[step.to] = Value(value.root, value.times * factor, value.plus * factor)
+        elif step.kind == "choose":
+            met = _both(self._register(step.to), self._value(step.first))
+            registers[step.to] = met if met is not None else self._new()
+        elif step.kind == "lose":
+            registers[step.to] = self._new()
+        elif step.kind == "store":
+            self._store(address, self._address(step.first), self._value(step.second), step.first.size_bytes)
+        elif step.kind == "push":
+            value, top = self._value(step.first), self._register(sp)
+            registers[sp] = top._replace(plus=top.plus - 8)
+            self._state.memory[top.root, top.plus - 8] = value
+        elif step.kind == "pop":
+            top = self._register(sp)
+            registers[step.to] = self._state.memory.get((top.root, top.plus)) or self._new()
+            if step.to != sp:
+                registers[sp] = top._replace(plus=top.plus + 8)
+        elif step.kind == "return":
+            self.flow.returned.add(self._register(self._reader.result))
+            return True
+        elif step.kind == "branch":
+            self._join(step.first)
+        elif step.kind == "jump":
+            if step.first.kind == "number" and self._start <= step.first.number < self._end:
+                self._join(step.first)
+            elif step.first.kind in ("number", "memory"):
+                self._call(address, step.first, True)
+                self.flow.returned.add(Value(("result", len(self.flow.calls) - 1), 1, 0))
+            return True
+        elif step.kind == "call":
+            return self._call(address, step.first, False)
+        return False
+
+    def _join(self, target: Operand) -> None:
+        if target.kind == "number" and self._start <= target.number < self._end:
+            waiting = self._waiting.get(target.number)
+            if waiting is None:
+                self._waiting[target.number] = self._state.copy()
+            else:
+                waiting.meet(self._state)
+
+    def _call(self, address: int, first: Operand, is_jump: bool) -> bool:
+        slot = first.number if first.kind == "memory" and not first.base and not first.index else None
+        target = first.number if first.kind == "number" else None
+        arguments = tuple(self._register(name) for name in self._reader.arguments)
+        self.flow.calls.append(Called(address, target, slot, arguments, is_jump))
+        for name in self._reader.lost:
+            self._state.registers.pop(name, None)
+        self._state.registers[self._reader.result] = Value(("result", len(self.flow.calls) - 1), 1, 0)
+        return self._pointers.ends(target, slot)
+
+
+class Pointers:
+    """What a file tells of places in memory."""
+
+    def at(self, address: int) -> Optional[Value]:
+        """The constant that stands there; None where that is not known."""
+        raise NotImplementedError
+
+    def ends(self, target: Optional[int], slot: Optional[int]) -> bool:
+        """The function does not return."""
+        raise NotImplementedError

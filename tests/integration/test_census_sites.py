@@ -1,0 +1,115 @@
+"""Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
+
+Files: analysis/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, extras/sites/flow.py, extras/sites/scan.py,
+inferior/elf/code.py.
+"""
+
+import platform
+from typing import Dict, Sequence
+
+import pytest
+
+from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.sites import join
+from gdbheapx.analysis.sites.records import Site
+from gdbheapx.arch import Operand, named
+from gdbheapx.arch.x86_64_code import READER, decode
+from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
+from gdbheapx.inferior.base import Module
+from tests.support.processes import Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.once  # capstone is in no image
+CLASSES = ("shop::Car", "Holder<int, 5>", "(anonymous namespace)::Hidden")
+MODULE = Module("/bin/app", 0, True, None, None)
+
+
+class Nothing(Pointers):
+    """A file that tells nothing."""
+
+    def at(self, address: int) -> None:
+        return None
+
+    def ends(self, target: object, slot: object) -> bool:
+        return False
+
+
+def flow(*instructions: str) -> Flow:
+    """Of a function whose instructions have four bytes each, from 0x1000 on."""
+    end = 0x1000 + 4 * len(instructions)
+    listed: Sequence[Instruction] = [
+        (0x1000 + 4 * at, 4, list(decode(0x1000 + 4 * at, 4, *(text.split(" ", 1) + [""])[:2]))) for at, text in enumerate(instructions)
+    ]
+    return Follower(READER, 0x1000, end, Nothing()).follow(listed)
+
+
+def test_a_size_is_followed_to_its_call() -> None:
+    """A number in a register, through the stack, and not beyond a call that may change it."""
+    made = flow("push rbx", "mov dword ptr [rsp - 8], edi", "mov ebx, 0x38", "mov edi, ebx", "call 0x9000", "call 0x9000", "ret")
+    assert made.calls[0].arguments[0] == Value(NUMBER, 0, 0x38)
+    assert made.calls[1].arguments[0].root[0] == "unknown"
+
+
+def test_where_ways_meet_only_what_they_share_is_known() -> None:
+    """Two sizes on two ways are none."""
+    made = flow("test rsi, rsi", "je 0x1010", "mov edi, 8", "jmp 0x1014", "mov edi, 16", "call 0x9000", "ret")
+    assert made.calls[0].arguments[0].root[0] == "unknown"
+
+
+def test_a_loop_forgets_what_it_writes() -> None:
+    """A size that grows from turn to turn is unknown, one that stays is known."""
+    made = flow("mov edi, 8", "mov ebx, 24", "add rdi, 8", "call 0x9000", "mov rdi, rbx", "call 0x9000", "jne 0x1008", "ret")
+    assert made.calls[0].arguments[0].root[0] == "unknown"
+    assert made.calls[1].arguments[0] == Value(NUMBER, 0, 24)
+
+
+def test_an_argument_that_is_handed_on_shows() -> None:
+    """So a wrapper is known: its size is its own argument, what it returns is what it got."""
+    made = flow("mov eax, 1", "test rdi, rdi", "cmove rdi, rax", "jmp 0x9000")
+    assert made.calls[0].arguments[0].root == ("argument", 0) and made.returned == {Value(("result", 0), 1, 0)}
+
+
+def test_two_pointers_are_stored_by_one_vector() -> None:
+    """As compilers do it with a vtable and the member behind it."""
+    made = flow("call 0x9000", "lea rdx, [rip + 0x100]", "movq xmm0, rdx", "punpcklqdq xmm0, xmm1", "movups xmmword ptr [rax], xmm0", "ret")
+    assert (Value(("result", 0), 1, 0), Value(NUMBER, 0, 0x1108)) in [store[:2] for store in made.stores]
+
+
+def test_memory_of_a_thread_is_no_place_here() -> None:
+    """An operand with a segment register is not followed."""
+    assert decode(0, 9, "mov", "rax, qword ptr fs:[0x28]")[0].first == Operand("other", "", 0x28)
+
+
+def test_other_machines_have_no_reader() -> None:
+    """Nothing is known of their code."""
+    assert named("i386").to_read_code() is None
+
+
+def _row(name: str, sure: str, size: int) -> CensusRow:
+    return CensusRow(signature=name, module="app", sure=sure, size_bytes=None, blocks=9, bytes=9 * size, share_percent=1.0, sample=None)
+
+
+def test_size_alone_makes_no_candidate() -> None:
+    """It is counted; a vtable with a size that no block has is not taken either."""
+    small, large = (Site(MODULE, start, None, start + 8, "malloc", size) for start, size in ((0x1000, 40), (0x2000, 400)))
+    by_size: Dict[int, Sequence[Site]] = {40: [small], 400: [large]}
+    found = join.candidates(_row("Item", "exact", 40), {("Item", "app"): [small, large]}, by_size, {40: 9}, False)
+    assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.VTABLE, join.SIZE])]
+    found = join.candidates(_row("string", "shape", 40), {}, by_size, {40: 9}, False)
+    assert (found.sites, found.size_functions) == ([], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-s"), ("-O2", "-no-pie", "-fno-pie", "-s")], ids=" ".join)
+def test_the_function_that_makes_a_class_is_found(stage: Stage, flags: Sequence[str]) -> None:
+    """Each class of the program is made by main alone: it is the one candidate, by its name or by where it begins."""
+    pytest.importorskip("capstone")
+    if platform.machine() != "x86_64":
+        pytest.skip("no other machine's code is read")
+    process = stage.start("census", flags=flags)
+    data = heapx(process.target("live"), "census", "--sites", "--json").data
+    rows = {row["signature"]: row["sites"] for row in data["rows"]}
+    found = [rows[name] for name in CLASSES]
+    assert [len(sites) for sites in found] == [1, 1, 1]
+    assert "-s" in flags or {site["function"] for sites in found for site in sites} == {"main"}
+    assert len({site["address"] for sites in found for site in sites}) == 1
