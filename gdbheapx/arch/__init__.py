@@ -258,6 +258,8 @@ class CodeReader(NamedTuple):
     """(address, bytes, name, operands) of an instruction -> what it does. Registers have one name, whatever part of them is meant."""
     branches: Callable[[int, bytes], Iterator[Branch]]
     """(address, code) -> all that may be a call or a jump, by its bytes."""
+    loads: Callable[[int, bytes], Iterator[Tuple[int, int]]]
+    """(address, code) -> (where, what address) of all that may load a word from a fixed address."""
     stub: Callable[[int, bytes], Sequence[int]]
     """(address of a jump through a pointer, code before it) -> where an entry of the procedure linkage table that has it may begin."""
     arguments: Sequence[str]

@@ -186,6 +186,17 @@ def branches(address: int, code: bytes) -> Iterator[Branch]:
             at = code.find(opcode, at + 1)
 
 
+LOADS = re.compile(rb"[\x48\x4c][\x8b\x8d][\x05\x0d\x15\x1d\x25\x2d\x35\x3d]")
+"""mov of a word relative to the code, or lea of its address, into a register."""
+
+
+def loads(address: int, code: bytes) -> Iterator[Tuple[int, int]]:
+    """(where, what it reads) of every place whose bytes may load a word that a file has at a fixed address, or that address."""
+    for found in LOADS.finditer(code):
+        if found.start() + 7 <= len(code):
+            yield address + found.start(), address + found.start() + 7 + _number(code, found.start() + 3)
+
+
 def _number(code: bytes, at: int) -> int:
     return int(struct.unpack_from("<i", code, at)[0])
 
@@ -207,6 +218,7 @@ READER = CodeReader(
     library=("CS_ARCH_X86", "CS_MODE_64"),
     decode=decode,
     branches=branches,
+    loads=loads,
     stub=stub,
     arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
     result="rax",

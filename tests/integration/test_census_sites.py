@@ -5,13 +5,13 @@ inferior/elf/code.py.
 """
 
 import platform
-from typing import Dict, Sequence
+from typing import Sequence
 
 import pytest
 
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.sites import join
-from gdbheapx.analysis.sites.records import Site
+from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, TREE, Site, Word
 from gdbheapx.arch import Operand, named
 from gdbheapx.arch.x86_64_code import READER, decode
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
@@ -28,6 +28,9 @@ class Nothing(Pointers):
     """A file that tells nothing."""
 
     def at(self, address: int) -> None:
+        return None
+
+    def own(self, address: int) -> None:
         return None
 
     def ends(self, target: object, slot: object) -> bool:
@@ -90,13 +93,38 @@ def _row(name: str, sure: str, size: int) -> CensusRow:
 
 
 def test_size_alone_makes_no_candidate() -> None:
-    """It is counted; a vtable with a size that no block has is not taken either."""
-    small, large = (Site(MODULE, start, None, start + 8, "malloc", size) for start, size in ((0x1000, 40), (0x2000, 400)))
-    by_size: Dict[int, Sequence[Site]] = {40: [small], 400: [large]}
-    found = join.candidates(_row("Item", "exact", 40), {("Item", "app"): [small, large]}, by_size, {40: 9}, False)
-    assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.VTABLE, join.SIZE])]
-    found = join.candidates(_row("string", "shape", 40), {}, by_size, {40: 9}, False)
+    """It is counted; an address that the blocks have with a size that no block has is not taken either."""
+    vtable = (Word(0, 8, ADDRESS, 0x5010),)
+    small, large = (Site(MODULE, start, None, start + 8, "malloc", size, words=vtable) for start, size in ((0x1000, 40), (0x2000, 400)))
+    samples = [(0x9000, (0x5010).to_bytes(8, "little") + bytes(32))]
+    found = join.candidates(_row("Item", "exact", 40), {0x5010: [small, large]}, [small, large], {40: 9}, samples, False)
+    assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.STORES % 0, join.SIZE])]
+    found = join.candidates(_row("string", "shape", 40), {}, [small, large], {40: 9}, samples, False)
     assert (found.sites, found.size_functions) == ([], 1)
+
+
+def test_nodes_are_told_by_what_links_them_and_by_size() -> None:
+    """Nodes of several containers stand in one row: each size has its own candidates."""
+    sites = [
+        Site(MODULE, start, None, start + 8, "operator new", size, link)
+        for start, size, link in ((0x1000, 48, TREE), (0x2000, 80, TREE), (0x3000, 48, CHAIN), (0x4000, 48, None))
+    ]
+    row = _row("node of a map or set", "shape", 56)
+    found = join.candidates(row, {}, sites, {56: 9, 88: 1}, [], False)
+    assert [one.address for one in found.sites] == [0x1000, 0x2000]
+    assert [one.address for one in join.at_size(row, found.sites, 56, False)] == [0x1000]
+
+
+def test_a_jump_back_to_a_return_is_no_loop() -> None:
+    """What is returned there is still known: so malloc's own caller is seen to hand its result on."""
+    made = flow("call 0x9000", "mov rbx, rax", "test rax, rax", "je 0x101c", "mov rax, rbx", "pop rbx", "ret", "call 0x9004", "jmp 0x1010")
+    assert Value(("result", 0), 1, 0) in made.returned
+
+
+def test_what_a_list_of_free_ones_may_give_is_what_malloc_gives() -> None:
+    """A block from one or the other is followed as malloc's."""
+    made = flow("mov rax, qword ptr [rdi]", "test rax, rax", "jne 0x1010", "call 0x9000", "mov qword ptr [rax], 0x7777", "ret")
+    assert made.stores[-1][0] == Value(("result", 0), 1, 0)
 
 
 @pytest.mark.slow

@@ -4,19 +4,34 @@ A class is tied to a site by the vtable that is stored in the new block. Size al
 pointer, functions that ask for just such a size had allocated none of the blocks (docs/explanation/call-sites.md).
 """
 
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+import struct
+from collections import Counter
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.cplusplus import ARRAY, Classes
+from gdbheapx.analysis.census.cplusplus import ARRAY
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-from gdbheapx.analysis.sites.records import Scan, Site
+from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, LIST, TREE, Scan, Site
 from gdbheapx.model import Address
 
-VTABLE, SIZE = "stores this class's vtable", "asks for this size"
+STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
+LINKS = "hands it to what links such nodes"
+NODES = {"node of a map or set": TREE, "node of a list": LIST, "node of an unordered map or set": CHAIN}
+ALLOC = "their type's tp_alloc"
+PYTHON = "python"
+TP_ALLOC = 304
+"""In a PyTypeObject of 64 bits (Include/cpython/object.h; the same since Python 3.0)."""
+HEADS = (0, 16, 32)
+"""What may stand before an object of Python: nothing, that of the collector, that and two pointers."""
+SAMPLE_BYTES, MOST_SAMPLES, MOST_SHARE = 128, 32, 0.8
+NODE_BYTES = 16
+MASK = (1 << 64) - 1
+Sample = Tuple[int, bytes]
+"""(address, what the block begins with)."""
 FEW = 3
 MOST_SAMPLED = 200_000
 LEAST_SHARE = 0.05
-"""Of a row's blocks one size must have, to be looked for."""
+"""Of a row's blocks one size must have, to be looked for; of nodes each size counts."""
 SLACK_BYTES, CLASS_SHARE, MAPPED_BYTES, PAGE_BYTES = 32, 4, 128 << 10, 4096
 """What malloc gives beyond what was asked for: less than so much, or a quarter of the block where it has size
 classes, or a page where a block has a mapping of its own."""
@@ -35,6 +50,8 @@ class Candidate(NamedTuple):
     """Where it begins, or a part of it."""
     calls: int
     """Of its calls that fit."""
+    sizes: Sequence[int]
+    """Bytes that these ask for, where that is a number in the code."""
     why: Sequence[str]
 
 
@@ -63,52 +80,105 @@ class Joined(NamedTuple):
 
 
 def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: Scan) -> Joined:
-    """By class, else by size."""
-    sites = scan.sites
-    by_class = _by_class(world, sites)
-    by_size: Dict[int, List[Site]] = {}
-    for site in sites:
-        if site.size_bytes is not None:
-            by_size.setdefault(site.size_bytes, []).append(site)
-    sizes = _sizes(told) if told is not None else {}
+    """By what code stores into new blocks and blocks of the row have."""
+    by_address: Dict[int, List[Site]] = {}
+    for site in scan.sites:
+        for value in {word.value for word in site.words if word.kind == ADDRESS}:
+            by_address.setdefault(value, []).append(site)
+    blocks = _blocks(told) if told is not None else {}
     in_classes = any(heap.shape.in_size_classes for heap in world.session.heaps.all())
     made: List[RowSites] = []
     typed = few = 0
     for row in rows:
-        found = candidates(row, by_class, by_size, sizes.get((row.signature, row.module), {}), in_classes)
+        own = blocks.get((row.signature, row.module)) or ([(int(row.sample), row.size_bytes or 0)] if row.sample is not None else [])
+        samples = [(address, world.read(address, SAMPLE_BYTES)) for address, _ in own[:: len(own) // MOST_SAMPLES + 1]]
+        sizes = Counter(usable for _, usable in own if usable)
+        found = candidates(row, by_address, scan.sites, sizes, samples, in_classes)
+        if row.sure == EXACT and row.module == PYTHON and not found.sites:
+            found = found._replace(sites=_by_type(world, samples))
         made.append(found)
         if row.sure in (EXACT, SHAPE):
             typed += row.bytes
-            few += row.bytes if 0 < len(found.sites) <= FEW else 0
-    return Joined(made, len(sites), scan.unread, typed, few)
+            few += few_bytes(row, found.sites, sizes, in_classes)
+    return Joined(made, len(scan.sites), scan.unread, typed, few)
+
+
+def few_bytes(row: CensusRow, sites: Sequence[Candidate], sizes: Mapping[int, int], in_classes: bool) -> int:
+    """Of a row, what has one to FEW candidates."""
+    total = sum(size * blocks for size, blocks in sizes.items())
+    counted = sum(size * blocks for size, blocks in sizes.items() if 0 < len(at_size(row, sites, size, in_classes)) <= FEW)
+    return row.bytes * counted // total if total else 0
+
+
+def at_size(row: CensusRow, sites: Sequence[Candidate], usable: int, in_classes: bool) -> Sequence[Candidate]:
+    """Those of a row's candidates that are some for its blocks of this size: nodes of many containers stand in one row."""
+    if row.signature not in NODES:
+        return sites
+    return [site for site in sites if any(asked in asked_for(usable, in_classes, NODE_BYTES) for asked in site.sizes)]
 
 
 def candidates(
-    row: CensusRow, by_class: Dict[Key, List[Site]], by_size: Dict[int, List[Site]], sizes: Dict[int, int], in_classes: bool
+    row: CensusRow, by_address: Dict[int, List[Site]], sites: Sequence[Site], sizes: Mapping[int, int], samples: Sequence[Sample], in_classes: bool
 ) -> RowSites:
-    """Of one row; `sizes`: usable bytes of its blocks -> how many."""
+    """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with."""
+    is_node = row.signature in NODES
+    often = [size for size, blocks in sizes.items() if is_node or blocks >= LEAST_SHARE * sum(sizes.values())]
+    ranges = [asked_for(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
     is_array = row.signature is not None and row.signature.endswith(ARRAY)
-    name = (row.signature or "")[: -len(ARRAY)] if is_array else row.signature
-    stored = by_class.get((name, row.module), []) if row.sure == EXACT and not is_array else []
-    if row.size_bytes is not None and not sizes:
-        sizes = {row.size_bytes: row.blocks}
-    often = [size for size, blocks in sizes.items() if blocks >= LEAST_SHARE * sum(sizes.values())]
-    ranges = [asked_for(usable, in_classes) for usable in often]
 
     def fits(size: Optional[int]) -> bool:
         return any(size in one for one in ranges)
 
-    # one that asks for a size that no such block has is not it: a larger class begins with this one's constructor
-    fitting = [site for site in stored if site.size_bytes is None or not often or fits(site.size_bytes)]
-    chosen = _functions(fitting, lambda site: [VTABLE, *([SIZE] if fits(site.size_bytes) else [])])
-    of_size = {site.start for size, some in by_size.items() if fits(size) for site in some}
-    return RowSites(row.signature, row.module, row.bytes, chosen, len(of_size))
+    words = {word for _, data in samples for (word,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8])}
+    heads = [8 + head for head in HEADS] if row.module == PYTHON else None
+    pointed = {id(site): site for word in words for site in by_address.get(word, ())}.values() if not is_array else ()
+    stored: Dict[int, List[int]] = {}
+    for site in pointed:
+        # one that asks for a size that no such block has is not it: a larger class begins with this one's constructor
+        if site.size_bytes is None or site.floats or not often or fits(site.size_bytes):
+            offsets = _shared(site, samples, heads)
+            if offsets:
+                stored[id(site)] = offsets
+    chosen = [site for site in pointed if id(site) in stored]
+    link = NODES.get(row.signature or "")
+    if link is not None:
+        chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
+
+    def why(site: Site) -> List[str]:
+        return [STORES % offset for offset in stored.get(id(site), ())] + ([LINKS] if link is not None else []) + ([SIZE] if not site.floats and fits(site.size_bytes) else [])
+
+    of_size = {site.start for site in sites if site.size_bytes is not None and fits(site.size_bytes)}
+    return RowSites(row.signature, row.module, row.bytes, _functions(chosen, why), len(of_size))
 
 
-def asked_for(usable: int, in_classes: bool) -> range:
-    """The sizes for which malloc may have given such a block."""
-    slack = usable // CLASS_SHARE if in_classes else PAGE_BYTES + SLACK_BYTES if usable >= MAPPED_BYTES else 0
-    return range(max(1, usable - max(SLACK_BYTES, slack) + 1), usable + 1)
+def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]) -> List[int]:
+    """Offsets at which nearly all samples have the address that the site stores there; `only`: those that tell a type."""
+    found = []
+    for word in site.words:
+        for head in HEADS if site.floats else (0,):
+            offset = word.offset + head
+            same = sum(data[offset : offset + 8] == (word.value & MASK).to_bytes(8, "little") for _, data in samples)
+            if word.kind == ADDRESS and (only is None or offset in only) and same >= MOST_SHARE * len(samples):
+                found.append(offset)
+    return found
+
+
+def _by_type(world: World, samples: Sequence[Sample]) -> List[Candidate]:
+    """The function by which the objects' type allocates its objects."""
+    for head in HEADS:
+        for _, data in samples[:1]:
+            words = world.words(int.from_bytes(data[8 + head : 16 + head], "little") + TP_ALLOC, 1)
+            for module in world.modules() if words is not None else ():
+                name = {one.start: one.name for one in world.target.functions(module, exported=True)}.get(words[0]) if words else None
+                if words and name is not None:
+                    return [Candidate(module.file_name, name, Address(words[0]), 1, (), [ALLOC])]
+    return []
+
+
+def asked_for(usable: int, in_classes: bool, surplus: int = SLACK_BYTES) -> range:
+    """The sizes for which malloc may have given such a block. `surplus`: NODE_BYTES leaves those out that got what was left of a chunk."""
+    slack = usable // CLASS_SHARE if in_classes else PAGE_BYTES + surplus if usable >= MAPPED_BYTES else 0
+    return range(max(1, usable - max(surplus, slack) + 1), usable + 1)
 
 
 def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
@@ -122,32 +192,21 @@ def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
             function=some[0].function,
             address=Address(start),
             calls=len({site.address for site in some}),
+            sizes=sorted({site.size_bytes for site in some if site.size_bytes is not None}),
             why=sorted({reason for site in some for reason in why(site)}, reverse=True),
         )
         for start, some in sorted(calls.items())
     ]
 
 
-def _by_class(world: World, sites: Sequence[Site]) -> Dict[Key, List[Site]]:
-    """Sites by the class whose vtable they store."""
-    classes = world.constant(Classes)
-    found: Dict[Key, List[Site]] = {}
-    for site in sites:
-        known = classes.at(site.vtable) if site.vtable is not None else None
-        if known is not None and not known.within:
-            found.setdefault((known.name, known.module), []).append(site)
-    return found
-
-
-def _sizes(told: LabelSet) -> Dict[Key, Dict[int, int]]:
-    """By row the sizes of its blocks, of a part of them where there are very many."""
+def _blocks(told: LabelSet) -> Dict[Key, List[Tuple[int, int]]]:
+    """By row (address, usable bytes) of its blocks, of a part of them where there are very many."""
     count = told.reach.numbers.blocks
     ids = range(0, count, max(1, count // MOST_SAMPLED))
-    made: Dict[Key, Dict[int, int]] = {}
-    for place, (_, usable) in zip(ids, told.reach.graph.blocks(ids)):
+    made: Dict[Key, List[Tuple[int, int]]] = {}
+    for place, block in zip(ids, told.reach.graph.blocks(ids)):
         label = told.labels[place]
         name = told.names[label - 1] if label else None
         if name is not None:
-            sizes = made.setdefault((name.name, name.module), {})
-            sizes[usable] = sizes.get(usable, 0) + 1
+            made.setdefault((name.name, name.module), []).append(block)
     return made

@@ -1,8 +1,23 @@
 """What the code of a program tells of its calls of malloc."""
 
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module
+
+ADDRESS, ITSELF, NUMBER = "address", "itself", "number"
+
+TREE, LIST, CHAIN = "tree", "list", "chain"
+"""What a block is a node of: a std::map or set, a std::list, an unordered one."""
+
+
+class Word(NamedTuple):
+    """What code stores into a new block."""
+
+    offset: int
+    size_bytes: int
+    kind: str
+    """ADDRESS: of something in a file's memory (a vtable, a type, a function); ITSELF: of the block plus `value`; NUMBER: not zero."""
+    value: int
 
 
 class Site(NamedTuple):
@@ -19,13 +34,19 @@ class Site(NamedTuple):
     """What is called."""
     size_bytes: Optional[int]
     """What it asks for. None: that differs from call to call."""
-    vtable: Optional[int] = None
-    """The address that it, or a constructor that it calls, stores at the begin of the block last."""
+    link: Optional[str] = None
+    """TREE, LIST or CHAIN: the function of the C++ runtime that links such nodes gets the block."""
+    floats: bool = False
+    """The words' offsets are from an object that begins behind a head of unknown size in the block."""
+    words: Sequence[Word] = ()
+    """What it, what it calls for the block, or the function that it asks for it stores there last."""
 
 
 class Scan(NamedTuple):
     """All that was found in the code of a process."""
 
     sites: Sequence[Site]
+    wrappers: AbstractSet[int]
+    """Where functions begin that only hand their size on: malloc itself, too."""
     unread: Sequence[Tuple[str, str]]
     """(name, why) of objects whose code could not be read."""

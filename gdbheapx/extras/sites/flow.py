@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 from gdbheapx.arch import CodeReader, Operand, Step
 
 Root = Tuple[str, int]
-"""(`argument`, number), (`stack`, 0), (`result`, number of the call), (`slot`, address) or (`unknown`, number)."""
+"""(`argument`, number), (`stack`, 0), (`result`, number of the call), (`slot` or `data`, address) or (`unknown`, number)."""
 NUMBER: Root = ("number", 0)
 MASK = (1 << 64) - 1
 Instruction = Tuple[int, int, List[Step]]
@@ -39,8 +39,8 @@ class Flow(NamedTuple):
 
     calls: List[Called]
     returned: Set[Value]
-    stores: List[Tuple[Value, Value, int]]
-    """(where, what, at which address of code), in order."""
+    stores: List[Tuple[Value, Value, int, int]]
+    """(where, what, at which address of code, bytes), in order."""
 
 
 class State:
@@ -54,22 +54,26 @@ class State:
         return State(dict(self.registers), dict(self.memory))
 
     def meet(self, other: "State") -> None:
-        """Keeps what both know. An argument that one way replaces by a number (`size ? size : 1`) is still that argument."""
+        """Keeps what both know. An argument that one way replaces by a number (`size ? size : 1`) is still that argument; what one way
+        gets from a call and another from a list of free ones, or not at all, is what the call gave."""
         met: Dict[str, Value] = {}
-        for name, value in self.registers.items():
-            same = _both(value, other.registers.get(name))
+        for name in self.registers.keys() | other.registers.keys():
+            same = _both(self.registers.get(name), other.registers.get(name))
             if same is not None:
                 met[name] = same
         self.registers = met
         self.memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
 
 
-def _both(one: Value, other: Optional[Value]) -> Optional[Value]:
-    if other is None or one == other:
-        return one if other is not None else None
-    if one.root[0] == "argument" and other.root == NUMBER:
+def _both(one: Optional[Value], other: Optional[Value]) -> Optional[Value]:
+    if one == other:
         return one
-    return other if other.root[0] == "argument" and one.root == NUMBER else None
+    for this, that in ((one, other), (other, one)):
+        if this is not None and this.root[0] == "argument" and that is not None and that.root == NUMBER:
+            return this
+        if this is not None and this.root[0] == "result" and (that is None or that.root[0] == "unknown" or that.root == NUMBER):
+            return this
+    return None
 
 
 class Follower:
@@ -118,7 +122,10 @@ class Follower:
                 if step.kind in ("jump", "branch") and step.first.kind == "number" and self._start <= step.first.number <= address:
                     backwards[step.first.number] = address
         loops: Dict[int, Set[str]] = {}
+        ends = self._ends(listed, set(backwards))
         for begin, last in list(backwards.items()):
+            if begin in ends:
+                continue
             written: Set[str] = set()
             for address, _, steps in listed:
                 if begin <= address <= last:
@@ -127,6 +134,19 @@ class Follower:
                         written.update(self._reader.lost)
             loops[begin] = written - {self._reader.sp}
         return loops
+
+    @staticmethod
+    def _ends(listed: List[Instruction], begins: Set[int]) -> Set[int]:
+        """Those of the places from which the code runs to a return without a branch: jumps back to them make no loop."""
+        ends: Set[int] = set()
+        is_end = False
+        for address, _, steps in reversed(listed):
+            for step in steps:
+                if step.kind in ("return", "jump", "branch"):
+                    is_end = step.kind == "return"
+            if is_end and address in begins:
+                ends.add(address)
+        return ends
 
     def _new(self) -> Value:
         self._unknown += 1
@@ -161,12 +181,20 @@ class Follower:
         if operand.kind != "memory" or operand.size_bytes not in (8, 16):
             return self._new()
         place = self._address(operand)
-        if place.root == NUMBER:
-            return self._pointers.at(place.plus) or self._new()
+        known = self._fixed(place)
+        if known is not None:
+            return self._pointers.at(known) or Value(("data", known), 1, 0)
         return self._state.memory.get((place.root, place.plus)) or self._new()
 
+    def _fixed(self, place: Value) -> Optional[int]:
+        """The address in this file, if it is always the same."""
+        if place.root == NUMBER:
+            return place.plus
+        begin = self._pointers.own(place.root[1]) if place.root[0] == "slot" and place.times == 1 else None
+        return begin + place.plus if begin is not None else None
+
     def _store(self, address: int, place: Value, value: Value, size_bytes: int) -> None:
-        self.flow.stores.append((place, value, address))
+        self.flow.stores.append((place, value, address, size_bytes))
         if place.root[0] in ("stack", "result", "argument"):
             if size_bytes >= 8:
                 self._state.memory[place.root, place.plus] = value
@@ -208,13 +236,17 @@ class Follower:
         elif step.kind == "jump":
             if step.first.kind == "number" and self._start <= step.first.number < self._end:
                 self._join(step.first)
-            elif step.first.kind in ("number", "memory"):
+            elif step.first.kind in ("number", "memory") or self._is_known(step.first):
                 self._call(address, step.first, True)
                 self.flow.returned.add(Value(("result", len(self.flow.calls) - 1), 1, 0))
             return True
         elif step.kind == "call":
             return self._call(address, step.first, False)
         return False
+
+    def _is_known(self, operand: Operand) -> bool:
+        """A register that has a function's address, not one of a table of this function."""
+        return operand.kind == "register" and self._register(operand.base).root[0] in ("data", "slot")
 
     def _join(self, target: Operand) -> None:
         if target.kind == "number" and self._start <= target.number < self._end:
@@ -225,8 +257,14 @@ class Follower:
                 waiting.meet(self._state)
 
     def _call(self, address: int, first: Operand, is_jump: bool) -> bool:
-        slot = first.number if first.kind == "memory" and not first.base and not first.index else None
+        slot = self._fixed(self._address(first)) if first.kind == "memory" else None
         target = first.number if first.kind == "number" else None
+        if first.kind == "register":
+            through = self._register(first.base)
+            if through.root[0] in ("data", "slot") and (through.times, through.plus) == (1, 0):
+                slot = through.root[1]
+            elif through.root == NUMBER:
+                target = through.plus
         arguments = tuple(self._register(name) for name in self._reader.arguments)
         self.flow.calls.append(Called(address, target, slot, arguments, is_jump))
         for name in self._reader.lost:
@@ -240,6 +278,10 @@ class Pointers:
 
     def at(self, address: int) -> Optional[Value]:
         """The constant that stands there; None where that is not known."""
+        raise NotImplementedError
+
+    def own(self, address: int) -> Optional[int]:
+        """Where in this file the pointer there leads to, as far as the file alone tells."""
         raise NotImplementedError
 
     def ends(self, target: Optional[int], slot: Optional[int]) -> bool:

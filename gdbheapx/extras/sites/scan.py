@@ -3,37 +3,54 @@
 Only functions whose bytes may have such a call are taken apart, and the constructors to which they give the new block.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.analysis.sites.records import Scan, Site
+from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, ITSELF, LIST, TREE, Scan, Site, Word
+from gdbheapx.analysis.sites.records import NUMBER as OF_NUMBER
 from gdbheapx.arch import CodeReader
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
+from gdbheapx.extras.sites.flow import Called as FlowCall
 from gdbheapx.inferior.base import Code, Module, Target
 from gdbheapx.problems import MISSING_PACKAGE
 
 MOST_FUNCTION_BYTES = 256 << 10
-MOST_LEVELS = 3
+MOST_LEVELS = 5
 """Of functions that hand their own argument on to malloc."""
 MOST_CONSTRUCTORS = 3
 """Of those that call each other for one object."""
 MOST_SIZE_BYTES = 1 << 40
 LEAST_ADDRESS = 4096
+MOST_TABLE_BYTES = 256
+"""Of a structure with a pointer to malloc."""
+MOST_DATA_BYTES = 64 << 20
+MOST_OFFSET_BYTES = 128
+"""Of a block what is looked at."""
+MOST_WORDS, MOST_GIVEN = 8, 3
+Stores = Dict[int, Tuple[int, int, Value]]
+"""By offset: (at which address of code, bytes, what)."""
 
 
 class Way(NamedTuple):
     """How a function is asked for memory."""
 
-    size: int
-    """The argument that has the size."""
+    size: Optional[int]
+    """The argument that has the size; None: none has."""
     count: Optional[int] = None  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
     """That by which it is multiplied."""
     plus: int = 0
+    shift: int = 0
+    """What it returns is so far behind the begin of the block."""
+    floats: bool = False
+    """How far behind is not known."""
+    words: Tuple[Tuple[int, int, int], ...] = ()
+    """(offset from what it returns, bytes, argument) that it stores there: the type of an object."""
 
 
 _BY_SIZE, _SECOND = Way(0), Way(1)
+_OF_TYPE = Way(None, words=((8, 8, 0),), floats=True)
 ALLOCATORS: Dict[str, Way] = {
     **dict.fromkeys(("malloc", "valloc", "pvalloc", "__libc_malloc", "__rust_alloc", "__rust_alloc_zeroed"), _BY_SIZE),
     **dict.fromkeys(("__rdl_alloc", "__rg_alloc", "__rdl_alloc_zeroed", "__rg_alloc_zeroed"), _BY_SIZE),
@@ -42,10 +59,24 @@ ALLOCATORS: Dict[str, Way] = {
     **dict.fromkeys(("realloc", "memalign", "aligned_alloc", "__libc_memalign"), _SECOND),
     **dict.fromkeys(("calloc", "__libc_calloc"), Way(1, 0)),
     "reallocarray": Way(2, 1),
+    # of CPython: they go through pointers, to malloc or to pools
+    **dict.fromkeys(("PyMem_RawMalloc", "PyMem_Malloc", "PyObject_Malloc"), _BY_SIZE),
+    **dict.fromkeys(("PyMem_RawCalloc", "PyMem_Calloc", "PyObject_Calloc"), Way(1, 0)),
+    **dict.fromkeys(("PyMem_RawRealloc", "PyMem_Realloc", "PyObject_Realloc"), _SECOND),
+    **dict.fromkeys(("_PyObject_New", "_PyObject_NewVar", "_PyObject_GC_New", "_PyObject_GC_NewVar", "PyType_GenericAlloc"), _OF_TYPE),
 }
 ENDS = ("abort", "exit", "_exit", "__stack_chk_fail", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "__assert_fail", "longjmp")
 THROWS = "_ZSt"
 """Begin of the runtime's own: `_ZSt20__throw_length_errorPKc`, `_ZSt9terminatev`."""
+
+
+LINKS: Dict[str, Tuple[str, Optional[int]]] = {
+    "_ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_": (TREE, 1),
+    "_ZNSt8__detail15_List_node_base7_M_hookEPS0_": (LIST, 0),
+    "_ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm": (CHAIN, None),
+}
+"""Functions of libstdc++ that link a node into its container, and the argument that is the node; None: who calls it links one."""
+MOST_ARGUMENTS = 5
 
 
 class Called(NamedTuple):
@@ -55,16 +86,19 @@ class Called(NamedTuple):
     name: str
     result: int
     size: Value
+    way: Way
 
 
 class Object:
     """One loaded object."""
 
-    def __init__(self, module: Module, code: Code, reader: CodeReader, library: Any, names: Dict[int, str]) -> None:
+    def __init__(self, module: Module, code: Code, reader: CodeReader, library: Any, names: Dict[int, str], last: int) -> None:
+        self._first, self._last = max(LEAST_ADDRESS, min((start for start, _ in code.parts), default=0)), last
         self.module, self.code, self.names, self._reader, self._library = module, code, names, reader, library
         self.starts = [start for start, _ in code.functions]
         self._flows: Dict[int, Optional[Flow]] = {}
         self.branches = [branch for address, data in code.parts for branch in reader.branches(address, data)]
+        self.loads = [load for address, data in code.parts for load in reader.loads(address, data)]
         self.stubs = self._find_stubs()
         self._pointers = OfFile(self)
 
@@ -83,6 +117,10 @@ class Object:
             if start <= address < start + len(data):
                 return data[address - start : address - start + size_bytes]
         return b""
+
+    def has(self, address: int) -> bool:
+        """It is one of this object."""
+        return self._first <= address < self._last
 
     def name_of(self, target: Optional[int], slot: Optional[int]) -> Optional[str]:
         """What a call leads to."""
@@ -129,6 +167,9 @@ class OfFile(Pointers):
             return Value(("slot", address), 1, 0)
         return Value(NUMBER, 0, pointers[address]) if address in pointers else None
 
+    def own(self, address: int) -> Optional[int]:
+        return self._of.code.pointers.get(address)
+
     def ends(self, target: Optional[int], slot: Optional[int]) -> bool:
         name = self._of.name_of(target, slot)
         return name is not None and (name in ENDS or (name.startswith(THROWS) and ("__throw_" in name or "terminate" in name)))
@@ -146,6 +187,8 @@ class Scanner:
         """By (object, address): functions without a name, too."""
         self._unread: List[Tuple[str, str]] = []
         self._exporters: Dict[str, Tuple[Object, int]] = {}
+        self._pointed: Dict[int, Dict[int, Tuple[str, Way]]] = {}
+        """By object and address: variables that hold the address of a way now (malloc hooks, tables of functions)."""
 
     def scan(self) -> Scan:
         """The answer."""
@@ -162,27 +205,57 @@ class Scanner:
                 address = function.start - module.base
                 if function.name in ALLOCATORS or address not in names:
                     names[address] = function.name
-            self._objects.append(Object(module, code, reader, _library(reader), names))
+            last = max((end for _, end, _ in self._target.writable_segments(module)), default=module.base) - module.base
+            self._objects.append(Object(module, code, reader, _library(reader), names, last))
         for object_ in self._objects:
             for address, name in object_.names.items():
                 self._exporters.setdefault(name, (object_, address))
         for _ in range(MOST_LEVELS):
+            self._find_pointers()
             before = len(self._ways) + len(self._own_ways)
             for number, object_ in enumerate(self._objects):
                 self._find_wrappers(number, object_)
             if len(self._ways) + len(self._own_ways) == before or self._budget.expired():
                 break
         sites = [site for number, object_ in enumerate(self._objects) for site in self._sites(number, object_)]
-        return Scan(sites, self._unread)
+        wrappers = {self._objects[of].module.base + start for (of, start), way in self._own_ways.items() if way.size is not None}
+        return Scan(sites, wrappers | self._named_ways(), self._unread)
+
+    def _named_ways(self) -> Set[int]:
+        """Where malloc and its like begin."""
+        return {
+            object_.module.base + address
+            for object_ in self._objects
+            for address, name in object_.names.items()
+            if name in ALLOCATORS and ALLOCATORS[name].size is not None
+        }
 
     def _way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Tuple[str, Way]]:
         """How what is called is asked for memory."""
         object_ = self._objects[number]
         name = object_.name_of(target, slot)
         own = self._own_ways.get((number, target)) if target is not None else None
+        if slot is not None and slot in self._pointed.get(number, ()):
+            return self._pointed[number][slot]
         if own is not None:
             return name or "0x%x" % (target or 0), own
         return (name, self._ways[name]) if name is not None and name in self._ways else None
+
+    def _find_pointers(self) -> None:
+        """Variables through which malloc is called."""
+        ways = {self._objects[of].module.base + start: ("0x%x" % start, way) for (of, start), way in self._own_ways.items()}
+        for name, way in self._ways.items():
+            if name in self._exporters:
+                of, start = self._exporters[name]
+                ways[of.module.base + start] = (name, way)
+        for number, object_ in enumerate(self._objects):
+            base = object_.module.base
+            found = self._pointed.setdefault(number, {})
+            for begin, end, _ in self._target.writable_segments(object_.module):
+                data = self._target.read_prefix(begin, min(end - begin, MOST_DATA_BYTES))
+                for place, word in enumerate(self._target.words_in(data[: len(data) // 8 * 8])):
+                    if word in ways and begin + 8 * place - base not in object_.code.slots:
+                        found[begin + 8 * place - base] = ways[word]
 
     def _callers(self, number: int) -> List[int]:
         """Begins of the functions that may call one of the ways."""
@@ -192,6 +265,16 @@ class Scanner:
         wanted |= {address for of, address in self._own_ways if of == number}
         slots = {slot for slot, name in object_.code.slots.items() if name in self._ways}
         begins: Set[int] = set()
+        pointed = self._pointed.get(number, {})
+        slots |= pointed.keys()
+        ordered = sorted(pointed)
+        for at, place in object_.loads if pointed else ():
+            read = object_.code.pointers.get(place, place)
+            following = bisect_left(ordered, read)
+            is_near = following < len(ordered) and ordered[following] - read < MOST_TABLE_BYTES
+            found = object_.function_at(at) if is_near else None
+            if found is not None:
+                begins.add(found[0])
         for branch in object_.branches:
             if branch.target in wanted or branch.slot in slots:
                 found = object_.function_at(branch.address)
@@ -207,7 +290,7 @@ class Scanner:
             if way is None or (call.is_jump and call.address in self._objects[number].stubs):
                 continue
             name, how = way
-            size = call.arguments[how.size]
+            size = call.arguments[how.size] if how.size is not None else Value(("unknown", -1 - place), 1, 0)
             if how.count is not None:
                 count = call.arguments[how.count]
                 if count.root == NUMBER:
@@ -216,7 +299,7 @@ class Scanner:
                     size = Value(count.root, count.times * size.plus, count.plus * size.plus)
                 else:
                     size = Value(("unknown", -1 - place), 1, 0)
-            made.append(Called(call.address, name, place, size._replace(plus=size.plus + how.plus)))
+            made.append(Called(call.address, name, place, size._replace(plus=size.plus + how.plus), how))
         return made
 
     def _find_wrappers(self, number: int, object_: Object) -> None:
@@ -231,22 +314,34 @@ class Scanner:
                     self._ways.setdefault(name, way)
 
     def _handed_on(self, number: int, flow: Flow) -> Optional[Way]:
-        """How the function itself is asked, if it gives its own argument to malloc and gives back what it gets."""
-        given = {value.root for value in flow.returned}
+        """How the function itself is asked, if it gives back what it gets from malloc, and gives its own argument to it or stores it there."""
         for call in self._calls(number, flow):
-            if call.size.root[0] == "argument" and call.size.times == 1 and ("result", call.result) in given:
-                return Way(call.size.root[1], None, call.size.plus)
+            given = [value for value in flow.returned if value.root == ("result", call.result) and value.times == 1]
+            if not given:
+                continue
+            behind = given[0].plus
+            argument = call.size.root[1] if call.size.root[0] == "argument" and call.size.times == 1 else None
+            stored = self._stores(self._objects[number], flow, call, MOST_CONSTRUCTORS)
+            if any(size == 8 and self._address(self._objects[number], value) is not None for _, size, value in stored.values()):
+                return None  # it makes one class's objects, whatever their size: it is a site
+            words = tuple(
+                (offset - behind, size, value.root[1])
+                for offset, (_, size, value) in sorted(stored.items())
+                if value.root[0] == "argument" and (value.times, value.plus, size) == (1, 0, 8)
+            )
+            if argument is not None or words:
+                return Way(argument, None, call.size.plus if argument is not None else 0, call.way.shift + behind, call.way.floats, words[:MOST_WORDS])
         return None
 
     def _sites(self, number: int, object_: Object) -> List[Site]:
         made = []
         for start in self._callers(number):
             flow = object_.flow(start)
-            if flow is None or (number, start) in self._own_ways or object_.names.get(start) in ALLOCATORS:
+            own = self._own_ways.get((number, start))
+            if flow is None or (own is not None and own.size is not None) or object_.names.get(start) in ALLOCATORS:
                 continue
             for call in self._calls(number, flow):
                 is_known = call.size.root == NUMBER and 0 < call.size.plus < MOST_SIZE_BYTES
-                vtable = self._stored(object_, flow, ("result", call.result), MOST_CONSTRUCTORS)
                 base = object_.module.base
                 made.append(
                     Site(
@@ -256,39 +351,90 @@ class Scanner:
                         address=base + call.at,
                         allocator=call.name,
                         size_bytes=call.size.plus if is_known else None,
-                        vtable=vtable,
+                        link=self._link(object_, flow, call),
+                        floats=call.way.floats,
+                        words=self._words(object_, flow, call),
                     )
                 )
         return made
 
-    def _stored(self, object_: Object, flow: Flow, root: Tuple[str, int], depth: int) -> Optional[int]:
-        """The constant that stands at the begin of what the root points to when the function is done: a constructor writes those of the
-        bases first. None where it is not known."""
-        last = [(-1, -1)]
-        for place, value, at in flow.stores:
-            if (place.root, place.times, place.plus) == (root, 1, 0):
-                address = self._address(object_, value)
-                if address is not None:
-                    last.append((at, address))
-        for call in flow.calls if depth > 0 else ():
-            given = call.arguments[0]
-            if (given.root, given.times, given.plus) == (root, 1, 0) and call.address > max(last)[0]:
-                constant = self._constructed(object_, call.target, call.slot, depth - 1)
-                if constant is not None:
-                    last.append((call.address, constant))
-        return max(last)[1] if len(last) > 1 else None
+    def _link(self, object_: Object, flow: Flow, call: Called) -> Optional[str]:
+        """What the block becomes a node of."""
+        block = Value(("result", call.result), 1, 0)
+        for later in flow.calls:
+            kind, number = LINKS.get(object_.name_of(later.target, later.slot) or "", (None, None))
+            if kind is not None and (number is None or later.arguments[number] == block):
+                return kind
+            inner = object_.own(later.target, later.slot) if kind is None and block in later.arguments[1:MOST_ARGUMENTS] else None
+            linking = object_.flow(inner) if inner is not None else None
+            for called in linking.calls if linking is not None else ():
+                kind, number = LINKS.get(object_.name_of(called.target, called.slot) or "", (None, None))
+                given = Value(("argument", later.arguments.index(block)), 1, 0)
+                if kind is not None and (number is None or called.arguments[number] == given):
+                    return kind
+        return None
 
-    def _constructed(self, object_: Object, target: Optional[int], slot: Optional[int], depth: int) -> Optional[int]:
-        """What a function stores at the begin of its first argument."""
-        name = object_.name_of(target, slot)
-        own = object_.own(target, slot)
+    def _words(self, object_: Object, flow: Flow, call: Called) -> List[Word]:
+        """What the function, or another for it, stores into the block."""
+        made = []
+        for offset, (_, size, value) in sorted(self._stores(object_, flow, call, MOST_CONSTRUCTORS).items()):
+            if not 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
+                continue
+            address = self._address(object_, value) if size == 8 else None
+            if value.root == ("result", call.result) and value.times == 1 and size == 8:
+                made.append(Word(offset + call.way.shift, 8, ITSELF, value.plus + call.way.shift))
+            elif address is not None:
+                made.append(Word(offset + call.way.shift, 8, ADDRESS, address))
+            elif value.root == NUMBER and value.plus and size in (2, 4, 8):
+                made.append(Word(offset + call.way.shift, size, OF_NUMBER, value.plus & ((1 << 8 * size) - 1)))
+        return made
+
+    def _stores(self, object_: Object, flow: Flow, call: Called, depth: int) -> Stores:
+        """Of one call, in values of the function that has it."""
+        found: Stores = {offset: (call.at, size, flow.calls[call.result].arguments[given]) for offset, size, given in call.way.words}
+        self._follow_stores(object_, flow, ("result", call.result), depth, found)
+        return found
+
+    def _follow_stores(self, object_: Object, flow: Flow, root: Tuple[str, int], depth: int, found: Stores) -> None:
+        """By offset what was stored there last into what the root points to: a constructor writes what bases have first."""
+        for place, value, at, size in flow.stores:
+            if place.root == root and place.times == 1 and (place.plus not in found or found[place.plus][0] <= at):
+                found[place.plus] = (at, size, value)
+        for call in flow.calls if depth > 0 else ():
+            for number, given in enumerate(call.arguments[:MOST_GIVEN]):
+                if given.root == root and given.times == 1:
+                    for offset, (size, value) in self._constructed(object_, call, number, depth - 1).items():
+                        behind = given.plus + offset
+                        if behind not in found or found[behind][0] <= call.address:
+                            found[behind] = (call.address, size, value)
+
+    def _constructed(self, object_: Object, call: FlowCall, number: int, depth: int) -> Dict[int, Tuple[int, Value]]:
+        """What a function stores into what its argument points to, in values of its caller; of another file only what was given to it."""
+        name = object_.name_of(call.target, call.slot)
+        own = object_.own(call.target, call.slot)
         of, start = (object_, own) if own is not None else self._exporters.get(name or "", (object_, None))
         flow = of.flow(start) if start is not None else None
-        return None if flow is None else self._stored(of, flow, ("argument", 0), depth)
+        if flow is None:
+            return {}
+        found: Stores = {}
+        self._follow_stores(of, flow, ("argument", number), depth, found)
+        made = {}
+        for offset, (_, size, value) in found.items():
+            if value.root[0] == "argument" and value.root[1] < len(call.arguments) and value.times == 1:
+                given = call.arguments[value.root[1]]
+                made[offset] = (size, given._replace(plus=given.plus + value.plus))
+            elif value.root == NUMBER and of is object_:
+                made[offset] = (size, value)
+            elif value.root[0] in ("slot", "number"):
+                address = self._address(of, value)
+                made[offset] = (size, Value(NUMBER, 0, address - object_.module.base) if address is not None else Value(("unknown", 0), 1, 0))
+            else:
+                made[offset] = (size, Value(("unknown", 0), 1, 0))
+        return made
 
     def _address(self, object_: Object, value: Value) -> Optional[int]:
         """In memory, of a constant that may be an address."""
-        if value.root == NUMBER and value.plus >= LEAST_ADDRESS:
+        if value.root == NUMBER and object_.has(value.plus):
             return object_.module.base + value.plus
         if value.root[0] == "slot" and value.times == 1:
             symbol = self._target.dynamic_symbol(object_.code.slots[value.root[1]])

@@ -1,0 +1,154 @@
+"""How often `census --sites` is right: its candidates against the functions that were recorded (bench/sites.c).
+
+    python -m bench.sites build FOLDER                     makes FOLDER/sites.so
+    SITES_RECORD=FOLDER LD_PRELOAD=FOLDER/sites.so PROGRAM
+    python -m bench.sites FOLDER PID [PID ...]             one line for each, and its largest rows
+
+A candidate is right for a block if it is one of the first three functions that were active when the block was allocated, after the
+recorder, malloc and its like, and functions that only hand their size on to them.
+"""
+
+import os
+import struct
+import subprocess
+import sys
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import gdbheapx
+from gdbheapx.analysis.sites.join import FEW, Joined, at_size
+from gdbheapx.analysis.sites.records import Scan
+from gdbheapx.command import Answer, Options
+from gdbheapx.inferior.base import Target
+from gdbheapx.session import Session
+from gdbheapx.stops import Reads
+
+HERE = Path(__file__).parent
+ENTRY = struct.Struct("<16Q")
+ENTRIES = 1 << 16
+FRAMES = 3
+MOST_ROWS = 12
+
+
+def build(folder: Path) -> None:
+    """The recorder."""
+    subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", str(folder / "sites.so"), str(HERE / "sites.c"), "-ldl", "-pthread"], check=True)
+
+
+def record(path: Path) -> Dict[int, List[int]]:
+    """By block the return addresses."""
+    made: Dict[int, List[int]] = {}
+    with path.open("rb") as file:
+        while True:
+            data = file.read(ENTRY.size * ENTRIES)
+            if not data:
+                return made
+            for entry in ENTRY.iter_unpack(data) if any(data) else ():
+                if entry[0] > 1:
+                    made[entry[0]] = [frame for frame in entry[2:] if frame]
+
+
+class Functions:
+    """Where the function of an address begins."""
+
+    def __init__(self, target: Target) -> None:
+        self._starts: List[int] = []
+        for module in target.modules():
+            code = target.code(module)
+            self._starts += [module.base + start for start, _ in (code.functions if code is not None else ())]
+        self._starts.sort()
+        self._known: Dict[int, int] = {}
+
+    def at(self, address: int) -> int:
+        """0 where there is none."""
+        if address not in self._known:
+            place = bisect_right(self._starts, address) - 1
+            self._known[address] = self._starts[place] if place >= 0 else 0
+        return self._known[address]
+
+
+def makers(frames: Sequence[int], functions: Functions, scan: Scan) -> Iterator[int]:
+    """The functions that count as true."""
+    left = FRAMES
+    for frame in frames:
+        start = functions.at(frame - 1)
+        if start in scan.wrappers:
+            continue
+        yield start
+        left -= 1
+        if not left:
+            return
+
+
+def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict[str, int]]:
+    """Of one process."""
+
+    def run(session: Session, options: Options) -> Answer:
+        from gdbheapx.analysis.census import find
+        from gdbheapx.analysis.census.world import EXACT, SHAPE, World
+        from gdbheapx.analysis.sites.join import join
+        from gdbheapx.extras.sites.scan import scan
+
+        world = World.of(session)
+        look = find.take(session, world, owning=False)
+        told, truth, functions = look.told, record(folder / str(pid)), Functions(session.target)
+        assert told is not None
+        found = scan(session.target, session.budget)
+        joined = join(look.census.rows, told, world, found)
+        blocks: Dict[Any, List[Tuple[int, int]]] = {}
+        for place, block in enumerate(told.reach.graph.blocks(range(told.reach.numbers.blocks))):
+            name = told.names[told.labels[place] - 1] if told.labels[place] else None
+            if name is not None:
+                blocks.setdefault((name.name, name.module), []).append(block)
+        in_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
+        sums = dict.fromkeys(("typed", "few", "right", "wrong"), 0)
+        rows = []
+        for row, sites in zip(look.census.rows, joined.rows):
+            if row.sure not in (EXACT, SHAPE):
+                continue
+            own = dict.fromkeys(("typed", "few", "right", "wrong"), 0)
+            for address, usable in blocks.get((row.signature, row.module), ()):
+                own["typed"] += usable
+                some = {int(site.address) for site in at_size(row, sites.sites, usable, in_classes)}
+                if 0 < len(some) <= FEW:
+                    own["few"] += usable
+                    if address in truth:
+                        is_right = not some.isdisjoint(makers(truth[address], functions, found))
+                        own["right" if is_right else "wrong"] += usable
+            rows.append((row.signature, row.module, own, [site.function or str(site.address) for site in sites.sites[: FEW + 1]]))
+            for key, value in own.items():
+                sums[key] += value
+        return Answer(lambda: (joined, rows, sums), lambda style: [], read=True)
+
+    found: Tuple[Joined, List[Tuple[Any, ...]], Dict[str, int]] = gdbheapx.open(pid=pid).look("sites", Reads.CENSUS, run).data
+    return found
+
+
+def main() -> None:
+    """See above."""
+    if sys.argv[1:2] == ["build"]:
+        build(Path(sys.argv[2]))
+        return
+    folder = Path(sys.argv[1])
+    for pid in map(int, sys.argv[2:]):
+        joined, rows, sums = measure(pid, folder)
+        known = sums["right"] + sums["wrong"]
+        print(
+            "%s: %d calls, %d typed bytes, %.1f %% with one to %d candidates; of the %d bytes of these that were recorded %.1f %% are right"
+            % (
+                os.path.basename(os.readlink("/proc/%d/exe" % pid)),
+                joined.calls,
+                sums["typed"],
+                100.0 * sums["few"] / max(1, sums["typed"]),
+                FEW,
+                known,
+                100.0 * sums["right"] / max(1, known),
+            )
+        )
+        for name, module, own, sites in sorted(rows, key=lambda row: -row[2]["typed"])[:MOST_ROWS]:
+            print("   ", name[:70], module, own, sites, flush=True)
+
+
+if __name__ == "__main__":
+    main()
