@@ -11,7 +11,7 @@ import pytest
 
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.sites import join
-from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, TREE, Site, Word
+from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, ITSELF, TREE, Site, Word
 from gdbheapx.arch import Operand, named
 from gdbheapx.arch.x86_64_code import READER, decode
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
@@ -69,13 +69,13 @@ def test_a_loop_forgets_what_it_writes() -> None:
 def test_an_argument_that_is_handed_on_shows() -> None:
     """So a wrapper is known: its size is its own argument, what it returns is what it got."""
     made = flow("mov eax, 1", "test rdi, rdi", "cmove rdi, rax", "jmp 0x9000")
-    assert made.calls[0].arguments[0].root == ("argument", 0) and made.returned == {Value(("result", 0), 1, 0)}
+    assert made.calls[0].arguments[0].root == ("argument", 0) and made.returned == {Value(("result", 0x100C), 1, 0)}
 
 
 def test_two_pointers_are_stored_by_one_vector() -> None:
     """As compilers do it with a vtable and the member behind it."""
     made = flow("call 0x9000", "lea rdx, [rip + 0x100]", "movq xmm0, rdx", "punpcklqdq xmm0, xmm1", "movups xmmword ptr [rax], xmm0", "ret")
-    assert (Value(("result", 0), 1, 0), Value(NUMBER, 0, 0x1108)) in [store[:2] for store in made.stores]
+    assert (Value(("result", 0x1000), 1, 0), Value(NUMBER, 0, 0x1108)) in [store[:2] for store in made.stores]
 
 
 def test_memory_of_a_thread_is_no_place_here() -> None:
@@ -103,6 +103,25 @@ def test_size_alone_makes_no_candidate() -> None:
     assert (found.sites, found.size_functions) == ([], 1)
 
 
+def test_a_pointer_into_the_block_itself_ties_but_not_that_of_a_string() -> None:
+    """A header that points behind itself is this function's; each std::string points 16 bytes behind itself."""
+    own = Site(MODULE, 0x1000, "make", 0x1008, "malloc", None, words=(Word(8, 8, ITSELF, 19),))
+    string = Site(MODULE, 0x2000, "other", 0x2008, "malloc", None, words=(Word(0, 8, ITSELF, 16),))
+    samples = [(0x9000, (0x9010).to_bytes(8, "little") + (0x9013).to_bytes(8, "little"))]
+    found = join.candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples, False)
+    assert [(one.function, one.why) for one in found.sites] == [("make", [join.INNER % 8])]
+
+
+def test_a_type_of_python_may_be_stored_into_what_was_not_followed() -> None:
+    """The function counts, for it asks for memory, too; not for what is no object of Python."""
+    site = Site(MODULE, 0x1000, "PyThing_New", 0x1008, "malloc", None, loose=(0x5010,))
+    samples = [(0x9000, bytes(24) + (0x5010).to_bytes(8, "little"))]
+    row = _row("thing", "exact", 40)
+    found = join.candidates(row._replace(module="python"), {0x5010: [site]}, [site], {40: 9}, samples, False)
+    assert [one.function for one in found.sites] == ["PyThing_New"]
+    assert not join.candidates(row, {0x5010: [site]}, [site], {40: 9}, samples, False).sites
+
+
 def test_nodes_are_told_by_what_links_them_and_by_size() -> None:
     """Nodes of several containers stand in one row: each size has its own candidates."""
     sites = [
@@ -118,13 +137,13 @@ def test_nodes_are_told_by_what_links_them_and_by_size() -> None:
 def test_a_jump_back_to_a_return_is_no_loop() -> None:
     """What is returned there is still known: so malloc's own caller is seen to hand its result on."""
     made = flow("call 0x9000", "mov rbx, rax", "test rax, rax", "je 0x101c", "mov rax, rbx", "pop rbx", "ret", "call 0x9004", "jmp 0x1010")
-    assert Value(("result", 0), 1, 0) in made.returned
+    assert Value(("result", 0x1000), 1, 0) in made.returned
 
 
 def test_what_a_list_of_free_ones_may_give_is_what_malloc_gives() -> None:
     """A block from one or the other is followed as malloc's."""
     made = flow("mov rax, qword ptr [rdi]", "test rax, rax", "jne 0x1010", "call 0x9000", "mov qword ptr [rax], 0x7777", "ret")
-    assert made.stores[-1][0] == Value(("result", 0), 1, 0)
+    assert made.stores[-1][0] == Value(("result", 0x100C), 1, 0)
 
 
 @pytest.mark.slow

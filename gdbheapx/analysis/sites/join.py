@@ -11,10 +11,13 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from gdbheapx.analysis.census.cplusplus import ARRAY
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, LIST, TREE, Scan, Site
+from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, ITSELF, LIST, TREE, Scan, Site
 from gdbheapx.model import Address
 
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
+INNER = "lets +0x%x point into the block itself, as theirs does"
+STRING_BYTES = 16
+"""From a std::string to its own buffer."""
 LINKS = "hands it to what links such nodes"
 NODES = {"node of a map or set": TREE, "node of a list": LIST, "node of an unordered map or set": CHAIN}
 ALLOC = "their type's tp_alloc"
@@ -83,7 +86,7 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
     """By what code stores into new blocks and blocks of the row have."""
     by_address: Dict[int, List[Site]] = {}
     for site in scan.sites:
-        for value in {word.value for word in site.words if word.kind == ADDRESS}:
+        for value in {word.value for word in site.words if word.kind == ADDRESS}.union(site.loose):
             by_address.setdefault(value, []).append(site)
     blocks = _blocks(told) if told is not None else {}
     in_classes = any(heap.shape.in_size_classes for heap in world.session.heaps.all())
@@ -94,8 +97,9 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
         samples = [(address, world.read(address, SAMPLE_BYTES)) for address, _ in own[:: len(own) // MOST_SAMPLES + 1]]
         sizes = Counter(usable for _, usable in own if usable)
         found = candidates(row, by_address, scan.sites, sizes, samples, in_classes)
-        if row.sure == EXACT and row.module == PYTHON and not found.sites:
-            found = found._replace(sites=_by_type(world, samples))
+        if row.sure == EXACT and row.module == PYTHON:
+            more = [one for one in _by_type(world, samples) if one.address not in {site.address for site in found.sites}]
+            found = found._replace(sites=[*found.sites, *more])
         made.append(found)
         if row.sure in (EXACT, SHAPE):
             typed += row.bytes
@@ -144,8 +148,12 @@ def candidates(
     if link is not None:
         chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
 
+    inner = {id(site): _pointing(site, samples) for site in sites} if not chosen and link is None and row.module != PYTHON else {}
+    if any(inner.values()):
+        chosen = [site for site in sites if inner[id(site)] and (site.size_bytes is None or fits(site.size_bytes))]
+
     def why(site: Site) -> List[str]:
-        return [STORES % offset for offset in stored.get(id(site), ())] + ([LINKS] if link is not None else []) + ([SIZE] if not site.floats and fits(site.size_bytes) else [])
+        return [STORES % offset for offset in stored.get(id(site), ())] + ([LINKS] if link is not None else []) + [INNER % offset for offset in inner.get(id(site), ())] + ([SIZE] if not site.floats and fits(site.size_bytes) else [])
 
     of_size = {site.start for site in sites if site.size_bytes is not None and fits(site.size_bytes)}
     return RowSites(row.signature, row.module, row.bytes, _functions(chosen, why), len(of_size))
@@ -153,26 +161,47 @@ def candidates(
 
 def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]) -> List[int]:
     """Offsets at which nearly all samples have the address that the site stores there; `only`: those that tell a type."""
-    found = []
-    for word in site.words:
-        for head in HEADS if site.floats else (0,):
-            offset = word.offset + head
-            same = sum(data[offset : offset + 8] == (word.value & MASK).to_bytes(8, "little") for _, data in samples)
-            if word.kind == ADDRESS and (only is None or offset in only) and same >= MOST_SHARE * len(samples):
-                found.append(offset)
-    return found
+    if site.floats and only is None:
+        return []
+    heads = HEADS if site.floats else (0,)
+    stored = {(word.offset + head, word.value & MASK) for word in site.words if word.kind == ADDRESS for head in heads}
+    stored |= {(offset, value) for value in site.loose for offset in only or ()}
+    return sorted(
+        offset
+        for offset, value in stored
+        if (only is None or offset in only)
+        and sum(data[offset : offset + 8] == value.to_bytes(8, "little") for _, data in samples) >= MOST_SHARE * len(samples)
+    )
+
+
+def _pointing(site: Site, samples: Sequence[Sample]) -> List[int]:
+    """Offsets at which nearly all samples point to themselves, so far behind as the site makes it; not as every std::string does."""
+    return [
+        word.offset
+        for word in site.words
+        if word.kind == ITSELF
+        and word.value != word.offset + STRING_BYTES
+        and samples
+        and sum(data[word.offset : word.offset + 8] == (address + word.value).to_bytes(8, "little") for address, data in samples)
+        >= MOST_SHARE * len(samples)
+    ]
 
 
 def _by_type(world: World, samples: Sequence[Sample]) -> List[Candidate]:
     """The function by which the objects' type allocates its objects."""
+    named = world.once(_named)
     for head in HEADS:
         for _, data in samples[:1]:
             words = world.words(int.from_bytes(data[8 + head : 16 + head], "little") + TP_ALLOC, 1)
-            for module in world.modules() if words is not None else ():
-                name = {one.start: one.name for one in world.target.functions(module, exported=True)}.get(words[0]) if words else None
-                if words and name is not None:
-                    return [Candidate(module.file_name, name, Address(words[0]), 1, (), [ALLOC])]
+            if words is not None and words[0] in named:
+                module, name = named[words[0]]
+                return [Candidate(module, name, Address(words[0]), 1, (), [ALLOC])]
     return []
+
+
+def _named(world: World) -> Dict[int, Tuple[str, str]]:
+    """(module, name) of functions, by where they begin."""
+    return {one.start: (module.file_name, one.name) for module in world.modules() for one in world.target.functions(module, exported=True)}
 
 
 def asked_for(usable: int, in_classes: bool, surplus: int = SLACK_BYTES) -> range:

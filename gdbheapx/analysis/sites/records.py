@@ -40,6 +40,8 @@ class Site(NamedTuple):
     """The words' offsets are from an object that begins behind a head of unknown size in the block."""
     words: Sequence[Word] = ()
     """What it, what it calls for the block, or the function that it asks for it stores there last."""
+    loose: Sequence[int] = ()
+    """Addresses that the function stores where an object of Python has its type: it was not followed into which."""
 
 
 class Scan(NamedTuple):

@@ -1,6 +1,6 @@
 """One function: what its calls get as arguments, and what becomes of what they return.
 
-A single pass in the order of addresses. Where ways through the code meet, only what all of them agree on stays known; at the begin of
+A pass in the order of addresses, and another where code that stands behind comes back with what a call gave. Where ways through the code meet, only what all of them agree on stays known; at the begin of
 a loop nothing is known that the loop writes. Nothing here is sure: a jump through a table may skip what stood before.
 """
 
@@ -9,9 +9,10 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 from gdbheapx.arch import CodeReader, Operand, Step
 
 Root = Tuple[str, int]
-"""(`argument`, number), (`stack`, 0), (`result`, number of the call), (`slot` or `data`, address) or (`unknown`, number)."""
+"""(`argument`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address) or (`unknown`, number)."""
 NUMBER: Root = ("number", 0)
 MASK = (1 << 64) - 1
+MOST_PAIRS = 8
 Instruction = Tuple[int, int, List[Step]]
 """(address, bytes, what it does)."""
 
@@ -41,6 +42,18 @@ class Flow(NamedTuple):
     returned: Set[Value]
     stores: List[Tuple[Value, Value, int, int]]
     """(where, what, at which address of code, bytes), in order."""
+    pairs: Set[Tuple[int, int]]
+    """Calls of which one or the other gave what is then one value: a pool, or malloc where that is empty."""
+
+    def alike(self, address: int) -> Set[Root]:
+        """The call's result, and those of calls that give the same."""
+        known = {address}
+        for _ in range(MOST_PAIRS):
+            more = {call for pair in self.pairs if not known.isdisjoint(pair) for call in pair} - known
+            if not more:
+                break
+            known |= more
+        return {("result", one) for one in known}
 
 
 class State:
@@ -53,19 +66,19 @@ class State:
         """Another with the same."""
         return State(dict(self.registers), dict(self.memory))
 
-    def meet(self, other: "State") -> None:
+    def meet(self, other: "State", pairs: Set[Tuple[int, int]]) -> None:
         """Keeps what both know. An argument that one way replaces by a number (`size ? size : 1`) is still that argument; what one way
         gets from a call and another from a list of free ones, or not at all, is what the call gave."""
         met: Dict[str, Value] = {}
         for name in self.registers.keys() | other.registers.keys():
-            same = _both(self.registers.get(name), other.registers.get(name))
+            same = _both(self.registers.get(name), other.registers.get(name), pairs)
             if same is not None:
                 met[name] = same
         self.registers = met
         self.memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
 
 
-def _both(one: Optional[Value], other: Optional[Value]) -> Optional[Value]:
+def _both(one: Optional[Value], other: Optional[Value], pairs: Set[Tuple[int, int]]) -> Optional[Value]:
     if one == other:
         return one
     for this, that in ((one, other), (other, one)):
@@ -73,6 +86,9 @@ def _both(one: Optional[Value], other: Optional[Value]) -> Optional[Value]:
             return this
         if this is not None and this.root[0] == "result" and (that is None or that.root[0] == "unknown" or that.root == NUMBER):
             return this
+    if one is not None and other is not None and one.root[0] == other.root[0] == "result":
+        pairs.add((one.root[1], other.root[1]))
+        return min(one, other)
     return None
 
 
@@ -82,7 +98,7 @@ class Follower:
     def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
         self._reader, self._start, self._end, self._pointers = reader, start, end, pointers
         self._unknown = 0
-        self.flow = Flow([], set(), [])
+        self.flow = Flow([], set(), [], set())
         registers = {name: Value(("argument", number), 1, 0) for number, name in enumerate(reader.arguments)}
         registers[reader.sp] = Value(("stack", 0), 1, 0)
         self._state: State = State(registers, {})
@@ -92,13 +108,22 @@ class Follower:
         """All of it."""
         listed = list(instructions)
         loops = self._loops(listed)
+        begin = self._state.copy()
+        self._pass(listed, loops)
+        if any(value.root[0] == "result" for state in self._waiting.values() for value in state.registers.values()):
+            self._state, self.flow = begin, Flow([], set(), [], set())
+            self._pass(listed, loops)
+        return self.flow
+
+    def _pass(self, listed: List[Instruction], loops: Dict[int, Set[str]]) -> None:
         is_dead = False
         for address, _, steps in listed:
             waiting = self._waiting.pop(address, None)
             if waiting is not None:
                 if not is_dead:
-                    waiting.meet(self._state)
+                    waiting.meet(self._state, self.flow.pairs)
                 self._state, is_dead = waiting, False
+                kept = {name: value for name, value in waiting.registers.items() if value.root[0] == "result"}
             elif is_dead and not steps and address not in loops:  # it may fill up to the next begin
                 continue
             elif is_dead and address in loops:  # the jump before it led into the loop, which comes back here
@@ -108,11 +133,11 @@ class Follower:
                 self._state, is_dead = State(kept, {}), False
             if address in loops:
                 for name in loops[address]:
-                    self._state.registers.pop(name, None)
+                    if waiting is None or name not in kept:
+                        self._state.registers.pop(name, None)
                 self._state.memory.clear()
             for step in steps:
                 is_dead = self._step(address, step)
-        return self.flow
 
     def _loops(self, listed: List[Instruction]) -> Dict[int, Set[str]]:
         """By the begin of each loop which registers it writes."""
@@ -213,7 +238,7 @@ class Follower:
             value, factor = self._value(step.first), step.second.number
             registers[step.to] = Value(value.root, value.times * factor, value.plus * factor)
         elif step.kind == "choose":
-            met = _both(self._register(step.to), self._value(step.first))
+            met = _both(self._register(step.to), self._value(step.first), self.flow.pairs)
             registers[step.to] = met if met is not None else self._new()
         elif step.kind == "lose":
             registers[step.to] = self._new()
@@ -238,7 +263,7 @@ class Follower:
                 self._join(step.first)
             elif step.first.kind in ("number", "memory") or self._is_known(step.first):
                 self._call(address, step.first, True)
-                self.flow.returned.add(Value(("result", len(self.flow.calls) - 1), 1, 0))
+                self.flow.returned.add(Value(("result", address), 1, 0))
             return True
         elif step.kind == "call":
             return self._call(address, step.first, False)
@@ -254,7 +279,7 @@ class Follower:
             if waiting is None:
                 self._waiting[target.number] = self._state.copy()
             else:
-                waiting.meet(self._state)
+                waiting.meet(self._state, self.flow.pairs)
 
     def _call(self, address: int, first: Operand, is_jump: bool) -> bool:
         slot = self._fixed(self._address(first)) if first.kind == "memory" else None
@@ -269,7 +294,7 @@ class Follower:
         self.flow.calls.append(Called(address, target, slot, arguments, is_jump))
         for name in self._reader.lost:
             self._state.registers.pop(name, None)
-        self._state.registers[self._reader.result] = Value(("result", len(self.flow.calls) - 1), 1, 0)
+        self._state.registers[self._reader.result] = Value(("result", address), 1, 0)
         return self._pointers.ends(target, slot)
 
 

@@ -28,6 +28,7 @@ MOST_TABLE_BYTES = 256
 MOST_DATA_BYTES = 64 << 20
 MOST_OFFSET_BYTES = 128
 """Of a block what is looked at."""
+TYPE_OFFSET = 8
 MOST_WORDS, MOST_GIVEN = 8, 3
 Stores = Dict[int, Tuple[int, int, Value]]
 """By offset: (at which address of code, bytes, what)."""
@@ -84,9 +85,9 @@ class Called(NamedTuple):
 
     at: int
     name: str
-    result: int
     size: Value
     way: Way
+    arguments: Tuple[Value, ...]
 
 
 class Object:
@@ -299,7 +300,7 @@ class Scanner:
                     size = Value(count.root, count.times * size.plus, count.plus * size.plus)
                 else:
                     size = Value(("unknown", -1 - place), 1, 0)
-            made.append(Called(call.address, name, place, size._replace(plus=size.plus + how.plus), how))
+            made.append(Called(call.address, name, size._replace(plus=size.plus + how.plus), how, call.arguments))
         return made
 
     def _find_wrappers(self, number: int, object_: Object) -> None:
@@ -316,7 +317,8 @@ class Scanner:
     def _handed_on(self, number: int, flow: Flow) -> Optional[Way]:
         """How the function itself is asked, if it gives back what it gets from malloc, and gives its own argument to it or stores it there."""
         for call in self._calls(number, flow):
-            given = [value for value in flow.returned if value.root == ("result", call.result) and value.times == 1]
+            roots = flow.alike(call.at)
+            given = [value for value in flow.returned if value.root in roots and value.times == 1]
             if not given:
                 continue
             behind = given[0].plus
@@ -341,6 +343,7 @@ class Scanner:
             if flow is None or (own is not None and own.size is not None) or object_.names.get(start) in ALLOCATORS:
                 continue
             for call in self._calls(number, flow):
+                loose = self._types(object_, flow) - {word.value for word in self._words(object_, flow, call)}
                 is_known = call.size.root == NUMBER and 0 < call.size.plus < MOST_SIZE_BYTES
                 base = object_.module.base
                 made.append(
@@ -354,34 +357,40 @@ class Scanner:
                         link=self._link(object_, flow, call),
                         floats=call.way.floats,
                         words=self._words(object_, flow, call),
+                        loose=sorted(loose),
                     )
                 )
         return made
 
+    def _types(self, object_: Object, flow: Flow) -> Set[int]:
+        """Addresses that are stored where an object of Python has its type, into what may be a block or not."""
+        found = {self._address(object_, value) for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET}
+        return {address for address in found if address is not None}
+
     def _link(self, object_: Object, flow: Flow, call: Called) -> Optional[str]:
         """What the block becomes a node of."""
-        block = Value(("result", call.result), 1, 0)
+        blocks = {Value(root, 1, 0) for root in flow.alike(call.at)}
         for later in flow.calls:
             kind, number = LINKS.get(object_.name_of(later.target, later.slot) or "", (None, None))
-            if kind is not None and (number is None or later.arguments[number] == block):
+            if kind is not None and (number is None or later.arguments[number] in blocks):
                 return kind
-            inner = object_.own(later.target, later.slot) if kind is None and block in later.arguments[1:MOST_ARGUMENTS] else None
+            place = next((at for at in range(1, MOST_ARGUMENTS) if later.arguments[at] in blocks), None)
+            inner = object_.own(later.target, later.slot) if kind is None and place is not None else None
             linking = object_.flow(inner) if inner is not None else None
             for called in linking.calls if linking is not None else ():
                 kind, number = LINKS.get(object_.name_of(called.target, called.slot) or "", (None, None))
-                given = Value(("argument", later.arguments.index(block)), 1, 0)
-                if kind is not None and (number is None or called.arguments[number] == given):
+                if kind is not None and (number is None or called.arguments[number] == Value(("argument", place or 0), 1, 0)):
                     return kind
         return None
 
     def _words(self, object_: Object, flow: Flow, call: Called) -> List[Word]:
         """What the function, or another for it, stores into the block."""
-        made = []
+        made, roots = [], flow.alike(call.at)
         for offset, (_, size, value) in sorted(self._stores(object_, flow, call, MOST_CONSTRUCTORS).items()):
             if not 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
                 continue
             address = self._address(object_, value) if size == 8 else None
-            if value.root == ("result", call.result) and value.times == 1 and size == 8:
+            if value.root in roots and value.times == 1 and size == 8:
                 made.append(Word(offset + call.way.shift, 8, ITSELF, value.plus + call.way.shift))
             elif address is not None:
                 made.append(Word(offset + call.way.shift, 8, ADDRESS, address))
@@ -391,18 +400,18 @@ class Scanner:
 
     def _stores(self, object_: Object, flow: Flow, call: Called, depth: int) -> Stores:
         """Of one call, in values of the function that has it."""
-        found: Stores = {offset: (call.at, size, flow.calls[call.result].arguments[given]) for offset, size, given in call.way.words}
-        self._follow_stores(object_, flow, ("result", call.result), depth, found)
+        found: Stores = {offset: (call.at, size, call.arguments[given]) for offset, size, given in call.way.words}
+        self._follow_stores(object_, flow, flow.alike(call.at), depth, found)
         return found
 
-    def _follow_stores(self, object_: Object, flow: Flow, root: Tuple[str, int], depth: int, found: Stores) -> None:
-        """By offset what was stored there last into what the root points to: a constructor writes what bases have first."""
+    def _follow_stores(self, object_: Object, flow: Flow, roots: Set[Tuple[str, int]], depth: int, found: Stores) -> None:
+        """By offset what was stored there last into what one of the roots points to: a constructor writes what bases have first."""
         for place, value, at, size in flow.stores:
-            if place.root == root and place.times == 1 and (place.plus not in found or found[place.plus][0] <= at):
+            if place.root in roots and place.times == 1 and (place.plus not in found or found[place.plus][0] <= at):
                 found[place.plus] = (at, size, value)
         for call in flow.calls if depth > 0 else ():
             for number, given in enumerate(call.arguments[:MOST_GIVEN]):
-                if given.root == root and given.times == 1:
+                if given.root in roots and given.times == 1:
                     for offset, (size, value) in self._constructed(object_, call, number, depth - 1).items():
                         behind = given.plus + offset
                         if behind not in found or found[behind][0] <= call.address:
@@ -417,7 +426,7 @@ class Scanner:
         if flow is None:
             return {}
         found: Stores = {}
-        self._follow_stores(of, flow, ("argument", number), depth, found)
+        self._follow_stores(of, flow, {("argument", number)}, depth, found)
         made = {}
         for offset, (_, size, value) in found.items():
             if value.root[0] == "argument" and value.root[1] < len(call.arguments) and value.times == 1:
