@@ -5,7 +5,8 @@
     python -m bench.sites FOLDER PID [PID ...]             one line for each, and its largest rows
 
 A candidate is right for a block if it is one of the first three functions that were active when the block was allocated, after the
-recorder, malloc and its like, and functions that only hand their size on to them.
+recorder, malloc and its like, and functions that only hand their size on to them. One that ends in a jump to such a function leaves
+no return address of its own: the call that led to it tells it.
 """
 
 import os
@@ -28,6 +29,7 @@ HERE = Path(__file__).parent
 ENTRY = struct.Struct("<16Q")
 ENTRIES = 1 << 16
 FRAMES = 3
+CALL_BYTES = 5
 MOST_ROWS = 12
 
 
@@ -53,6 +55,7 @@ class Functions:
     """Where the function of an address begins."""
 
     def __init__(self, target: Target) -> None:
+        self._target = target
         self._starts: List[int] = []
         for module in target.modules():
             code = target.code(module)
@@ -67,16 +70,21 @@ class Functions:
             self._known[address] = self._starts[place] if place >= 0 else 0
         return self._known[address]
 
+    def called(self, after: int) -> int:
+        """The function that the call before a return address leads to, by its bytes; 0 where they do not tell."""
+        data = self._target.read_prefix(after - CALL_BYTES, CALL_BYTES)
+        target = after + int.from_bytes(data[1:], "little", signed=True) if data[:1] == b"\xe8" and len(data) == CALL_BYTES else 0
+        return target if target and self.at(target) == target else 0
+
 
 def makers(frames: Sequence[int], functions: Functions, scan: Scan) -> Iterator[int]:
     """The functions that count as true."""
     left = FRAMES
     for frame in frames:
-        start = functions.at(frame - 1)
-        if start in scan.wrappers:
-            continue
-        yield start
-        left -= 1
+        for start in (functions.called(frame), functions.at(frame - 1)):
+            if start and start not in scan.wrappers:
+                yield start
+        left -= functions.at(frame - 1) not in scan.wrappers
         if not left:
             return
 

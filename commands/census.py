@@ -26,8 +26,8 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
 Texts are data of the program.
 
 --sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and operator new
-that store the vtable of the row's class in the new block. Nothing was recorded: they are candidates, no stack. What has no vtable has
-none. Needs gdbheapx[sites].
+that store in the new block what the blocks have there (a vtable, a type of Python), or that hand it to what links nodes of C++'s
+containers. Nothing was recorded: they are candidates, no stack. Other blocks have none. Needs gdbheapx[sites].
 """
 
 
@@ -119,7 +119,7 @@ def census(session: Session, options: Options) -> Answer:
 
 
 def _sites(session: Session, answer: "Census", looks: "Sequence[Looked]", world: "Optional[World]", limit: Optional[int]) -> "Joined":
-    """What the code tells of the rows that are shown. Files alone are read: a process may run on by now."""
+    """What the code tells of the rows that are shown. A process may run on by now: what of its memory is read only ties, or does not."""
     from gdbheapx.analysis.sites.join import join
     from gdbheapx.extras.sites.scan import scan
 

@@ -98,7 +98,7 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
         sizes = Counter(usable for _, usable in own if usable)
         found = candidates(row, by_address, scan.sites, sizes, samples, in_classes)
         if row.sure == EXACT and row.module == PYTHON:
-            more = [one for one in _by_type(world, samples) if one.address not in {site.address for site in found.sites}]
+            more = [one for one in _by_type(world, samples, bool(found.sites)) if one.address not in {site.address for site in found.sites}]
             found = found._replace(sites=[*found.sites, *more])
         made.append(found)
         if row.sure in (EXACT, SHAPE):
@@ -122,7 +122,12 @@ def at_size(row: CensusRow, sites: Sequence[Candidate], usable: int, in_classes:
 
 
 def candidates(
-    row: CensusRow, by_address: Dict[int, List[Site]], sites: Sequence[Site], sizes: Mapping[int, int], samples: Sequence[Sample], in_classes: bool
+    row: CensusRow,
+    by_address: Dict[int, List[Site]],
+    sites: Sequence[Site],
+    sizes: Mapping[int, int],
+    samples: Sequence[Sample],
+    in_classes: bool,
 ) -> RowSites:
     """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with."""
     is_node = row.signature in NODES
@@ -153,7 +158,9 @@ def candidates(
         chosen = [site for site in sites if inner[id(site)] and (site.size_bytes is None or fits(site.size_bytes))]
 
     def why(site: Site) -> List[str]:
-        return [STORES % offset for offset in stored.get(id(site), ())] + ([LINKS] if link is not None else []) + [INNER % offset for offset in inner.get(id(site), ())] + ([SIZE] if not site.floats and fits(site.size_bytes) else [])
+        reasons = [STORES % offset for offset in stored.get(id(site), ())] + [INNER % offset for offset in inner.get(id(site), ())]
+        reasons += [LINKS] if link is not None else []
+        return reasons + ([SIZE] if not site.floats and fits(site.size_bytes) else [])
 
     of_size = {site.start for site in sites if site.size_bytes is not None and fits(site.size_bytes)}
     return RowSites(row.signature, row.module, row.bytes, _functions(chosen, why), len(of_size))
@@ -187,13 +194,17 @@ def _pointing(site: Site, samples: Sequence[Sample]) -> List[int]:
     ]
 
 
-def _by_type(world: World, samples: Sequence[Sample]) -> List[Candidate]:
-    """The function by which the objects' type allocates its objects."""
+def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Candidate]:
+    """The function by which the objects' type allocates its objects. A type that a file has is mostly allocated by functions of its own:
+    then it counts only `beside` such, which were found."""
     named = world.once(_named)
     for head in HEADS:
         for _, data in samples[:1]:
-            words = world.words(int.from_bytes(data[8 + head : 16 + head], "little") + TP_ALLOC, 1)
+            of_type = int.from_bytes(data[8 + head : 16 + head], "little")
+            words = world.words(of_type + TP_ALLOC, 1)
             if words is not None and words[0] in named:
+                if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
+                    return []
                 module, name = named[words[0]]
                 return [Candidate(module, name, Address(words[0]), 1, (), [ALLOC])]
     return []

@@ -1,10 +1,11 @@
 """One function: what its calls get as arguments, and what becomes of what they return.
 
-A pass in the order of addresses, and another where code that stands behind comes back with what a call gave. Where ways through the code meet, only what all of them agree on stays known; at the begin of
+A pass in the order of addresses, and another where code that stands behind comes back with what a call gave. Where ways through the code
+meet, only what all of them agree on stays known, or which calls gave a value; at the begin of
 a loop nothing is known that the loop writes. Nothing here is sure: a jump through a table may skip what stood before.
 """
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.arch import CodeReader, Operand, Step
 
@@ -12,7 +13,7 @@ Root = Tuple[str, int]
 """(`argument`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address) or (`unknown`, number)."""
 NUMBER: Root = ("number", 0)
 MASK = (1 << 64) - 1
-MOST_PAIRS = 8
+MOST_MERGED = 256
 Instruction = Tuple[int, int, List[Step]]
 """(address, bytes, what it does)."""
 
@@ -42,18 +43,15 @@ class Flow(NamedTuple):
     returned: Set[Value]
     stores: List[Tuple[Value, Value, int, int]]
     """(where, what, at which address of code, bytes), in order."""
-    pairs: Set[Tuple[int, int]]
-    """Calls of which one or the other gave what is then one value: a pool, or malloc where that is empty."""
+    merged: "Merged"
 
     def alike(self, address: int) -> Set[Root]:
-        """The call's result, and those of calls that give the same."""
-        known = {address}
-        for _ in range(MOST_PAIRS):
-            more = {call for pair in self.pairs if not known.isdisjoint(pair) for call in pair} - known
-            if not more:
-                break
-            known |= more
-        return {("result", one) for one in known}
+        """The call's result, and values that are it or another call's."""
+        return {("result", address), *(("result", -number) for number, calls in enumerate(self.merged, 1) if address in calls)}
+
+
+Merged = List[FrozenSet[int]]
+"""Calls of which one or the other gave a value: a pool, or malloc where that is empty. The root (`result`, -1) is the first of them."""
 
 
 class State:
@@ -66,19 +64,19 @@ class State:
         """Another with the same."""
         return State(dict(self.registers), dict(self.memory))
 
-    def meet(self, other: "State", pairs: Set[Tuple[int, int]]) -> None:
+    def meet(self, other: "State", merged: Merged) -> None:
         """Keeps what both know. An argument that one way replaces by a number (`size ? size : 1`) is still that argument; what one way
         gets from a call and another from a list of free ones, or not at all, is what the call gave."""
         met: Dict[str, Value] = {}
         for name in self.registers.keys() | other.registers.keys():
-            same = _both(self.registers.get(name), other.registers.get(name), pairs)
+            same = _both(self.registers.get(name), other.registers.get(name), merged)
             if same is not None:
                 met[name] = same
         self.registers = met
         self.memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
 
 
-def _both(one: Optional[Value], other: Optional[Value], pairs: Set[Tuple[int, int]]) -> Optional[Value]:
+def _both(one: Optional[Value], other: Optional[Value], merged: Merged) -> Optional[Value]:
     if one == other:
         return one
     for this, that in ((one, other), (other, one)):
@@ -87,9 +85,19 @@ def _both(one: Optional[Value], other: Optional[Value], pairs: Set[Tuple[int, in
         if this is not None and this.root[0] == "result" and (that is None or that.root[0] == "unknown" or that.root == NUMBER):
             return this
     if one is not None and other is not None and one.root[0] == other.root[0] == "result":
-        pairs.add((one.root[1], other.root[1]))
-        return min(one, other)
+        if (one.times, one.plus) != (other.times, other.plus):
+            return None
+        calls = _calls(one.root[1], merged) | _calls(other.root[1], merged)
+        if calls not in merged:
+            if len(merged) == MOST_MERGED:
+                return None
+            merged.append(calls)
+        return one._replace(root=("result", -1 - merged.index(calls)))
     return None
+
+
+def _calls(number: int, merged: Merged) -> FrozenSet[int]:
+    return merged[-1 - number] if number < 0 else frozenset({number})
 
 
 class Follower:
@@ -98,7 +106,7 @@ class Follower:
     def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
         self._reader, self._start, self._end, self._pointers = reader, start, end, pointers
         self._unknown = 0
-        self.flow = Flow([], set(), [], set())
+        self.flow = Flow([], set(), [], [])
         registers = {name: Value(("argument", number), 1, 0) for number, name in enumerate(reader.arguments)}
         registers[reader.sp] = Value(("stack", 0), 1, 0)
         self._state: State = State(registers, {})
@@ -111,7 +119,7 @@ class Follower:
         begin = self._state.copy()
         self._pass(listed, loops)
         if any(value.root[0] == "result" for state in self._waiting.values() for value in state.registers.values()):
-            self._state, self.flow = begin, Flow([], set(), [], set())
+            self._state, self.flow = begin, Flow([], set(), [], self.flow.merged)
             self._pass(listed, loops)
         return self.flow
 
@@ -121,7 +129,7 @@ class Follower:
             waiting = self._waiting.pop(address, None)
             if waiting is not None:
                 if not is_dead:
-                    waiting.meet(self._state, self.flow.pairs)
+                    waiting.meet(self._state, self.flow.merged)
                 self._state, is_dead = waiting, False
                 kept = {name: value for name, value in waiting.registers.items() if value.root[0] == "result"}
             elif is_dead and not steps and address not in loops:  # it may fill up to the next begin
@@ -238,7 +246,7 @@ class Follower:
             value, factor = self._value(step.first), step.second.number
             registers[step.to] = Value(value.root, value.times * factor, value.plus * factor)
         elif step.kind == "choose":
-            met = _both(self._register(step.to), self._value(step.first), self.flow.pairs)
+            met = _both(self._register(step.to), self._value(step.first), self.flow.merged)
             registers[step.to] = met if met is not None else self._new()
         elif step.kind == "lose":
             registers[step.to] = self._new()
@@ -279,7 +287,7 @@ class Follower:
             if waiting is None:
                 self._waiting[target.number] = self._state.copy()
             else:
-                waiting.meet(self._state, self.flow.pairs)
+                waiting.meet(self._state, self.flow.merged)
 
     def _call(self, address: int, first: Operand, is_jump: bool) -> bool:
         slot = self._fixed(self._address(first)) if first.kind == "memory" else None

@@ -28,6 +28,7 @@ MOST_TABLE_BYTES = 256
 MOST_DATA_BYTES = 64 << 20
 MOST_OFFSET_BYTES = 128
 """Of a block what is looked at."""
+UNKNOWN = Value(("unknown", 0), 1, 0)
 TYPE_OFFSET = 8
 MOST_WORDS, MOST_GIVEN = 8, 3
 Stores = Dict[int, Tuple[int, int, Value]]
@@ -315,7 +316,7 @@ class Scanner:
                     self._ways.setdefault(name, way)
 
     def _handed_on(self, number: int, flow: Flow) -> Optional[Way]:
-        """How the function itself is asked, if it gives back what it gets from malloc, and gives its own argument to it or stores it there."""
+        """How the function itself is asked, if it gives back what it gets from malloc, and gives its argument to it or stores it there."""
         for call in self._calls(number, flow):
             roots = flow.alike(call.at)
             given = [value for value in flow.returned if value.root in roots and value.times == 1]
@@ -332,7 +333,8 @@ class Scanner:
                 if value.root[0] == "argument" and (value.times, value.plus, size) == (1, 0, 8)
             )
             if argument is not None or words:
-                return Way(argument, None, call.size.plus if argument is not None else 0, call.way.shift + behind, call.way.floats, words[:MOST_WORDS])
+                plus = call.size.plus if argument is not None else 0
+                return Way(argument, None, plus, call.way.shift + behind, call.way.floats, words[:MOST_WORDS])
         return None
 
     def _sites(self, number: int, object_: Object) -> List[Site]:
@@ -436,9 +438,9 @@ class Scanner:
                 made[offset] = (size, value)
             elif value.root[0] in ("slot", "number"):
                 address = self._address(of, value)
-                made[offset] = (size, Value(NUMBER, 0, address - object_.module.base) if address is not None else Value(("unknown", 0), 1, 0))
+                made[offset] = (size, UNKNOWN if address is None else Value(NUMBER, 0, address - object_.module.base))
             else:
-                made[offset] = (size, Value(("unknown", 0), 1, 0))
+                made[offset] = (size, UNKNOWN)
         return made
 
     def _address(self, object_: Object, value: Value) -> Optional[int]:
