@@ -9,7 +9,7 @@ from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Sa
 from gdbheapx.analysis.census.samples import Sample
 from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
-from gdbheapx.analysis.sites.join import Joined
+from gdbheapx.analysis.sites.join import NODES, Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
@@ -73,7 +73,8 @@ def sites_page(joined: Joined, most: int) -> Page:
             yield say("  %s:", name)
             for one in row.sites[:MOST_SAME]:
                 where = one.function or str(one.address)
-                yield say("    %s of %s: %s", where, one.module, ", ".join(one.why))
+                sizes = ", for %s bytes" % ", ".join(map(str, one.sizes)) if row.signature in NODES else ""
+                yield say("    %s of %s%s: %s", where, one.module, sizes, ", ".join(one.why))
             if len(row.sites) > MOST_SAME:
                 yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
     if joined.unread:
