@@ -27,9 +27,11 @@ WIDE = {family[0] for family in FAMILIES} | {family[1] for family in FAMILIES[:1
 """Registers that a write fills: one of 32 bits clears the others."""
 MEMORY = re.compile(r"(?:(byte|word|dword|qword|xmmword|ymmword|zmmword|tbyte|fword|) ?(?:ptr )?)?(?:([c-gs]s):)?\[([^\]]*)\]$")
 SIZES = {"byte": 1, "word": 2, "dword": 4, "qword": 8, "xmmword": 16, "ymmword": 32, "zmmword": 64}
-ONLY_READS = {"cmp", "test", "bt", "nop", "endbr64", "ucomiss", "ucomisd", "comiss", "comisd", "ud2", "hlt", "leave", "prefetcht0", "pause"}
+ONLY_READS = {"cmp", "bt", "nop", "endbr64", "ucomiss", "ucomisd", "comiss", "comisd", "ud2", "hlt", "leave", "prefetcht0", "pause"}
 PRODUCTS = {"mul", "div", "idiv", "cqo", "cdq", "cwde", "cdqe", "cpuid", "rdtsc", "xgetbv"}
 STRINGS = {name + size for name in ("movs", "stos", "lods", "scas", "cmps") for size in "bwdq"}
+ZERO = {"je": "zero", "jz": "zero", "jne": "other", "jnz": "other"}
+"""Jumps by whether what was tested just before is 0 or something else."""
 JUMPS = re.compile(r"j[a-z]+$|loop")
 MOST_TABLE = 1 << 16
 
@@ -79,6 +81,9 @@ def decode(address: int, size: int, mnemonic: str, text: str) -> List[Step]:
     """What it does, in order."""
     mnemonic = mnemonic.rpartition(" ")[2]
     end = address + size
+    if mnemonic == "test":
+        tested = _operands(text)
+        return [Step("test", "", tested[0])] if tested[0] == tested[1] and _is_wide(text) else []
     if mnemonic in ONLY_READS:
         return [Step("copy", "rsp", Operand("register", "rbp")), Step("pop", "rbp")] if mnemonic == "leave" else []
     operands = [_at(operand, end) for operand in _operands(text)]
@@ -87,7 +92,7 @@ def decode(address: int, size: int, mnemonic: str, text: str) -> List[Step]:
     if mnemonic == "call":
         return [Step("call", "", first)]
     if mnemonic == "jmp" or JUMPS.match(mnemonic):
-        return [Step("jump" if mnemonic == "jmp" else "branch", "", first)]
+        return [Step("jump" if mnemonic == "jmp" else "branch", ZERO.get(mnemonic, ""), first)]
     if mnemonic.startswith("ret"):
         return [Step("return", "", first)]
     if mnemonic == "push":

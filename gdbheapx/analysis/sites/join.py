@@ -6,19 +6,19 @@ pointer, functions that ask for just such a size had allocated none of the block
 
 import struct
 from collections import Counter
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cplusplus import ARRAY
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, ITSELF, LIST, TREE, Scan, Site
+from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site
 from gdbheapx.model import Address
 
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
 INNER = "lets +0x%x point into the block itself, as theirs does"
-STRING_BYTES = 16
-"""From a std::string to its own buffer."""
 LINKS = "hands it to what links such nodes"
+PUSHES = "puts it before others whose address it stores at +0x%x, as theirs is"
+BEGINS = "stores its begin in it, as at +0x%x of theirs"
 NODES = {"node of a map or set": TREE, "node of a list": LIST, "node of an unordered map or set": CHAIN}
 ALLOC = "their type's tp_alloc"
 PYTHON = "python"
@@ -26,7 +26,8 @@ TP_ALLOC = 304
 """In a PyTypeObject of 64 bits (Include/cpython/object.h; the same since Python 3.0)."""
 HEADS = (0, 16, 32)
 """What may stand before an object of Python: nothing, that of the collector, that and two pointers."""
-SAMPLE_BYTES, MOST_SAMPLES, MOST_SHARE = 128, 32, 0.8
+SAMPLE_BYTES, MOST_SAMPLE_BYTES, MOST_SAMPLES, MOST_SHARE = 128, 16 << 10, 32, 0.8
+LEAST_LINKED = 3
 NODE_BYTES = 16
 MASK = (1 << 64) - 1
 Sample = Tuple[int, bytes]
@@ -94,9 +95,9 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
     typed = few = 0
     for row in rows:
         own = blocks.get((row.signature, row.module)) or ([(int(row.sample), row.size_bytes or 0)] if row.sample is not None else [])
-        samples = [(address, world.read(address, SAMPLE_BYTES)) for address, _ in own[:: len(own) // MOST_SAMPLES + 1]]
+        samples = [(address, world.read(address, min(max(usable, SAMPLE_BYTES), MOST_SAMPLE_BYTES))) for address, usable in own[:: len(own) // MOST_SAMPLES + 1]]
         sizes = Counter(usable for _, usable in own if usable)
-        found = candidates(row, by_address, scan.sites, sizes, samples, in_classes)
+        found = candidates(row, by_address, scan.sites, sizes, samples, in_classes, own)
         if row.sure == EXACT and row.module == PYTHON:
             more = [one for one in _by_type(world, samples, bool(found.sites)) if one.address not in {site.address for site in found.sites}]
             found = found._replace(sites=[*found.sites, *more])
@@ -128,8 +129,9 @@ def candidates(
     sizes: Mapping[int, int],
     samples: Sequence[Sample],
     in_classes: bool,
+    own: Sequence[Tuple[int, int]] = (),
 ) -> RowSites:
-    """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with."""
+    """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with; `own`: its blocks."""
     is_node = row.signature in NODES
     often = [size for size, blocks in sizes.items() if is_node or blocks >= LEAST_SHARE * sum(sizes.values())]
     ranges = [asked_for(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
@@ -138,7 +140,7 @@ def candidates(
     def fits(size: Optional[int]) -> bool:
         return any(size in one for one in ranges)
 
-    words = {word for _, data in samples for (word,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8])}
+    words = {word for _, data in samples for (word,) in struct.iter_unpack("<Q", data[: min(len(data), SAMPLE_BYTES) // 8 * 8])}
     heads = [8 + head for head in HEADS] if row.module == PYTHON else None
     pointed = {id(site): site for word in words for site in by_address.get(word, ())}.values() if not is_array else ()
     stored: Dict[int, List[int]] = {}
@@ -153,12 +155,16 @@ def candidates(
     if link is not None:
         chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
 
-    inner = {id(site): _pointing(site, samples) for site in sites} if not chosen and link is None and row.module != PYTHON else {}
-    if any(inner.values()):
-        chosen = [site for site in sites if inner[id(site)] and (site.size_bytes is None or fits(site.size_bytes))]
+    inner: Dict[int, List[str]] = {}
+    if not chosen and link is None and row.module != PYTHON:
+        of_row = {address for address, _ in own}
+        for site in sites:
+            if site.size_bytes is None or fits(site.size_bytes):
+                inner[id(site)] = _pointing(site, samples, of_row)
+        chosen = [site for site in sites if inner.get(id(site))]
 
     def why(site: Site) -> List[str]:
-        reasons = [STORES % offset for offset in stored.get(id(site), ())] + [INNER % offset for offset in inner.get(id(site), ())]
+        reasons = [STORES % offset for offset in stored.get(id(site), ())] + inner.get(id(site), [])
         reasons += [LINKS] if link is not None else []
         return reasons + ([SIZE] if not site.floats and fits(site.size_bytes) else [])
 
@@ -181,17 +187,40 @@ def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]
     )
 
 
-def _pointing(site: Site, samples: Sequence[Sample]) -> List[int]:
-    """Offsets at which nearly all samples point to themselves, so far behind as the site makes it; not as every std::string does."""
-    return [
-        word.offset
-        for word in site.words
-        if word.kind == ITSELF
-        and word.value != word.offset + STRING_BYTES
-        and samples
-        and sum(data[word.offset : word.offset + 8] == (address + word.value).to_bytes(8, "little") for address, data in samples)
-        >= MOST_SHARE * len(samples)
-    ]
+def _pointing(site: Site, samples: Sequence[Sample], of_row: AbstractSet[int]) -> List[str]:
+    """What the site stores into its block that refers to the block, or to another before it, and nearly all samples have as well."""
+    found = []
+    for word in site.words:
+        at, nearly = slice(word.offset, word.offset + 8), MOST_SHARE * len(samples)
+        if word.kind == ITSELF and word.value != word.offset + STRING_BYTES:
+            if samples and sum(_word(data[at]) == address + word.value for address, data in samples) >= nearly:
+                found.append(INNER % word.offset)
+        elif word.kind == PUSHED:
+            others = [other for other in (_word(data[at]) for _, data in samples) if other]
+            if len(others) >= LEAST_LINKED and sum(other - word.value in of_row for other in others) >= MOST_SHARE * len(others):
+                found.append(PUSHES % word.offset)
+    return found + _beginning(site, samples)
+
+
+def _beginning(site: Site, samples: Sequence[Sample]) -> List[str]:
+    """Where nearly all samples have a pointer to their own begin, and beside it what the site stores there."""
+    begins = [word for word in site.words if word.kind == BEGIN]
+    beside = [word for word in site.words if word.kind == BEYOND]
+    if not begins or not beside or not samples:
+        return []
+    places: Counter[int] = Counter()
+    for address, data in samples:
+        at = data.find((address + begins[0].value).to_bytes(8, "little"))
+        while at >= 0:
+            start = at - begins[0].offset
+            if all(_word(data[start + word.offset : start + word.offset + 8]) == address + start + word.value for word in beside):
+                places[at] += 1
+            at = data.find((address + begins[0].value).to_bytes(8, "little"), at + 1)
+    return [BEGINS % place for place, count in places.items() if count >= MOST_SHARE * len(samples)]
+
+
+def _word(data: bytes) -> int:
+    return int.from_bytes(data, "little")
 
 
 def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Candidate]:

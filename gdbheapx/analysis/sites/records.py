@@ -4,7 +4,9 @@ from typing import AbstractSet, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module
 
-ADDRESS, ITSELF, NUMBER = "address", "itself", "number"
+ADDRESS, ITSELF, NUMBER, PUSHED, BEGIN, BEYOND = "address", "itself", "number", "pushed", "begin", "beyond"
+STRING_BYTES = 16
+"""From a std::string to its own buffer."""
 
 TREE, LIST, CHAIN = "tree", "list", "chain"
 """What a block is a node of: a std::map or set, a std::list, an unordered one."""
@@ -16,7 +18,9 @@ class Word(NamedTuple):
     offset: int
     size_bytes: int
     kind: str
-    """ADDRESS: of something in a file's memory (a vtable, a type, a function); ITSELF: of the block plus `value`; NUMBER: not zero."""
+    """ADDRESS: of something in a file's memory (a vtable, a type, a function); ITSELF: of the block plus `value`; NUMBER: not zero;
+    PUSHED: what the place had that points to the block plus `value` now. BEGIN (of the block plus `value`) and BEYOND (of where `offset` is counted from
+    plus `value`): somewhere in the block, the code does not tell where; offsets of the two are from one place."""
     value: int
 
 

@@ -44,6 +44,10 @@ class Flow(NamedTuple):
     stores: List[Tuple[Value, Value, int, int]]
     """(where, what, at which address of code, bytes), in order."""
     merged: "Merged"
+    loaded: Dict[Root, Value]
+    """By what was read from memory, and is not known, where it stood."""
+    inside: Dict[Root, Root]
+    """By what is something known plus something that is not, the former: a place somewhere in a block."""
 
     def alike(self, address: int) -> Set[Root]:
         """The call's result, and values that are it or another call's."""
@@ -59,6 +63,12 @@ class State:
 
     def __init__(self, registers: Dict[str, Value], memory: Dict[Tuple[Root, int], Value]) -> None:
         self.registers, self.memory = registers, memory
+
+    def without(self, value: Value) -> "State":
+        """Another, in which what has this value is 0."""
+        none = Value(NUMBER, 0, 0)
+        registers = {name: none if one == value else one for name, one in self.registers.items()}
+        return State(registers, {place: none if one == value else one for place, one in self.memory.items()})
 
     def copy(self) -> "State":
         """Another with the same."""
@@ -106,11 +116,13 @@ class Follower:
     def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
         self._reader, self._start, self._end, self._pointers = reader, start, end, pointers
         self._unknown = 0
-        self.flow = Flow([], set(), [], [])
+        self.flow = Flow([], set(), [], [], {}, {})
         registers = {name: Value(("argument", number), 1, 0) for number, name in enumerate(reader.arguments)}
         registers[reader.sp] = Value(("stack", 0), 1, 0)
         self._state: State = State(registers, {})
         self._waiting: Dict[int, State] = {}
+        self._tested: Optional[Tuple[Value, int]] = None
+        """What was compared with 0 last, and the address of the next instruction."""
 
     def follow(self, instructions: Iterable[Instruction]) -> Flow:
         """All of it."""
@@ -119,13 +131,13 @@ class Follower:
         begin = self._state.copy()
         self._pass(listed, loops)
         if any(value.root[0] == "result" for state in self._waiting.values() for value in state.registers.values()):
-            self._state, self.flow = begin, Flow([], set(), [], self.flow.merged)
+            self._state, self.flow = begin, Flow([], set(), [], self.flow.merged, {}, {})
             self._pass(listed, loops)
         return self.flow
 
     def _pass(self, listed: List[Instruction], loops: Dict[int, Set[str]]) -> None:
         is_dead = False
-        for address, _, steps in listed:
+        for address, size, steps in listed:
             waiting = self._waiting.pop(address, None)
             if waiting is not None:
                 if not is_dead:
@@ -145,6 +157,8 @@ class Follower:
                         self._state.registers.pop(name, None)
                 self._state.memory.clear()
             for step in steps:
+                if step.kind == "test":
+                    self._tested = self._register(step.first.base), address + size
                 is_dead = self._step(address, step)
 
     def _loops(self, listed: List[Instruction]) -> Dict[int, Set[str]]:
@@ -203,7 +217,11 @@ class Follower:
                 return value._replace(plus=value.plus + scaled.plus)
             if value.root == scaled.root:
                 return Value(value.root, value.times + scaled.times, value.plus + scaled.plus)
-            return self._new()
+            made = self._new()
+            block = next((part for part in (value, scaled) if part.root[0] == "result" and part.times == 1), None)
+            if block is not None:
+                self.flow.inside[made.root] = block.root
+            return made
         return value
 
     def _value(self, operand: Operand) -> Value:
@@ -217,7 +235,11 @@ class Follower:
         known = self._fixed(place)
         if known is not None:
             return self._pointers.at(known) or Value(("data", known), 1, 0)
-        return self._state.memory.get((place.root, place.plus)) or self._new()
+        stored = self._state.memory.get((place.root, place.plus))
+        if stored is None:
+            stored = self._new()
+            self.flow.loaded[stored.root] = place
+        return stored
 
     def _fixed(self, place: Value) -> Optional[int]:
         """The address in this file, if it is always the same."""
@@ -265,13 +287,13 @@ class Follower:
             self.flow.returned.add(self._register(self._reader.result))
             return True
         elif step.kind == "branch":
-            self._join(step.first)
+            self._branch(address, step)
         elif step.kind == "jump":
             if step.first.kind == "number" and self._start <= step.first.number < self._end:
-                self._join(step.first)
+                self._join(step.first, self._state)
             elif step.first.kind in ("number", "memory") or self._is_known(step.first):
                 self._call(address, step.first, True)
-                self.flow.returned.add(Value(("result", address), 1, 0))
+                self.flow.returned.add(self._register(self._reader.result))
             return True
         elif step.kind == "call":
             return self._call(address, step.first, False)
@@ -281,13 +303,21 @@ class Follower:
         """A register that has a function's address, not one of a table of this function."""
         return operand.kind == "register" and self._register(operand.base).root[0] in ("data", "slot")
 
-    def _join(self, target: Operand) -> None:
+    def _branch(self, address: int, step: Step) -> None:
+        """Where malloc gave none the way leads elsewhere: there is no block on it."""
+        tested, at = self._tested or (None, 0)
+        none = self._state.without(tested) if tested is not None and at == address and tested.root[0] == "result" else None
+        self._join(step.first, none if step.to == "zero" and none is not None else self._state)
+        if step.to == "other" and none is not None:
+            self._state = none
+
+    def _join(self, target: Operand, state: State) -> None:
         if target.kind == "number" and self._start <= target.number < self._end:
             waiting = self._waiting.get(target.number)
             if waiting is None:
-                self._waiting[target.number] = self._state.copy()
+                self._waiting[target.number] = state.copy()
             else:
-                waiting.meet(self._state, self.flow.merged)
+                waiting.meet(state, self.flow.merged)
 
     def _call(self, address: int, first: Operand, is_jump: bool) -> bool:
         slot = self._fixed(self._address(first)) if first.kind == "memory" else None
@@ -302,7 +332,8 @@ class Follower:
         self.flow.calls.append(Called(address, target, slot, arguments, is_jump))
         for name in self._reader.lost:
             self._state.registers.pop(name, None)
-        self._state.registers[self._reader.result] = Value(("result", address), 1, 0)
+        given = self._pointers.gives(target, slot)
+        self._state.registers[self._reader.result] = Value(("result", address), 1, 0) if given is None else arguments[given]
         return self._pointers.ends(target, slot)
 
 
@@ -319,4 +350,8 @@ class Pointers:
 
     def ends(self, target: Optional[int], slot: Optional[int]) -> bool:
         """The function does not return."""
+        raise NotImplementedError
+
+    def gives(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
+        """The argument that the function returns; None where it returns something else, or that is not known."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ Only functions whose bytes may have such a call are taken apart, and the constru
 from bisect import bisect_left, bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, ITSELF, LIST, TREE, Scan, Site, Word
+from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site, Word
 from gdbheapx.analysis.sites.records import NUMBER as OF_NUMBER
 from gdbheapx.arch import CodeReader
 from gdbheapx.budget import Budget
@@ -68,6 +68,9 @@ ALLOCATORS: Dict[str, Way] = {
     **dict.fromkeys(("_PyObject_New", "_PyObject_NewVar", "_PyObject_GC_New", "_PyObject_GC_NewVar", "PyType_GenericAlloc"), _OF_TYPE),
 }
 ENDS = ("abort", "exit", "_exit", "__stack_chk_fail", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "__assert_fail", "longjmp")
+GIVE_FIRST = {form % name for form in ("%s", "__%s_chk") for name in ("memcpy", "memmove", "memset", "strcpy", "strncpy", "strcat")}
+"""They return their first argument."""
+MOST_GIVING_BYTES = 32
 THROWS = "_ZSt"
 """Begin of the runtime's own: `_ZSt20__throw_length_errorPKc`, `_ZSt9terminatev`."""
 
@@ -143,6 +146,7 @@ class Object:
     def flow(self, start: int) -> Optional[Flow]:
         """Of the function that begins there; None where it is no function, or too long."""
         if start not in self._flows:
+            self._flows[start] = None  # for one that calls itself
             found = self.function_at(start)
             is_read = found is not None and found[0] == start and found[1] - start <= MOST_FUNCTION_BYTES
             self._flows[start] = self._follow(*found) if found is not None and is_read else None
@@ -175,6 +179,17 @@ class OfFile(Pointers):
     def ends(self, target: Optional[int], slot: Optional[int]) -> bool:
         name = self._of.name_of(target, slot)
         return name is not None and (name in ENDS or (name.startswith(THROWS) and ("__throw_" in name or "terminate" in name)))
+
+    def gives(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
+        if self._of.name_of(target, slot) in GIVE_FIRST:
+            return 0
+        own = self._of.own(target, slot)
+        found = self._of.function_at(own) if own is not None else None
+        if own is None or found is None or found[0] != own or found[1] - own > MOST_GIVING_BYTES:
+            return None
+        flow = self._of.flow(own)
+        given = next(iter(flow.returned)) if flow is not None and len(flow.returned) == 1 else None
+        return given.root[1] if given is not None and given.root[0] == "argument" and (given.times, given.plus) == (1, 0) else None
 
 
 class Scanner:
@@ -325,7 +340,10 @@ class Scanner:
             behind = given[0].plus
             argument = call.size.root[1] if call.size.root[0] == "argument" and call.size.times == 1 else None
             stored = self._stores(self._objects[number], flow, call, MOST_CONSTRUCTORS)
-            if any(size == 8 and self._address(self._objects[number], value) is not None for _, size, value in stored.values()):
+            if any(
+                size == 8 and (self._address(self._objects[number], value) is not None or self._is_inner(roots, offset, value))
+                for offset, (_, size, value) in stored.items()
+            ):
                 return None  # it makes one class's objects, whatever their size: it is a site
             words = tuple(
                 (offset - behind, size, value.root[1])
@@ -385,9 +403,34 @@ class Scanner:
                     return kind
         return None
 
+    @staticmethod
+    def _is_inner(roots: Set[Tuple[str, int]], offset: int, value: Value) -> bool:
+        """A pointer to the block itself, no std::string's."""
+        return value.root in roots and value.times == 1 and value.plus != offset + STRING_BYTES
+
+    @staticmethod
+    def _links(flow: Flow, roots: Set[Tuple[str, int]], shift: int) -> List[Word]:
+        """Of a block that becomes the first of a list where its link to the next is; of one that points to its own begin from a place that
+        is not known, that place and what stands beside it."""
+        made = []
+        first = {place for place, value, _, size in flow.stores if size == 8 and value.root in roots and (value.times, value.plus) == (1, 0)}
+        for place, value, _, size in flow.stores:
+            if size != 8 or place.times != 1 or value.times != 1:
+                continue
+            before = flow.loaded.get(value.root)
+            if place.root in roots and before in first and before.root not in roots and value.plus == 0:
+                made.append(Word(place.plus + shift, 8, PUSHED, shift))
+            elif flow.inside.get(place.root) in roots:
+                if value.root in roots:
+                    made.append(Word(place.plus, 8, BEGIN, value.plus + shift))
+                elif value.root == place.root:
+                    made.append(Word(place.plus, 8, BEYOND, value.plus))
+        return made
+
     def _words(self, object_: Object, flow: Flow, call: Called) -> List[Word]:
         """What the function, or another for it, stores into the block."""
-        made, roots = [], flow.alike(call.at)
+        roots = flow.alike(call.at)
+        made = self._links(flow, roots, call.way.shift)
         for offset, (_, size, value) in sorted(self._stores(object_, flow, call, MOST_CONSTRUCTORS).items()):
             if not 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
                 continue
