@@ -13,6 +13,7 @@ import os
 import struct
 import subprocess
 import sys
+from collections import Counter
 from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
@@ -57,9 +58,11 @@ class Functions:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._starts: List[int] = []
+        self._names: Dict[int, str] = {}
         for module in target.modules():
             code = target.code(module)
             self._starts += [module.base + start for start, _ in (code.functions if code is not None else ())]
+            self._names.update((one.start, one.name) for one in target.functions(module, exported=True))
         self._starts.sort()
         self._known: Dict[int, int] = {}
 
@@ -69,6 +72,10 @@ class Functions:
             place = bisect_right(self._starts, address) - 1
             self._known[address] = self._starts[place] if place >= 0 else 0
         return self._known[address]
+
+    def name(self, start: int) -> str:
+        """By the symbol table, else the address."""
+        return self._names.get(start) or "0x%x" % start
 
     def called(self, after: int) -> int:
         """The function that the call before a return address leads to, by its bytes; 0 where they do not tell."""
@@ -116,15 +123,18 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
             if row.sure not in (EXACT, SHAPE):
                 continue
             own = dict.fromkeys(("typed", "few", "right", "wrong"), 0)
+            makes: "Counter[str]" = Counter()
             for address, usable in blocks.get((row.signature, row.module), ()):
                 own["typed"] += usable
                 some = {int(site.address) for site in at_size(row, sites.sites, usable, in_classes)}
+                true = list(makers(truth[address], functions, found)) if address in truth else []
                 if 0 < len(some) <= FEW:
                     own["few"] += usable
-                    if address in truth:
-                        is_right = not some.isdisjoint(makers(truth[address], functions, found))
-                        own["right" if is_right else "wrong"] += usable
-            rows.append((row.signature, row.module, own, [site.function or str(site.address) for site in sites.sites[: FEW + 1]]))
+                    if true:
+                        own["right" if not some.isdisjoint(true) else "wrong"] += usable
+                if true and some.isdisjoint(true):
+                    makes[" < ".join(functions.name(start) for start in true)] += 1
+            rows.append((row.signature, row.module, own, [site.function or str(site.address) for site in sites.sites[: FEW + 1]], makes.most_common(2)))
             for key, value in own.items():
                 sums[key] += value
         return Answer(lambda: (joined, rows, sums), lambda style: [], read=True)
@@ -154,8 +164,9 @@ def main() -> None:
                 100.0 * sums["right"] / max(1, known),
             )
         )
-        for name, module, own, sites in sorted(rows, key=lambda row: -row[2]["typed"])[:MOST_ROWS]:
-            print("   ", name[:70], module, own, sites, flush=True)
+        rows.sort(key=lambda row: -row[2]["typed"])
+        for name, module, own, sites, makes in [row for place, row in enumerate(rows) if place < MOST_ROWS or row[2]["wrong"] > known / 200]:
+            print("   ", name[:70], module, own, sites, makes, flush=True)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ class Nothing(Pointers):
 
     def ends(self, target: object, slot: object) -> bool:
         return False
+    def gives(self, target: object, slot: object) -> None:
+        return None
+
 
 
 def flow(*instructions: str) -> Flow:

@@ -56,6 +56,8 @@ class Candidate(NamedTuple):
     """Of its calls that fit."""
     sizes: Sequence[int]
     """Bytes that these ask for, where that is a number in the code."""
+    is_open: bool
+    """What some of them ask for is no such number."""
     why: Sequence[str]
 
 
@@ -116,10 +118,9 @@ def few_bytes(row: CensusRow, sites: Sequence[Candidate], sizes: Mapping[int, in
 
 
 def at_size(row: CensusRow, sites: Sequence[Candidate], usable: int, in_classes: bool) -> Sequence[Candidate]:
-    """Those of a row's candidates that are some for its blocks of this size: nodes of many containers stand in one row."""
-    if row.signature not in NODES:
-        return sites
-    return [site for site in sites if any(asked in asked_for(usable, in_classes, NODE_BYTES) for asked in site.sizes)]
+    """Those of a row's candidates that are some for its blocks of this size."""
+    surplus = NODE_BYTES if row.signature in NODES else SLACK_BYTES
+    return [site for site in sites if site.is_open or any(asked in asked_for(usable, in_classes, surplus) for asked in site.sizes)]
 
 
 def candidates(
@@ -155,13 +156,14 @@ def candidates(
     if link is not None:
         chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
 
+
     inner: Dict[int, List[str]] = {}
-    if not chosen and link is None and row.module != PYTHON:
-        of_row = {address for address, _ in own}
+    if link is None and not is_array and (not chosen or row.module == PYTHON):
+        of_row = {address for address, _ in own} if row.module != PYTHON else set()  # its collector links them as well
         for site in sites:
-            if site.size_bytes is None or fits(site.size_bytes):
+            if id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
                 inner[id(site)] = _pointing(site, samples, of_row)
-        chosen = [site for site in sites if inner.get(id(site))]
+        chosen += [site for site in sites if inner.get(id(site))]
 
     def why(site: Site) -> List[str]:
         reasons = [STORES % offset for offset in stored.get(id(site), ())] + inner.get(id(site), [])
@@ -190,12 +192,12 @@ def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]
 def _pointing(site: Site, samples: Sequence[Sample], of_row: AbstractSet[int]) -> List[str]:
     """What the site stores into its block that refers to the block, or to another before it, and nearly all samples have as well."""
     found = []
-    for word in site.words:
-        at, nearly = slice(word.offset, word.offset + 8), MOST_SHARE * len(samples)
+    for word, head in [(word, head) for word in site.words for head in (HEADS if site.floats else (0,))]:
+        at, nearly = slice(word.offset + head, word.offset + head + 8), MOST_SHARE * len(samples)
         if word.kind == ITSELF and word.value != word.offset + STRING_BYTES:
-            if samples and sum(_word(data[at]) == address + word.value for address, data in samples) >= nearly:
-                found.append(INNER % word.offset)
-        elif word.kind == PUSHED:
+            if len(samples) >= LEAST_LINKED - 2 * (site.size_bytes is not None) and sum(_word(data[at]) == address + head + word.value for address, data in samples) >= nearly:
+                found.append(INNER % (word.offset + head))
+        elif word.kind == PUSHED and not head:
             others = [other for other in (_word(data[at]) for _, data in samples) if other]
             if len(others) >= LEAST_LINKED and sum(other - word.value in of_row for other in others) >= MOST_SHARE * len(others):
                 found.append(PUSHES % word.offset)
@@ -235,7 +237,7 @@ def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Cand
                 if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
                     return []
                 module, name = named[words[0]]
-                return [Candidate(module, name, Address(words[0]), 1, (), [ALLOC])]
+                return [Candidate(module, name, Address(words[0]), 1, (), True, [ALLOC])]
     return []
 
 
@@ -262,6 +264,7 @@ def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
             address=Address(start),
             calls=len({site.address for site in some}),
             sizes=sorted({site.size_bytes for site in some if site.size_bytes is not None}),
+            is_open=any(site.size_bytes is None or site.floats for site in some),
             why=sorted({reason for site in some for reason in why(site)}, reverse=True),
         )
         for start, some in sorted(calls.items())

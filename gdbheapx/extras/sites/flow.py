@@ -1,19 +1,24 @@
 """One function: what its calls get as arguments, and what becomes of what they return.
 
-A pass in the order of addresses, and another where code that stands behind comes back with what a call gave. Where ways through the code
-meet, only what all of them agree on stays known, or which calls gave a value; at the begin of
-a loop nothing is known that the loop writes. Nothing here is sure: a jump through a table may skip what stood before.
+Its blocks of instructions are followed until nothing changes. Where ways through the code meet, only what all of them agree on stays known,
+or which calls gave a value. Nothing here is sure: where a jump through a table or an exception leads, only the stack is known.
 """
 
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Set, Tuple
+import heapq
+from bisect import bisect_right
+from collections import Counter
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import CodeReader, Operand, Step
 
 Root = Tuple[str, int]
-"""(`argument`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address) or (`unknown`, number)."""
+"""(`argument`, number), (`either`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address) or (`unknown`, number)."""
 NUMBER: Root = ("number", 0)
+LOST_ROOT: Root = ("lost", 0)
 MASK = (1 << 64) - 1
 MOST_MERGED = 256
+MOST_VISITS = 8
+UNKNOWN_BITS = 8
 Instruction = Tuple[int, int, List[Step]]
 """(address, bytes, what it does)."""
 
@@ -24,6 +29,10 @@ class Value(NamedTuple):
     root: Root
     times: int
     plus: int
+
+
+LOST = Value(LOST_ROOT, 1, 0)
+"""Two ways know it, and not the same."""
 
 
 class Called(NamedTuple):
@@ -46,16 +55,27 @@ class Flow(NamedTuple):
     merged: "Merged"
     loaded: Dict[Root, Value]
     """By what was read from memory, and is not known, where it stood."""
+    begins: Sequence[int]
+    """Of its blocks of instructions, in order."""
     inside: Dict[Root, Root]
     """By what is something known plus something that is not, the former: a place somewhere in a block."""
 
+    def is_straight(self, first: int, last: int) -> bool:
+        """From one address of code to the other there is no other way."""
+        return bisect_right(self.begins, first) == bisect_right(self.begins, last)
+
     def alike(self, address: int) -> Set[Root]:
         """The call's result, and values that are it or another call's."""
-        return {("result", address), *(("result", -number) for number, calls in enumerate(self.merged, 1) if address in calls)}
+        return {("result", address), *(("result", -number) for number, calls in enumerate(self.merged.calls, 1) if address in calls)}
 
 
-Merged = List[FrozenSet[int]]
-"""Calls of which one or the other gave a value: a pool, or malloc where that is empty. The root (`result`, -1) is the first of them."""
+class Merged(NamedTuple):
+    """What one value or another is, where ways meet."""
+
+    calls: List[FrozenSet[int]]
+    """Which gave it: a pool, or malloc where that is empty. The root (`result`, -1) is the first of them."""
+    numbers: List[FrozenSet[int]]
+    """The root (`either`, 0) is the first of them."""
 
 
 class State:
@@ -74,21 +94,25 @@ class State:
         """Another with the same."""
         return State(dict(self.registers), dict(self.memory))
 
-    def meet(self, other: "State", merged: Merged) -> None:
-        """Keeps what both know. An argument that one way replaces by a number (`size ? size : 1`) is still that argument; what one way
-        gets from a call and another from a list of free ones, or not at all, is what the call gave."""
+    def meet(self, other: "State", merged: Merged) -> bool:
+        """Keeps what both know; True: that is less than before, or more is a call's. An argument that one way replaces by a number
+        (`size ? size : 1`) is still that argument; what one way gets from a call and another from a list of free ones, or not at all, is
+        what the call gave."""
         met: Dict[str, Value] = {}
         for name in self.registers.keys() | other.registers.keys():
             same = _both(self.registers.get(name), other.registers.get(name), merged)
-            if same is not None:
-                met[name] = same
-        self.registers = met
-        self.memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
+            met[name] = LOST if same is None else same
+        memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
+        changed = met != self.registers or len(memory) != len(self.memory)
+        self.registers, self.memory = met, memory
+        return changed
 
 
 def _both(one: Optional[Value], other: Optional[Value], merged: Merged) -> Optional[Value]:
     if one == other:
         return one
+    if LOST in (one, other):
+        return None
     for this, that in ((one, other), (other, one)):
         if this is not None and this.root[0] == "argument" and that is not None and that.root == NUMBER:
             return this
@@ -97,17 +121,31 @@ def _both(one: Optional[Value], other: Optional[Value], merged: Merged) -> Optio
     if one is not None and other is not None and one.root[0] == other.root[0] == "result":
         if (one.times, one.plus) != (other.times, other.plus):
             return None
-        calls = _calls(one.root[1], merged) | _calls(other.root[1], merged)
-        if calls not in merged:
-            if len(merged) == MOST_MERGED:
-                return None
-            merged.append(calls)
-        return one._replace(root=("result", -1 - merged.index(calls)))
+        place = _place(_calls(one.root[1], merged) | _calls(other.root[1], merged), merged.calls)
+        return one._replace(root=("result", -1 - place)) if place is not None else None
+    if one is not None and other is not None:
+        numbers = _numbers(one, merged), _numbers(other, merged)
+        place = _place(numbers[0] | numbers[1], merged.numbers) if all(numbers) else None
+        return Value(("either", place), 1, 0) if place is not None else None
     return None
 
 
+def _place(found: FrozenSet[int], known: List[FrozenSet[int]]) -> Optional[int]:
+    if found not in known:
+        if len(known) == MOST_MERGED:
+            return None
+        known.append(found)
+    return known.index(found)
+
+
+def _numbers(value: Value, merged: Merged) -> FrozenSet[int]:
+    if value.root[0] == "either" and (value.times, value.plus) == (1, 0):
+        return merged.numbers[value.root[1]]
+    return frozenset({value.plus} if value.root == NUMBER else ())
+
+
 def _calls(number: int, merged: Merged) -> FrozenSet[int]:
-    return merged[-1 - number] if number < 0 else frozenset({number})
+    return merged.calls[-1 - number] if number < 0 else frozenset({number})
 
 
 class Follower:
@@ -116,91 +154,79 @@ class Follower:
     def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
         self._reader, self._start, self._end, self._pointers = reader, start, end, pointers
         self._unknown = 0
-        self.flow = Flow([], set(), [], [], {}, {})
+        self.flow = Flow([], set(), [], Merged([], []), {}, (), {})
         registers = {name: Value(("argument", number), 1, 0) for number, name in enumerate(reader.arguments)}
         registers[reader.sp] = Value(("stack", 0), 1, 0)
         self._state: State = State(registers, {})
-        self._waiting: Dict[int, State] = {}
+        self._at = start
+        self._blocks: Dict[int, List[Instruction]] = {}
+        self._arriving: Dict[int, State] = {}
+        """By the begin of a block what is known there."""
+        self._changed: List[int] = []
         self._tested: Optional[Tuple[Value, int]] = None
         """What was compared with 0 last, and the address of the next instruction."""
 
     def follow(self, instructions: Iterable[Instruction]) -> Flow:
         """All of it."""
-        listed = list(instructions)
-        loops = self._loops(listed)
-        begin = self._state.copy()
-        self._pass(listed, loops)
-        if any(value.root[0] == "result" for state in self._waiting.values() for value in state.registers.values()):
-            self._state, self.flow = begin, Flow([], set(), [], self.flow.merged, {}, {})
-            self._pass(listed, loops)
+        self._cut(list(instructions))
+        order = sorted(self._blocks)
+        if not order:
+            return self.flow
+        self._arriving[order[0]] = self._state
+        waiting, visits, before = [order[0]], Counter[int](), State({}, {})
+        for begin in order:
+            if begin not in self._arriving:  # by a table, or for an exception: only the frame is still where it was
+                self._arriving[begin] = State({name: one for name, one in before.registers.items() if one.root[0] == "stack"}, {})
+                waiting.append(begin)
+            while waiting:
+                least = heapq.heappop(waiting)
+                visits[least] += 1
+                for changed in self._run(least) if visits[least] <= MOST_VISITS else ():
+                    if changed not in waiting:
+                        heapq.heappush(waiting, changed)
+            self._run(begin)
+            before = self._state
+        self.flow = Flow([], set(), [], self.flow.merged, {}, order, {})
+        for begin in order:
+            self._run(begin)
         return self.flow
 
-    def _pass(self, listed: List[Instruction], loops: Dict[int, Set[str]]) -> None:
-        is_dead = False
-        for address, size, steps in listed:
-            waiting = self._waiting.pop(address, None)
-            if waiting is not None:
-                if not is_dead:
-                    waiting.meet(self._state, self.flow.merged)
-                self._state, is_dead = waiting, False
-                kept = {name: value for name, value in waiting.registers.items() if value.root[0] == "result"}
-            elif is_dead and not steps and address not in loops:  # it may fill up to the next begin
-                continue
-            elif is_dead and address in loops:  # the jump before it led into the loop, which comes back here
-                is_dead = False
-            elif is_dead:  # by a table, or for an exception: only the frame is still where it was
-                kept = {name: value for name, value in self._state.registers.items() if value.root[0] == "stack"}
-                self._state, is_dead = State(kept, {}), False
-            if address in loops:
-                for name in loops[address]:
-                    if waiting is None or name not in kept:
-                        self._state.registers.pop(name, None)
-                self._state.memory.clear()
+    def _cut(self, listed: List[Instruction]) -> None:
+        """Into blocks: nothing leads into one but to its begin, and nothing out of it but from its end."""
+        begins, was_end = {self._start}, True
+        for address, _, steps in listed:
+            if was_end and (steps or address == self._start):  # it may be filled up to the next begin
+                begins.add(address)
+                was_end = False
+            for step in steps:
+                if step.kind in ("jump", "branch") and step.first.kind == "number" and self._start <= step.first.number < self._end:
+                    begins.add(step.first.number)
+                was_end = was_end or step.kind in ("jump", "branch", "return")
+        begin = self._start
+        for instruction in listed:
+            begin = instruction[0] if instruction[0] in begins else begin
+            self._blocks.setdefault(begin, []).append(instruction)
+
+    def _run(self, begin: int) -> List[int]:
+        """One block; the blocks of which less is known now."""
+        self._state, self._changed = self._arriving[begin].copy(), []
+        last = 0
+        for address, size, steps in self._blocks[begin]:
+            self._at, self._unknown, last = address, 0, address + size
             for step in steps:
                 if step.kind == "test":
                     self._tested = self._register(step.first.base), address + size
-                is_dead = self._step(address, step)
-
-    def _loops(self, listed: List[Instruction]) -> Dict[int, Set[str]]:
-        """By the begin of each loop which registers it writes."""
-        backwards: Dict[int, int] = {}
-        for address, _, steps in listed:
-            for step in steps:
-                if step.kind in ("jump", "branch") and step.first.kind == "number" and self._start <= step.first.number <= address:
-                    backwards[step.first.number] = address
-        loops: Dict[int, Set[str]] = {}
-        ends = self._ends(listed, set(backwards))
-        for begin, last in list(backwards.items()):
-            if begin in ends:
-                continue
-            written: Set[str] = set()
-            for address, _, steps in listed:
-                if begin <= address <= last:
-                    written.update(step.to for step in steps if step.to)
-                    if any(step.kind == "call" for step in steps):
-                        written.update(self._reader.lost)
-            loops[begin] = written - {self._reader.sp}
-        return loops
-
-    @staticmethod
-    def _ends(listed: List[Instruction], begins: Set[int]) -> Set[int]:
-        """Those of the places from which the code runs to a return without a branch: jumps back to them make no loop."""
-        ends: Set[int] = set()
-        is_end = False
-        for address, _, steps in reversed(listed):
-            for step in steps:
-                if step.kind in ("return", "jump", "branch"):
-                    is_end = step.kind == "return"
-            if is_end and address in begins:
-                ends.add(address)
-        return ends
+                if self._step(address, step):
+                    return self._changed
+        self._join(Operand("number", number=last), self._state)
+        return self._changed
 
     def _new(self) -> Value:
         self._unknown += 1
-        return Value(("unknown", self._unknown), 1, 0)
+        return Value(("unknown", self._at << UNKNOWN_BITS | self._unknown), 1, 0)
 
     def _register(self, name: str) -> Value:
-        if name not in self._state.registers:
+        if self._state.registers.get(name, LOST) == LOST:
             self._state.registers[name] = self._new()
         return self._state.registers[name]
 
@@ -312,12 +338,14 @@ class Follower:
             self._state = none
 
     def _join(self, target: Operand, state: State) -> None:
-        if target.kind == "number" and self._start <= target.number < self._end:
-            waiting = self._waiting.get(target.number)
-            if waiting is None:
-                self._waiting[target.number] = state.copy()
-            else:
-                waiting.meet(state, self.flow.merged)
+        begin = target.number
+        if target.kind != "number" or begin not in self._blocks:
+            return
+        arriving = self._arriving.get(begin)
+        if arriving is None:
+            self._arriving[begin] = state.copy()
+        if arriving is None or arriving.meet(state, self.flow.merged):
+            self._changed.append(begin)
 
     def _call(self, address: int, first: Operand, is_jump: bool) -> bool:
         slot = self._fixed(self._address(first)) if first.kind == "memory" else None

@@ -339,7 +339,7 @@ class Scanner:
                 continue
             behind = given[0].plus
             argument = call.size.root[1] if call.size.root[0] == "argument" and call.size.times == 1 else None
-            stored = self._stores(self._objects[number], flow, call, MOST_CONSTRUCTORS)
+            stored, _ = self._stores(self._objects[number], flow, call, MOST_CONSTRUCTORS)
             if any(
                 size == 8 and (self._address(self._objects[number], value) is not None or self._is_inner(roots, offset, value))
                 for offset, (_, size, value) in stored.items()
@@ -377,7 +377,7 @@ class Scanner:
                         link=self._link(object_, flow, call),
                         floats=call.way.floats,
                         words=self._words(object_, flow, call),
-                        loose=sorted(loose),
+                        loose=sorted(loose | self._chosen(object_, flow, call)),
                     )
                 )
         return made
@@ -386,6 +386,12 @@ class Scanner:
         """Addresses that are stored where an object of Python has its type, into what may be a block or not."""
         found = {self._address(object_, value) for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET}
         return {address for address in found if address is not None}
+
+    def _chosen(self, object_: Object, flow: Flow, call: Called) -> Set[int]:
+        """The types of which one is asked for: which, depends."""
+        given = [call.arguments[argument] for _, _, argument in call.way.words if call.way.floats]
+        numbers = {number for value in given if value.root[0] == "either" for number in flow.merged.numbers[value.root[1]]}
+        return {object_.module.base + number for number in numbers if object_.has(number)}
 
     def _link(self, object_: Object, flow: Flow, call: Called) -> Optional[str]:
         """What the block becomes a node of."""
@@ -431,7 +437,12 @@ class Scanner:
         """What the function, or another for it, stores into the block."""
         roots = flow.alike(call.at)
         made = self._links(flow, roots, call.way.shift)
-        for offset, (_, size, value) in sorted(self._stores(object_, flow, call, MOST_CONSTRUCTORS).items()):
+        stored, others = self._stores(object_, flow, call, MOST_CONSTRUCTORS)
+        for offset, value in others:
+            address = self._address(object_, value)
+            if address is not None and 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
+                made.append(Word(offset + call.way.shift, 8, ADDRESS, address))
+        for offset, (_, size, value) in sorted(stored.items()):
             if not 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
                 continue
             address = self._address(object_, value) if size == 8 else None
@@ -443,16 +454,23 @@ class Scanner:
                 made.append(Word(offset + call.way.shift, size, OF_NUMBER, value.plus & ((1 << 8 * size) - 1)))
         return made
 
-    def _stores(self, object_: Object, flow: Flow, call: Called, depth: int) -> Stores:
-        """Of one call, in values of the function that has it."""
+    def _stores(self, object_: Object, flow: Flow, call: Called, depth: int) -> Tuple[Stores, List[Tuple[int, Value]]]:
+        """Of one call, in values of the function that has it; and what else may have been stored last."""
+        others: List[Tuple[int, Value]] = []
         found: Stores = {offset: (call.at, size, call.arguments[given]) for offset, size, given in call.way.words}
-        self._follow_stores(object_, flow, flow.alike(call.at), depth, found)
-        return found
+        self._follow_stores(object_, flow, flow.alike(call.at), depth, found, others)
+        return found, others
 
-    def _follow_stores(self, object_: Object, flow: Flow, roots: Set[Tuple[str, int]], depth: int, found: Stores) -> None:
-        """By offset what was stored there last into what one of the roots points to: a constructor writes what bases have first."""
+    def _follow_stores(
+        self, object_: Object, flow: Flow, roots: Set[Tuple[str, int]], depth: int, found: Stores, others: List[Tuple[int, Value]]
+    ) -> None:
+        """By offset what was stored there last into what one of the roots points to: a constructor writes what bases have first. `others`:
+        what was stored there before, if other code may have stored the last: that which takes the object apart again."""
         for place, value, at, size in flow.stores:
             if place.root in roots and place.times == 1 and (place.plus not in found or found[place.plus][0] <= at):
+                before = found.get(place.plus)
+                if before is not None and not flow.is_straight(before[0], at):
+                    others.append((place.plus, before[2]))
                 found[place.plus] = (at, size, value)
         for call in flow.calls if depth > 0 else ():
             for number, given in enumerate(call.arguments[:MOST_GIVEN]):
@@ -471,7 +489,7 @@ class Scanner:
         if flow is None:
             return {}
         found: Stores = {}
-        self._follow_stores(of, flow, {("argument", number)}, depth, found)
+        self._follow_stores(of, flow, {("argument", number)}, depth, found, [])
         made = {}
         for offset, (_, size, value) in found.items():
             if value.root[0] == "argument" and value.root[1] < len(call.arguments) and value.times == 1:
