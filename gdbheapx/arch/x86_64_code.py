@@ -6,7 +6,7 @@ psABI for AMD64, 3.2; Intel's manual, volume 2. The library that takes code apar
 import re
 import struct
 from functools import lru_cache
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 from gdbheapx.arch import Branch, CodeReader, Operand, Step
 
@@ -77,10 +77,22 @@ def _is_wide(text: str) -> bool:
     return text.split(",")[0].strip() in WIDE
 
 
-def decode(address: int, size: int, mnemonic: str, text: str) -> List[Step]:
+def decode(address: int, size: int, mnemonic: str, text: str) -> Sequence[Step]:
     """What it does, in order."""
+    if "rip" in text or text.startswith("0x"):
+        return _steps(address + size, mnemonic, text)
+    return _alike(mnemonic, text)
+
+
+@lru_cache(MOST_TABLE)
+def _alike(mnemonic: str, text: str) -> Sequence[Step]:
+    """The same wherever it stands."""
+    return _steps(0, mnemonic, text)
+
+
+def _steps(end: int, mnemonic: str, text: str) -> List[Step]:
+    """`end`: where the next instruction stands."""
     mnemonic = mnemonic.rpartition(" ")[2]
-    end = address + size
     if mnemonic == "test":
         tested = _operands(text)
         return [Step("test", "", tested[0])] if tested[0] == tested[1] and _is_wide(text) else []

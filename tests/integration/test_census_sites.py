@@ -35,6 +35,7 @@ class Nothing(Pointers):
 
     def ends(self, target: object, slot: object) -> bool:
         return False
+
     def gives(self, target: object, slot: object) -> None:
         return None
 

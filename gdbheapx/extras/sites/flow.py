@@ -19,7 +19,7 @@ MASK = (1 << 64) - 1
 MOST_MERGED = 256
 MOST_VISITS = 8
 UNKNOWN_BITS = 8
-Instruction = Tuple[int, int, List[Step]]
+Instruction = Tuple[int, int, Sequence[Step]]
 """(address, bytes, what it does)."""
 
 
@@ -99,8 +99,10 @@ class State:
         (`size ? size : 1`) is still that argument; what one way gets from a call and another from a list of free ones, or not at all, is
         what the call gave."""
         met: Dict[str, Value] = {}
-        for name in self.registers.keys() | other.registers.keys():
-            same = _both(self.registers.get(name), other.registers.get(name), merged)
+        mine, theirs = self.registers, other.registers
+        for name in mine.keys() | theirs.keys():
+            one, another = mine.get(name), theirs.get(name)
+            same = one if one == another else _both(one, another, merged)
             met[name] = LOST if same is None else same
         memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
         changed = met != self.registers or len(memory) != len(self.memory)
@@ -153,7 +155,7 @@ class Follower:
 
     def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
         self._reader, self._start, self._end, self._pointers = reader, start, end, pointers
-        self._unknown = 0
+        self._lost, self._unknown = frozenset(reader.lost), 0
         self.flow = Flow([], set(), [], Merged([], []), {}, (), {})
         registers = {name: Value(("argument", number), 1, 0) for number, name in enumerate(reader.arguments)}
         registers[reader.sp] = Value(("stack", 0), 1, 0)
@@ -358,8 +360,8 @@ class Follower:
                 target = through.plus
         arguments = tuple(self._register(name) for name in self._reader.arguments)
         self.flow.calls.append(Called(address, target, slot, arguments, is_jump))
-        for name in self._reader.lost:
-            self._state.registers.pop(name, None)
+        for name in self._lost.intersection(self._state.registers):
+            del self._state.registers[name]
         given = self._pointers.gives(target, slot)
         self._state.registers[self._reader.result] = Value(("result", address), 1, 0) if given is None else arguments[given]
         return self._pointers.ends(target, slot)

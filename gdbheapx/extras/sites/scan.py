@@ -4,7 +4,7 @@ Only functions whose bytes may have such a call are taken apart, and the constru
 """
 
 from bisect import bisect_left, bisect_right
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site, Word
 from gdbheapx.analysis.sites.records import NUMBER as OF_NUMBER
@@ -102,19 +102,17 @@ class Object:
         self.module, self.code, self.names, self._reader, self._library = module, code, names, reader, library
         self.starts = [start for start, _ in code.functions]
         self._flows: Dict[int, Optional[Flow]] = {}
-        self.branches = [branch for address, data in code.parts for branch in reader.branches(address, data)]
-        self.loads = [load for address, data in code.parts for load in reader.loads(address, data)]
-        self.stubs = self._find_stubs()
-        self._pointers = OfFile(self)
-
-    def _find_stubs(self) -> Dict[int, str]:
-        """By address: entries of the procedure linkage table, by the name that they lead to."""
-        stubs: Dict[int, str] = {}
-        for branch in self.branches:
-            name = self.code.slots.get(branch.slot) if branch.slot is not None and branch.kind == "jump" else None
+        self.branches: Dict[Tuple[Optional[int], Optional[int]], List[int]] = {}
+        """By what they lead to, (function, None) or (None, pointer), where they stand."""
+        self.stubs: Dict[int, str] = {}
+        """Entries of the procedure linkage table, by the name that they lead to."""
+        for branch in (branch for address, data in code.parts for branch in reader.branches(address, data)):
+            self.branches.setdefault((branch.target, branch.slot), []).append(branch.address)
+            name = code.slots.get(branch.slot) if branch.slot is not None and branch.kind == "jump" else None
             if name is not None:
-                stubs.update((begin, name) for begin in self._reader.stub(branch.address, self.bytes_at(branch.address - 8, 8)))
-        return stubs
+                self.stubs.update((begin, name) for begin in reader.stub(branch.address, self.bytes_at(branch.address - 8, 8)))
+        self.loads = [load for address, data in code.parts for load in reader.loads(address, data)]
+        self._pointers = OfFile(self)
 
     def bytes_at(self, address: int, size_bytes: int) -> bytes:
         """Of the code; shorter where that ends."""
@@ -155,7 +153,7 @@ class Object:
     def _follow(self, start: int, end: int) -> Flow:
         decode = self._reader.decode
         taken: List[Instruction] = [
-            (address, size, list(decode(address, size, mnemonic, text)))
+            (address, size, decode(address, size, mnemonic, text))
             for address, size, mnemonic, text in self._library.disasm_lite(self.bytes_at(start, end - start), start)
         ]
         return Follower(self._reader, start, end, self._pointers).follow(taken)
@@ -192,17 +190,49 @@ class OfFile(Pointers):
         return given.root[1] if given is not None and given.root[0] == "argument" and (given.times, given.plus) == (1, 0) else None
 
 
+class Read(NamedTuple):
+    """What files tell, whatever memory has."""
+
+    objects: Sequence[Object]
+    unread: Sequence[Tuple[str, str]]
+    """As Scan has it."""
+
+
+def read(target: Target) -> Read:
+    """The code of all loaded objects; what becomes known of their functions stays here. HeapxError where nothing takes code apart."""
+    objects: List[Object] = []
+    unread: List[Tuple[str, str]] = []
+    for module in target.modules():
+        code = target.code(module)
+        reader = code.arch.to_read_code() if code is not None else None
+        if code is None or reader is None:
+            if not module.name.startswith(("linux-", "[")) and module.name:
+                unread.append((module.file_name, "no file" if code is None else "its machine"))
+            continue
+        names: Dict[int, str] = {}
+        for function in target.functions(module, exported=True):
+            address = function.start - module.base
+            if function.name in ALLOCATORS or address not in names:
+                names[address] = function.name
+        last = max((end for _, end, _ in target.writable_segments(module)), default=module.base) - module.base
+        objects.append(Object(module, code, reader, _library(reader), names, last))
+    return Read(objects, unread)
+
+
 class Scanner:
     """All objects of one process."""
 
-    def __init__(self, target: Target, budget: Budget) -> None:
+    def __init__(self, target: Target, budget: Budget, known: Read) -> None:
         self._target, self._budget = target, budget
-        self._objects: List[Object] = []
+        self._objects, self._unread = known
         self._ways: Dict[str, Way] = dict(ALLOCATORS)
         """By name."""
         self._own_ways: Dict[Tuple[int, int], Way] = {}
         """By (object, address): functions without a name, too."""
-        self._unread: List[Tuple[str, str]] = []
+        self._tried: Dict[Tuple[int, int], List[Called]] = {}
+        """By (object, address): the calls of a function that hands nothing on, as they were known then."""
+        self._into: Dict[Tuple[Object, Optional[int], int, int], Stores] = {}
+        """By (object, function, number, depth): what it stores into what its argument points to."""
         self._exporters: Dict[str, Tuple[Object, int]] = {}
         self._pointed: Dict[int, Dict[int, Tuple[str, Way]]] = {}
         """By object and address: variables that hold the address of a way now (malloc hooks, tables of functions)."""
@@ -210,20 +240,6 @@ class Scanner:
     def scan(self) -> Scan:
         """The answer."""
         self._budget.progress.stage = "reading the code for calls of malloc"
-        for module in self._target.modules():
-            code = self._target.code(module)
-            reader = code.arch.to_read_code() if code is not None else None
-            if code is None or reader is None:
-                if not module.name.startswith(("linux-", "[")) and module.name:
-                    self._unread.append((module.file_name, "no file" if code is None else "its machine"))
-                continue
-            names: Dict[int, str] = {}
-            for function in self._target.functions(module, exported=True):
-                address = function.start - module.base
-                if function.name in ALLOCATORS or address not in names:
-                    names[address] = function.name
-            last = max((end for _, end, _ in self._target.writable_segments(module)), default=module.base) - module.base
-            self._objects.append(Object(module, code, reader, _library(reader), names, last))
         for object_ in self._objects:
             for address, name in object_.names.items():
                 self._exporters.setdefault(name, (object_, address))
@@ -232,11 +248,16 @@ class Scanner:
             before = len(self._ways) + len(self._own_ways)
             for number, object_ in enumerate(self._objects):
                 self._find_wrappers(number, object_)
-            if len(self._ways) + len(self._own_ways) == before or self._budget.expired():
+            if len(self._ways) + len(self._own_ways) == before:
                 break
         sites = [site for number, object_ in enumerate(self._objects) for site in self._sites(number, object_)]
         wrappers = {self._objects[of].module.base + start for (of, start), way in self._own_ways.items() if way.size is not None}
         return Scan(sites, wrappers | self._named_ways(), self._unread)
+
+    def _check_time(self) -> None:
+        """HeapxError where there is no more: of half the code there may seem to be one candidate where there are many."""
+        if self._budget.expired():
+            raise self._budget.cut("all code was read")
 
     def _named_ways(self) -> Set[int]:
         """Where malloc and its like begin."""
@@ -292,9 +313,9 @@ class Scanner:
             found = object_.function_at(at) if is_near else None
             if found is not None:
                 begins.add(found[0])
-        for branch in object_.branches:
-            if branch.target in wanted or branch.slot in slots:
-                found = object_.function_at(branch.address)
+        for leads in (*((target, None) for target in wanted), *((None, slot) for slot in slots)):
+            for address in object_.branches.get(leads, ()):
+                found = object_.function_at(address)
                 if found is not None:
                     begins.add(found[0])
         return sorted(begins)
@@ -321,8 +342,13 @@ class Scanner:
 
     def _find_wrappers(self, number: int, object_: Object) -> None:
         for start in self._callers(number):
-            flow = object_.flow(start)
-            way = None if flow is None or (number, start) in self._own_ways else self._handed_on(number, flow)
+            self._check_time()
+            flow = object_.flow(start) if (number, start) not in self._own_ways else None
+            calls = self._calls(number, flow) if flow is not None else []
+            if flow is None or self._tried.get((number, start)) == calls:
+                continue
+            self._tried[number, start] = calls
+            way = self._handed_on(number, flow, calls)
             if way is not None:
                 self._own_ways[number, start] = way
                 name = object_.names.get(start)
@@ -330,9 +356,9 @@ class Scanner:
                 if name is not None and exporter == (object_, start):
                     self._ways.setdefault(name, way)
 
-    def _handed_on(self, number: int, flow: Flow) -> Optional[Way]:
+    def _handed_on(self, number: int, flow: Flow, calls: List[Called]) -> Optional[Way]:
         """How the function itself is asked, if it gives back what it gets from malloc, and gives its argument to it or stores it there."""
-        for call in self._calls(number, flow):
+        for call in calls:
             roots = flow.alike(call.at)
             given = [value for value in flow.returned if value.root in roots and value.times == 1]
             if not given:
@@ -358,12 +384,14 @@ class Scanner:
     def _sites(self, number: int, object_: Object) -> List[Site]:
         made = []
         for start in self._callers(number):
+            self._check_time()
             flow = object_.flow(start)
             own = self._own_ways.get((number, start))
             if flow is None or (own is not None and own.size is not None) or object_.names.get(start) in ALLOCATORS:
                 continue
             for call in self._calls(number, flow):
-                loose = self._types(object_, flow) - {word.value for word in self._words(object_, flow, call)}
+                words = self._words(object_, flow, call)
+                loose = self._types(object_, flow) - {word.value for word in words}
                 is_known = call.size.root == NUMBER and 0 < call.size.plus < MOST_SIZE_BYTES
                 base = object_.module.base
                 made.append(
@@ -376,7 +404,7 @@ class Scanner:
                         size_bytes=call.size.plus if is_known else None,
                         link=self._link(object_, flow, call),
                         floats=call.way.floats,
-                        words=self._words(object_, flow, call),
+                        words=words,
                         loose=sorted(loose | self._chosen(object_, flow, call)),
                     )
                 )
@@ -485,13 +513,14 @@ class Scanner:
         name = object_.name_of(call.target, call.slot)
         own = object_.own(call.target, call.slot)
         of, start = (object_, own) if own is not None else self._exporters.get(name or "", (object_, None))
-        flow = of.flow(start) if start is not None else None
-        if flow is None:
-            return {}
-        found: Stores = {}
-        self._follow_stores(of, flow, {("argument", number)}, depth, found, [])
+        key = (of, start, number, depth)
+        if key not in self._into:
+            flow = of.flow(start) if start is not None else None
+            found = self._into[key] = {}
+            if flow is not None:
+                self._follow_stores(of, flow, {("argument", number)}, depth, found, [])
         made = {}
-        for offset, (_, size, value) in found.items():
+        for offset, (_, size, value) in self._into[key].items():
             if value.root[0] == "argument" and value.root[1] < len(call.arguments) and value.times == 1:
                 given = call.arguments[value.root[1]]
                 made[offset] = (size, given._replace(plus=given.plus + value.plus))
@@ -514,15 +543,21 @@ class Scanner:
         return None
 
 
-def _library(reader: CodeReader) -> Any:
+def library() -> Any:
+    """What takes code apart. HeapxError where it is not installed."""
     try:
         import capstone
     except ImportError:
         hint = "install it: pip install 'gdbheapx[sites]'"
         raise HeapxError("this Python has no capstone, which takes code apart", hint, code=MISSING_PACKAGE) from None
+    return capstone
+
+
+def _library(reader: CodeReader) -> Any:
+    capstone = library()
     return capstone.Cs(*(getattr(capstone, name) for name in reader.library))
 
 
-def scan(target: Target, budget: Budget) -> Scan:
-    """Of a process or core whose files are here."""
-    return Scanner(target, budget).scan()
+def scan(target: Target, budget: Budget, known: Optional[Read] = None) -> Scan:
+    """Of a process or core whose files are here. `known`: what its files tell, if they were read before."""
+    return Scanner(target, budget, read(target) if known is None else known).scan()
