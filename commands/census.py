@@ -1,17 +1,12 @@
 """heapx census"""
 
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
-from gdbheapx.problems import NOT_IN_SNAPSHOT, USAGE
+from gdbheapx.problems import USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
-
-if TYPE_CHECKING:
-    from gdbheapx.analysis.census.find import Census, Looked
-    from gdbheapx.analysis.census.world import World
-    from gdbheapx.analysis.sites.join import Joined
 
 HELP = """What the used blocks are: by class, type, header or shape, the largest first.
 
@@ -29,6 +24,16 @@ Texts are data of the program.
 that store in the new block what the blocks have there (a vtable, a type of Python), or that hand it to what links nodes of C++'s
 containers. Nothing was recorded: they are candidates, no stack. Other blocks have none. Needs gdbheapx[sites].
 """
+
+
+def ready(session: Session, options: Options) -> None:
+    """Before a process is stopped for it."""
+    if options.sites:
+        from gdbheapx.extras.sites import find as sites
+
+        if options.copies or options.by_text is not None or options.by != "signature":
+            raise HeapxError("--sites cannot be combined with --copies, --by-text or --by", "use --sites alone", code=USAGE)
+        sites.ready(session)
 
 
 @command(
@@ -58,6 +63,7 @@ containers. Nothing was recorded: they are candidates, no stack. Other blocks ha
     reads=Reads.CENSUS,
     help=HELP,
     snapshot=True,
+    before=ready,
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.by_owner",
@@ -87,10 +93,7 @@ def census(session: Session, options: Options) -> Answer:
         looks.append(find.take(session, world, owning=False))
         return looks[0].census
 
-    if options.sites and (options.copies or options.by_text is not None or options.by != find.SIGNATURE):
-        raise HeapxError("--sites cannot be combined with --copies, --by-text or --by", "use --sites alone", code=USAGE)
-    if options.sites and world is None:
-        raise HeapxError("a snapshot has no code", "use --sites with the core or the process", code=NOT_IN_SNAPSHOT)
+    ready(session, options)
     if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:
         raise HeapxError("--copies, --by-text and --by cannot be combined", "use one of them", code=USAGE)
     if options.by_text is not None:
@@ -109,7 +112,12 @@ def census(session: Session, options: Options) -> Answer:
         answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
     told = texts(samples.of_census(answer, shown))
-    joined = _sites(session, answer, looks, world, limit) if options.sites else None
+    joined = None
+    if options.sites and world is not None:
+        from gdbheapx.extras.sites import find as sites
+
+        told_of = looks[0].told if looks else session.shared(find.TOLD)
+        joined = sites.find(session, answer.rows[:limit], told_of, world)
     return Answer(
         lambda: census_text.data(answer, limit, told, joined),
         lambda style: census_text.lines(style, answer, limit, told, joined),
@@ -117,12 +125,3 @@ def census(session: Session, options: Options) -> Answer:
         record=lambda: answer,
     )
 
-
-def _sites(session: Session, answer: "Census", looks: "Sequence[Looked]", world: "Optional[World]", limit: Optional[int]) -> "Joined":
-    """What the code tells of the rows that are shown. A process may run on by now: what of its memory is read only ties, or does not."""
-    from gdbheapx.analysis.sites.join import join
-    from gdbheapx.extras.sites.scan import scan
-
-    assert world is not None
-    rows = answer.rows[:limit]
-    return join(rows, looks[0].told if looks else None, world, scan(session.target, session.budget))

@@ -1,14 +1,15 @@
 """Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
 
-Files: analysis/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, extras/sites/flow.py, extras/sites/scan.py,
-inferior/elf/code.py.
+Files: analysis/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, extras/sites/find.py, extras/sites/flow.py,
+extras/sites/scan.py, inferior/elf/code.py.
 """
 
 import platform
-from typing import Sequence
+from typing import Any, Sequence
 
 import pytest
 
+import gdbheapx
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.sites import join
 from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, ITSELF, TREE, Site, Word
@@ -16,8 +17,9 @@ from gdbheapx.arch import Operand, named
 from gdbheapx.arch.x86_64_code import READER, decode
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
 from gdbheapx.inferior.base import Module
-from tests.support.processes import Stage
+from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
+from tests.support.unchanged import unchanged
 
 pytestmark = pytest.mark.once  # capstone is in no image
 CLASSES = ("shop::Car", "Holder<int, 5>", "(anonymous namespace)::Hidden")
@@ -150,13 +152,23 @@ def test_what_a_list_of_free_ones_may_give_is_what_malloc_gives() -> None:
     assert made.stores[-1][0] == Value(("result", 0x100C), 1, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-s"), ("-O2", "-no-pie", "-fno-pie", "-s")], ids=" ".join)
-def test_the_function_that_makes_a_class_is_found(stage: Stage, flags: Sequence[str]) -> None:
-    """Each class of the program is made by main alone: it is the one candidate, by its name or by where it begins."""
+@pytest.fixture
+def reads_code() -> None:
+    """Where the test runs, code can be taken apart."""
     pytest.importorskip("capstone")
     if platform.machine() != "x86_64":
         pytest.skip("no other machine's code is read")
+
+
+def classes(stage: Stage) -> Process:
+    """A program with some classes, each made by main alone."""
+    return stage.start("census", flags=("-O2", "-s"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2", "-s"), ("-O2", "-no-pie", "-fno-pie", "-s")], ids=" ".join)
+def test_the_function_that_makes_a_class_is_found(stage: Stage, reads_code: None, flags: Sequence[str]) -> None:
+    """Each class of the program is made by main alone: it is the one candidate, by its name or by where it begins."""
     process = stage.start("census", flags=flags)
     data = heapx(process.target("live"), "census", "--sites", "--json").data
     rows = {row["signature"]: row["sites"] for row in data["rows"]}
@@ -164,3 +176,50 @@ def test_the_function_that_makes_a_class_is_found(stage: Stage, flags: Sequence[
     assert [len(sites) for sites in found] == [1, 1, 1]
     assert "-s" in flags or {site["function"] for sites in found for site in sites} == {"main"}
     assert len({site["address"] for sites in found for site in sites}) == 1
+
+
+def test_all_is_read_in_the_one_stop(stage: Stage, live: str, reads_code: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends when its code is to be read: the answer is the same, for its memory was copied while it stood still."""
+    from gdbheapx.extras.sites import scan
+
+    process = classes(stage)
+    before = gdbheapx.open(pid=process.pid).ask("census", "--sites")
+    read = scan.scan
+
+    def ended(*given: Any) -> Any:
+        process.popen.kill()
+        process.popen.wait()
+        return read(*given)
+
+    monkeypatch.setattr(scan, "scan", ended)
+    after = gdbheapx.open(pid=process.pid).ask("census", "--sites")
+    assert process.popen.returncode and not after.is_partial and after.target["stops"] == 1
+    assert after.document()["data"] == before.document()["data"]
+    assert any(row["sites"] for row in after.document()["data"]["rows"])
+
+
+def test_it_costs_the_process_nothing(stage: Stage, live: str, reads_code: None) -> None:
+    """No page, page table or page fault more."""
+    process = classes(stage)
+    with unchanged(process.pid):
+        assert heapx(process.target(live), "census", "--sites", "--json").code == 0
+
+
+def test_without_a_copy_there_is_no_answer(lasting: Lasting, live: str, reads_code: None) -> None:
+    """A process does not stand still for as long as its code takes: one line says so, and it runs on."""
+    process = lasting.of(live, Stage.start, "recorder", "2", "50000", "5")
+    outcome = heapx(process.target(live), "census", "--sites", "--json", env={"GDBHEAPX_MEMORY": "24000000"})
+    assert (outcome.code, outcome.envelope["error"]["code"]) == (1, "not-copied")
+
+
+def test_no_time_is_no_answer(lasting: Lasting, kind: str, reads_code: None) -> None:
+    """Where half of the code was read one candidate may be one of many: that is not told."""
+    target = lasting.of(kind, classes).target(kind)
+    outcome = heapx(target, "--max-seconds", "0.3", "census", "--sites", "--json")
+    assert (outcome.code, outcome.envelope["error"]["code"]) == (1, "stopped-early")
+
+
+def test_what_cannot_be_is_said_before_a_process_is_stopped(lasting: Lasting, live: str) -> None:
+    """Options that go with rows of another kind."""
+    outcome = heapx(lasting.of(live, classes).target(live), "census", "--sites", "--by", "size", "--json")
+    assert outcome.envelope["error"]["code"] == "usage" and not outcome.envelope["target"]["stops"]

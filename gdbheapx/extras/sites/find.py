@@ -1,0 +1,32 @@
+"""What commands ask: the functions that may have allocated the blocks of some rows of the census."""
+
+from typing import Optional, Sequence
+
+from gdbheapx.analysis.census.find import CensusRow, LabelSet
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.sites.join import Joined, join
+from gdbheapx.errors import HeapxError
+from gdbheapx.extras.sites import scan
+from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
+from gdbheapx.session import Session
+
+
+def ready(session: Session) -> None:
+    """Before a process is stopped for it: HeapxError where there can be no answer."""
+    if not session.target.has_memory:
+        raise HeapxError("a snapshot has no code", "ask the process or its core: --pid N or --core FILE", code=NOT_IN_SNAPSHOT)
+    scan.library()
+
+
+def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
+    """All is read of the copy that was made of a process in its stop: it runs on meanwhile. `told`: the labels of its blocks; None where
+    there was no room for them. HeapxError where there is no copy: reading code takes longer than it may stand still."""
+    target = session.target
+    if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
+        what = "there was no room for a copy of the process, and it does not stand still for as long as it takes to read its code"
+        raise HeapxError(what, "allow more memory here, or ask of a core of it (gcore PID)", code=NOT_COPIED)
+    return join(rows, told, world, scan.scan(target, session.budget, world.constant(_code)))
+
+
+def _code(world: World) -> scan.Read:
+    return scan.read(world.target)
