@@ -7,7 +7,7 @@ from gdbheapx import columns, command
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
-from gdbheapx.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, HELD_BLOCKS, MOST_PATHS, TABLES, TEXT, VARIABLE, Table
+from gdbheapx.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, HELD_BLOCKS, MOST_PATHS, NUMBERS, SITES, TABLES, TEXT, VARIABLE, Table
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, Taking
@@ -109,7 +109,7 @@ def _told(session: Session, table: Table) -> Callable[[], Rows]:
 
     def rows() -> Rows:
         data = columns.value(answer.data(), table.member)
-        return [cells(table, level) for level in (_levels(data) if table.name == "owners" else data)]
+        return [cells(table, row) for row in ROWS.get(table.name, iter)(data)]
 
     return rows
 
@@ -119,7 +119,7 @@ def cells(table: Table, row: Any) -> List[Any]:
     row_cells = []
     for column in table.columns:
         value = row.get(column.name) if isinstance(row, Mapping) else getattr(row, column.name, None)
-        if isinstance(value, (list, tuple)):  # samples: the first
+        if isinstance(value, (list, tuple)) and column.type != NUMBERS:  # samples: the first
             value = value[0] if value else None
         if column.type == TEXT and value is not None:
             value = csv_rows.clean(str(value))
@@ -136,6 +136,18 @@ def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
         number += 1
         yield {**row._asdict(), "row": number, "level": level, "parent": parent}
         left += [(level + 1, number, child) for child in reversed(row.children)]
+
+
+def _candidates(rows: Sequence[Mapping[str, Any]]) -> Iterator[Dict[str, Any]]:
+    """Those of each row of the census."""
+    for row in rows:
+        for site in row["sites"]:
+            whose = {"signature": row["signature"], "module": row["module"], "site_module": site.module}
+            yield {**site._asdict(), **whose, "sizes_bytes": site.sizes, "why": "; ".join(site.why)}
+
+
+ROWS: Dict[str, Callable[[Any], Iterator[Any]]] = {"owners": _levels, SITES: _candidates}
+"""What makes rows of a command's data, where its records are not the rows."""
 
 
 def _mappings(session: Session) -> Iterator[List[Any]]:

@@ -9,11 +9,11 @@ from gdbheapx.analysis.reachability.leaks import Group
 from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.model import Address, ThreadCache
 
-ADDRESS, NUMBER, TEXT, SHARE, FLAG = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN"
+ADDRESS, NUMBER, TEXT, SHARE, FLAG, NUMBERS = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN", "BIGINT[]"
 """Types of columns."""
 VARIABLE = "GDBHEAPX_TABLES"
 """Of the environment: what `query` and a parquet file need of one look, and the descriptors for blocks (table_rows.py)."""
-BLOCKS, HELD_BLOCKS = "blocks", "held_blocks"
+BLOCKS, HELD_BLOCKS, SITES = "blocks", "held_blocks", "sites"
 SIGNATURE, OWNER, PATH = "signature", "owner", "path"
 COSTLY = {BLOCKS: (SIGNATURE, OWNER, PATH), HELD_BLOCKS: (PATH,)}
 """By table the columns that are there only if SQL names them."""
@@ -159,7 +159,21 @@ TABLES = (
         ("owners", "--depth", "3", "--limit", "40"),
         "owners",
     ),
+    Table(
+        SITES,
+        "functions that may have allocated the blocks of a row of classes (signature, module), by the program's code: candidates, no stack, "
+        "as `census --sites` has them; rows without any are not here; code is read only if SQL names the table",
+        (
+            *_columns(TEXT, "signature module function site_module"),
+            Column("address", ADDRESS),
+            Column("calls", NUMBER),
+            Column("sizes_bytes", NUMBERS),
+            Column("why", TEXT),
+        ),
+        ("census", "--sites"),
+        "rows",
+    ),
 )
 BY_NAME = {table.name: table for table in TABLES}
-BY_ONE_LOOK = ("classes", "held", "leaks", "owners")
+BY_ONE_LOOK = ("classes", "held", "leaks", "owners", SITES)
 """The first of them that reads every block does it for all: those read while the process stands still come before."""

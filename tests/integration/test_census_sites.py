@@ -4,7 +4,9 @@ Files: analysis/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, e
 extras/sites/scan.py, inferior/elf/code.py.
 """
 
+import os
 import platform
+from pathlib import Path
 from typing import Any, Sequence
 
 import pytest
@@ -223,3 +225,50 @@ def test_what_cannot_be_is_said_before_a_process_is_stopped(lasting: Lasting, li
     """Options that go with rows of another kind."""
     outcome = heapx(lasting.of(live, classes).target(live), "census", "--sites", "--by", "size", "--json")
     assert outcome.envelope["error"]["code"] == "usage" and not outcome.envelope["target"]["stops"]
+
+
+def test_sql_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: None) -> None:
+    """A row of the table for each candidate of each row; a join with the classes has the bytes."""
+    pytest.importorskip("duckdb")
+    target = lasting.of(kind, classes).target(kind)
+    listed = heapx(target, "census", "--sites", "--json").data["rows"]
+    sql = "SELECT * FROM sites ORDER BY signature, module, address"
+    found = heapx(target, "query", sql, "--json").data["rows"]
+    assert found and found == [
+        {
+            "signature": row["signature"],
+            "module": row["module"],
+            "function": site["function"],
+            "site_module": site["module"],
+            **{name: site[name] for name in ("address", "calls")},
+            "sizes_bytes": site["sizes"],
+            "why": "; ".join(site["why"]),
+        }
+        for row in sorted(listed, key=lambda row: (row["signature"] or "", row["module"]))
+        for site in sorted(row["sites"], key=lambda site: int(site["address"], 16))
+    ]
+    sql = "SELECT DISTINCT signature, bytes FROM classes JOIN sites USING (signature, module)"
+    joined = {row["signature"]: row["bytes"] for row in heapx(target, "query", sql, "--json").data["rows"]}
+    assert joined == {row["signature"]: row["bytes"] for row in listed if row["sites"]}
+
+
+
+@pytest.mark.parametrize("words", [("census", "--sites"), ("query", "SELECT function FROM sites")], ids=" ".join)
+def test_what_is_lacking_is_said_before_a_process_is_stopped(lasting: Lasting, live: str, tmp_path: Path, words: Sequence[str]) -> None:
+    """Without the library that takes code apart: one line with the next step."""
+    pytest.importorskip("duckdb")
+    (tmp_path / "capstone.py").write_text("raise ImportError")
+    env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    outcome = heapx(lasting.of(live, classes).target(live), *words, "--json", env=env)
+    assert (outcome.code, outcome.envelope["error"]["code"]) == (1, "missing-package") and "gdbheapx[sites]" in outcome.stderr
+    assert not outcome.envelope["target"]["stops"] and len(outcome.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("census", "--sites"), ("query", "SELECT function FROM sites")], ids=" ".join)
+def test_a_snapshot_has_no_code(lasting: Lasting, core: str, tmp_path: Path, words: Sequence[str]) -> None:
+    """One line says so, and what to ask instead."""
+    pytest.importorskip("duckdb")
+    file = str(tmp_path / "one.snap")
+    assert heapx(lasting.of(core, classes).target(core), "snapshot", file).code == 0
+    outcome = heapx(["--snapshot", file], *words, "--json")
+    assert (outcome.code, outcome.envelope["error"]["code"]) == (1, "not-in-snapshot")
