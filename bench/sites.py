@@ -13,8 +13,8 @@ import os
 import struct
 import subprocess
 import sys
-from collections import Counter
 from bisect import bisect_right
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
@@ -36,7 +36,9 @@ MOST_ROWS = 12
 
 def build(folder: Path) -> None:
     """The recorder."""
-    subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", str(folder / "sites.so"), str(HERE / "sites.c"), "-ldl", "-pthread"], check=True)
+    subprocess.run(
+        ["gcc", "-O2", "-fPIC", "-shared", "-o", str(folder / "sites.so"), str(HERE / "sites.c"), "-ldl", "-pthread"], check=True
+    )
 
 
 def record(path: Path) -> Dict[int, List[int]]:
@@ -123,7 +125,7 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
             if row.sure not in (EXACT, SHAPE):
                 continue
             own = dict.fromkeys(("typed", "few", "right", "wrong"), 0)
-            makes: "Counter[str]" = Counter()
+            makes: Counter[str] = Counter()
             for address, usable in blocks.get((row.signature, row.module), ()):
                 own["typed"] += usable
                 some = {int(site.address) for site in at_size(row, sites.sites, usable, in_classes)}
@@ -134,7 +136,15 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
                         own["right" if not some.isdisjoint(true) else "wrong"] += usable
                 if true and some.isdisjoint(true):
                     makes[" < ".join(functions.name(start) for start in true)] += 1
-            rows.append((row.signature, row.module, own, [site.function or str(site.address) for site in sites.sites[: FEW + 1]], makes.most_common(2)))
+            rows.append(
+                (
+                    row.signature,
+                    row.module,
+                    own,
+                    [site.function or str(site.address) for site in sites.sites[: FEW + 1]],
+                    makes.most_common(2),
+                )
+            )
             for key, value in own.items():
                 sums[key] += value
         return Answer(lambda: (joined, rows, sums), lambda style: [], read=True)
@@ -165,7 +175,9 @@ def main() -> None:
             )
         )
         rows.sort(key=lambda row: -row[2]["typed"])
-        for name, module, own, sites, makes in [row for place, row in enumerate(rows) if place < MOST_ROWS or row[2]["wrong"] > known / 200]:
+        for name, module, own, sites, makes in [
+            row for place, row in enumerate(rows) if place < MOST_ROWS or row[2]["wrong"] > known / 200
+        ]:
             print("   ", name[:70], module, own, sites, makes, flush=True)
 
 

@@ -232,7 +232,8 @@ class Step(NamedTuple):
 
     kind: str
     """`copy` (to a register), `address` (the address of memory, not what is there), `times` (a product), `choose` (copies or not), `lose`
-    (something unknown), `store`, `push`, `pop`, `call`, `jump`, `test` (of `first` against 0), `branch` (a jump under a condition), `return`."""
+    (something unknown), `store`, `push`, `pop`, `call`, `jump`, `test` (of `first` against 0), `branch` (a jump under a condition) or
+    `return`."""
     to: str = ""
     """The register that is written; of a branch `zero` or `other` if it is taken if what was tested just before is 0, or is not."""
     first: Operand = Operand("other")

@@ -7,14 +7,14 @@ extras/sites/scan.py, inferior/elf/code.py.
 import os
 import platform
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import pytest
 
 import gdbheapx
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.sites import join
-from gdbheapx.analysis.sites.records import ADDRESS, CHAIN, ITSELF, TREE, Site, Word
+from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
 from gdbheapx.arch import Operand, named
 from gdbheapx.arch.x86_64_code import READER, decode
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
@@ -29,7 +29,10 @@ MODULE = Module("/bin/app", 0, True, None, None)
 
 
 class Nothing(Pointers):
-    """A file that tells nothing."""
+    """A file that tells nothing but which argument functions return."""
+
+    def __init__(self, given: Mapping[int, int]) -> None:
+        self._given = given
 
     def at(self, address: int) -> None:
         return None
@@ -40,18 +43,18 @@ class Nothing(Pointers):
     def ends(self, target: object, slot: object) -> bool:
         return False
 
-    def gives(self, target: object, slot: object) -> None:
-        return None
+    def gives(self, target: Optional[int], slot: object) -> Optional[int]:
+        return self._given.get(target or 0)
 
 
 
-def flow(*instructions: str) -> Flow:
+def flow(*instructions: str, gives: Mapping[int, int] = {}) -> Flow:  # noqa: B006
     """Of a function whose instructions have four bytes each, from 0x1000 on."""
     end = 0x1000 + 4 * len(instructions)
     listed: Sequence[Instruction] = [
         (0x1000 + 4 * at, 4, list(decode(0x1000 + 4 * at, 4, *(text.split(" ", 1) + [""])[:2]))) for at, text in enumerate(instructions)
     ]
-    return Follower(READER, 0x1000, end, Nothing()).follow(listed)
+    return Follower(READER, 0x1000, end, Nothing(gives)).follow(listed)
 
 
 def test_a_size_is_followed_to_its_call() -> None:
@@ -62,9 +65,28 @@ def test_a_size_is_followed_to_its_call() -> None:
 
 
 def test_where_ways_meet_only_what_they_share_is_known() -> None:
-    """Two sizes on two ways are none."""
+    """Two sizes on two ways are no size: one or the other, and that only as long as nothing is added."""
     made = flow("test rsi, rsi", "je 0x1010", "mov edi, 8", "jmp 0x1014", "mov edi, 16", "call 0x9000", "ret")
-    assert made.calls[0].arguments[0].root[0] == "unknown"
+    assert made.calls[0].arguments[0].root[0] == "either" and made.merged.numbers == [frozenset({8, 16})]
+
+
+def test_code_behind_a_function_that_comes_back_loses_nothing() -> None:
+    """A way that is seldom taken stands behind the return and jumps back: the register that keeps the argument is no loop's."""
+    made = flow("mov rbx, rdi", "test rsi, rsi", "je 0x101c", "mov edi, 24", "call 0x9000", "mov qword ptr [rax], rbx", "ret", "jmp 0x100c")
+    assert [value for _, value, _, _ in made.stores] == [Value(("argument", 0), 1, 0)]
+
+
+def test_where_malloc_gave_none_there_is_no_block() -> None:
+    """The way on which the pointer is 0 does not end what is known of the other: a block behind a head of 8 bytes."""
+    asks = ("call 0x9000", "mov rbx, rax", "test rax, rax", "je 0x1018")
+    made = flow(*asks, "add rbx, 8", "jmp 0x101c", "call 0x9100", "mov rax, rbx", "ret")
+    assert made.returned == {Value(("result", 0x1000), 1, 8)}
+
+
+def test_a_function_that_returns_what_it_got_is_looked_through() -> None:
+    """As memcpy does: its result is the block."""
+    made = flow("call 0x9000", "mov rdi, rax", "call 0x9008", "mov qword ptr [rax + 8], 1", "ret", gives={0x9008: 0})
+    assert made.stores[0][0] == Value(("result", 0x1000), 1, 8)
 
 
 def test_a_loop_forgets_what_it_writes() -> None:
@@ -115,9 +137,33 @@ def test_a_pointer_into_the_block_itself_ties_but_not_that_of_a_string() -> None
     """A header that points behind itself is this function's; each std::string points 16 bytes behind itself."""
     own = Site(MODULE, 0x1000, "make", 0x1008, "malloc", None, words=(Word(8, 8, ITSELF, 19),))
     string = Site(MODULE, 0x2000, "other", 0x2008, "malloc", None, words=(Word(0, 8, ITSELF, 16),))
-    samples = [(0x9000, (0x9010).to_bytes(8, "little") + (0x9013).to_bytes(8, "little"))]
+    samples = [(at, (at + 16).to_bytes(8, "little") + (at + 19).to_bytes(8, "little")) for at in (0x9000, 0x9100, 0x9200)]
     found = join.candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples, False)
     assert [(one.function, one.why) for one in found.sites] == [("make", [join.INNER % 8])]
+    found = join.candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples[:2], False)
+    assert not found.sites  # two may be by chance
+
+
+def test_a_block_that_is_put_before_others_is_tied_by_its_link() -> None:
+    """As entries of hash tables are; a link at another place, or to blocks of another sort, ties nothing."""
+    first, second = (Site(MODULE, start, None, start + 8, "malloc", 24, words=(Word(at, 8, PUSHED, 0),)) for start, at in ((0x1000, 16), (0x2000, 8)))
+    chain = [0x9000, 0x9100, 0x9200, 0x9300]
+    samples = [(at, bytes(8) + (0x7000).to_bytes(8, "little") + after.to_bytes(8, "little")) for at, after in zip(chain, [*chain[1:], 0])]
+    own = [(at, 24) for at in chain]
+    found = join.candidates(_row("entry", "shape", 24), {}, [first, second], {24: 4}, samples, False, own)
+    assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.PUSHES % 16, join.SIZE])]
+    assert not join.candidates(_row("entry", "shape", 24), {}, [first], {24: 4}, samples[-2:], False, own).sites  # one link is none
+
+
+def test_a_block_that_names_its_begin_is_tied_wherever_that_stands() -> None:
+    """As pages of SQLite: the size of what stands before differs from program to program."""
+    words = (Word(0, 8, BEGIN, 8), Word(8, 8, BEYOND, 56))
+    page = Site(MODULE, 0x1000, None, 0x1008, "malloc", None, words=words)
+    ties = [(at, bytes(64) + (at + 8).to_bytes(8, "little") + (at + 64 + 56).to_bytes(8, "little")) for at in (0x9000, 0xA000)]
+    other = [(at, bytes(64) + (at + 8).to_bytes(8, "little") + (at + 64 + 40).to_bytes(8, "little")) for at in (0x9000, 0xA000)]
+    found = join.candidates(_row("page", "exact", 4096), {}, [page], {4096: 2}, ties, False)
+    assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.BEGINS % 64])]
+    assert not join.candidates(_row("page", "exact", 4096), {}, [page], {4096: 2}, other, False).sites
 
 
 def test_a_type_of_python_may_be_stored_into_what_was_not_followed() -> None:

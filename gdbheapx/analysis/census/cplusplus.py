@@ -43,7 +43,7 @@ LEAST_LARGE_BYTES = 2048
 LEAST_SLAB_BYTES, LEAST_SLAB_OBJECTS = 16384, 8
 """An object may have members with classes of their own; a block so large with so many further objects is rather a slab."""
 MOST_NAMED = 3
-ARRAY = "[]"
+ARRAY, SLAB = "[]", "slab of "
 
 
 class Class(NamedTuple):
@@ -206,7 +206,7 @@ class Objects:
         """`slab of A, B and others`: those of which there are most, by name."""
         often = sorted(set(numbers), key=lambda number: (-numbers.count(number), number))
         names_ = [class_.name for class_ in map(self._classes.at, often[:MOST_NAMED]) if class_ is not None]
-        return "slab of %s%s" % (", ".join(sorted(names_)), " and others" if len(often) > MOST_NAMED else "")
+        return "%s%s%s" % (SLAB, ", ".join(sorted(names_)), " and others" if len(often) > MOST_NAMED else "")
 
     def name(self, key: int) -> Optional[Signature]:
         """The class; of an unusual size, or where other objects begin in the block, it is less sure."""

@@ -8,7 +8,7 @@ import struct
 from collections import Counter
 from typing import AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.cplusplus import ARRAY
+from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site
@@ -97,7 +97,10 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
     typed = few = 0
     for row in rows:
         own = blocks.get((row.signature, row.module)) or ([(int(row.sample), row.size_bytes or 0)] if row.sample is not None else [])
-        samples = [(address, world.read(address, min(max(usable, SAMPLE_BYTES), MOST_SAMPLE_BYTES))) for address, usable in own[:: len(own) // MOST_SAMPLES + 1]]
+        samples = [
+            (address, world.read(address, min(max(usable, SAMPLE_BYTES), MOST_SAMPLE_BYTES)))
+            for address, usable in own[:: len(own) // MOST_SAMPLES + 1]
+        ]
         sizes = Counter(usable for _, usable in own if usable)
         found = candidates(row, by_address, scan.sites, sizes, samples, in_classes, own)
         if row.sure == EXACT and row.module == PYTHON:
@@ -136,7 +139,7 @@ def candidates(
     is_node = row.signature in NODES
     often = [size for size, blocks in sizes.items() if is_node or blocks >= LEAST_SHARE * sum(sizes.values())]
     ranges = [asked_for(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
-    is_array = row.signature is not None and row.signature.endswith(ARRAY)
+    is_array = row.signature is not None and (row.signature.endswith(ARRAY) or row.signature.startswith(SLAB))
 
     def fits(size: Optional[int]) -> bool:
         return any(size in one for one in ranges)
@@ -156,9 +159,8 @@ def candidates(
     if link is not None:
         chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
 
-
     inner: Dict[int, List[str]] = {}
-    if link is None and not is_array and (not chosen or row.module == PYTHON):
+    if row.module and not is_array and (not chosen or row.module == PYTHON):
         of_row = {address for address, _ in own} if row.module != PYTHON else set()  # its collector links them as well
         for site in sites:
             if id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
@@ -195,7 +197,10 @@ def _pointing(site: Site, samples: Sequence[Sample], of_row: AbstractSet[int]) -
     for word, head in [(word, head) for word in site.words for head in (HEADS if site.floats else (0,))]:
         at, nearly = slice(word.offset + head, word.offset + head + 8), MOST_SHARE * len(samples)
         if word.kind == ITSELF and word.value != word.offset + STRING_BYTES:
-            if len(samples) >= LEAST_LINKED - 2 * (site.size_bytes is not None) and sum(_word(data[at]) == address + head + word.value for address, data in samples) >= nearly:
+            if (
+                len(samples) >= LEAST_LINKED - 2 * (site.size_bytes is not None)
+                and sum(_word(data[at]) == address + head + word.value for address, data in samples) >= nearly
+            ):
                 found.append(INNER % (word.offset + head))
         elif word.kind == PUSHED and not head:
             others = [other for other in (_word(data[at]) for _, data in samples) if other]
@@ -230,9 +235,9 @@ def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Cand
     then it counts only `beside` such, which were found."""
     named = world.once(_named)
     for head in HEADS:
-        for _, data in samples[:1]:
-            of_type = int.from_bytes(data[8 + head : 16 + head], "little")
-            words = world.words(of_type + TP_ALLOC, 1)
+        types = Counter(_word(data[8 + head : 16 + head]) for _, data in samples)
+        for of_type, count in types.most_common(1):
+            words = world.words(of_type + TP_ALLOC, 1) if count >= MOST_SHARE * len(samples) else None
             if words is not None and words[0] in named:
                 if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
                     return []

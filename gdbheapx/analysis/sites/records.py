@@ -19,8 +19,8 @@ class Word(NamedTuple):
     size_bytes: int
     kind: str
     """ADDRESS: of something in a file's memory (a vtable, a type, a function); ITSELF: of the block plus `value`; NUMBER: not zero;
-    PUSHED: what the place had that points to the block plus `value` now. BEGIN (of the block plus `value`) and BEYOND (of where `offset` is counted from
-    plus `value`): somewhere in the block, the code does not tell where; offsets of the two are from one place."""
+    PUSHED: what the place had that points to the block plus `value` now. BEGIN (of the block plus `value`) and BEYOND (of where `offset` is
+    counted from plus `value`) stand somewhere in the block, the code does not tell where; offsets of both are from one place."""
     value: int
 
 

@@ -12,9 +12,9 @@ from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequen
 from gdbheapx.arch import CodeReader, Operand, Step
 
 Root = Tuple[str, int]
-"""(`argument`, number), (`either`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address) or (`unknown`, number)."""
+"""(`argument`, number), (`either`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address), (`unknown`, number)
+or (`lost`, 0)."""
 NUMBER: Root = ("number", 0)
-LOST_ROOT: Root = ("lost", 0)
 MASK = (1 << 64) - 1
 MOST_MERGED = 256
 MOST_VISITS = 8
@@ -31,7 +31,7 @@ class Value(NamedTuple):
     plus: int
 
 
-LOST = Value(LOST_ROOT, 1, 0)
+LOST = Value(("lost", 0), 1, 0)
 """Two ways know it, and not the same."""
 
 

@@ -447,7 +447,9 @@ class Scanner:
         """Of a block that becomes the first of a list where its link to the next is; of one that points to its own begin from a place that
         is not known, that place and what stands beside it."""
         made = []
-        first = {place for place, value, _, size in flow.stores if size == 8 and value.root in roots and (value.times, value.plus) == (1, 0)}
+        first = {
+            place for place, value, _, size in flow.stores if size == 8 and value.root in roots and (value.times, value.plus) == (1, 0)
+        }
         for place, value, _, size in flow.stores:
             if size != 8 or place.times != 1 or value.times != 1:
                 continue
