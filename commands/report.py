@@ -10,7 +10,7 @@ from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.overview import Overview
-    from gdbheapx.analysis.page_parts import PageParts
+    from gdbheapx.analysis.page_parts import PageCensus, PageParts
 
 HELP = """Where the memory went: whether malloc has it, whether it leaks, and what to do next.
 
@@ -31,10 +31,24 @@ what it is. --deep does that on any target; a process stands still while its hea
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
 Of BIND's server (9.16, 9.18, 9.20) its memory contexts by name are always shown, with their sum against what malloc has in use.
 
+--sites adds to that page, and to --page, which functions may have allocated what is in use, by the program's code: candidates, no stack, as
+`census --sites` has them. Every block is read then, as by --deep, and code for seconds to minutes; it requires gdbheapx[sites].
+
 --html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's pages, size
 classes, what is in use and who keeps it (where that was looked at), purging, findings, next steps. It requires Jinja2. With --json the
 document that the page was made from is printed. In that document `page` has what only the page shows; --page adds it to --json alone.
 """
+
+
+def ready(session: Session, options: Options) -> None:
+    """Before a process is stopped for it."""
+    if options.sites:
+        from gdbheapx.extras.sites import find as sites
+
+        if not options.page or options.deep is False:
+            hint = "gdbheapx ... report --html FILE --sites, or report --json --page --sites"
+            raise UsageError("--sites is for a page, and not for --no-deep", hint)
+        sites.ready(session)
 
 
 @command(
@@ -48,13 +62,19 @@ document that the page was made from is printed. In that document `page` has wha
         ),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
+        argument(
+            "--sites",
+            action="store_true",
+            help="with --html or --page: functions that may have allocated what is in use, by the program's code",
+        ),
         *NAMES,
     ],
-    reads=lambda options: Reads.CENSUS if options.deep else Reads.REPORT,
+    reads=lambda options: Reads.CENSUS if options.deep or options.sites else Reads.REPORT,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     needs=("gdbheapx.analysis.overview",),
     snapshot=True,
+    before=ready,
 )
 def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
@@ -66,12 +86,19 @@ def report(session: Session, options: Options) -> Answer:
         raise UsageError("report --html is for the shell", "gdbheapx --pid N report --html FILE, or --core FILE instead of --pid N")
     if options.page and not options.json:
         raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
+    ready(session, options)
     session.without_names = options.no_names
+    if options.sites:
+        from gdbheapx.snapshot.record import Taking
+
+        session.store = session.store or Taking()  # what the blocks are is asked once more
     made = functools.cache(functools.partial(read, session, options))
     overview = session.kept("report", Overview, lambda: made()[0])
     page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None
     if page is not None and page.flame is None and not session.target.has_memory and session.shared(find.TOLD) is not None:
         page = page._replace(flame=owned.find_paths(session).flame())
+    if options.sites and page is not None:
+        page = page._replace(census=with_sites(session, page.census))
 
     def text(style: Style) -> Any:
         from gdbheapx.report.overview_text import lines
@@ -85,10 +112,21 @@ def report(session: Session, options: Options) -> Answer:
     return Answer(data, text, read=True)
 
 
+def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":
+    """With the functions that may have allocated what its rows have."""
+    from gdbheapx.analysis.census import find
+    from gdbheapx.analysis.census.world import World
+    from gdbheapx.extras.sites import find as sites
+
+    if census is None:
+        return None
+    return census._replace(sites=sites.find(session, census.rows, session.shared(find.TOLD), World.of(session)))
+
+
 def read(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":
     """Of every heap, walked once."""
     from gdbheapx.actions import foreseen
     from gdbheapx.analysis.overview import overview
 
     session.heaps.may_be_none = True
-    return overview(session, options.deep, options.page, lambda heap: foreseen.advisable(session, heap))
+    return overview(session, True if options.sites else options.deep, options.page, lambda heap: foreseen.advisable(session, heap))

@@ -11,6 +11,7 @@ from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.reachability.owners import Owners
+from gdbheapx.analysis.sites.join import Joined
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
 from gdbheapx.model import Address, HistogramRow
@@ -120,6 +121,8 @@ class PageCensus(NamedTuple):
     """The largest."""
     more_rows: int
     """Those that are left out."""
+    sites: Optional[Joined] = None
+    """Functions that may have allocated the blocks of each row; None where that was not asked for."""
 
 
 class PageParts(NamedTuple):

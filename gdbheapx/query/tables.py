@@ -161,8 +161,8 @@ TABLES = (
     ),
     Table(
         SITES,
-        "functions that may have allocated the blocks of a row of classes (signature, module), by the program's code: candidates, no stack, "
-        "as `census --sites` has them; rows without any are not here; code is read only if SQL names the table",
+        "functions that may have allocated the blocks of a row of classes (signature, module), by the program's code: candidates, no "
+        "stack, as `census --sites` has them; rows without any are not here; code is read only if SQL names the table",
         (
             *_columns(TEXT, "signature module function site_module"),
             Column("address", ADDRESS),

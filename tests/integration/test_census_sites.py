@@ -19,6 +19,7 @@ from gdbheapx.arch import Operand, named
 from gdbheapx.arch.x86_64_code import READER, decode
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
 from gdbheapx.inferior.base import Module
+from tests.support import pages
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
 from tests.support.unchanged import unchanged
@@ -269,8 +270,10 @@ def test_no_time_is_no_answer(lasting: Lasting, kind: str, reads_code: None) -> 
 
 def test_what_cannot_be_is_said_before_a_process_is_stopped(lasting: Lasting, live: str) -> None:
     """Options that go with rows of another kind."""
-    outcome = heapx(lasting.of(live, classes).target(live), "census", "--sites", "--by", "size", "--json")
-    assert outcome.envelope["error"]["code"] == "usage" and not outcome.envelope["target"]["stops"]
+    target = lasting.of(live, classes).target(live)
+    for words in (("census", "--sites", "--by", "size"), ("report", "--sites"), ("report", "--page", "--sites", "--no-deep")):
+        outcome = heapx(target, *words, "--json")
+        assert outcome.envelope["error"]["code"] == "usage" and not outcome.envelope["target"]["stops"]
 
 
 def test_sql_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: None) -> None:
@@ -299,7 +302,23 @@ def test_sql_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: No
 
 
 
-@pytest.mark.parametrize("words", [("census", "--sites"), ("query", "SELECT function FROM sites")], ids=" ".join)
+def test_the_page_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: None, tmp_path: Path) -> None:
+    """With the option alone, of each row that is shown; every block is read for it."""
+    pytest.importorskip("jinja2")
+    target, path = lasting.of(kind, classes).target(kind), tmp_path / "page.html"
+    listed = heapx(target, "census", "--sites", "--json").data["rows"]
+    census = heapx(target, "report", "--html", str(path), "--sites", "--json").data["page"]["census"]
+    told = {row["signature"]: row["sites"] for row in listed if row["sites"]}
+    assert {row["signature"]: row["sites"] for row in census["sites"]["rows"] if row["sites"]} == told
+    text = "".join(pages.check(path.read_text()).text)
+    assert "Candidates by the program's code, no stack" in text and all(sites[0]["address"] in text for sites in told.values())
+    assert heapx(target, "report", "--deep", "--page", "--json").data["page"]["census"]["sites"] is None
+
+
+ASKING = [("census", "--sites"), ("query", "SELECT function FROM sites"), ("report", "--page", "--sites")]
+
+
+@pytest.mark.parametrize("words", ASKING, ids=" ".join)
 def test_what_is_lacking_is_said_before_a_process_is_stopped(lasting: Lasting, live: str, tmp_path: Path, words: Sequence[str]) -> None:
     """Without the library that takes code apart: one line with the next step."""
     pytest.importorskip("duckdb")
@@ -310,7 +329,7 @@ def test_what_is_lacking_is_said_before_a_process_is_stopped(lasting: Lasting, l
     assert not outcome.envelope["target"]["stops"] and len(outcome.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [("census", "--sites"), ("query", "SELECT function FROM sites")], ids=" ".join)
+@pytest.mark.parametrize("words", ASKING, ids=" ".join)
 def test_a_snapshot_has_no_code(lasting: Lasting, core: str, tmp_path: Path, words: Sequence[str]) -> None:
     """One line says so, and what to ask instead."""
     pytest.importorskip("duckdb")

@@ -17,7 +17,7 @@ from gdbheapx.model import Finding
 from gdbheapx.snapshot import codec
 from gdbheapx.verdict import SMALL, Verdict
 
-MOST_TREEMAP, MOST_CENSUS = 40, 100
+MOST_TREEMAP, MOST_CENSUS, MOST_SITES = 40, 100, 5
 MOST_OWNERS, MOST_LEVELS = 400, 9
 MOST_FRAMES, MOST_FLAME_LEVELS = 1000, 20
 """Of a document that nobody here may have written."""
@@ -48,6 +48,32 @@ class Census(NamedTuple):
     more: int
     drawn: Sequence[Part]
     """The largest, and the rest together."""
+
+
+class SiteLine(NamedTuple):
+    """A function that may have allocated the blocks of a row of the census."""
+
+    row: str
+    signature: Optional[str]
+    bytes: int
+    function: str
+    module: str
+    sizes: str
+    """Bytes that it asks for; empty where that is no number in the code."""
+    why: str
+
+
+class Sites(NamedTuple):
+    """Who may have allocated what is in use."""
+
+    lines: Sequence[SiteLine]
+    calls: int
+    more: int
+    """Candidates that are left out."""
+    unknown: int
+    """Rows without any."""
+    unread: Sequence[str]
+    """Files whose code was not read."""
 
 
 class Owner(NamedTuple):
@@ -92,6 +118,22 @@ def census(page_census: Optional[PageCensus]) -> Optional[Census]:
         drawn.append(Part("", "everything else", rest))
     more = page_census.more_rows + max(0, len(named) - MOST_CENSUS)
     return Census(named[:MOST_CENSUS], page_census.blocks, page_census.bytes, more, drawn)
+
+
+def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
+    """Of the rows that are shown; None where they were not asked for."""
+    joined = page_census.sites if page_census is not None else None
+    if page_census is None or joined is None:
+        return None
+    lines, more = [], 0
+    for row, found in list(zip(page_census.rows, joined.rows))[:MOST_CENSUS]:
+        more += max(0, len(found.sites) - MOST_SITES)
+        for one in found.sites[:MOST_SITES]:
+            where = one.function or str(one.address)
+            sizes = ", ".join(map(units.number, one.sizes))
+            lines.append(SiteLine(_name(row), row.signature, row.bytes, where, one.module, sizes, "; ".join(one.why)))
+    unknown = sum(not found.sites for found in joined.rows)
+    return Sites(lines, joined.calls, more, unknown, [name for name, _ in joined.unread])
 
 
 def _name(row: CensusRow) -> str:
@@ -238,6 +280,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "maps": [memory_view.map_of(heap_map) for heap_map in page.map[: memory_view.MOST_MAPS]],
         "classes": classes,
         "census": census(page.census),
+        "sites": sites(page.census),
         "owners": page.owners,
         "owner_rows": owner_rows,
         "flame_rows": flame_rows,
@@ -249,6 +292,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "deeper": command_line(target, "report --deep --html FILE"),
         "owners_line": command_line(target, "owners"),
         "census_line": command_line(target, "census"),
+        "sites_line": command_line(target, "census --sites"),
         "page_line": command_line(target, "report --html FILE"),
         "across": memory_view.ACROSS,
         "map_headings": [("from", ""), *((name, "") for name in memory_view.MAP_NAMES)],

@@ -253,6 +253,24 @@ def test_hostile_frames(hostile: str) -> None:
     assert render.visible(hostile) in "".join(read.text) and "\x1b" not in text and len(text) < 1_500_000
 
 
+@pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
+def test_who_may_have_allocated_it(hostile: str) -> None:
+    """Candidates of a row, five at most, whatever their names are; how many more there are, and of how many rows none is known. Without
+    being asked for they are not there."""
+    document = pages.recorded("jemalloc-live")
+    assert "Who may have allocated it" not in page(document) and view(document)["sites"] is None
+    census = document["data"]["page"]["census"]
+    site = {"module": hostile, "function": None, "address": "0x1234", "calls": 1, "sizes": [48, 2000], "why": [hostile]}
+    named = {"signature": None, "module": "", "bytes": 1, "size_functions": 0}
+    rows = [{**named, "sites": [{**site, "function": hostile}] + [site] * 6}] + [{**named, "sites": []}] * (len(census["rows"]) - 1)
+    census["sites"] = {"rows": rows, "calls": 77, "unread": [[hostile, "no file"]], "typed_bytes": 1, "few_bytes": 0}
+    found, text = view(document)["sites"], page(document)
+    assert [line.sizes for line in found.lines] == ["48, 2000"] * 5 and [line.function for line in found.lines][:2] == [hostile or "0x1234", "0x1234"]
+    assert (found.more, found.unknown, found.calls) == (2, len(census["rows"]) - 1, 77)
+    read = pages.check(text)
+    assert render.visible(hostile) in "".join(read.text) and "\x1b" not in text and "no stack" in text
+
+
 def test_it_stays_small() -> None:
     """Eight heaps with 2,000 cells of six states each, and 400 size classes: below 2 MB."""
     document = pages.recorded("jemalloc-live")
