@@ -1,6 +1,6 @@
 """What `census` shows."""
 
-from typing import Any, Dict, Iterator, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.census import by_text
@@ -9,13 +9,14 @@ from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Sa
 from gdbheapx.analysis.census.samples import Sample
 from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
-from gdbheapx.analysis.sites.join import NODES, Joined
+from gdbheapx.analysis.sites.join import FEW, NODES, Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
 from gdbheapx.units import Said, Size, join_sentences, plural, say, share
 
 MOST_ROWS, MOST_SAME = 30, 10
+SURE = "%s of the %s whose class or structure is known (%s) have one to %d candidates"
 WORDS = {
     EXACT: "exact: a class, type or header that two things prove",
     SHAPE: "shape: its words fit together as this must; others may by chance",
@@ -64,19 +65,24 @@ def sites_data(joined: Joined) -> Dict[str, Any]:
 def sites_page(joined: Joined, most: int) -> Page:
     """By row the functions that may have allocated its blocks."""
     yield ""
-    yield say("May have allocated them, by %s of malloc in the code; nothing was recorded:", plural(joined.calls, "call"))
+    yield say("Functions that may have allocated them, by %s of malloc in the code; nothing was recorded:", plural(joined.calls, "call"))
+    none: List[str] = []
     for row in joined.rows[:most]:
         name = row.signature or "not named"
         if not row.sites:
-            yield say("  %s: unknown (%s in the code with such a size)", name, plural(row.size_functions, "function"))
-        else:
-            yield say("  %s:", name)
-            for one in row.sites[:MOST_SAME]:
-                where = one.function or str(one.address)
-                sizes = ", for %s bytes" % ", ".join(map(str, one.sizes)) if row.signature in NODES else ""
-                yield say("    %s of %s%s: %s", where, one.module, sizes, ", ".join(one.why))
-            if len(row.sites) > MOST_SAME:
-                yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
+            none.append(name)
+            continue
+        yield say("  %s (%s):", name, Size(row.bytes))
+        for one in row.sites[:MOST_SAME]:
+            where = one.function or str(one.address)
+            sizes = ", for %s bytes" % ", ".join(map(str, one.sizes)) if row.signature in NODES else ""
+            yield say("    %s of %s%s: %s", where, one.module, sizes, ", ".join(one.why))
+        if len(row.sites) > MOST_SAME:
+            yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
+    if none:
+        yield say("  none is known for %s: %s", plural(len(none), "other row"), ", ".join(sorted(set(none))))
+    if joined.typed_bytes:
+        yield say(SURE, Size(joined.few_bytes), Size(joined.typed_bytes), share(joined.few_bytes, joined.typed_bytes), FEW)
     if joined.unread:
         names = ", ".join(name for name, _ in joined.unread[:MOST_SAME])
         yield say("code that was not read, so its calls are not among them: %s", names)

@@ -67,6 +67,7 @@ ALLOCATORS: Dict[str, Way] = {
     **dict.fromkeys(("PyMem_RawRealloc", "PyMem_Realloc", "PyObject_Realloc"), _SECOND),
     **dict.fromkeys(("_PyObject_New", "_PyObject_NewVar", "_PyObject_GC_New", "_PyObject_GC_NewVar", "PyType_GenericAlloc"), _OF_TYPE),
 }
+_TYPED = frozenset(name for name, way in ALLOCATORS.items() if way is _OF_TYPE)
 ENDS = ("abort", "exit", "_exit", "__stack_chk_fail", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "__assert_fail", "longjmp")
 GIVE_FIRST = {form % name for form in ("%s", "__%s_chk") for name in ("memcpy", "memmove", "memset", "strcpy", "strncpy", "strcat")}
 """They return their first argument."""
@@ -389,6 +390,7 @@ class Scanner:
             own = self._own_ways.get((number, start))
             if flow is None or (own is not None and own.size is not None) or object_.names.get(start) in ALLOCATORS:
                 continue
+            given = self._given_types(object_, start, flow)
             for call in self._calls(number, flow):
                 words = self._words(object_, flow, call)
                 loose = self._types(object_, flow) - {word.value for word in words}
@@ -405,7 +407,7 @@ class Scanner:
                         link=self._link(object_, flow, call),
                         floats=call.way.floats,
                         words=words,
-                        loose=sorted(loose | self._chosen(object_, flow, call)),
+                        loose=sorted(loose | self._chosen(object_, flow, call) | given),
                     )
                 )
         return made
@@ -414,6 +416,23 @@ class Scanner:
         """Addresses that are stored where an object of Python has its type, into what may be a block or not."""
         found = {self._address(object_, value) for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET}
         return {address for address in found if address is not None}
+
+    def _given_types(self, object_: Object, start: int, flow: Flow) -> Set[int]:
+        """Addresses that other functions of a file which makes objects of Python give it, and that it stores where an object has its type."""
+        makes = not _TYPED.isdisjoint(object_.code.slots.values()) or not _TYPED.isdisjoint(object_.names.values())
+        places = {
+            value.root[1]
+            for place, value, _, size in flow.stores
+            if makes and size == 8 and place.plus == TYPE_OFFSET and value.root[0] == "argument" and (value.times, value.plus) == (1, 0)
+        }
+        callers = {object_.function_at(address) for address in object_.branches.get((start, None), ())} if places else set()
+        found: Set[int] = set()
+        for caller in callers:
+            calls = object_.flow(caller[0]) if caller is not None else None
+            for call in calls.calls if calls is not None else ():
+                if call.target == start:
+                    found.update(self._address(object_, call.arguments[place]) or 0 for place in places)
+        return found - {0}
 
     def _chosen(self, object_: Object, flow: Flow, call: Called) -> Set[int]:
         """The types of which one is asked for: which, depends."""
