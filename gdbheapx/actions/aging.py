@@ -41,7 +41,8 @@ QUESTION = {
 FORGETS = "take away the marks by which the kernel knows which pages of it are in use, and "
 PAGE_WPALLOWED, PAGE_WRITTEN, PAGE_PRESENT = 1 << 0, 1 << 1, 1 << 3
 REGIONS = 1 << 12
-SCANS = (b"pgscan_kswapd ", b"pgscan_direct ", b"pgscan_khugepaged ", b"pgscan_proactive ")
+SCANS = (b"pgscan_anon ", b"pgscan_file ")
+"""Of /proc/vmstat: by whomever. Those by reason (pgscan_direct, ...) leave out what a memory cgroup reclaims at its limit."""
 STEP_S = 0.25
 """How long a signal may have to wait, which does not end a sleep by itself."""
 REFERENCED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) [^\n]*\n(?:[A-Z][^\n]*\n)*?Referenced: +(\d+) kB", re.MULTILINE)
@@ -86,8 +87,8 @@ def waited(session: Session, seconds: float, pagemap: int) -> None:
 
 
 def reclaimed(files: Files) -> int:
-    """How many pages the kernel has looked at to reclaim memory since its start, if it goes by generations (MGLRU): that takes accesses
-    away without a word to the marks of idle pages. 0: it does not."""
+    """How many pages the kernel has looked at to reclaim memory since its start, if it goes by generations (MGLRU). These clear the accessed
+    bits of page tables and leave marks of idle pages as they are (mm/vmscan.c, walk_pte_range and lru_gen_look_around). 0: it does not."""
     if int((procfs.slurp(files.generations) or b"0").strip() or b"0", 16) == 0:
         return 0
     return sum(int(line.split()[1]) for line in (procfs.slurp(files.events) or b"").splitlines() if line.startswith(SCANS))
@@ -137,7 +138,7 @@ def check_written(session: Session, files: Files, options: Any) -> None:
     try:
         if short_stop.is_by_marks():
             marks.check(session.target, session.compiled.library, options.accept_mark_loss)
-        else:
+        elif not options.yes:  # else all is asked a moment later, and once is a quarter of what a watch costs
             injected.check(session.target, options.accept_thp_split)
     except HeapxError as error:
         raise _instead(error)
@@ -323,7 +324,8 @@ def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> I
     except OSError as error:
         raise refused("this kernel does not tell which memory is written to: %s" % error.strerror)
     try:
-        follower.follow(ranges)
+        with pagemap_of(target.pid) as pagemap:
+            follower.follow(ranges, pagemap)
         yield unwritten
     finally:
         follower.end()

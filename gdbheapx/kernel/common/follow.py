@@ -11,7 +11,7 @@ from gdbheapx.kernel.common.records import ADDRESS_MASK
 PROTOTYPES = """
 int heapx_follow_begin(int fd);
 uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ranges, uint64_t count);
-uint64_t heapx_follow_ranges(int fd, const uint64_t *ranges, uint64_t count);
+uint64_t heapx_follow_ranges(int fd, int pagemap, const uint64_t *ranges, uint64_t count);
 void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
 """
 
@@ -34,11 +34,12 @@ class Follower:
             self.end()
             raise OSError(error, os.strerror(error))
 
-    def follow(self, ranges: Sequence[Tuple[int, int]]) -> int:
-        """From now on what is written to in these ranges is known: of how many bytes."""
+    def follow(self, ranges: Sequence[Tuple[int, int]], pagemap: int = -1) -> int:
+        """From now on what is written to in these ranges is known: of how many bytes. `pagemap`: a descriptor of the process's, by which it
+        takes half the time; what has no page table yet is not protected, and shows as written."""
         fresh = array("Q", [bound for pair in ranges for bound in pair])
         self._ranges += fresh
-        return int(self._library.heapx_follow_ranges(self._descriptor, at(fresh), len(ranges)))
+        return int(self._library.heapx_follow_ranges(self._descriptor, pagemap, at(fresh), len(ranges)))
 
     def leave(self) -> None:
         """Nothing is protected any more: piece by piece, as the end of the descriptor has the process wait for all at once."""

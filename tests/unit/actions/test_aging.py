@@ -139,12 +139,12 @@ def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("enabled, is_refused", [(b"0x0000\n", False), (b"0x0007\n", True)])
 def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: aging.Files, enabled: bytes, is_refused: bool) -> None:
-    """It takes accesses away, so that pages in use look idle."""
+    """It takes accesses away, so that pages in use look idle. That of a memory cgroup is counted by sort of page alone."""
     (tmp_path / "generations").write_bytes(enabled)
-    (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_direct_throttle 9\n")
+    (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_anon 9\npgscan_file 3\n")
 
     def wait(session: Any, seconds: float, pagemap: int) -> None:
-        (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 8\npgscan_direct_throttle 9\n")
+        (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_anon 10\npgscan_file 3\n")
 
     if is_refused:
         with pytest.raises(HeapxError):
@@ -217,17 +217,23 @@ def test_pages_without_a_mark_of_a_write_are_stale(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("is_by_marks", [False, True])
 def test_what_is_in_the_way_is_told_in_words_of_cold(monkeypatch: pytest.MonkeyPatch, is_by_marks: bool) -> None:
-    """The means are those of --short-stop, which nobody gave."""
+    """The means are those of --short-stop, which nobody gave. With --yes a userfaultfd is asked for at once, and what is in the way once."""
 
     def check(*asked: Any) -> None:
         raise HeapxError("no", "retry, or omit --short-stop; " + injected.AS_TODAY)
 
     monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: is_by_marks)
     monkeypatch.setattr(marks if is_by_marks else injected, "check", check)
-    session: Any = SimpleNamespace(target=None, compiled=SimpleNamespace(library=None))
-    with pytest.raises(HeapxError) as raised:
+    monkeypatch.setattr(injected, "take", check)
+    session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), compiled=SimpleNamespace(library=None))
+    ways: List[Callable[[], Any]] = [lambda: aging.check_written(session, aging.Files(), options(yes=False))]
+    if not is_by_marks:
         aging.check_written(session, aging.Files(), options())
-    assert "--short-stop" not in (raised.value.hint or "") and "--for" in (raised.value.hint or "")
+        ways.append(lambda: aging.written(session, [], aging.Files(), options()))
+    for way in ways:
+        with pytest.raises(HeapxError) as raised:
+            way()
+        assert "--short-stop" not in (raised.value.hint or "") and "--for" in (raised.value.hint or "")
 
 
 def test_parts_cut_no_huge_page() -> None:
