@@ -32,6 +32,9 @@ class Copying:
     def prepare(self, target: Target) -> int:
         """Make memory present for all that there is to copy, while the process runs: its bytes."""
         use, _ = target.memory_use(), target.huge_pages()  # the machine's setting is asked for now
+        room = target.swap_room()
+        if room is not None:
+            room.renew()  # before the first page in swap is read
         uses: Sequence[MappingUse] = use.mappings if use is not None else ()
         self._devices = {use.mapping.start for use in uses if is_device(use)}
         self._closed = {use.mapping.start for use in uses if not use.mapping.readable and (use.resident_bytes or use.swapped_bytes)}
