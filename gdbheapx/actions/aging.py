@@ -87,8 +87,8 @@ def waited(session: Session, seconds: float, pagemap: int) -> None:
 
 
 def reclaimed(files: Files) -> int:
-    """How many pages the kernel has looked at to reclaim memory since its start, if it goes by generations (MGLRU). These clear the accessed
-    bits of page tables and leave marks of idle pages as they are (mm/vmscan.c, walk_pte_range and lru_gen_look_around). 0: it does not."""
+    """How many pages the kernel has looked at to reclaim memory since its start, if it goes by generations (MGLRU). These clear accessed
+    bits and leave marks of idle pages as they are (mm/vmscan.c, walk_pte_range and lru_gen_look_around). 0: it does not."""
     if int((procfs.slurp(files.generations) or b"0").strip() or b"0", 16) == 0:
         return 0
     return sum(int(line.split()[1]) for line in (procfs.slurp(files.events) or b"").splitlines() if line.startswith(SCANS))

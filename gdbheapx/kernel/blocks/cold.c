@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define FIRST_ROWS 64u              /* a power of two */
+#define BLOCKS_AT_ONCE 65536u       /* between two looks at the clock */
 
 struct span {
     uint64_t start, end, kinds;     /* kinds: where those of its pages begin */
@@ -13,13 +14,23 @@ struct span {
 struct pages_told {
     const struct span *spans;
     const uint8_t *kinds;
-    uint64_t count, at, page;       /* at: no span before it reaches the block */
+    uint64_t count, at;             /* at: no span before it reaches the block */
+    uint64_t page, shift;           /* page: 1 << shift */
 };
 
 struct cold_sums {
     struct cold_sum *rows;
     uint32_t *table;                /* row + 1; twice as many places as there is room for rows */
-    uint64_t count, room;
+    uint64_t count, room, last;     /* last: the row that was asked for */
+};
+
+struct cold {
+    const struct graph *graph;
+    const uint32_t *owners, *labels;    /* NULL: 0 for all */
+    struct pages_told told;
+    struct cold_sums all;
+    struct index_cursor cursor;
+    uint64_t id, begin;             /* of the next block */
 };
 
 static uint64_t place_of(const struct cold_sums *all, uint64_t owner, uint64_t label)
@@ -52,6 +63,8 @@ static int grow(struct cold_sums *all)
 
 static struct cold_sum *row_of(struct cold_sums *all, uint32_t owner, uint32_t label)
 {
+    if (all->count && all->rows[all->last].owner == owner && all->rows[all->last].label == label)
+        return &all->rows[all->last];   /* neighbours are often alike */
     if (all->count == all->room && !grow(all))
         return NULL;
     uint32_t *number = &all->table[place_of(all, owner, label)];
@@ -61,7 +74,8 @@ static struct cold_sum *row_of(struct cold_sums *all, uint32_t owner, uint32_t l
         all->rows[all->count].label = label;
         *number = (uint32_t) ++all->count;
     }
-    return &all->rows[*number - 1];
+    all->last = *number - 1;
+    return &all->rows[all->last];
 }
 
 /* One block. `next`: where the one behind it begins: what damaged sizes claim beyond that is not looked at. */
@@ -75,8 +89,8 @@ static void add(struct cold_sum *row, struct pages_told *told, uint64_t begin, u
         const struct span *span = &told->spans[number];
         uint64_t from = span->start > begin ? span->start : begin;
         const uint64_t to = span->end < end ? span->end : end;
-        for (const uint8_t *kind = told->kinds + span->kinds + (from - span->start) / told->page; from < to; kind++) {
-            const uint64_t behind = from - (from - span->start) % told->page + told->page;
+        for (const uint8_t *kind = told->kinds + span->kinds + ((from - span->start) >> told->shift); from < to; kind++) {
+            const uint64_t behind = from - ((from - span->start) & (told->page - 1)) + told->page;
             const uint64_t bytes = (behind < to ? behind : to) - from;
             seen += *kind & COLD_SEEN ? bytes : 0;
             cold += *kind & (COLD_STALE | COLD_SWAPPED) ? bytes : 0;
@@ -97,33 +111,63 @@ static void add(struct cold_sum *row, struct pages_told *told, uint64_t begin, u
         row->partly_bytes += cold;
 }
 
-/* A row for each pair of numbers that blocks have in `owners` and `labels` (NULL: 0 for all). `spans`: ascending, of whole pages, with the
-   place in `kinds` of the COLD_... bits of each page. Returns how many rows there are, at most `room` of them written, or NO_MEMORY. */
-int64_t heapx_graph_cold(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
-                         uint64_t count, const uint8_t *kinds, uint64_t page_bytes, struct cold_sum *out, uint64_t room)
+void heapx_cold_free(struct cold *cold)
 {
-    struct pages_told told = {spans, kinds, count, 0, page_bytes};
-    struct cold_sums all = {0};
-    struct index_cursor cursor;
-    const uint32_t blocks = (uint32_t) graph->index.blocks;
-    int64_t result = 0;
-    if (blocks)
-        index_seek(&graph->index, &cursor, 0);
-    for (uint64_t id = 0, begin = blocks ? index_next(&graph->index, &cursor) : 0, next; id < blocks; id++, begin = next) {
-        struct cold_sum *row = row_of(&all, owners ? owners[id] : 0, labels ? labels[id] : 0);
-        next = id + 1 < blocks ? index_next(&graph->index, &cursor) : 0;
-        if (!row) {
-            result = NO_MEMORY;
-            break;
-        }
-        add(row, &told, begin, index_size(&graph->index, (uint32_t) id), next);
+    if (cold) {
+        free(cold->all.rows);
+        free(cold->all.table);
     }
-    if (!result) {
-        result = (int64_t) all.count;
-        if (room && all.count)
-            memcpy(out, all.rows, (size_t) (all.count < room ? all.count : room) * sizeof *out);
+    free(cold);
+}
+
+/* A row for each pair of numbers that blocks have in `owners` and `labels` (NULL: 0 for all). `spans`: ascending, of whole pages, with the
+   place in `kinds` of the COLD_... bits of each page. All of them stay the caller's. NULL: no memory. */
+struct cold *heapx_cold_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
+                            uint64_t count, const uint8_t *kinds, uint64_t page_bytes)
+{
+    struct cold *cold = calloc(1, sizeof *cold);
+    if (!cold)
+        return NULL;
+    *cold = (struct cold) {.graph = graph, .owners = owners, .labels = labels, .told = {.spans = spans, .kinds = kinds, .count = count}};
+    cold->told.page = page_bytes;
+    while (page_bytes >> cold->told.shift > 1)
+        cold->told.shift++;
+    if (graph->index.blocks) {
+        index_seek(&graph->index, &cold->cursor, 0);
+        cold->begin = index_next(&graph->index, &cold->cursor);
     }
-    free(all.rows);
-    free(all.table);
-    return result;
+    return cold;
+}
+
+/* 1: there is more. */
+int64_t heapx_cold_slice(struct cold *cold, double seconds)
+{
+    const double deadline = clock_now() + seconds;
+    const struct index *index = &cold->graph->index;
+    while (cold->id < index->blocks) {
+        const uint32_t id = (uint32_t) cold->id;
+        struct cold_sum *row = row_of(&cold->all, cold->owners ? cold->owners[id] : 0, cold->labels ? cold->labels[id] : 0);
+        const uint64_t next = id + 1 < index->blocks ? index_next(index, &cold->cursor) : 0;
+        if (!row)
+            return NO_MEMORY;
+        add(row, &cold->told, cold->begin, index_size(index, id), next);
+        cold->begin = next;
+        if (!(++cold->id % BLOCKS_AT_ONCE) && clock_now() > deadline)
+            return cold->id < index->blocks;
+    }
+    return 0;
+}
+
+/* How many rows there are; at most `room` of them are written. */
+uint64_t heapx_cold_found(const struct cold *cold, struct cold_sum *out, uint64_t room)
+{
+    if (room && cold->all.count)
+        memcpy(out, cold->all.rows, (size_t) (cold->all.count < room ? cold->all.count : room) * sizeof *out);
+    return cold->all.count;
+}
+
+/* Blocks that are added up by now. */
+uint64_t heapx_cold_done(const struct cold *cold)
+{
+    return cold->id;
 }

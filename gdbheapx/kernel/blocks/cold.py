@@ -7,8 +7,12 @@ from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.common.library import at, declared
 
 PROTOTYPES = """
-int64_t heapx_graph_cold(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
-    uint64_t count, const uint8_t *kinds, uint64_t page_bytes, struct cold_sum *out, uint64_t room);
+void heapx_cold_free(struct cold *cold);
+struct cold *heapx_cold_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
+    uint64_t count, const uint8_t *kinds, uint64_t page_bytes);
+int64_t heapx_cold_slice(struct cold *cold, double seconds);
+uint64_t heapx_cold_found(const struct cold *cold, struct cold_sum *out, uint64_t room);
+uint64_t heapx_cold_done(const struct cold *cold);
 """
 
 IN_C = "COLD_* ColdSum"
@@ -16,7 +20,6 @@ IN_C = "COLD_* ColdSum"
 COLD_RESIDENT, COLD_SWAPPED, COLD_STALE, COLD_KNOWN, COLD_LOCKED, COLD_SEEN = 1, 2, 4, 8, 16, 32
 """Bits of a page: it is in RAM, in swap, was not touched while it was watched; whether it was touched is known; mlock keeps it in RAM;
 whether it is in RAM or in swap is known."""
-FIRST_ROOM = 1 << 14
 
 
 class ColdSum(NamedTuple):
@@ -47,10 +50,13 @@ Span = Tuple[int, int, bytes]
 def sums(
     library: Any, graph: Graph, owners: "Optional[array[int]]", labels: "Optional[array[int]]", spans: Sequence[Span], page_bytes: int
 ) -> List[ColdSum]:
-    """array('I') of a number for each block; None: all have 0. `spans`: ascending, without overlap. MemoryError."""
+    """array('I') of a number for each block; None: all have 0. `spans`: ascending, without overlap. Where the graph's budget expires, of
+    the first blocks alone. MemoryError."""
     blocks = graph.numbers().blocks
     if any(some is not None and len(some) < blocks for some in (owners, labels)):
         raise ValueError("a number for each block")
+    if page_bytes & (page_bytes - 1):
+        raise ValueError("a page is a power of two")
     bounds, kinds = array("Q"), bytearray()
     for start, end, some in spans:
         if len(some) * page_bytes != end - start or (bounds and start < bounds[-2]):
@@ -58,12 +64,15 @@ def sums(
         bounds.extend((start, end, len(kinds)))
         kinds += some
     library, places = declared(library, PROTOTYPES), [None if some is None else at(some) for some in (owners, labels)]
-    told, width, room = array("B", kinds), len(ColdSum._fields), FIRST_ROOM
-    while True:
-        out = array("Q", bytes(8 * width * room))
-        count = library.heapx_graph_cold(graph.handle, *places, at(bounds), len(spans), at(told), page_bytes, at(out), room)
-        if count < 0:
-            raise MemoryError()
-        if count <= room:
-            return [ColdSum(*out[first : first + width]) for first in range(0, width * count, width)]
-        room = count
+    told = array("B", kinds)
+    work = library.heapx_cold_new(graph.handle, *places, at(bounds), len(spans), at(told), page_bytes)
+    if not work:
+        raise MemoryError()
+    try:
+        graph.run(lambda seconds: library.heapx_cold_slice(work, seconds), lambda: int(library.heapx_cold_done(work)), blocks)
+        width, count = len(ColdSum._fields), int(library.heapx_cold_found(work, None, 0))
+        out = array("Q", bytes(8 * width * count))
+        library.heapx_cold_found(work, at(out), count)
+        return [ColdSum(*out[first : first + width]) for first in range(0, width * count, width)]
+    finally:
+        library.heapx_cold_free(work)

@@ -14,7 +14,7 @@ from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.signatures import Signer
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 PROTOTYPES = """
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links,
@@ -407,6 +407,12 @@ class Graph:
 
     def _run(self, work: Any) -> None:
         run(work, self._opened, self._budget)
+
+    def run(self, work: Callable[[float], int], done: Callable[[], int], total: int) -> None:
+        """Calls work(seconds) until nothing is left or the budget expires. `done`: how much of `total` is."""
+        self._budget.progress.measure(done, total)
+        self._run(work)
+        self._budget.progress.measure(None, 0)
 
     @property
     def handle(self) -> Optional[int]:

@@ -16,6 +16,8 @@ from gdbheapx.kernel.blocks.graph import Graph
 from tests.support.worlds import build, make
 
 PAGE = 64
+AT_ONCE = 1 << 16
+"""BLOCKS_AT_ONCE of cold.c."""
 KINDS = (0, COLD_SEEN, COLD_SEEN | COLD_SWAPPED, *(COLD_SEEN | COLD_RESIDENT | more for more in (0, COLD_KNOWN, COLD_KNOWN | COLD_STALE, COLD_LOCKED)))
 
 
@@ -70,13 +72,24 @@ def test_sums_are_those_of_a_plain_count(c_kernel: CKernel, seed: int) -> None:
         assert {(one.owner, one.label): one for one in found} == plain(blocks, some, others, spans)
 
 
-def test_more_rows_than_room(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are asked for again."""
+def test_a_row_for_each_block(c_kernel: CKernel) -> None:
+    """More than there is room for at first."""
     graph = graph_of(c_kernel, 1)
     owners = array("I", range(graph.numbers().blocks))
-    monkeypatch.setattr(cold, "FIRST_ROOM", 3)
     found = cold.sums(c_kernel.library, graph, owners, None, [], PAGE)
     assert [one.owner for one in found] == list(owners) and all(one.unseen_bytes == one.bytes and not one.cold_bytes for one in found)
+
+
+def test_an_expired_budget_ends_it(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between slices; what is told by then is of the first blocks, each once."""
+    graph = build(c_kernel, make(1, blocks=AT_ONCE + 3000))
+    left: List[bool] = []
+    monkeypatch.setattr(graph._budget, "expired", lambda: left.pop())
+    monkeypatch.setattr(graph._budget, "slice_s", lambda seconds: 0.0)
+    for looks in range(3):
+        left[:] = [True, *[False] * looks]
+        found = cold.sums(c_kernel.library, graph, None, None, [], PAGE)
+        assert sum(one.blocks for one in found) == min(looks * AT_ONCE, graph.numbers().blocks)
 
 
 def test_what_does_not_fit_is_refused(c_kernel: CKernel) -> None:
@@ -85,3 +98,5 @@ def test_what_does_not_fit_is_refused(c_kernel: CKernel) -> None:
     for owners, spans in ((array("I", [0]), []), (None, [(0, 2 * PAGE, b"\0")]), (None, [(PAGE, 2 * PAGE, b"\0"), (0, PAGE, b"\0")])):
         with pytest.raises(ValueError):
             cold.sums(c_kernel.library, graph, owners, None, spans, PAGE)
+    with pytest.raises(ValueError):
+        cold.sums(c_kernel.library, graph, None, None, [], 3 * PAGE)
