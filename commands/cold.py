@@ -27,12 +27,18 @@ nor cold.
 
 def watch(session: Session, options: Options) -> None:
     """Before the look: what becomes of marked pages."""
-    if session.target.kind != "live" or session.in_gdb:
+    kind = session.target.kind
+    if kind == "core":
+        what = "a core does not say which pages were in swap, nor which were in use"
+        raise HeapxError(what, "while it runs: --pid N cold --for 60, or --pid N snapshot FILE, which has what is in swap", code=NOT_LIVE)
+    if session.in_gdb or kind not in ("live", "snapshot"):
         what = "cold needs a process that runs on meanwhile" if session.in_gdb else "cold needs a process of this machine"
         raise HeapxError(what, "run: gdbheapx --pid N cold --for 60", code=NOT_LIVE)
     if not options.for_s and (options.age or options.reads):
         raise UsageError("--age and --reads are for a watch", "add --for SECONDS")
     if options.for_s:
+        if kind == "snapshot":
+            raise HeapxError("a snapshot has no process to watch", "omit --for, or ask the process: --pid N", code=NOT_LIVE)
         from gdbheapx.actions import aging
 
         aging.watch(session, options)
@@ -52,6 +58,7 @@ def watch(session: Session, options: Options) -> None:
     ],
     reads=Reads.OWNERS,
     help=HELP,
+    snapshot=True,
     needs=("gdbheapx.analysis.cold", "gdbheapx.report.cold_text"),
     before=watch,
 )

@@ -1,9 +1,10 @@
 """Which blocks in use nobody has touched for a while, by what they are and who owns them: pages' ages joined with the blocks there."""
 
 from bisect import bisect_left
-from typing import Annotated, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import by_owner, residency
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks import cold as kernel
 from gdbheapx.kernel.blocks.cold import COLD_KNOWN, COLD_LOCKED, COLD_RESIDENT, COLD_SEEN, COLD_STALE, COLD_SWAPPED, ColdSum
@@ -17,6 +18,8 @@ STALE, KNOWN = COLD_STALE, COLD_KNOWN
 """Bits of a page in Ages."""
 AGES = "ages of pages"
 """Where what was found before the stop is kept, among the constants of all looks."""
+PAGES = "cold: pages"
+"""What was known of pages when a snapshot's look began."""
 CLASS, OWNER, BOTH = "class", "owner", "both"
 LOCKED = "lo"
 """Of VmFlags."""
@@ -58,6 +61,14 @@ class ColdRow(NamedTuple):
     """As in `census`; None: not named, or rows by owner."""
     owner: Annotated[Optional[str], Column("held by", TEXT)]
     """As in `owners`; None: leaked, or rows by class."""
+
+
+class Part(NamedTuple):
+    """Blocks of one class and one owner: what a snapshot keeps."""
+
+    signature: Optional[str]
+    owner: Optional[str]
+    sums: ColdSum
 
 
 class Cold(NamedTuple):
@@ -102,15 +113,13 @@ def aged(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
     return bytes(made)
 
 
-def spans(session: Session, graph: Graph, ages: Optional[Ages]) -> List[kernel.Span]:
-    """Of the mappings in which blocks lie."""
+def spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[kernel.Span]:
+    """Of the mappings that are asked for, as they are now."""
     pages, use, page = residency.pages(session), session.target.memory_use(), session.target.page_bytes
-    addresses, made = _Addresses(graph), []
+    made = []
     for one in () if use is None else use.mappings:
         start, end = one.mapping.start, one.mapping.end
-        at = bisect_left(addresses, start)
-        reaches = at and sum(graph.blocks([at - 1])[0]) > start
-        if not reaches and (at == len(addresses) or addresses[at] >= end):
+        if not is_asked(start, end):
             continue
         told = pages.told(start, end) if pages is not None else None
         bits = bytes((end - start) // page) if told is None else told.translate(BITS)
@@ -118,6 +127,28 @@ def spans(session: Session, graph: Graph, ages: Optional[Ages]) -> List[kernel.S
             bits = _both(bits, bytes([COLD_LOCKED]) * len(bits))
         made.append((start, end, bits if ages is None else aged(start, end, bits, ages)))
     return made
+
+
+def of_blocks(session: Session, ages: Optional[Ages], graph: Graph) -> List[kernel.Span]:
+    """Of the mappings in which blocks lie."""
+    addresses = _Addresses(graph)
+
+    def has_blocks(start: int, end: int) -> bool:
+        at = bisect_left(addresses, start)
+        reaches = at and sum(graph.blocks([at - 1])[0]) > start
+        return bool(reaches) or (at < len(addresses) and addresses[at] < end)
+
+    return spans(session, ages, has_blocks)
+
+
+def standing(session: Session) -> Optional[List[kernel.Span]]:
+    """Of all mappings of which something is in RAM or in swap, before a snapshot's look lets the process go. None: nothing is in swap, and
+    then pages without a watch have no age."""
+    use = session.target.memory_use()
+    if use is None or not any(one.swapped_bytes for one in use.mappings):
+        return None
+    there = {one.mapping.start for one in use.mappings if one.resident_bytes or one.swapped_bytes}
+    return spans(session, None, lambda start, end: start in there)
 
 
 def row(found: ColdSum, signature: Optional[str], owner: Optional[str]) -> ColdRow:
@@ -143,19 +174,31 @@ def summed(some: Sequence[ColdSum]) -> ColdSum:
     return ColdSum(*map(sum, zip(*some))) if some else ColdSum(*[0] * len(ColdSum._fields))
 
 
-def find(session: Session, by: str) -> Cold:
-    """Of one look, with the ages that were found before it. HeapxError where there is no room for the graph."""
-    ages: Optional[Ages] = session.constants.get(AGES)
-    seen: List[List[kernel.Span]] = []
-    found = by_owner.blocks(session, True, lambda graph: seen.append(spans(session, graph, ages)))
-    names, page = found.told.names, session.target.page_bytes
-    owners, labels = None if by == CLASS else found.owners, None if by == OWNER else found.told.labels
-    sums = kernel.sums(session.compiled.library, found.told.reach.graph, owners, labels, seen[-1] if seen else (), page)
+def _parts(session: Session, ages: Optional[Ages]) -> List[Part]:
+    """Of one look. HeapxError where there is no room for the graph."""
+    seen: List[List[kernel.Span]] = [session.shared(PAGES)] if session.shared(PAGES) is not None else []
+    found = by_owner.blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
+    told, names = found.told, found.told.names
+    spans_, page = seen[-1] if seen else (), session.target.page_bytes
+    session.budget.progress.stage = "adding up what lies on which pages"
+    sums = kernel.sums(session.compiled.library, told.reach.graph, found.owners, told.labels, spans_, page)
+    heap_graph.check_time(session)
     alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}
     for one in sums:
         signature = names[one.label - 1] if one.label else None
-        alike.setdefault((None if signature is None else signature.name, None if by == CLASS else found.names[one.owner]), []).append(one)
+        alike.setdefault((None if signature is None else signature.name, found.names[one.owner]), []).append(one)
+    return [Part(*called, summed(some)) for called, some in alike.items()]
+
+
+def find(session: Session, by: str) -> Cold:
+    """Of one look, with the ages that were found before it. HeapxError where there is no room for the graph."""
+    ages: Optional[Ages] = session.constants.get(AGES)
+    parts: Sequence[Part] = session.kept("cold", List[Part], lambda: _parts(session, ages))
+    alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}
+    for part in parts:
+        called = None if by == OWNER else part.signature, None if by == CLASS else part.owner
+        alike.setdefault(called, []).append(part.sums)
     rows = [row(summed(some), *called) for called, some in alike.items()]
     rows.sort(key=lambda one: (-(one.cold_bytes or 0), -(one.partly_cold_bytes or 0), -one.bytes))
     watched = (None, None, None) if ages is None else (ages.means, ages.watched_s, ages.read_bytes)
-    return Cold(rows, row(summed(sums), None, None), by, *watched)
+    return Cold(rows, row(summed([part.sums for part in parts]), None, None), by, *watched)

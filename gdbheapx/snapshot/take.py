@@ -15,13 +15,13 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 import gdbheapx
 from gdbheapx import __version__, command
 from gdbheapx.allocators.records import heap_sum
-from gdbheapx.analysis import pins
+from gdbheapx.analysis import cold, pins
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.errors import HeapxError, said
 from gdbheapx.inferior.base import Target
 from gdbheapx.invocation import GLOBALS, STANDS_BY, split, unpack
 from gdbheapx.model import HeapSum, Problem
-from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, OUT_OF_MEMORY, SHELL_ONLY
+from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, graph, names, record, store
 from gdbheapx.snapshot.names import Moved
@@ -40,6 +40,8 @@ STANDING = (
     ("what-if",),
 )
 """These read what they show while the process stands still."""
+COLD = ("cold",)
+"""Of pages a snapshot has only what was in swap."""
 BY_ONE_LOOK = (
     ("report", "--deep", "--page", "--json"),
     ("pins",),
@@ -47,6 +49,7 @@ BY_ONE_LOOK = (
     ("census", "--by", "size"),
     ("leaks",),
     ("owners", "--limit", str(OWNERS_KEPT)),
+    COLD,
 )
 """The first of them that reads every block does it for all."""
 FAILED = (1, 2)
@@ -71,9 +74,13 @@ def take(session: Session, has_names: bool, with_offsets: bool, keeps_addresses:
     session.heaps.may_be_none = True
     if session.heaps.all():
         store.share(pins.HEAPS, pins.standing(session))
+    store.share(cold.PAGES, cold.standing(session))
     sums = _sums(session)
     for place, words in enumerate(BY_ONE_LOOK):
-        if is_live and place and store.shared("reach") is None:
+        if words == COLD and store.shared(cold.PAGES) is None:
+            what = "nothing of the process was in swap" if is_live else "a %s does not say what was in swap" % target.kind
+            outcomes.append(Outcome(error=what, hint="ask the process: gdbheapx --pid N cold --for 60", code=NOT_IN_SNAPSHOT))
+        elif is_live and place and store.shared("reach") is None:
             hint = "take the snapshot from a core, or where there is more memory"
             outcomes.append(Outcome(error="there was no room to look at every block at once", hint=hint, code=OUT_OF_MEMORY))
         else:

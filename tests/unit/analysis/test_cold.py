@@ -3,15 +3,19 @@
 Files: report/cold_text.py commands/cold.py
 """
 
-from typing import Optional
+import json
+from types import SimpleNamespace
+from typing import Any, List, Optional, Tuple
 
 import pytest
 
 from gdbheapx.analysis import cold
 from gdbheapx.analysis.cold import KNOWN, STALE
 from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.cold import COLD_RESIDENT, COLD_SEEN, ColdSum
+from gdbheapx.kernel.blocks.cold import COLD_RESIDENT, COLD_SEEN, COLD_SWAPPED, ColdSum
+from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
 from gdbheapx.report import cold_text
+from gdbheapx.snapshot import codec
 
 PAGE = 4096
 IN_RAM = COLD_SEEN | COLD_RESIDENT
@@ -39,6 +43,45 @@ def test_what_was_not_seen_is_none() -> None:
     row = cold.row(FOUND._replace(known_bytes=0, unseen_bytes=8), None, None)
     assert {row.cold_bytes, row.cold_blocks, row.partly_cold_bytes, row.swapped_bytes, row.resident_bytes, row.locked_bytes} == {None}
     assert cold.row(FOUND._replace(unseen_bytes=8), None, None).cold_bytes == 100
+
+
+@pytest.mark.parametrize(
+    "by, rows",
+    [
+        (cold.BOTH, [("Session", "shop._cache", 100), ("str", "shop._cache", 100), (None, None, 50)]),
+        (cold.CLASS, [("Session", None, 100), ("str", None, 100), (None, None, 50)]),
+        (cold.OWNER, [(None, "shop._cache", 200), (None, None, 50)]),
+    ],
+)
+def test_rows_are_what_a_snapshot_keeps_added_up(by: str, rows: List[Tuple[Optional[str], Optional[str], int]]) -> None:
+    """By class, by owner or by both; nothing is read anew, and the sum is that of all."""
+    some = [("Session", "shop._cache", FOUND), ("str", "shop._cache", FOUND), (None, None, FOUND._replace(cold_bytes=50))]
+    parts = [cold.Part(*one) for one in some]
+    told = codec.decoded(List[cold.Part], json.loads(json.dumps(codec.encoded(parts))))
+    session: Any = SimpleNamespace(constants={}, kept=lambda name, kind, make: told)
+    found = cold.find(session, by)
+    assert [(row.signature, row.owner, row.cold_bytes) for row in found.rows] == rows
+    assert (found.totals.cold_bytes, found.totals.bytes, found.means, found.by) == (250, 3 * FOUND.bytes, None, by)
+
+
+def mapping(start: int, resident: int, swapped: int) -> Any:
+    """Of two pages, and what smaps says of it."""
+    return SimpleNamespace(mapping=SimpleNamespace(start=start, end=start + 2 * PAGE), resident_bytes=resident, swapped_bytes=swapped, flags=())
+
+
+def test_a_snapshot_keeps_pages_where_something_is_in_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of mappings that have any in memory; None where nothing is in swap, or where that is not known."""
+    table = SimpleNamespace(told=lambda start, end: bytes([KIND_SWAPPED, KIND_RESIDENT]))
+    monkeypatch.setattr(cold.residency, "pages", lambda session: table)
+
+    def standing(*uses: Any) -> Any:
+        use = SimpleNamespace(mappings=uses) if uses else None
+        session: Any = SimpleNamespace(target=SimpleNamespace(memory_use=lambda: use, page_bytes=PAGE))
+        return cold.standing(session)
+
+    kept = standing(mapping(0, PAGE, PAGE), mapping(4 * PAGE, 0, 0))
+    assert kept == [(0, 2 * PAGE, bytes([COLD_SEEN | COLD_SWAPPED, COLD_SEEN | COLD_RESIDENT]))]
+    assert standing(mapping(0, PAGE, 0)) is None and standing() is None
 
 
 def shown(means: Optional[str], found: ColdSum = FOUND, read_bytes: Optional[int] = None) -> str:
